@@ -1,0 +1,150 @@
+//! What passes between the engine and the drivers of its links.
+
+use mem::PayloadSlice;
+use wire_edge::PeerAddr;
+
+use crate::Instant;
+
+/// Index of a link within one endpoint.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LinkId(pub u8);
+
+/// What a link can do; read when the link is attached and after [`LinkEvent::Changed`].
+#[derive(Clone, Copy, Debug)]
+pub struct LinkCaps {
+    /// Largest edge frame the link carries now, in bytes, without link-layer, IP and UDP headers.
+    pub frame_bytes_max: u16,
+    /// Largest frame that needs no path MTU probe first, in bytes.
+    pub frame_bytes_safe: u16,
+    /// Equal-sized frames to one peer that cost about as much as one (UDP GSO); at least 1.
+    pub segments: u16,
+    /// Bytes of frames the driver's receive buffer holds before it drops.
+    pub receive_buffer_bytes: u32,
+    /// Nominal rate if known, in bits per second.
+    pub rate: Option<u64>,
+    /// Where peers can send to reach this link.
+    pub local: PeerAddr,
+}
+
+/// A change in the state of a link.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum LinkEvent {
+    /// Carrier or address came back, or a capability changed.
+    Changed(LinkCaps),
+    /// The link can carry nothing until further notice.
+    Down,
+    /// Frames of more than this many bytes do not reach the peer.
+    TooBig(PeerAddr, u16),
+    /// Nothing listens at the peer's address (ICMP port unreachable).
+    Refused(PeerAddr),
+}
+
+/// One received frame, borrowed from the driver for the length of the callback.
+#[derive(Debug)]
+pub struct RxFrame<'a> {
+    /// The edge frame. Mutable so that it can be opened in place.
+    pub bytes: &'a mut [u8],
+    /// When the kernel or NIC received it, not when it was read.
+    pub received_at: Instant,
+    /// Whether the network marked congestion (ECN CE).
+    pub congestion_experienced: bool,
+    /// Whom it claims to be from.
+    pub from: PeerAddr,
+}
+
+/// One outgoing frame: header bytes the engine wrote, then payload that lies in registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct TxFrame<'a> {
+    /// Header, with small payloads already copied behind it.
+    pub header: &'a [u8],
+    /// The rest of the payload.
+    pub payload: PayloadSlice,
+}
+
+impl TxFrame<'_> {
+    /// Bytes of the whole frame.
+    pub const fn len(&self) -> usize {
+        self.header.len() + self.payload.len as usize
+    }
+
+    /// Whether there is nothing to send; never true for a frame the engine made.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Frames to one peer, in order. Headers lie back to back in one arena, so that a driver can merge
+/// frames without outside payload into one piece. Allocates only in [`TxBatch::new`].
+#[derive(Debug)]
+pub struct TxBatch {
+    to: PeerAddr,
+    headers: Vec<u8>,
+    /// End of each header in `headers`, and the payload behind it.
+    frames: Vec<(u32, PayloadSlice)>,
+}
+
+impl TxBatch {
+    /// An empty batch with room for `frames` frames and `header_bytes` bytes of headers.
+    pub fn new(frames: usize, header_bytes: usize) -> Self {
+        Self {
+            to: PeerAddr::default(),
+            headers: Vec::with_capacity(header_bytes),
+            frames: Vec::with_capacity(frames),
+        }
+    }
+
+    /// Empties the batch and sets where the next frames go.
+    pub fn reset(&mut self, to: PeerAddr) {
+        self.to = to;
+        self.headers.clear();
+        self.frames.clear();
+    }
+
+    /// Where header bytes of the next frame are appended, until [`TxBatch::finish_frame`].
+    pub const fn header_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.headers
+    }
+
+    /// Ends the frame whose header was just appended.
+    pub fn finish_frame(&mut self, payload: PayloadSlice) {
+        self.frames.push((self.headers.len() as u32, payload));
+    }
+
+    /// Where the frames go.
+    pub const fn to(&self) -> PeerAddr {
+        self.to
+    }
+
+    /// Frames in the batch.
+    pub const fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether the batch has no frame.
+    pub const fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Frames that still fit without an allocation.
+    pub fn room(&self) -> usize {
+        self.frames.capacity() - self.frames.len()
+    }
+
+    /// Frame `index`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`TxBatch::len`].
+    pub fn frame(&self, index: usize) -> TxFrame<'_> {
+        let start = if index == 0 { 0 } else { self.frames[index - 1].0 as usize };
+        let (end, payload) = self.frames[index];
+        TxFrame { header: &self.headers[start..end as usize], payload }
+    }
+
+    /// All header bytes of the frames `range`, back to back.
+    pub fn headers(&self, range: core::ops::Range<usize>) -> &[u8] {
+        let start = if range.start == 0 { 0 } else { self.frames[range.start - 1].0 as usize };
+        let end = if range.end == 0 { 0 } else { self.frames[range.end - 1].0 as usize };
+        &self.headers[start..end]
+    }
+}

@@ -1,0 +1,143 @@
+//! The names of things on the wire, each with only the arithmetic that means something.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Names a connection at the endpoint that chose it; unguessable.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ConnectionId(pub u32);
+
+/// Sixteen random bits a receiver chose for one life of one connection; every frame carries them.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Epoch(pub u16);
+
+/// Position of a link within one connection, 0 to [`LinkIndex::MAX`]; both ends agree on it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LinkIndex(pub u8);
+
+impl LinkIndex {
+    /// The largest index: four bits on the wire.
+    pub const MAX: u8 = 15;
+}
+
+/// Number of a packet on one link of one connection in one direction. Never reused.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PacketNumber(pub u64);
+
+impl PacketNumber {
+    /// The low 32 bits, as the wire carries them.
+    pub const fn truncate(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The packet number nearest to `expected` whose low 32 bits are `wire`.
+    ///
+    /// Correct while the true number is within 2^31 of `expected`.
+    pub const fn expand(wire: u32, expected: Self) -> Self {
+        let distance = wire.wrapping_sub(expected.0 as u32) as i32;
+        Self(expected.0.wrapping_add(distance as i64 as u64))
+    }
+
+    /// The number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Operation sequence number: the position of an operation in what one side of a connection asked
+/// of the other, modulo 2^32. Compared only within a window far smaller than 2^31.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct OperationNumber(pub u32);
+
+impl OperationNumber {
+    /// The operation after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// How many operations lie from `earlier` to this one; negative when this one came before.
+    pub const fn since(self, earlier: Self) -> i32 {
+        self.0.wrapping_sub(earlier.0) as i32
+    }
+}
+
+/// Ordinal of a message among those that consume a posted receive, modulo 2^32.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct MessageNumber(pub u32);
+
+impl MessageNumber {
+    /// The message after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// How many messages lie from `earlier` to this one; negative when this one came before.
+    pub const fn since(self, earlier: Self) -> i32 {
+        self.0.wrapping_sub(earlier.0) as i32
+    }
+}
+
+/// Names a memory region to a peer (iWARP: `STag`); unguessable, new on every registration.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct RemoteKey(pub u32);
+
+/// Address of a peer on one link: a UDP socket address, or a MAC address.
+///
+/// Layout, 20 bytes: family (4, 6 or 1 for a MAC), one zero byte, port big-endian, then 16 address
+/// bytes of which unused ones are zero.
+#[derive(Clone, Copy, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PeerAddr(pub [u8; 20]);
+
+impl PeerAddr {
+    /// The socket address, if this is one.
+    pub fn to_socket(self) -> Option<SocketAddr> {
+        let port = u16::from_be_bytes([self.0[2], self.0[3]]);
+        let mut address = [0; 16];
+        address.copy_from_slice(&self.0[4..]);
+        match self.0[0] {
+            4 => Some(SocketAddr::new(
+                IpAddr::V4(Ipv4Addr::new(address[0], address[1], address[2], address[3])),
+                port,
+            )),
+            6 => Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(address)), port)),
+            _ => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for PeerAddr {
+    fn from(address: SocketAddr) -> Self {
+        let mut bytes = [0; 20];
+        bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        match address.ip().to_canonical() {
+            IpAddr::V4(ip) => {
+                bytes[0] = 4;
+                bytes[4..8].copy_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                bytes[0] = 6;
+                bytes[4..].copy_from_slice(&ip.octets());
+            }
+        }
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(socket) = self.to_socket() {
+            return write!(f, "{socket}");
+        }
+        let a = &self.0[4..10];
+        write!(f, "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", a[0], a[1], a[2], a[3], a[4], a[5])
+    }
+}
+
+impl fmt::Debug for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
