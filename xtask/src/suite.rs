@@ -48,7 +48,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut count = Count::NONE;
     count.add(step("format", || lint(cargo().args(["fmt", "--all", "--check"])))?);
     count.add(step("lints", || {
-        let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        let clippy =
+            ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
         lint(cargo().args(clippy))
     })?);
     count.add(step("documentation", || {
