@@ -4,7 +4,8 @@
 //! gets the figure. To add a row, add an entry to a suite; to connect a row to a command, replace
 //! its `Probe::NotBuilt`. The command is `ethernot` with `arguments`, where `{json}` stands for a file
 //! the program writes its result to and `{quick:A|B}` for A in a quick run and B in a full one;
-//! commands with equal arguments run once. The figure is at a JSON pointer of the result.
+//! commands with equal arguments run once. The figure is at a JSON pointer of the result; a text
+//! there says why there is none.
 //! The exit status is always 0: this is a record, not a gate.
 
 use std::collections::HashMap;
@@ -282,11 +283,13 @@ fn choose(argument: &str, quick: bool) -> String {
     }
 }
 
+/// The figure at `pointer`; a text in its place is the program's reason for having none.
 fn number(result: &Value, pointer: &str) -> Result<f64, String> {
-    result
-        .pointer(pointer)
-        .and_then(Value::as_f64)
-        .ok_or_else(|| format!("no number at {pointer} of the result"))
+    match result.pointer(pointer) {
+        Some(Value::Number(figure)) => figure.as_f64().ok_or_else(|| figure.to_string()),
+        Some(Value::String(reason)) => Err(reason.clone()),
+        _ => Err(format!("no number at {pointer} of the result")),
+    }
 }
 
 impl Bound {
@@ -354,8 +357,9 @@ mod tests {
 
     #[test]
     fn a_missing_figure_names_its_pointer() {
-        let result = serde_json::json!({"edge": {"ratio": 1.5}});
+        let result = serde_json::json!({"edge": {"ratio": 1.5, "tcp": "needs root"}});
         assert_eq!(number(&result, "/edge/ratio"), Ok(1.5));
+        assert_eq!(number(&result, "/edge/tcp"), Err("needs root".to_owned()));
         assert!(number(&result, "/edge/none").is_err_and(|reason| reason.contains("/edge/none")));
     }
 

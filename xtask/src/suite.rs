@@ -46,24 +46,35 @@ impl std::fmt::Display for Count {
 /// Runs everything; the last line on standard output is the count.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut count = Count::NONE;
-    count.add(step("format", || lint(cargo().args(["fmt", "--all", "--check"])))?);
-    count.add(step("lints", || {
-        let clippy =
-            ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
-        lint(cargo().args(clippy))
-    })?);
-    count.add(step("documentation", || {
+    let mut failed = Vec::new();
+    let mut step = |name, work: &dyn Fn() -> Result<Count, XtaskError>| {
+        let of_step = timed(name, work)?;
+        if of_step.failed > 0 {
+            failed.push(name);
+        }
+        count.add(of_step);
+        Ok(())
+    };
+    step("format", &|| lint(cargo().args(["fmt", "--all", "--check"])))?;
+    step("lints", &|| {
+        let clippy = ["clippy", "--workspace", "--all-targets", "--keep-going"];
+        lint(cargo().args(clippy).args(["--", "-D", "warnings"]))
+    })?;
+    step("documentation", &|| {
         let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
-    })?);
-    count.add(step("tests", run_tests)?);
-    count.add(step("torture", || run_torture(workspace))?);
+    })?;
+    step("tests", &run_tests)?;
+    step("torture", &|| run_torture(workspace))?;
+    if !failed.is_empty() {
+        println!("failed steps: {}", failed.join(", "));
+    }
     println!("{count}");
     Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Announces a step, runs it, tells how it went and how long it took.
-fn step(name: &str, work: impl FnOnce() -> Result<Count, XtaskError>) -> Result<Count, XtaskError> {
+fn timed(name: &str, work: &dyn Fn() -> Result<Count, XtaskError>) -> Result<Count, XtaskError> {
     println!("== {name}");
     let start = Instant::now();
     let count = work()?;

@@ -54,7 +54,6 @@ impl Workspace {
     pub(crate) fn load() -> Result<Self, XtaskError> {
         let output = cargo()
             .args(["metadata", "--format-version", "1", "--no-deps"])
-            .current_dir(source_root())
             .output()
             .map_err(|cause| XtaskError::Start { program: "cargo metadata".into(), cause })?;
         if !output.status.success() {
@@ -116,13 +115,15 @@ impl Target {
     }
 }
 
-/// A command for the cargo that runs us.
+/// A command for the cargo that runs us, at the root of the workspace.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(source_root());
+    command
 }
 
 /// Root of the sources this program was built from.
-pub(crate) fn source_root() -> PathBuf {
+fn source_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }

@@ -132,6 +132,7 @@ fn rank(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::Dependency;
 
     #[test]
     fn arrows_point_down() {
@@ -161,5 +162,37 @@ mod tests {
     #[test]
     fn nobody_depends_on_a_tool() {
         assert!(refusal("cli", "xtask").is_some());
+    }
+
+    #[test]
+    fn the_violation_names_the_manifest_and_tests_are_exempt() {
+        let dependency = |is_dev| Dependency { name: "fabric".into(), is_dev, is_local: true };
+        let workspace = workspace_of("delivery", vec![dependency(false), dependency(true)]);
+        let places: Vec<_> =
+            check_arrows(&workspace).into_iter().map(|violation| violation.place).collect();
+        assert_eq!(places, ["crates/delivery/Cargo.toml"]);
+    }
+
+    #[test]
+    fn a_crate_without_a_room_is_found() {
+        assert_eq!(check_arrows(&workspace_of("attic", Vec::new())).len(), 1);
+    }
+
+    #[test]
+    fn a_dependency_without_its_line_is_found() {
+        let dependency = Dependency { name: "libc".into(), is_dev: true, is_local: false };
+        let workspace = workspace_of("mem", vec![dependency]);
+        assert_eq!(check_documented(&workspace, "| `libc-extra` | mem | calls |").len(), 1);
+        assert!(check_documented(&workspace, "| `libc` | mem | calls |").is_empty());
+    }
+
+    fn workspace_of(name: &str, dependencies: Vec<Dependency>) -> Workspace {
+        let folder = Path::new("/root").join("crates").join(name);
+        let package = Package { name: name.into(), folder, dependencies, targets: Vec::new() };
+        Workspace {
+            root: "/root".into(),
+            target_dir: "/root/target".into(),
+            packages: vec![package],
+        }
     }
 }
