@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod identity;
+mod permutation;
 
 pub use identity::{
     ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PacketNumber, PeerAddr,
     RemoteKey,
 };
+pub use permutation::KeyedPermutation;
