@@ -1,8 +1,16 @@
 //! The edge protocol below the operations. Does no I/O, reads no clock, holds no socket.
 #![forbid(unsafe_code)]
 
+mod ack_block;
 mod boundary;
+mod received;
 mod time;
+mod timer_queue;
 
+pub use ack_block::{AckBlock, AckDelay};
 pub use boundary::{LinkCaps, LinkEvent, LinkId, RxFrame, TxBatch, TxFrame};
+pub use received::{
+    AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
+};
 pub use time::Instant;
+pub use timer_queue::TimerQueue;
