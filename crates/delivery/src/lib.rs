@@ -4,6 +4,7 @@
 mod ack_block;
 mod boundary;
 mod received;
+mod scheduler;
 mod time;
 mod timer_queue;
 
@@ -11,6 +12,9 @@ pub use ack_block::{AckBlock, AckDelay};
 pub use boundary::{LinkCaps, LinkEvent, LinkId, RxFrame, TxBatch, TxFrame};
 pub use received::{
     AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
+};
+pub use scheduler::{
+    BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
 };
 pub use time::Instant;
 pub use timer_queue::TimerQueue;
