@@ -7,10 +7,13 @@ mod congestion;
 mod loss;
 mod protocol_error;
 mod rate;
+mod received;
 mod rtt;
+mod scheduler;
 mod send_half;
 mod sent_packets;
 mod time;
+mod timer_queue;
 
 pub use ack_block::{AckBlock, AckDelay};
 
@@ -19,6 +22,13 @@ pub use congestion::{
     AckSample, Aimd, CongestionAlgorithm, CongestionController, Delay, Fixed, LossSample,
 };
 pub use protocol_error::ProtocolError;
+pub use received::{
+    AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
+};
+pub use scheduler::{
+    BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
+};
 pub use send_half::{AckSummary, Fate, SendConfig, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};
 pub use time::Instant;
+pub use timer_queue::TimerQueue;

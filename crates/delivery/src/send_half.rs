@@ -281,7 +281,7 @@ impl<T: Copy> SendHalf<T> {
         if let Some((sent_at, stamp)) = acked.newest {
             self.on_progress(now, sent_at);
             let elapsed_ns = now.since_ns(sent_at);
-            let rtt_ns = self.rtt.on_sample(now, elapsed_ns, block.delay.ns());
+            let rtt_ns = self.rtt.on_sample(now, elapsed_ns, block.delay.to_ns());
             summary.rtt_sample_ns = Some(rtt_ns);
             let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
             if rate.round_started {

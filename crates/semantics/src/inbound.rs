@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use mem::{AccessError, MemoryAccess, ProtectionDomain, Rights, Target};
-use wire_edge::{AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{
+    AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey,
+};
 
 use crate::operation::close_reason_of;
 use crate::order_pool::HeldList;
@@ -184,6 +186,12 @@ impl Inbound {
         if distance as u32 >= self.limits.operation_window {
             return Verdict::Refused(Refusal::Window);
         }
+        if let InKind::Send { message } = kind
+            && !self.receives.as_ref().is_some_and(|receives| receives.get(message).is_some())
+        {
+            // Nobody sends a message before a receive is posted for it: credits say how many are.
+            return violation(CloseReason::ProtocolViolation, number);
+        }
         let whole = flags.contains(Flags::LAST) && offset == 0;
         if distance == 0 && self.head == NIL && whole {
             return self.handle_whole(around, flags, kind, immediate, payload);
@@ -358,7 +366,8 @@ impl Inbound {
             if hold {
                 self.hold(around.pools, slot, low, bytes, fenced);
             } else {
-                let placed = self.place_yielding(around.memory, around.pools, slot, low, bytes, last);
+                let placed =
+                    self.place_yielding(around.memory, around.pools, slot, low, bytes, last);
                 if let Err(error) = placed {
                     return fault(part.kind, error, part.number);
                 }
@@ -422,29 +431,28 @@ impl Inbound {
         slot: u32,
         complete: bool,
     ) -> Result<(), AccessError> {
-        let mut held = around.pools.incoming[slot].held;
-        let mut kept = HeldList::EMPTY;
-        let strict = around.pools.incoming[slot].flags.contains(Flags::STRICT);
-        let total = around.pools.incoming[slot].total;
+        let operation = &around.pools.incoming[slot];
+        let (mut held, total) = (operation.held, operation.total);
+        let keep_tail = operation.flags.contains(Flags::STRICT) && !complete;
         let mut result = Ok(());
-        let mut budget = held.bytes;
-        while budget > 0 && result.is_ok() {
+        let mut unseen_bytes = held.bytes;
+        while unseen_bytes > 0 && result.is_ok() {
             let Some((offset, bytes)) = around.pools.order.front(&held) else { break };
-            let len = bytes.len() as u32;
-            budget -= len;
-            let is_tail = Some(offset + len) == total;
-            if is_tail && strict && !complete {
-                // Moves to the end of the same list: the tail waits for the body.
+            let end = offset + bytes.len() as u32;
+            unseen_bytes -= bytes.len() as u32;
+            if keep_tail && Some(end) == total {
                 around.pools.order.rotate(&mut held);
                 continue;
             }
-            result = self.place_yielding(around.memory, around.pools, slot, offset, bytes, is_tail);
+            let last = Some(end) == total;
+            result = self.place_yielding(around.memory, around.pools, slot, offset, bytes, last);
             self.held_bytes -= around.pools.order.pop(&mut held);
         }
-        core::mem::swap(&mut kept, &mut held);
         let operation = &mut around.pools.incoming[slot];
-        operation.held = kept;
-        operation.held_from = if kept.is_empty() { u32::MAX } else { operation.held_from };
+        operation.held = held;
+        if held.is_empty() {
+            operation.held_from = u32::MAX;
+        }
         result
     }
 
@@ -478,8 +486,13 @@ impl Inbound {
                     return Err(Stop::Stalled);
                 }
                 let wanted = u64::from(length);
-                let target =
-                    around.memory.resolve(self.domain, key, address, wanted, Rights::REMOTE_READ)?;
+                let target = around.memory.resolve(
+                    self.domain,
+                    key,
+                    address,
+                    wanted,
+                    Rights::REMOTE_READ,
+                )?;
                 around.outbound.answer_read(around.pools, self.expected, target, length);
                 Ok(())
             }
@@ -546,7 +559,15 @@ impl Inbound {
         if !operation.flags.contains(Flags::STRICT) {
             return self.place(memory, operation.kind, offset, bytes, tail);
         }
-        self.place_around(memory, pools, operation, operation.next, base + u64::from(offset), bytes, tail)
+        self.place_around(
+            memory,
+            pools,
+            operation,
+            operation.next,
+            base + u64::from(offset),
+            bytes,
+            tail,
+        )
     }
 
     #[expect(clippy::too_many_arguments, reason = "a recursive walk; the arguments are its state")]
@@ -597,6 +618,9 @@ impl Inbound {
         bytes: &[u8],
         tail: Tail,
     ) -> Result<(), AccessError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let target = match kind {
             InKind::Write { key, base } => {
                 let address = base.wrapping_add(u64::from(offset));
@@ -626,10 +650,15 @@ impl Inbound {
         len: u64,
     ) -> Result<Target, AccessError> {
         let receive = self.receives.as_ref().and_then(|receives| receives.get(message));
-        let receive = receive.ok_or(AccessError::InvalidKey)?;
+        let receive = receive.ok_or(AccessError::InvalidKey { name: u64::from(message.0) })?;
         let end = u64::from(offset) + len;
         if end > u64::from(receive.length) {
-            return Err(AccessError::too_long(receive.offset, end, u64::from(receive.length)));
+            return Err(AccessError::Bounds {
+                address: receive.offset,
+                len: end,
+                start: receive.offset,
+                limit: u64::from(receive.length),
+            });
         }
         memory.resolve_local(
             receive.region,
@@ -682,10 +711,7 @@ impl Inbound {
             held: HeldList::EMPTY,
             held_from: u32::MAX,
         };
-        let slot = pools
-            .incoming
-            .insert(operation)
-            .map_err(|_| Verdict::Refused(Refusal::Pool))?;
+        let slot = pools.incoming.insert(operation).map_err(|_| Verdict::Refused(Refusal::Pool))?;
         pools.incoming_index.insert(self.connection, number, slot);
         self.link(pools, slot, number);
         self.current = slot;
@@ -696,7 +722,9 @@ impl Inbound {
     /// at the record used last if that is an earlier one.
     fn link(&mut self, pools: &mut Pools, slot: u32, number: OperationNumber) {
         let start = match pools.incoming.get(self.current) {
-            Some(current) if self.current != NIL && current.number.since(number) < 0 => self.current,
+            Some(current) if self.current != NIL && current.number.since(number) < 0 => {
+                self.current
+            }
             _ => NIL,
         };
         let mut before = start;
@@ -810,7 +838,7 @@ const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
 fn fault(kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
     let reason = match (kind, error) {
         (InKind::Send { .. }, AccessError::Bounds { .. }) => CloseReason::MessageTooLong,
-        (InKind::Send { .. }, AccessError::InvalidKey) => CloseReason::LocalMemoryGone,
+        (InKind::Send { .. }, AccessError::InvalidKey { .. }) => CloseReason::LocalMemoryGone,
         _ => close_reason_of(error),
     };
     violation(reason, operation)

@@ -27,7 +27,9 @@ pub use operation::{
     AccessFault, Operation, OperationError, OperationFlags, Ordering, PostError, Receive, Request,
     Source,
 };
-pub use outbound::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, PeerLimits};
+pub use outbound::{
+    Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, PeerLimits,
+};
 pub use pools::{PoolUse, Pools};
 pub use range_set::RangeSet;
 pub use status::{OperationStatus, StatusTable};

@@ -60,11 +60,26 @@ pub(crate) struct OutOperation {
 
 #[derive(Clone, Copy, Debug)]
 enum OutKind {
-    Write { source: Source },
-    Send { source: Source, message: MessageNumber },
+    Write {
+        source: Source,
+    },
+    Send {
+        source: Source,
+        message: MessageNumber,
+    },
     /// `ranges` is the record of what arrived, [`NIL`] until the request is sent.
-    Read { sink: mem::RegionId, sink_offset: u64, ranges: u32, arrived: bool },
-    Atomic { opcode: AtomicOpcode, operand: u64, compare: u64, value: Option<u64> },
+    Read {
+        sink: mem::RegionId,
+        sink_offset: u64,
+        ranges: u32,
+        arrived: bool,
+    },
+    Atomic {
+        opcode: AtomicOpcode,
+        operand: u64,
+        compare: u64,
+        value: Option<u64>,
+    },
 }
 
 /// A fragment that was lost, or taken back by a driver, and waits to be sent again.
@@ -221,7 +236,9 @@ impl Outbound {
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
-                let Some(operation) = own_operation(pools, self.connection, &carried) else { return };
+                let Some(operation) = own_operation(pools, self.connection, &carried) else {
+                    return;
+                };
                 if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
                     return;
                 }
@@ -632,7 +649,9 @@ impl OutOperation {
             OutKind::Send { .. } => CompletionKind::Send,
             OutKind::Read { .. } => CompletionKind::Read,
             OutKind::Atomic { opcode: AtomicOpcode::FetchAdd, .. } => CompletionKind::FetchAdd,
-            OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => CompletionKind::CompareSwap,
+            OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
+                CompletionKind::CompareSwap
+            }
         }
     }
 }

@@ -81,7 +81,10 @@ pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>
 impl OperationIndex {
     fn new(capacity: u32) -> Self {
         // Twice the records, so that removals never force the table to grow: it cleans in place.
-        Self(HashMap::with_capacity_and_hasher(capacity as usize * 2, BuildHasherDefault::default()))
+        Self(HashMap::with_capacity_and_hasher(
+            capacity as usize * 2,
+            BuildHasherDefault::default(),
+        ))
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 ///
 /// Two links that differ by 2 ms at 1 Gb/s are 170 frames apart; in bursts of at least four frames
 /// that is 43 holes. A frame that would open one more range is refused and sent again later.
-pub const RANGES_MAX: usize = 48;
+pub(crate) const RANGES_MAX: usize = 48;
 
 /// A sorted set of disjoint, non-adjacent ranges of byte offsets, in place and without allocation.
 ///

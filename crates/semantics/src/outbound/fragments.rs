@@ -128,7 +128,9 @@ impl Outbound {
                     };
                     Some(operation.fragment(memory, carried.slot, carried.offset, end, room)?)
                 }
-                _ => self.answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?,
+                _ => {
+                    self.answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?
+                }
             }
         } else {
             None
@@ -200,14 +202,8 @@ impl Outbound {
         };
         let last = offset + len == response.length;
         let flags = if last { Flags::LAST } else { Flags::default() };
-        let carried = Carried {
-            slot,
-            number,
-            offset,
-            length: len as u16,
-            kind: CarriedKind::Answer,
-            last,
-        };
+        let carried =
+            Carried { slot, number, offset, length: len as u16, kind: CarriedKind::Answer, last };
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
