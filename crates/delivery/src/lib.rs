@@ -3,6 +3,8 @@
 
 mod ack_block;
 mod boundary;
+mod cookie;
+mod counters;
 mod received;
 mod scheduler;
 mod time;
@@ -10,6 +12,8 @@ mod timer_queue;
 
 pub use ack_block::{AckBlock, AckDelay};
 pub use boundary::{LinkCaps, LinkEvent, LinkId, RxFrame, TxBatch, TxFrame};
+pub use cookie::{COOKIE_BYTES, COOKIE_LIFETIME_NS, CookieError, CookieJar, RateLimiter};
+pub use counters::{EndpointCounters, LinkCounters};
 pub use received::{
     AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
 };
