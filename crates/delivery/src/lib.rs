@@ -7,6 +7,10 @@ mod congestion;
 mod loss;
 mod protocol_error;
 mod rate;
+mod cookie;
+mod counters;
+mod path_mtu;
+mod path_state;
 mod received;
 mod rtt;
 mod scheduler;
@@ -22,6 +26,10 @@ pub use congestion::{
     AckSample, Aimd, CongestionAlgorithm, CongestionController, Delay, Fixed, LossSample,
 };
 pub use protocol_error::ProtocolError;
+pub use cookie::{COOKIE_BYTES, COOKIE_LIFETIME_NS, CookieError, CookieJar, RateLimiter};
+pub use counters::{EndpointCounters, LinkCounters};
+pub use path_mtu::PathMtu;
+pub use path_state::{LinkState, PathChange, PathState, SILENCE_BUDGET_NS, SilenceBudget};
 pub use received::{
     AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
 };

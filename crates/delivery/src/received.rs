@@ -174,7 +174,7 @@ impl ReceivedPackets {
     pub fn classify(&self, packet_wire: u32) -> Arrival {
         let expected = self.next.saturating_sub(1);
         // The signed distance tells numbers below 0 from numbers far ahead.
-        let distance = i64::from(packet_wire.wrapping_sub(expected as u32) as i32);
+        let distance = i64::from(packet_wire.wrapping_sub(expected as u32).cast_signed());
         let Some(number) = expected.checked_add_signed(distance) else {
             return Arrival::Implausible;
         };

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use delivery::{Instant, LinkId, SchedulerState, SilenceBudget};
-use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, Outbound};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
@@ -117,9 +116,4 @@ impl Connection {
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Established)
     }
-}
-
-/// A connection's halves before the application has said which domain and queue are theirs.
-pub(crate) fn nobodys_domain() -> ProtectionDomain {
-    ProtectionDomain::default()
 }
