@@ -24,7 +24,7 @@ mod timeouts;
 mod transmit;
 
 pub use config::EngineConfig;
-pub use engine::{ConnectRequest, Engine, EngineLinkError};
+pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
