@@ -1,13 +1,59 @@
 //! Frame formats of the edge protocol: encode and checked decode.
 //!
 //! The normative text is `docs/protocol.md`; a number in this crate and a number there are the
-//! same number, and both change in one commit.
+//! same number, and both change in one commit. Offsets, sizes, ranges and names come from one
+//! table, [`fields`], from which the Wireshark dissector is made as well.
+//!
+//! * A connection frame: [`peek`] finds the connection, [`decode`] the rest. To send one,
+//!   [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then the payload.
+//! * A handshake frame: [`decode_handshake`] and [`HandshakeFrame::encode`].
+//! * The payload of a control frame: [`control_messages`] and [`Control::encode`].
+//!
+//! What a decoder returns obeys every rule of the text that can be checked without knowing the
+//! connection.
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod acknowledgement;
+mod address;
+mod control;
+mod error;
+pub mod fields;
+mod flags;
+mod frame;
+mod handshake;
 mod identity;
+mod octets;
+mod parameters;
+mod permutation;
+mod reason;
 
+pub use acknowledgement::{
+    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, AckBlocks, AckDelay,
+    AckSection, ack_section_bytes, encode_acks,
+};
+pub use address::Addresses;
+pub use control::{
+    CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, Control, ControlMessages, LinkStatus,
+    control_messages,
+};
+pub use error::DecodeError;
+pub use flags::{Flags, Kind};
+pub use frame::{
+    AtomicOpcode, COMMON_BYTES, Frame, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX, Prefix,
+    decode, encode_header, peek,
+};
+pub use handshake::{
+    ADDRESSES_MAX, COOKIE_BYTES, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, PRIVATE_BYTES_MAX,
+    Preamble, decode_handshake, preamble,
+};
 pub use identity::{
     ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PacketNumber, PeerAddr,
     RemoteKey,
 };
+pub use parameters::{Features, PARAMETERS_BYTES, Parameters};
+pub use permutation::KeyedPermutation;
+pub use reason::{CloseReason, RejectReason};
+
+/// The version of the protocol this crate speaks.
+pub const VERSION: u16 = 1;

@@ -1,0 +1,217 @@
+//! The ack section (protocol.md §3.3).
+
+use crate::fields::{self, Layout, layout_end};
+use crate::octets::{get, put};
+use crate::parameters::ranged;
+use crate::{DecodeError, LinkIndex, MessageNumber, OperationNumber};
+
+/// Most link blocks in an ack section: one for each link index.
+pub const ACK_BLOCKS_MAX: usize = 16;
+/// Most bitmap words in a link block: 512 packets below the first gap, more than lie in a
+/// bandwidth-delay product of 100 Gb/s × 40 µs at 1472 bytes (340).
+pub const ACK_BLOCK_WORDS_MAX: usize = 8;
+/// Bytes of the largest ack section.
+pub const ACK_SECTION_BYTES_MAX: usize =
+    SECTION_BYTES + ACK_BLOCKS_MAX * (BLOCK_BYTES + ACK_BLOCK_WORDS_MAX * WORD_BYTES);
+
+const SECTION_BYTES: usize = layout_end(Layout::AckSection);
+const BLOCK_BYTES: usize = layout_end(Layout::AckBlock);
+const WORD_BYTES: usize = 8;
+const _: () = assert!(SECTION_BYTES == 12 && BLOCK_BYTES == 12);
+const _: () = assert!(fields::BLOCKS.range.1 == ACK_BLOCKS_MAX as u64);
+const _: () = assert!(fields::BLOCK_WORDS.range.1 == ACK_BLOCK_WORDS_MAX as u64);
+
+/// Time from the arrival of a packet to its acknowledgement, in units of 64 ns, saturating at
+/// 4.19 ms.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct AckDelay(pub u16);
+
+impl AckDelay {
+    /// The unit.
+    pub const UNIT_NS: u64 = 64;
+
+    /// `delay_ns` rounded down to the unit, or the largest delay there is.
+    #[inline]
+    pub const fn from_ns(delay_ns: u64) -> Self {
+        let units = delay_ns / Self::UNIT_NS;
+        Self(if units > u16::MAX as u64 { u16::MAX } else { units as u16 })
+    }
+
+    /// The delay in nanoseconds.
+    #[inline]
+    pub const fn to_ns(self) -> u64 {
+        self.0 as u64 * Self::UNIT_NS
+    }
+}
+
+/// What one link has received.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AckBlock {
+    /// The link whose packets this acknowledges.
+    pub link: LinkIndex,
+    /// Frames received with a congestion mark so far, modulo 2^16.
+    pub marked: u16,
+    /// From the arrival of `largest` to this acknowledgement.
+    pub delay: AckDelay,
+    /// Packets received without a gap up to and including `largest`, at least 1.
+    pub run: u16,
+    /// Low 32 bits of the largest packet number received.
+    pub largest: u32,
+    /// Words of `bitmap` on the wire, 0 to 8.
+    pub words: u8,
+    /// Bit `i` of word `w`: packet `largest − run − 1 − (64 w + i)` was received. Words that are
+    /// not on the wire are 0.
+    pub bitmap: [u64; ACK_BLOCK_WORDS_MAX],
+}
+
+impl AckBlock {
+    /// Bytes of this block on the wire.
+    #[inline]
+    pub const fn wire_bytes(&self) -> usize {
+        BLOCK_BYTES + self.words as usize * WORD_BYTES
+    }
+}
+
+/// The ack section of a frame, borrowed from it and checked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AckSection<'a> {
+    delivered: OperationNumber,
+    credit: MessageNumber,
+    blocks: &'a [u8],
+}
+
+impl<'a> AckSection<'a> {
+    /// Every operation of the peer before this number is delivered.
+    #[inline]
+    pub const fn delivered(&self) -> OperationNumber {
+        self.delivered
+    }
+
+    /// Message number up to which (exclusive) receives are posted.
+    #[inline]
+    pub const fn credit(&self) -> MessageNumber {
+        self.credit
+    }
+
+    /// The link blocks, at most one for each link.
+    #[inline]
+    pub const fn blocks(&self) -> AckBlocks<'a> {
+        AckBlocks { bytes: self.blocks }
+    }
+
+    /// The section at the start of `bytes`, and what follows it.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
+        let truncated = |part, needed, found| DecodeError::Truncated { part, needed, found };
+        let Some((section, after)) = bytes.split_first_chunk::<SECTION_BYTES>() else {
+            return Err(truncated("ack section", SECTION_BYTES, bytes.len()));
+        };
+        let blocks = ranged(&fields::BLOCKS, u8::from_le_bytes(get!(section, fields::BLOCKS)))?;
+        let mut rest = after;
+        let mut links_seen = 0_u16;
+        for _ in 0..blocks {
+            let Some((block, words)) = rest.split_first_chunk::<BLOCK_BYTES>() else {
+                return Err(truncated("link block", BLOCK_BYTES, rest.len()));
+            };
+            let link =
+                ranged(&fields::BLOCK_LINK, u8::from_le_bytes(get!(block, fields::BLOCK_LINK)))?;
+            let words_count =
+                ranged(&fields::BLOCK_WORDS, u8::from_le_bytes(get!(block, fields::BLOCK_WORDS)))?;
+            ranged(&fields::BLOCK_RUN, u16::from_le_bytes(get!(block, fields::BLOCK_RUN)))?;
+            if links_seen & (1 << link) != 0 {
+                return Err(DecodeError::AckLinkTwice(LinkIndex(link)));
+            }
+            links_seen |= 1 << link;
+            let bitmap_bytes = usize::from(words_count) * WORD_BYTES;
+            rest = words.get(bitmap_bytes..).ok_or(truncated(
+                "bitmap of a link block",
+                bitmap_bytes,
+                words.len(),
+            ))?;
+        }
+        let (blocks, rest) = after.split_at(after.len() - rest.len());
+        let delivered = OperationNumber(u32::from_le_bytes(get!(section, fields::DELIVERED)));
+        let credit = MessageNumber(u32::from_le_bytes(get!(section, fields::CREDIT)));
+        Ok((Self { delivered, credit, blocks }, rest))
+    }
+}
+
+/// Iterator over the link blocks of an [`AckSection`].
+#[derive(Clone, Debug)]
+pub struct AckBlocks<'a> {
+    /// Whole blocks; their fields were checked when the section was decoded.
+    bytes: &'a [u8],
+}
+
+impl Iterator for AckBlocks<'_> {
+    type Item = AckBlock;
+
+    #[inline]
+    fn next(&mut self) -> Option<AckBlock> {
+        let (block, rest) = self.bytes.split_first_chunk::<BLOCK_BYTES>()?;
+        let words = u8::from_le_bytes(get!(block, fields::BLOCK_WORDS));
+        let (words_bytes, rest) = rest.split_at_checked(usize::from(words) * WORD_BYTES)?;
+        self.bytes = rest;
+        let mut bitmap = [0; ACK_BLOCK_WORDS_MAX];
+        for (word, bytes) in bitmap.iter_mut().zip(words_bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Some(AckBlock {
+            link: LinkIndex(u8::from_le_bytes(get!(block, fields::BLOCK_LINK))),
+            marked: u16::from_le_bytes(get!(block, fields::BLOCK_MARKED)),
+            delay: AckDelay(u16::from_le_bytes(get!(block, fields::BLOCK_DELAY))),
+            run: u16::from_le_bytes(get!(block, fields::BLOCK_RUN)),
+            largest: u32::from_le_bytes(get!(block, fields::BLOCK_LARGEST)),
+            words,
+            bitmap,
+        })
+    }
+}
+
+/// Bytes of the ack section with these blocks.
+#[inline]
+pub const fn ack_section_bytes(blocks: &[AckBlock]) -> usize {
+    let mut bytes = SECTION_BYTES;
+    let mut rest = blocks;
+    while let [block, after @ ..] = rest {
+        bytes += block.wire_bytes();
+        rest = after;
+    }
+    bytes
+}
+
+/// Writes an ack section to the start of `out` and returns its length in bytes.
+///
+/// # Panics
+///
+/// If there are more than [`ACK_BLOCKS_MAX`] blocks, or a block has more than
+/// [`ACK_BLOCK_WORDS_MAX`] words.
+pub fn encode_acks(
+    delivered: OperationNumber,
+    credit: MessageNumber,
+    blocks: &[AckBlock],
+    out: &mut [u8; ACK_SECTION_BYTES_MAX],
+) -> usize {
+    assert!(blocks.len() <= ACK_BLOCKS_MAX);
+    let mut section = [0; SECTION_BYTES];
+    put!(&mut section, fields::BLOCKS, (blocks.len() as u8).to_le_bytes());
+    put!(&mut section, fields::DELIVERED, delivered.0.to_le_bytes());
+    put!(&mut section, fields::CREDIT, credit.0.to_le_bytes());
+    let mut at = SECTION_BYTES;
+    out[..at].copy_from_slice(&section);
+    for block in blocks {
+        let mut header = [0; BLOCK_BYTES];
+        put!(&mut header, fields::BLOCK_LINK, block.link.0.to_le_bytes());
+        put!(&mut header, fields::BLOCK_WORDS, block.words.to_le_bytes());
+        put!(&mut header, fields::BLOCK_MARKED, block.marked.to_le_bytes());
+        put!(&mut header, fields::BLOCK_DELAY, block.delay.0.to_le_bytes());
+        put!(&mut header, fields::BLOCK_RUN, block.run.to_le_bytes());
+        put!(&mut header, fields::BLOCK_LARGEST, block.largest.to_le_bytes());
+        out[at..at + BLOCK_BYTES].copy_from_slice(&header);
+        at += BLOCK_BYTES;
+        for word in &block.bitmap[..usize::from(block.words)] {
+            out[at..at + WORD_BYTES].copy_from_slice(&word.to_le_bytes());
+            at += WORD_BYTES;
+        }
+    }
+    at
+}

@@ -1,0 +1,84 @@
+//! Addresses of links in handshakes and control messages.
+
+use crate::fields::{self, Layout, layout_end};
+use crate::octets::get;
+use crate::{DecodeError, PeerAddr};
+
+/// Bytes of an address on the wire.
+pub(crate) const ADDRESS_BYTES: usize = layout_end(Layout::Address);
+
+/// The address in these bytes: of a known family, and 0 where the family has no bytes, so that
+/// equal addresses have equal bytes.
+pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, DecodeError> {
+    let host = get!(bytes, fields::HOST);
+    let used = match u8::from_le_bytes(get!(bytes, fields::FAMILY)) {
+        1 => 6,
+        4 => 4,
+        6 => host.len(),
+        _ => return Err(DecodeError::Address(*bytes)),
+    };
+    let zero =
+        get!(bytes, fields::FAMILY_ZERO) == [0] && host.iter().skip(used).all(|&byte| byte == 0);
+    if zero { Ok(PeerAddr(*bytes)) } else { Err(DecodeError::Address(*bytes)) }
+}
+
+/// The addresses of the links of an endpoint, in the order of its link identifiers: from a slice
+/// to be encoded, or borrowed from a frame and checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses<'a>(Source<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Source<'a> {
+    Slice(&'a [PeerAddr]),
+    Wire(&'a [[u8; ADDRESS_BYTES]]),
+}
+
+impl<'a> Addresses<'a> {
+    /// No address.
+    pub const NONE: Self = Self(Source::Slice(&[]));
+
+    /// These addresses; at most [`crate::ADDRESSES_MAX`] fit into a frame.
+    pub const fn from_slice(addresses: &'a [PeerAddr]) -> Self {
+        Self(Source::Slice(addresses))
+    }
+
+    /// The addresses in the bytes of a frame.
+    pub(crate) fn decode(addresses: &'a [[u8; ADDRESS_BYTES]]) -> Result<Self, DecodeError> {
+        for address in addresses {
+            decode_address(address)?;
+        }
+        Ok(Self(Source::Wire(addresses)))
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        match self.0 {
+            Source::Slice(addresses) => addresses.len(),
+            Source::Wire(addresses) => addresses.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = PeerAddr> + Clone + 'a {
+        let source = self.0;
+        (0..self.len()).map(move |index| match source {
+            Source::Slice(addresses) => addresses.get(index).copied().unwrap_or_default(),
+            Source::Wire(addresses) => {
+                addresses.get(index).copied().map(PeerAddr).unwrap_or_default()
+            }
+        })
+    }
+}
+
+impl PartialEq for Addresses<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Addresses<'_> {}

@@ -1,0 +1,205 @@
+//! Control messages (protocol.md §3.5).
+
+use crate::address::decode_address;
+use crate::fields::{self, Layout, layout_end};
+use crate::octets::{get, put};
+use crate::parameters::ranged;
+use crate::{CloseReason, DecodeError, LinkIndex, OperationNumber, PeerAddr};
+
+/// Most bytes of private data in a Close.
+pub const CLOSE_PRIVATE_BYTES_MAX: usize = 128;
+/// Bytes of the largest control message, a Close with all its private data.
+pub const CONTROL_BYTES_MAX: usize = HEADER_BYTES + CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX;
+
+const HEADER_BYTES: usize = layout_end(Layout::ControlMessage);
+const PATH_BYTES: usize = layout_end(Layout::Path);
+const LINK_STATUS_BYTES: usize = layout_end(Layout::LinkStatus);
+const CLOSE_BYTES: usize = layout_end(Layout::Close);
+const ADDRESS_BYTES: usize = layout_end(Layout::Address);
+const _: () = assert!(CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX <= u8::MAX as usize);
+
+/// What a link may be used for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum LinkStatus {
+    /// For everything.
+    Available = 1,
+    /// Only while no available link works.
+    Backup = 2,
+    /// For nothing at present.
+    Down = 3,
+    /// For nothing any more; its index is free.
+    Removed = 4,
+}
+
+/// A control message, borrowed from its frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Control<'a> {
+    /// Any bytes; written without any.
+    Padding,
+    /// Asks for an acknowledgement.
+    Ping,
+    /// Asks for a [`Control::PathResponse`] with the same number on the same link.
+    PathChallenge(u64),
+    /// Answers a [`Control::PathChallenge`].
+    PathResponse(u64),
+    /// The status of a link changes.
+    LinkStatus(LinkIndex, LinkStatus),
+    /// The connection ends.
+    Close {
+        /// Why.
+        reason: CloseReason,
+        /// Operation at fault, else 0.
+        operation: OperationNumber,
+        /// From the application, at most [`CLOSE_PRIVATE_BYTES_MAX`] bytes.
+        private_data: &'a [u8],
+    },
+    /// Answers a Close.
+    CloseAck,
+    /// One more link of the sender.
+    Address(PeerAddr),
+}
+
+impl Control<'_> {
+    /// Writes the message to the start of `out` and returns its length in bytes.
+    ///
+    /// # Panics
+    ///
+    /// If private data is longer than [`CLOSE_PRIVATE_BYTES_MAX`].
+    pub fn encode(&self, out: &mut [u8; CONTROL_BYTES_MAX]) -> usize {
+        let (header, body) = out.split_at_mut(HEADER_BYTES);
+        let (kind, length) = match self {
+            Self::Padding => (0, 0),
+            Self::Ping => (1, 0),
+            Self::PathChallenge(nonce) => (2, fill(body, &nonce.to_le_bytes(), &[])),
+            Self::PathResponse(nonce) => (3, fill(body, &nonce.to_le_bytes(), &[])),
+            Self::LinkStatus(link, status) => (4, fill(body, &[link.0, *status as u8], &[])),
+            Self::Close { reason, operation, private_data } => {
+                let mut close = [0; CLOSE_BYTES];
+                put!(&mut close, fields::CLOSE_REASON, reason.code().to_le_bytes());
+                put!(&mut close, fields::CLOSE_OPERATION, operation.0.to_le_bytes());
+                (5, fill(body, &close, private_data))
+            }
+            Self::CloseAck => (6, 0),
+            Self::Address(address) => (7, fill(body, &address.0, &[])),
+        };
+        header.copy_from_slice(&[kind, length as u8]);
+        HEADER_BYTES + length
+    }
+}
+
+/// Puts `fields` and `tail` to the start of `body`; returns how many bytes these are.
+fn fill(body: &mut [u8], fields: &[u8], tail: &[u8]) -> usize {
+    let length = fields.len() + tail.len();
+    body[..fields.len()].copy_from_slice(fields);
+    body[fields.len()..length].copy_from_slice(tail);
+    length
+}
+
+/// The messages in the payload of a control frame. Messages of unknown type are passed over; the
+/// first error is the last item.
+pub const fn control_messages(payload: &[u8]) -> ControlMessages<'_> {
+    ControlMessages { rest: payload }
+}
+
+/// Iterator of [`control_messages`].
+#[derive(Clone, Debug)]
+pub struct ControlMessages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> ControlMessages<'a> {
+    /// The next message, `None` if its type is unknown.
+    fn message(&mut self) -> Result<Option<Control<'a>>, DecodeError> {
+        let found = self.rest.len();
+        let Some((header, rest)) = self.rest.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(DecodeError::Truncated {
+                part: "control message",
+                needed: HEADER_BYTES,
+                found,
+            });
+        };
+        let length = usize::from(u8::from_le_bytes(get!(header, fields::CONTROL_LENGTH)));
+        let Some((body, rest)) = rest.split_at_checked(length) else {
+            return Err(DecodeError::Truncated {
+                part: "body of a control message",
+                needed: length,
+                found: rest.len(),
+            });
+        };
+        self.rest = rest;
+        let kind = u8::from_le_bytes(get!(header, fields::CONTROL_TYPE));
+        Ok(Some(match kind {
+            0 => Control::Padding,
+            1 => exact("Ping", body).map(|[]| Control::Ping)?,
+            2 => Control::PathChallenge(nonce("PathChallenge", body)?),
+            3 => Control::PathResponse(nonce("PathResponse", body)?),
+            4 => link_status(body)?,
+            5 => close(body)?,
+            6 => exact("CloseAck", body).map(|[]| Control::CloseAck)?,
+            7 => exact::<ADDRESS_BYTES>("Address", body)
+                .and_then(decode_address)
+                .map(Control::Address)?,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl<'a> Iterator for ControlMessages<'a> {
+    type Item = Result<Control<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.rest.is_empty() {
+            match self.message() {
+                Ok(None) => {}
+                Ok(Some(message)) => return Some(Ok(message)),
+                Err(error) => {
+                    self.rest = &[];
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The body, if it has the length its type has.
+fn exact<'a, const N: usize>(
+    message: &'static str,
+    body: &'a [u8],
+) -> Result<&'a [u8; N], DecodeError> {
+    body.try_into().map_err(|_| DecodeError::ControlLength { message, found: body.len() })
+}
+
+fn nonce(message: &'static str, body: &[u8]) -> Result<u64, DecodeError> {
+    let body = exact::<PATH_BYTES>(message, body)?;
+    Ok(u64::from_le_bytes(get!(body, fields::NONCE)))
+}
+
+fn link_status<'a>(body: &[u8]) -> Result<Control<'a>, DecodeError> {
+    let body = exact::<LINK_STATUS_BYTES>("LinkStatus", body)?;
+    let link = ranged(&fields::STATUS_LINK, u8::from_le_bytes(get!(body, fields::STATUS_LINK)))?;
+    let status = match u8::from_le_bytes(get!(body, fields::STATUS)) {
+        1 => LinkStatus::Available,
+        2 => LinkStatus::Backup,
+        3 => LinkStatus::Down,
+        4 => LinkStatus::Removed,
+        other => {
+            return Err(DecodeError::Range { field: fields::STATUS.name, value: other.into() });
+        }
+    };
+    Ok(Control::LinkStatus(LinkIndex(link), status))
+}
+
+fn close(body: &[u8]) -> Result<Control<'_>, DecodeError> {
+    let length_error = DecodeError::ControlLength { message: "Close", found: body.len() };
+    let (close, private_data) = body.split_first_chunk::<CLOSE_BYTES>().ok_or(length_error)?;
+    if private_data.len() > CLOSE_PRIVATE_BYTES_MAX {
+        return Err(length_error);
+    }
+    Ok(Control::Close {
+        reason: CloseReason::from_code(u16::from_le_bytes(get!(close, fields::CLOSE_REASON))),
+        operation: OperationNumber(u32::from_le_bytes(get!(close, fields::CLOSE_OPERATION))),
+        private_data,
+    })
+}

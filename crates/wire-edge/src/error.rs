@@ -1,0 +1,119 @@
+//! Why received bytes are not a frame.
+
+use crate::{Flags, Kind, LinkIndex};
+
+/// Why bytes from a peer are not what they should be. One variant per cause; the bytes are dropped
+/// and the cause is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The bytes end inside a part of the frame.
+    #[error("{part} needs {needed} bytes and {found} are left")]
+    Truncated {
+        /// Which part.
+        part: &'static str,
+        /// Bytes the part has.
+        needed: usize,
+        /// Bytes there are.
+        found: usize,
+    },
+    /// Bytes follow the last part of a frame whose length is fixed by its fields.
+    #[error("{bytes} bytes follow the end of {part}")]
+    Trailing {
+        /// The last part.
+        part: &'static str,
+        /// Bytes too many.
+        bytes: usize,
+    },
+    /// The kind nibble is one of the reserved values.
+    #[error("frame of reserved kind {0}")]
+    Kind(u8),
+    /// A handshake frame where a connection frame is decoded.
+    #[error("a handshake frame is not a connection frame")]
+    Handshake,
+    /// A connection frame where a handshake frame is decoded.
+    #[error("a frame of kind {0:?} is not a handshake frame")]
+    NotHandshake(Kind),
+    /// A handshake frame with a link index in the high nibble of its first byte.
+    #[error("handshake frame with link index {0}, not 0")]
+    HandshakeLink(u8),
+    /// The magic of the preamble is not "ETHN".
+    #[error("handshake frame with magic {0:02x?}")]
+    Magic([u8; 4]),
+    /// The frame is of another version; [`crate::preamble`] tells whom to answer.
+    #[error("handshake frame of version {0}, not {own}", own = crate::VERSION)]
+    Version(u16),
+    /// The step of the handshake is unknown.
+    #[error("unknown handshake step {0}")]
+    Step(u8),
+    /// A flag that frames of this kind must have is missing.
+    #[error("frame of kind {kind:?} without flag {flag:?}")]
+    FlagMissing {
+        /// Kind of the frame.
+        kind: Kind,
+        /// The missing flag.
+        flag: Flags,
+    },
+    /// A flag announces a part that frames of this kind do not have.
+    #[error("frame of kind {kind:?} with flag {flag:?}")]
+    FlagForbidden {
+        /// Kind of the frame.
+        kind: Kind,
+        /// The flag.
+        flag: Flags,
+    },
+    /// A field is outside the range the protocol gives it.
+    #[error("{field} is {value}")]
+    Range {
+        /// Name of the field in protocol.md.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// `offset + payload length`, or the length of a read, is above 2^31.
+    #[error("operation reaches to byte {end}, beyond 2^31")]
+    OperationLength {
+        /// Where the operation ends at the least, in bytes from its start.
+        end: u64,
+    },
+    /// `address - offset` is below 0: the operation would start before the address space.
+    #[error("remote address {address:#x} is less than the offset {offset} it lies at")]
+    AddressBeforeStart {
+        /// Remote address of the frame's first byte.
+        address: u64,
+        /// Offset of that byte within the operation.
+        offset: u32,
+    },
+    /// `address + length` is above 2^64 − 1.
+    #[error("{length} bytes at remote address {address:#x} leave the address space")]
+    AddressWraps {
+        /// Remote address of the first byte.
+        address: u64,
+        /// Bytes named.
+        length: u64,
+    },
+    /// A frame of Write, Send or `ReadResponse` without payload that is not an operation of no
+    /// bytes.
+    #[error("frame without payload at offset {offset}")]
+    PayloadEmpty {
+        /// The frame's offset.
+        offset: u32,
+    },
+    /// Two blocks of an ack section are about the same link.
+    #[error("ack section with two blocks for link {0:?}")]
+    AckLinkTwice(LinkIndex),
+    /// A Control frame without a message.
+    #[error("control frame without a message")]
+    ControlEmpty,
+    /// The body of a control message has a length that its type cannot have.
+    #[error("control message {message} with a body of {found} bytes")]
+    ControlLength {
+        /// Name of the message.
+        message: &'static str,
+        /// Length of the body in bytes.
+        found: usize,
+    },
+    /// An address is of an unknown family, or bytes its family does not use are not 0.
+    #[error("malformed address {0:02x?}")]
+    Address([u8; 20]),
+}

@@ -1,0 +1,113 @@
+//! The first two bytes of every connection frame: kinds and flags.
+
+use crate::DecodeError;
+
+/// What a frame is (protocol.md §1.1). The discriminant is the low nibble of byte 0.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Connection set-up, and answers to frames that find no connection.
+    Handshake = 0,
+    /// An ack section and nothing else; is itself never acknowledged.
+    Ack,
+    /// Control messages.
+    Control,
+    /// Bytes for a memory region of the receiver.
+    Write,
+    /// Asks for bytes of a memory region of the receiver.
+    ReadRequest,
+    /// Bytes the receiver asked for.
+    ReadResponse,
+    /// Bytes for the receive that the message number names.
+    Send,
+    /// Asks for an atomic operation on eight bytes of the receiver's memory.
+    Atomic,
+    /// What the memory held before the atomic operation.
+    AtomicResponse,
+    /// Padding, to find out whether frames of this size arrive.
+    Probe,
+}
+
+impl Kind {
+    /// The kind in the low nibble of a frame's first byte.
+    #[inline]
+    pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
+        Ok(match byte & 0x0f {
+            0 => Self::Handshake,
+            1 => Self::Ack,
+            2 => Self::Control,
+            3 => Self::Write,
+            4 => Self::ReadRequest,
+            5 => Self::ReadResponse,
+            6 => Self::Send,
+            7 => Self::Atomic,
+            8 => Self::AtomicResponse,
+            9 => Self::Probe,
+            reserved => return Err(DecodeError::Kind(reserved)),
+        })
+    }
+
+    /// Whether a frame of this kind asks for an acknowledgement.
+    #[inline]
+    pub const fn is_ack_eliciting(self) -> bool {
+        !matches!(self, Self::Handshake | Self::Ack)
+    }
+}
+
+/// Flags of a connection frame (protocol.md §3.1). A flag without meaning for a kind is sent as 0
+/// and ignored, except where a header or section depends on it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The frame holds the last byte of the operation.
+    pub const LAST: Self = Self(1 << 0);
+    /// Nothing of this operation is placed or delivered before all earlier ones are delivered.
+    pub const FENCE_BEFORE: Self = Self(1 << 1);
+    /// Later operations carry `FENCE_BEFORE` until this one is delivered; informative.
+    pub const FENCE_AFTER: Self = Self(1 << 2);
+    /// The strict ordering rules hold for this operation.
+    pub const STRICT: Self = Self(1 << 3);
+    /// An immediate follows the operation's header.
+    pub const IMMEDIATE: Self = Self(1 << 4);
+    /// The receiver acknowledges at once.
+    pub const ACK_NOW: Self = Self(1 << 5);
+    /// An ack section follows the headers.
+    pub const ACK: Self = Self(1 << 6);
+    /// The completion wakes a waiting application.
+    pub const SOLICITED: Self = Self(1 << 7);
+    /// No flag.
+    pub const NONE: Self = Self(0);
+
+    /// Whether all of `flags` are set.
+    #[inline]
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Whether at least one of `flags` is set.
+    #[inline]
+    pub const fn intersects(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    /// These flags and `flags`.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, flags: Self) -> Self {
+        Self(self.0 | flags.0)
+    }
+
+    /// These flags except `flags`.
+    #[inline]
+    #[must_use]
+    pub const fn without(self, flags: Self) -> Self {
+        Self(self.0 & !flags.0)
+    }
+
+    /// The byte on the wire.
+    #[inline]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+}

@@ -1,0 +1,346 @@
+//! Handshake frames (protocol.md §2).
+
+use crate::address::{ADDRESS_BYTES, Addresses};
+use crate::fields::{self, Layout, MAGIC_BYTES, layout_end};
+use crate::octets::{get, put};
+use crate::parameters::{PARAMETERS_BYTES, Parameters, ranged};
+use crate::{ConnectionId, DecodeError, Epoch, Kind, RejectReason, VERSION};
+
+/// Bytes of a cookie.
+pub const COOKIE_BYTES: usize = layout_end(Layout::Cookie);
+/// Most addresses in a frame: one for each link index.
+pub const ADDRESSES_MAX: usize = 16;
+/// Most bytes of private data in a frame.
+pub const PRIVATE_BYTES_MAX: usize = 512;
+/// Bytes of the largest handshake frame, a Hello with all addresses and private data.
+pub const HANDSHAKE_BYTES_MAX: usize = PREAMBLE_BYTES
+    + PARAMETERS_BYTES
+    + COOKIE_BYTES
+    + COUNTS_BYTES
+    + ADDRESSES_MAX * ADDRESS_BYTES
+    + PRIVATE_BYTES_MAX;
+
+const PREAMBLE_BYTES: usize = layout_end(Layout::Preamble);
+const COUNTS_BYTES: usize = layout_end(Layout::Counts);
+const REJECT_BYTES: usize = layout_end(Layout::Reject);
+const RESET_BYTES: usize = layout_end(Layout::Reset);
+const VERSIONS_BYTES: usize = layout_end(Layout::VersionMismatch);
+const _: () = assert!(PREAMBLE_BYTES == 16 && COUNTS_BYTES == 8 && COOKIE_BYTES == 24);
+const _: () = assert!(fields::ADDRESS_COUNT.range.1 == ADDRESSES_MAX as u64);
+const _: () = assert!(fields::PRIVATE_LENGTH.range.1 == PRIVATE_BYTES_MAX as u64);
+
+/// What every handshake frame of every version starts with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Preamble {
+    /// Step of the handshake, a number of [`fields::STEPS`] if the version is known.
+    pub step: u8,
+    /// Version of the protocol the frame is of.
+    pub version: u16,
+    /// Connection id the receiver chose, 0 if it has chosen none.
+    pub destination: ConnectionId,
+    /// Connection id the sender chose, 0 if none.
+    pub source: ConnectionId,
+}
+
+/// A handshake frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HandshakeFrame<'a> {
+    /// Version of the protocol; after decoding [`VERSION`], except in
+    /// [`Handshake::VersionMismatch`].
+    pub version: u16,
+    /// Connection id the receiver chose, 0 if it has chosen none.
+    pub destination: ConnectionId,
+    /// Connection id the sender chose, 0 if none.
+    pub source: ConnectionId,
+    /// What the frame says.
+    pub body: Handshake<'a>,
+}
+
+/// The body of a handshake frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Handshake<'a> {
+    /// Asks for a connection.
+    Hello {
+        /// Of the initiator.
+        parameters: Parameters,
+        /// From a Retry, else 0.
+        cookie: [u8; COOKIE_BYTES],
+        /// Of the initiator's links.
+        addresses: Addresses<'a>,
+        /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
+        private_data: &'a [u8],
+    },
+    /// Asks for the same Hello with this cookie.
+    Retry {
+        /// Proves that the initiator receives at its address.
+        cookie: [u8; COOKIE_BYTES],
+    },
+    /// The connection exists.
+    Accept {
+        /// Of the responder; their service is sent as 0.
+        parameters: Parameters,
+        /// Of the responder's links.
+        addresses: Addresses<'a>,
+        /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
+        private_data: &'a [u8],
+    },
+    /// There will be no connection.
+    Reject {
+        /// Why.
+        reason: RejectReason,
+        /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
+        private_data: &'a [u8],
+    },
+    /// The listener has the request and has not decided.
+    Pending,
+    /// A connection frame found no connection.
+    Reset {
+        /// Of that frame.
+        epoch: Epoch,
+        /// Of that frame.
+        packet: u32,
+    },
+    /// The receiver's Hello was of a version the sender does not speak. Alike in all versions.
+    VersionMismatch {
+        /// Lowest version the sender speaks.
+        lowest: u16,
+        /// Highest version the sender speaks.
+        highest: u16,
+    },
+}
+
+impl Handshake<'_> {
+    /// The number of the step.
+    pub const fn step(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => 1,
+            Self::Retry { .. } => 2,
+            Self::Accept { .. } => 3,
+            Self::Reject { .. } => 4,
+            Self::Pending => 5,
+            Self::Reset { .. } => 6,
+            Self::VersionMismatch { .. } => 7,
+        }
+    }
+}
+
+impl HandshakeFrame<'_> {
+    /// Writes the frame to the start of `out` and returns its length in bytes.
+    ///
+    /// # Panics
+    ///
+    /// If `out` is too short ([`HANDSHAKE_BYTES_MAX`] is always enough), or there are more than
+    /// [`ADDRESSES_MAX`] addresses or [`PRIVATE_BYTES_MAX`] bytes of private data.
+    pub fn encode(&self, out: &mut [u8]) -> usize {
+        let mut preamble = [0; PREAMBLE_BYTES];
+        put!(&mut preamble, fields::PREAMBLE_KIND, [Kind::Handshake as u8]);
+        put!(&mut preamble, fields::STEP, [self.body.step()]);
+        put!(&mut preamble, fields::VERSION, self.version.to_le_bytes());
+        put!(&mut preamble, fields::MAGIC, MAGIC_BYTES);
+        put!(&mut preamble, fields::DESTINATION, self.destination.0.to_le_bytes());
+        put!(&mut preamble, fields::SOURCE, self.source.0.to_le_bytes());
+        let mut writer = Writer { out, at: 0 };
+        writer.put(&preamble);
+        match &self.body {
+            Handshake::Hello { parameters, cookie, addresses, private_data } => {
+                writer.put(&parameters.encode());
+                writer.put(cookie);
+                writer.put_lists(addresses, private_data);
+            }
+            Handshake::Retry { cookie } => writer.put(cookie),
+            Handshake::Accept { parameters, addresses, private_data } => {
+                writer.put(&Parameters { service: 0, ..*parameters }.encode());
+                writer.put_lists(addresses, private_data);
+            }
+            Handshake::Reject { reason, private_data } => {
+                assert!(private_data.len() <= PRIVATE_BYTES_MAX);
+                let mut reject = [0; REJECT_BYTES];
+                put!(&mut reject, fields::REJECT_REASON, reason.code().to_le_bytes());
+                let length = private_data.len() as u16;
+                put!(&mut reject, fields::REJECT_LENGTH, length.to_le_bytes());
+                writer.put(&reject);
+                writer.put(private_data);
+            }
+            Handshake::Pending => {}
+            Handshake::Reset { epoch, packet } => {
+                let mut reset = [0; RESET_BYTES];
+                put!(&mut reset, fields::RESET_EPOCH, epoch.0.to_le_bytes());
+                put!(&mut reset, fields::RESET_PACKET, packet.to_le_bytes());
+                writer.put(&reset);
+            }
+            Handshake::VersionMismatch { lowest, highest } => {
+                let mut versions = [0; VERSIONS_BYTES];
+                put!(&mut versions, fields::LOWEST, lowest.to_le_bytes());
+                put!(&mut versions, fields::HIGHEST, highest.to_le_bytes());
+                writer.put(&versions);
+            }
+        }
+        writer.at
+    }
+}
+
+/// The preamble of a handshake frame of any version.
+///
+/// Of the versions it does not speak a receiver answers Hello only, so that two endpoints never
+/// answer each other's answers: with a [`Handshake::VersionMismatch`] to the preamble's source.
+#[inline]
+pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
+    split_preamble(bytes).map(|(preamble, _)| preamble)
+}
+
+/// The handshake frame in these bytes, if it keeps all rules of protocol.md §2 that can be checked
+/// without knowing the connection.
+///
+/// A frame of another version is [`DecodeError::Version`], unless it is a `VersionMismatch`;
+/// [`preamble`] tells whom to answer.
+pub fn decode_handshake(bytes: &[u8]) -> Result<HandshakeFrame<'_>, DecodeError> {
+    let (preamble, rest) = split_preamble(bytes)?;
+    if preamble.version != VERSION && preamble.step != 7 {
+        return Err(DecodeError::Version(preamble.version));
+    }
+    let mut reader = Reader { rest };
+    let body = match preamble.step {
+        1 => {
+            let parameters = Parameters::decode(reader.take("parameters")?)?;
+            let cookie = *reader.take("cookie")?;
+            let (addresses, private_data) = reader.take_lists()?;
+            Handshake::Hello { parameters, cookie, addresses, private_data }
+        }
+        2 => Handshake::Retry { cookie: *reader.take("cookie")? },
+        3 => {
+            let parameters = Parameters::decode(reader.take("parameters")?)?;
+            if parameters.service != 0 {
+                let value = parameters.service.into();
+                return Err(DecodeError::Range { field: fields::SERVICE.name, value });
+            }
+            let (addresses, private_data) = reader.take_lists()?;
+            Handshake::Accept { parameters, addresses, private_data }
+        }
+        4 => {
+            let reject = reader.take::<REJECT_BYTES>("body of Reject")?;
+            let length = u16::from_le_bytes(get!(reject, fields::REJECT_LENGTH));
+            let private_data = reader.take_private(ranged(&fields::REJECT_LENGTH, length)?)?;
+            let code = u16::from_le_bytes(get!(reject, fields::REJECT_REASON));
+            Handshake::Reject { reason: RejectReason::from_code(code), private_data }
+        }
+        5 => Handshake::Pending,
+        6 => {
+            let reset = reader.take::<RESET_BYTES>("body of Reset")?;
+            Handshake::Reset {
+                epoch: Epoch(u16::from_le_bytes(get!(reset, fields::RESET_EPOCH))),
+                packet: u32::from_le_bytes(get!(reset, fields::RESET_PACKET)),
+            }
+        }
+        7 => {
+            let versions = reader.take::<VERSIONS_BYTES>("body of VersionMismatch")?;
+            Handshake::VersionMismatch {
+                lowest: u16::from_le_bytes(get!(versions, fields::LOWEST)),
+                highest: u16::from_le_bytes(get!(versions, fields::HIGHEST)),
+            }
+        }
+        step => return Err(DecodeError::Step(step)),
+    };
+    if !reader.rest.is_empty() {
+        return Err(DecodeError::Trailing { part: "handshake frame", bytes: reader.rest.len() });
+    }
+    let Preamble { version, destination, source, .. } = preamble;
+    Ok(HandshakeFrame { version, destination, source, body })
+}
+
+#[inline]
+fn split_preamble(bytes: &[u8]) -> Result<(Preamble, &[u8]), DecodeError> {
+    let Some((preamble, rest)) = bytes.split_first_chunk::<PREAMBLE_BYTES>() else {
+        let found = bytes.len();
+        return Err(DecodeError::Truncated { part: "preamble", needed: PREAMBLE_BYTES, found });
+    };
+    match Kind::from_first_byte(preamble[0])? {
+        Kind::Handshake if preamble[0] == 0 => {}
+        Kind::Handshake => return Err(DecodeError::HandshakeLink(preamble[0] >> 4)),
+        other => return Err(DecodeError::NotHandshake(other)),
+    }
+    let magic = get!(preamble, fields::MAGIC);
+    if magic != MAGIC_BYTES {
+        return Err(DecodeError::Magic(magic));
+    }
+    let id = |bytes| ConnectionId(u32::from_le_bytes(bytes));
+    let preamble = Preamble {
+        step: u8::from_le_bytes(get!(preamble, fields::STEP)),
+        version: u16::from_le_bytes(get!(preamble, fields::VERSION)),
+        destination: id(get!(preamble, fields::DESTINATION)),
+        source: id(get!(preamble, fields::SOURCE)),
+    };
+    Ok((preamble, rest))
+}
+
+/// Takes one part of a frame after the other.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self, part: &'static str) -> Result<&'a [u8; N], DecodeError> {
+        let found = self.rest.len();
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated {
+            part,
+            needed: N,
+            found,
+        })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn take_slice(&mut self, part: &'static str, needed: usize) -> Result<&'a [u8], DecodeError> {
+        let found = self.rest.len();
+        let (taken, rest) = self.rest.split_at_checked(needed).ok_or(DecodeError::Truncated {
+            part,
+            needed,
+            found,
+        })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn take_private(&mut self, length: u16) -> Result<&'a [u8], DecodeError> {
+        self.take_slice("private data", length.into())
+    }
+
+    /// Counts, addresses and private data.
+    fn take_lists(&mut self) -> Result<(Addresses<'a>, &'a [u8]), DecodeError> {
+        let counts = self.take::<COUNTS_BYTES>("counts")?;
+        let count = u8::from_le_bytes(get!(counts, fields::ADDRESS_COUNT));
+        let count = usize::from(ranged(&fields::ADDRESS_COUNT, count)?);
+        let length = u16::from_le_bytes(get!(counts, fields::PRIVATE_LENGTH));
+        let length = ranged(&fields::PRIVATE_LENGTH, length)?;
+        let addresses = self.take_slice("addresses", count * ADDRESS_BYTES)?;
+        let addresses = Addresses::decode(addresses.as_chunks().0)?;
+        Ok((addresses, self.take_private(length)?))
+    }
+}
+
+/// Puts one part of a frame after the other.
+struct Writer<'a> {
+    out: &'a mut [u8],
+    /// Bytes put so far.
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.at + bytes.len();
+        self.out[self.at..end].copy_from_slice(bytes);
+        self.at = end;
+    }
+
+    fn put_lists(&mut self, addresses: &Addresses<'_>, private_data: &[u8]) {
+        assert!(addresses.len() <= ADDRESSES_MAX);
+        assert!(private_data.len() <= PRIVATE_BYTES_MAX);
+        let mut counts = [0; COUNTS_BYTES];
+        put!(&mut counts, fields::ADDRESS_COUNT, [addresses.len() as u8]);
+        put!(&mut counts, fields::PRIVATE_LENGTH, (private_data.len() as u16).to_le_bytes());
+        self.put(&counts);
+        for address in addresses.iter() {
+            self.put(&address.0);
+        }
+        self.put(private_data);
+    }
+}

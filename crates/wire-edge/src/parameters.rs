@@ -1,0 +1,128 @@
+//! What an endpoint tells its peer about itself in Hello and Accept.
+
+use crate::fields::{self, Field, Layout, layout_end};
+use crate::octets::{get, put};
+use crate::{DecodeError, Epoch, MessageNumber};
+
+/// Bytes of the parameters on the wire.
+pub const PARAMETERS_BYTES: usize = layout_end(Layout::Parameters);
+const _: () = assert!(PARAMETERS_BYTES == 64);
+
+/// The features an endpoint has (protocol.md §2.3).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Features(pub u64);
+
+impl Features {
+    /// Frames end in a 16-byte authentication tag; reserved, never negotiated in version 1.
+    pub const PSK: Self = Self(1 << 0);
+    /// The sender exposes its address space under remote key `0xffff_ffff`.
+    pub const WHOLE_ADDRESS_SPACE: Self = Self(1 << 1);
+    /// No feature.
+    pub const NONE: Self = Self(0);
+
+    /// Whether all of `features` are there.
+    pub const fn contains(self, features: Self) -> bool {
+        self.0 & features.0 == features.0
+    }
+
+    /// These features and `features`.
+    #[must_use]
+    pub const fn with(self, features: Self) -> Self {
+        Self(self.0 | features.0)
+    }
+
+    /// What both sides have.
+    #[must_use]
+    pub const fn intersection(self, features: Self) -> Self {
+        Self(self.0 & features.0)
+    }
+}
+
+/// What the sender of a Hello or an Accept tells about itself (protocol.md §2.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Parameters {
+    /// Random per start of the sending endpoint.
+    pub incarnation: u64,
+    /// Features the sender has; unknown bits are kept.
+    pub features: Features,
+    /// What the peer puts into every frame it sends to the sender.
+    pub epoch: Epoch,
+    /// Links the sender accepts on this connection, 1 to 16.
+    pub links_max: u16,
+    /// Largest frame the sender receives, 256 to 65507 bytes.
+    pub frame_bytes_max: u16,
+    /// Reads and atomics the sender serves at a time, 0 to 4096.
+    pub read_depth: u16,
+    /// Operations the sender tracks beyond the last delivered one, 1 to 65536.
+    pub operation_window: u32,
+    /// Bytes the sender holds for operations that must wait.
+    pub order_pool_bytes: u32,
+    /// Bytes of frames in flight on one link that the sender's driver can buffer.
+    pub receive_buffer_bytes: u32,
+    /// Longest time the sender holds back an acknowledgement.
+    pub ack_delay_max_ns: u32,
+    /// Message number up to which (exclusive) receives are posted.
+    pub receive_credit: MessageNumber,
+    /// Which listener of the endpoint is meant; 0 by default, and always in Accept.
+    pub service: u32,
+}
+
+impl Parameters {
+    /// The parameters in these bytes, each in its range.
+    pub(crate) fn decode(bytes: &[u8; PARAMETERS_BYTES]) -> Result<Self, DecodeError> {
+        Ok(Self {
+            incarnation: u64::from_le_bytes(get!(bytes, fields::INCARNATION)),
+            features: Features(u64::from_le_bytes(get!(bytes, fields::FEATURES))),
+            epoch: Epoch(u16::from_le_bytes(get!(bytes, fields::PARAMETERS_EPOCH))),
+            links_max: ranged(
+                &fields::LINKS_MAX,
+                u16::from_le_bytes(get!(bytes, fields::LINKS_MAX)),
+            )?,
+            frame_bytes_max: ranged(
+                &fields::FRAME_BYTES_MAX,
+                u16::from_le_bytes(get!(bytes, fields::FRAME_BYTES_MAX)),
+            )?,
+            read_depth: ranged(
+                &fields::READ_DEPTH,
+                u16::from_le_bytes(get!(bytes, fields::READ_DEPTH)),
+            )?,
+            operation_window: ranged(
+                &fields::OPERATION_WINDOW,
+                u32::from_le_bytes(get!(bytes, fields::OPERATION_WINDOW)),
+            )?,
+            order_pool_bytes: u32::from_le_bytes(get!(bytes, fields::ORDER_POOL_BYTES)),
+            receive_buffer_bytes: u32::from_le_bytes(get!(bytes, fields::RECEIVE_BUFFER_BYTES)),
+            ack_delay_max_ns: u32::from_le_bytes(get!(bytes, fields::ACK_DELAY_MAX_NS)),
+            receive_credit: MessageNumber(u32::from_le_bytes(get!(bytes, fields::RECEIVE_CREDIT))),
+            service: u32::from_le_bytes(get!(bytes, fields::SERVICE)),
+        })
+    }
+
+    /// The bytes of these parameters.
+    pub(crate) fn encode(&self) -> [u8; PARAMETERS_BYTES] {
+        let mut bytes = [0; PARAMETERS_BYTES];
+        let out = &mut bytes;
+        put!(out, fields::INCARNATION, self.incarnation.to_le_bytes());
+        put!(out, fields::FEATURES, self.features.0.to_le_bytes());
+        put!(out, fields::PARAMETERS_EPOCH, self.epoch.0.to_le_bytes());
+        put!(out, fields::LINKS_MAX, self.links_max.to_le_bytes());
+        put!(out, fields::FRAME_BYTES_MAX, self.frame_bytes_max.to_le_bytes());
+        put!(out, fields::READ_DEPTH, self.read_depth.to_le_bytes());
+        put!(out, fields::OPERATION_WINDOW, self.operation_window.to_le_bytes());
+        put!(out, fields::ORDER_POOL_BYTES, self.order_pool_bytes.to_le_bytes());
+        put!(out, fields::RECEIVE_BUFFER_BYTES, self.receive_buffer_bytes.to_le_bytes());
+        put!(out, fields::ACK_DELAY_MAX_NS, self.ack_delay_max_ns.to_le_bytes());
+        put!(out, fields::RECEIVE_CREDIT, self.receive_credit.0.to_le_bytes());
+        put!(out, fields::SERVICE, self.service.to_le_bytes());
+        bytes
+    }
+}
+
+/// `value` if the field may have it.
+pub(crate) fn ranged<T: Copy + Into<u64>>(field: &Field, value: T) -> Result<T, DecodeError> {
+    if field.accepts(value.into()) {
+        Ok(value)
+    } else {
+        Err(DecodeError::Range { field: field.name, value: value.into() })
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a connection ended or did not come about.
+
+/// Why a connection was closed (protocol.md §3.5).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// Both sides have what they wanted.
+    Finished,
+    /// The application closed the connection.
+    Application,
+    /// Access denied: no region has this key.
+    UnknownKey,
+    /// Access denied: the range leaves the region.
+    OutOfRange,
+    /// Access denied: the region does not grant this right.
+    RightMissing,
+    /// Access denied: the address of an atomic operation is not a multiple of 8.
+    Misaligned,
+    /// The peer broke a rule of the protocol.
+    ProtocolViolation,
+    /// A message was longer than the receive it consumed.
+    MessageTooLong,
+    /// A limit on resources was reached.
+    ResourceLimit,
+    /// The peer has restarted and no longer knows the connection.
+    PeerRestarted,
+    /// Local memory of an operation is gone.
+    LocalMemoryGone,
+    /// A reason this version does not know.
+    Other(u16),
+}
+
+impl CloseReason {
+    /// The reason with this number.
+    pub const fn from_code(code: u16) -> Self {
+        match code {
+            0 => Self::Finished,
+            1 => Self::Application,
+            2 => Self::UnknownKey,
+            3 => Self::OutOfRange,
+            4 => Self::RightMissing,
+            5 => Self::Misaligned,
+            6 => Self::ProtocolViolation,
+            7 => Self::MessageTooLong,
+            8 => Self::ResourceLimit,
+            9 => Self::PeerRestarted,
+            10 => Self::LocalMemoryGone,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The number on the wire.
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Finished => 0,
+            Self::Application => 1,
+            Self::UnknownKey => 2,
+            Self::OutOfRange => 3,
+            Self::RightMissing => 4,
+            Self::Misaligned => 5,
+            Self::ProtocolViolation => 6,
+            Self::MessageTooLong => 7,
+            Self::ResourceLimit => 8,
+            Self::PeerRestarted => 9,
+            Self::LocalMemoryGone => 10,
+            Self::Other(code) => code,
+        }
+    }
+}
+
+/// Why a request for a connection was refused (protocol.md §2.2).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum RejectReason {
+    /// The application refused.
+    Application,
+    /// Nobody listens for this service.
+    NoListener,
+    /// The limit of connections is reached.
+    ConnectionLimit,
+    /// The parameters are unacceptable.
+    Parameters,
+    /// A reason this version does not know.
+    Other(u16),
+}
+
+impl RejectReason {
+    /// The reason with this number.
+    pub const fn from_code(code: u16) -> Self {
+        match code {
+            1 => Self::Application,
+            2 => Self::NoListener,
+            3 => Self::ConnectionLimit,
+            4 => Self::Parameters,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The number on the wire.
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Application => 1,
+            Self::NoListener => 2,
+            Self::ConnectionLimit => 3,
+            Self::Parameters => 4,
+            Self::Other(code) => code,
+        }
+    }
+}
