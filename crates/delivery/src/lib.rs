@@ -1,16 +1,15 @@
 //! The edge protocol below the operations. Does no I/O, reads no clock, holds no socket.
 #![forbid(unsafe_code)]
 
-mod ack_block;
 mod boundary;
 mod congestion;
-mod loss;
-mod protocol_error;
-mod rate;
 mod cookie;
 mod counters;
+mod loss;
 mod path_mtu;
 mod path_state;
+mod protocol_error;
+mod rate;
 mod received;
 mod rtt;
 mod scheduler;
@@ -19,17 +18,15 @@ mod sent_packets;
 mod time;
 mod timer_queue;
 
-pub use ack_block::{AckBlock, AckDelay};
-
 pub use boundary::{LinkCaps, LinkEvent, LinkId, RxFrame, TxBatch, TxFrame};
 pub use congestion::{
     AckSample, Aimd, CongestionAlgorithm, CongestionController, Delay, Fixed, LossSample,
 };
-pub use protocol_error::ProtocolError;
 pub use cookie::{COOKIE_BYTES, COOKIE_LIFETIME_NS, CookieError, CookieJar, RateLimiter};
 pub use counters::{EndpointCounters, LinkCounters};
 pub use path_mtu::PathMtu;
 pub use path_state::{LinkState, PathChange, PathState, SILENCE_BUDGET_NS, SilenceBudget};
+pub use protocol_error::ProtocolError;
 pub use received::{
     AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
 };

@@ -1,9 +1,8 @@
 //! The receive half of one link: replay protection and the acknowledgements owed to the peer.
 
-use wire_edge::{LinkIndex, PacketNumber};
+use wire_edge::{ACK_BLOCK_WORDS_MAX, AckBlock, AckDelay, LinkIndex, PacketNumber};
 
 use crate::Instant;
-use crate::ack_block::{AckBlock, AckDelay};
 
 /// Whether a packet asks for an acknowledgement (`docs/protocol.md`, 1.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -158,7 +157,8 @@ impl ReceivedPackets {
             delay: AckDelay::from_ns(now.since_ns(self.largest_received_at)),
             run: run as u16,
             largest: largest.truncate(),
-            ..AckBlock::default()
+            words: 0,
+            bitmap: [0; ACK_BLOCK_WORDS_MAX],
         };
         if run < RUN_MAX && self.run_start >= 2 {
             block.words = self.fill_bitmap(self.run_start - 2, &mut block.bitmap);
@@ -283,7 +283,7 @@ impl ReceivedPackets {
     ///
     /// Words reach down to what the peer may not know: numbers of [`REPORTED_PACKETS`] below the
     /// largest, which several acknowledgements tell so that one may be lost, and late arrivals.
-    fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; 8]) -> u8 {
+    fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());
         if top < lowest {
@@ -360,6 +360,8 @@ const REPORTED_PACKETS: u64 = 256;
 
 /// Bitmap words written: enough for [`REPORTED_PACKETS`].
 const WORDS_SENT_MAX: u64 = REPORTED_PACKETS / 64;
+
+const _: () = assert!(WORDS_SENT_MAX <= ACK_BLOCK_WORDS_MAX as u64);
 
 /// The field has 16 bits.
 const RUN_MAX: u64 = u16::MAX as u64;

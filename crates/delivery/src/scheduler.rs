@@ -134,7 +134,7 @@ pub fn pick(
             unit_bytes
         }
         SchedulingPolicy::EarliestDelivery => {
-            let estimates = Estimates::new(candidate, frame_bytes, now, links, eligible);
+            let estimates = Estimates::new(candidate, unit_bytes, now, links, eligible);
             let in_time = earliest_delivery_burst(backlog_bytes, frame_bytes, &estimates, state);
             if in_time > 0 {
                 in_time.min(whole_frames(view.window_left_bytes, frame_bytes))
@@ -218,7 +218,7 @@ struct Estimates {
 impl Estimates {
     fn new(
         candidate: usize,
-        frame_bytes: u64,
+        unit_bytes: u64,
         now: Instant,
         links: &[LinkView],
         eligible: impl Fn(&LinkView) -> bool,
@@ -231,7 +231,7 @@ impl Estimates {
         };
         for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
             let estimate = Estimate {
-                start_ns: could_send_at(link, frame_bytes, now).after_ns(link.one_way_ns).0,
+                start_ns: could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns).0,
                 rate: link.rate_bytes_per_second.unwrap_or(average).max(1),
             };
             if index == candidate {
@@ -280,10 +280,10 @@ impl Estimates {
     }
 }
 
-/// When a link could begin to send its next frame.
-fn could_send_at(link: &LinkView, frame_bytes: u64, now: Instant) -> Instant {
+/// When a link could begin to send `unit_bytes`: the next frame, or all there is.
+fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
-    if link.window_left_bytes >= frame_bytes {
+    if link.window_left_bytes >= unit_bytes {
         return idle_at;
     }
     let answer_at = link.idle_at.after_ns(link.one_way_ns.saturating_mul(2));

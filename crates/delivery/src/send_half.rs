@@ -1,8 +1,7 @@
 //! The sending half of one link of one connection.
 
-use wire_edge::PacketNumber;
+use wire_edge::{AckBlock, PacketNumber};
 
-use crate::ack_block::AckBlock;
 use crate::congestion::{
     AckSample, CongestionAlgorithm, CongestionController, Controller, LossSample,
 };

@@ -15,7 +15,8 @@ fn packets_in_order_are_acknowledged_once_per_batch() {
     arrive(&mut received, 31);
     assert!(received.acknowledgement_due(NOW));
     let block = received.write_block(NOW, LinkIndex(3)).unwrap();
-    assert_eq!(block, AckBlock { link: LinkIndex(3), run: 32, largest: 31, ..AckBlock::default() });
+    assert_eq!((block.link, block.run, block.largest), (LinkIndex(3), 32, 31));
+    assert_eq!((block.words, block.marked, block.delay), (0, 0, AckDelay(0)));
     assert_eq!(received.deadline(), Instant::NEVER);
     assert!(!received.acknowledgement_owed());
 }
