@@ -17,6 +17,7 @@ pub const ACK_SECTION_BYTES_MAX: usize =
 const SECTION_BYTES: usize = layout_end(Layout::AckSection);
 const BLOCK_BYTES: usize = layout_end(Layout::AckBlock);
 const WORD_BYTES: usize = 8;
+const _: () = assert!(ACK_BLOCK_WORDS_MAX == 8); // the literal length of AckBlock::bitmap
 const _: () = assert!(SECTION_BYTES == 12 && BLOCK_BYTES == 12);
 const _: () = assert!(fields::BLOCKS.range.1 == ACK_BLOCKS_MAX as u64);
 const _: () = assert!(fields::BLOCK_WORDS.range.1 == ACK_BLOCK_WORDS_MAX as u64);
@@ -61,7 +62,7 @@ pub struct AckBlock {
     pub words: u8,
     /// Bit `i` of word `w`: packet `largest − run − 1 − (64 w + i)` was received. Words that are
     /// not on the wire are 0.
-    pub bitmap: [u64; ACK_BLOCK_WORDS_MAX],
+    pub bitmap: [u64; 8],
 }
 
 impl AckBlock {
@@ -214,4 +215,90 @@ pub fn encode_acks(
         }
     }
     at
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::ack_blocks;
+
+    proptest! {
+        #[test]
+        fn the_length_is_known_before_encoding(blocks in ack_blocks(), after in 0..40_usize) {
+            let (mut bytes, length) = section(&blocks);
+            prop_assert_eq!(length, ack_section_bytes(&blocks));
+            bytes.truncate(length);
+            bytes.resize(length + after, 0xff);
+            let (decoded, rest) = AckSection::decode(&bytes).unwrap();
+            prop_assert_eq!(rest.len(), after);
+            prop_assert_eq!(decoded.blocks().collect::<Vec<_>>(), blocks);
+        }
+
+        #[test]
+        fn delays_survive_within_their_unit(delay_ns: u64) {
+            let back_ns = AckDelay::from_ns(delay_ns).to_ns();
+            prop_assert!(back_ns <= delay_ns);
+            let saturated = delay_ns >= u64::from(u16::MAX) * AckDelay::UNIT_NS;
+            prop_assert!(saturated || delay_ns - back_ns < AckDelay::UNIT_NS);
+        }
+    }
+
+    #[test]
+    fn broken_blocks_are_refused() {
+        let block = AckBlock {
+            link: LinkIndex(3),
+            marked: 1,
+            delay: AckDelay(2),
+            run: 4,
+            largest: 5,
+            words: 0,
+            bitmap: [0; ACK_BLOCK_WORDS_MAX],
+        };
+        let error = |blocks: &[AckBlock]| {
+            let (bytes, length) = section(blocks);
+            AckSection::decode(&bytes[..length]).err()
+        };
+        assert_eq!(error(&[block]), None);
+        assert_eq!(error(&[block, block]), Some(DecodeError::AckLinkTwice(LinkIndex(3))));
+        assert_eq!(
+            error(&[AckBlock { run: 0, ..block }]),
+            Some(DecodeError::Range { field: "run", value: 0 })
+        );
+        assert_eq!(
+            error(&[AckBlock { link: LinkIndex(16), ..block }]),
+            Some(DecodeError::Range { field: "link", value: 16 })
+        );
+        let (mut bytes, _) = section(&[block]);
+        bytes[13] = 9;
+        assert_eq!(
+            AckSection::decode(&bytes),
+            Err(DecodeError::Range { field: "words", value: 9 })
+        );
+    }
+
+    #[test]
+    fn the_largest_section_fits() {
+        let block = AckBlock {
+            link: LinkIndex(0),
+            marked: 0,
+            delay: AckDelay(0),
+            run: 1,
+            largest: 0,
+            words: 8,
+            bitmap: [u64::MAX; ACK_BLOCK_WORDS_MAX],
+        };
+        let blocks: Vec<_> =
+            (0..16).map(|link| AckBlock { link: LinkIndex(link), ..block }).collect();
+        assert_eq!(section(&blocks).1, ACK_SECTION_BYTES_MAX);
+    }
+
+    fn section(blocks: &[AckBlock]) -> (Vec<u8>, usize) {
+        let mut out = [0; ACK_SECTION_BYTES_MAX];
+        let length = encode_acks(OperationNumber(7), MessageNumber(8), blocks, &mut out);
+        (out.to_vec(), length)
+    }
 }

@@ -203,3 +203,88 @@ fn close(body: &[u8]) -> Result<Control<'_>, DecodeError> {
         private_data,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::control;
+
+    proptest! {
+        #[test]
+        fn messages_come_back_in_order(messages in vec(control(), 0..6)) {
+            let mut payload = Vec::new();
+            for message in &messages {
+                payload.extend(encoded(&message.borrow()));
+            }
+            let decoded: Result<Vec<_>, _> = control_messages(&payload).collect();
+            let expected: Vec<_> = messages.iter().map(|message| message.borrow()).collect();
+            prop_assert_eq!(decoded.unwrap(), expected);
+        }
+
+        #[test]
+        fn no_bytes_make_the_iterator_panic_or_go_on_for_ever(payload in vec(any::<u8>(), 0..300)) {
+            let items: Vec<_> = control_messages(&payload).collect();
+            prop_assert!(items.len() <= payload.len() / HEADER_BYTES + 1);
+            let errors = items.iter().filter(|item| item.is_err()).count();
+            prop_assert!(errors == 0 || errors == 1 && items.last().is_some_and(Result::is_err));
+        }
+    }
+
+    #[test]
+    fn unknown_types_are_passed_over() {
+        let payload = [200, 3, 1, 2, 3, 1, 0, 255, 0];
+        let messages: Vec<_> = control_messages(&payload).collect();
+        assert_eq!(messages, [Ok(Control::Ping)]);
+    }
+
+    #[test]
+    fn bodies_of_wrong_length_are_refused() {
+        for (payload, message, found) in [
+            (&[1, 1, 0][..], "Ping", 1),
+            (&[2, 7, 0, 0, 0, 0, 0, 0, 0], "PathChallenge", 7),
+            (&[4, 1, 0], "LinkStatus", 1),
+            (&[5, 5, 0, 0, 0, 0, 0], "Close", 5),
+            (&[6, 1, 0], "CloseAck", 1),
+            (&[7, 2, 0, 0], "Address", 2),
+        ] {
+            let messages: Vec<_> = control_messages(payload).collect();
+            assert_eq!(messages, [Err(DecodeError::ControlLength { message, found })]);
+        }
+        let mut close = [0; HEADER_BYTES + CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX + 1];
+        close[..2].copy_from_slice(&[5, (CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX + 1) as u8]);
+        let error = DecodeError::ControlLength { message: "Close", found: 135 };
+        assert_eq!(control_messages(&close).next(), Some(Err(error)));
+        let cut = DecodeError::Truncated { part: "body of a control message", needed: 8, found: 1 };
+        assert_eq!(control_messages(&[2, 8, 0]).next(), Some(Err(cut)));
+    }
+
+    #[test]
+    fn the_codec_agrees_with_the_table_of_messages() {
+        for layout in fields::CONTROL_LAYOUTS {
+            let fields_bytes = layout.body.map_or(0, layout_end);
+            for length in 0..=u8::MAX {
+                let mut payload = [0; HEADER_BYTES + u8::MAX as usize];
+                payload[..2].copy_from_slice(&[layout.control, length]);
+                let end = HEADER_BYTES + usize::from(length);
+                let refused = matches!(
+                    control_messages(&payload[..end]).next(),
+                    Some(Err(DecodeError::ControlLength { .. }))
+                );
+                let fits = (fields_bytes..=fields_bytes + layout.tail_bytes_max)
+                    .contains(&usize::from(length));
+                assert_eq!(refused, !fits, "{layout:?} {length}");
+            }
+        }
+    }
+
+    fn encoded(message: &Control<'_>) -> Vec<u8> {
+        let mut out = [0; CONTROL_BYTES_MAX];
+        let length = message.encode(&mut out);
+        out[..length].to_vec()
+    }
+}

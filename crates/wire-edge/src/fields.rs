@@ -476,3 +476,36 @@ pub const CONTROL_LAYOUTS: &[ControlLayout] = &[
     ControlLayout { control: 6, body: None, tail_bytes_max: 0 },
     ControlLayout { control: 7, body: Some(Layout::Address), tail_bytes_max: 0 },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_a_layout_follow_each_other_without_overlap() {
+        for pair in FIELDS.windows(2) {
+            let (before, field) = (pair[0], pair[1]);
+            if before.layout == field.layout && before.offset != field.offset {
+                assert_eq!(before.end(), field.offset, "{} {}", before.name, field.name);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_have_one_name() {
+        for names in [
+            KINDS,
+            FLAG_BITS,
+            ATOMIC_OPCODES,
+            STEPS,
+            FEATURE_BITS,
+            CONTROL_TYPES,
+            LINK_STATUSES,
+            ADDRESS_FAMILIES,
+            CLOSE_REASONS,
+            REJECT_REASONS,
+        ] {
+            assert!(names.windows(2).all(|pair| pair[0].value < pair[1].value), "{names:?}");
+        }
+    }
+}

@@ -486,3 +486,230 @@ fn check_end(part: &'static str, rest: &[u8]) -> Result<(), DecodeError> {
 fn truncated(part: &'static str, needed: usize, bytes: &[u8]) -> DecodeError {
     DecodeError::Truncated { part, needed, found: bytes.len() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::{CONNECTION_KINDS, frame_parts, mutations};
+    use crate::{AckBlock, control_messages};
+
+    proptest! {
+        #[test]
+        fn decode_returns_what_was_encoded(parts in frame_parts()) {
+            let bytes = parts.encode();
+            let frame = decode(&bytes).unwrap();
+            prop_assert_eq!(frame.prefix, parts.prefix);
+            prop_assert_eq!(frame.header, parts.header);
+            prop_assert_eq!(frame.payload, &parts.payload[..]);
+            let acks = frame
+                .acks
+                .map(|acks| (acks.delivered(), acks.credit(), acks.blocks().collect::<Vec<AckBlock>>()));
+            prop_assert_eq!(acks, parts.acks);
+            let Prefix { kind, connection, epoch, .. } = parts.prefix;
+            prop_assert_eq!(peek(&bytes), Ok((kind, connection, epoch)));
+        }
+
+        #[test]
+        fn the_fast_path_decides_as_the_full_decoder(
+            parts in frame_parts(),
+            mutations in mutations(),
+            mutate: bool,
+        ) {
+            let mut bytes = parts.encode();
+            if mutate {
+                for mutation in &mutations {
+                    mutation.apply(&mut bytes);
+                }
+            }
+            prop_assert_eq!(decode(&bytes), decode_any(&bytes));
+        }
+
+        #[test]
+        fn what_decodes_encodes_to_the_same_header(
+            parts in frame_parts(),
+            mutations in mutations(),
+        ) {
+            let mut bytes = parts.encode();
+            for mutation in &mutations {
+                mutation.apply(&mut bytes);
+            }
+            if let Ok(frame) = decode(&bytes) {
+                let mut header = [0; HEADER_BYTES_MAX];
+                let length = encode_header(&frame.prefix, &frame.header, &mut header);
+                let mut again = header[..length].to_vec();
+                if let Header::AtomicResponse { .. } = frame.header {
+                    again[16..20].copy_from_slice(&bytes[16..20]);
+                }
+                prop_assert_eq!(&again[..], &bytes[..length]);
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_a_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = peek(&bytes);
+            if let Ok(frame) = decode(&bytes) {
+                frame.acks.iter().for_each(|acks| assert!(acks.blocks().count() <= 16));
+                control_messages(frame.payload).for_each(drop);
+            }
+        }
+
+        #[test]
+        fn every_prefix_of_a_frame_without_payload_is_truncated(parts in frame_parts()) {
+            prop_assume!(parts.payload.is_empty() && parts.prefix.kind != Kind::Probe);
+            let bytes = parts.encode();
+            for length in 0..bytes.len() {
+                let truncated = matches!(decode(&bytes[..length]), Err(DecodeError::Truncated { .. }));
+                prop_assert!(truncated, "{length} of {} bytes", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_middle_frame_of_a_write_has_the_documented_bytes() {
+        let write = Header::Write {
+            operation: OperationNumber(0x1122_3344),
+            offset: 0x0102,
+            key: RemoteKey(0xaabb_ccdd),
+            address: 0x0001_0203_0405_0607,
+            immediate: None,
+        };
+        let mut out = [0; HEADER_BYTES_MAX];
+        let length = encode_header(&prefix_of(Flags::STRICT), &write, &mut out);
+        #[rustfmt::skip]
+        let expected = [
+            0x53, 0x08, 0xcd, 0xab, 0x04, 0x03, 0x02, 0x01, 0xef, 0xbe, 0xad, 0xde,
+            0x44, 0x33, 0x22, 0x11, 0x02, 0x01, 0x00, 0x00,
+            0xdd, 0xcc, 0xbb, 0xaa, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x00,
+        ];
+        assert_eq!(out[..length], expected);
+    }
+
+    #[test]
+    fn the_codec_agrees_with_the_table_of_kinds() {
+        for layout in fields::KIND_LAYOUTS {
+            let last = layout.headers.last().copied().unwrap_or(Layout::Common);
+            let mut out = [0; HEADER_BYTES_MAX];
+            let header = header_of(layout.kind);
+            let length = encode_header(&prefix_of(Flags::NONE), &header, &mut out);
+            assert_eq!(length, layout_end(last), "{:?}", layout.kind);
+            for bits in 0..=u8::MAX {
+                let flags = Flags(bits);
+                let immediate_alone =
+                    flags.contains(Flags::IMMEDIATE) && !flags.contains(Flags::LAST);
+                let allowed = flags.contains(layout.required)
+                    && !flags.intersects(layout.forbidden)
+                    && !immediate_alone;
+                assert_eq!(
+                    check_flags(layout.kind, flags).is_ok(),
+                    allowed,
+                    "{layout:?} {flags:?}"
+                );
+            }
+        }
+        let kinds: Vec<Kind> = fields::KIND_LAYOUTS.iter().map(|layout| layout.kind).collect();
+        assert_eq!(kinds, CONNECTION_KINDS);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let write = |offset, address, payload: &[u8]| {
+            let header = Header::Write {
+                operation: OperationNumber(1),
+                offset,
+                key: RemoteKey(2),
+                address,
+                immediate: None,
+            };
+            decode(&frame(Flags::NONE, &header, payload)).err()
+        };
+        assert_eq!(write(5, 5, b"x"), None);
+        assert_eq!(
+            write(5, 4, b"x"),
+            Some(DecodeError::AddressBeforeStart { address: 4, offset: 5 })
+        );
+        assert_eq!(write(0, u64::MAX - 1, b"x"), None);
+        assert_eq!(
+            write(0, u64::MAX, b"x"),
+            Some(DecodeError::AddressWraps { address: u64::MAX, length: 1 })
+        );
+        assert_eq!(write(0x7fff_ffff, 1 << 40, b"x"), None);
+        assert_eq!(
+            write(0x8000_0000, 1 << 40, b"x"),
+            Some(DecodeError::OperationLength { end: 0x8000_0001 })
+        );
+        assert_eq!(write(0, 0, b""), Some(DecodeError::PayloadEmpty { offset: 0 }));
+        let read = Header::ReadRequest {
+            operation: OperationNumber(1),
+            length: 0x8000_0001,
+            key: RemoteKey(2),
+            address: 0,
+        };
+        assert_eq!(
+            decode(&frame(Flags::NONE, &read, b"")),
+            Err(DecodeError::OperationLength { end: 0x8000_0001 })
+        );
+        assert_eq!(
+            decode(&frame(Flags::NONE, &header_of(Kind::Atomic), b"x")),
+            Err(DecodeError::Trailing { part: "Atomic", bytes: 1 })
+        );
+        assert_eq!(
+            decode(&frame(Flags::NONE, &Header::Control, b"")),
+            Err(DecodeError::ControlEmpty)
+        );
+    }
+
+    #[test]
+    fn reserved_kinds_are_refused() {
+        for kind in 10..16 {
+            assert_eq!(decode(&[kind; 64]), Err(DecodeError::Kind(kind)));
+            assert_eq!(peek(&[kind; 64]), Err(DecodeError::Kind(kind)));
+        }
+        assert_eq!(decode(&[0; 64]), Err(DecodeError::Handshake));
+    }
+
+    fn prefix_of(flags: Flags) -> Prefix {
+        Prefix {
+            kind: Kind::Write,
+            link: LinkIndex(5),
+            flags,
+            epoch: Epoch(0xabcd),
+            connection: ConnectionId(0x0102_0304),
+            packet: 0xdead_beef,
+        }
+    }
+
+    fn frame(flags: Flags, header: &Header, payload: &[u8]) -> Vec<u8> {
+        let mut out = [0; HEADER_BYTES_MAX];
+        let length = encode_header(&prefix_of(flags), header, &mut out);
+        let mut bytes = out[..length].to_vec();
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    fn header_of(kind: Kind) -> Header {
+        let (operation, key, address, offset) = (OperationNumber(1), RemoteKey(2), 8, 0);
+        let immediate = None;
+        match kind {
+            Kind::Handshake | Kind::Ack => Header::Ack,
+            Kind::Control => Header::Control,
+            Kind::Probe => Header::Probe,
+            Kind::Write => Header::Write { operation, offset, key, address, immediate },
+            Kind::ReadRequest => Header::ReadRequest { operation, length: 3, key, address },
+            Kind::ReadResponse => Header::ReadResponse { operation, offset },
+            Kind::Send => Header::Send { operation, offset, message: MessageNumber(4), immediate },
+            Kind::Atomic => Header::Atomic {
+                operation,
+                opcode: AtomicOpcode::FetchAdd,
+                key,
+                address,
+                operand: 5,
+                compare: 0,
+            },
+            Kind::AtomicResponse => Header::AtomicResponse { operation, value: 6 },
+        }
+    }
+}

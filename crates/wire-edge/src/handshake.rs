@@ -64,7 +64,7 @@ pub enum Handshake<'a> {
         /// Of the initiator.
         parameters: Parameters,
         /// From a Retry, else 0.
-        cookie: [u8; COOKIE_BYTES],
+        cookie: [u8; 24],
         /// Of the initiator's links.
         addresses: Addresses<'a>,
         /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
@@ -73,7 +73,7 @@ pub enum Handshake<'a> {
     /// Asks for the same Hello with this cookie.
     Retry {
         /// Proves that the initiator receives at its address.
-        cookie: [u8; COOKIE_BYTES],
+        cookie: [u8; 24],
     },
     /// The connection exists.
     Accept {
@@ -342,5 +342,211 @@ impl Writer<'_> {
             self.put(&address.0);
         }
         self.put(private_data);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::{address, mutations, parameters, reject_reason};
+    use crate::{PeerAddr, peek};
+
+    proptest! {
+        #[test]
+        fn decode_returns_what_was_encoded(parts in parts()) {
+            let frame = parts.frame();
+            let bytes = encoded(&frame);
+            prop_assert_eq!(decode_handshake(&bytes), Ok(frame));
+            prop_assert_eq!(peek(&bytes), Ok((Kind::Handshake, frame.destination, Epoch(0))));
+            for length in 0..bytes.len() {
+                let truncated =
+                    matches!(decode_handshake(&bytes[..length]), Err(DecodeError::Truncated { .. }));
+                prop_assert!(truncated, "{length} of {} bytes", bytes.len());
+            }
+            let mut longer = bytes;
+            longer.push(0);
+            let trailing = DecodeError::Trailing { part: "handshake frame", bytes: 1 };
+            prop_assert_eq!(decode_handshake(&longer), Err(trailing));
+        }
+
+        #[test]
+        fn no_mutation_makes_the_decoder_panic(parts in parts(), mutations in mutations()) {
+            let mut bytes = encoded(&parts.frame());
+            for mutation in &mutations {
+                mutation.apply(&mut bytes);
+            }
+            if let Ok(frame) = decode_handshake(&bytes) {
+                let again = encoded(&frame);
+                prop_assert_eq!(decode_handshake(&again), Ok(frame));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(
+            body in vec(any::<u8>(), 0..300),
+            step in 0..9_u8,
+        ) {
+            let mut bytes = std::vec![0, step, 1, 0, b'E', b'T', b'H', b'N'];
+            bytes.extend_from_slice(&body);
+            let _ = decode_handshake(&bytes);
+            let _ = decode_handshake(&body);
+        }
+    }
+
+    #[test]
+    fn another_version_is_named_and_its_sender_can_be_answered() {
+        let hello = HandshakeFrame {
+            version: 9,
+            destination: ConnectionId(0),
+            source: ConnectionId(77),
+            body: Handshake::Pending,
+        };
+        let bytes = encoded(&hello);
+        assert_eq!(decode_handshake(&bytes), Err(DecodeError::Version(9)));
+        assert_eq!(preamble(&bytes).map(|preamble| preamble.source), Ok(ConnectionId(77)));
+        let body = Handshake::VersionMismatch { lowest: 8, highest: 9 };
+        let mismatch = HandshakeFrame { body, ..hello };
+        assert_eq!(decode_handshake(&encoded(&mismatch)), Ok(mismatch));
+    }
+
+    #[test]
+    fn broken_preambles_are_refused() {
+        let pending = HandshakeFrame {
+            version: VERSION,
+            destination: ConnectionId(1),
+            source: ConnectionId(2),
+            body: Handshake::Pending,
+        };
+        let with = |at: usize, value: u8| {
+            let mut bytes = encoded(&pending);
+            bytes[at] = value;
+            decode_handshake(&bytes).err()
+        };
+        assert_eq!(with(0, 0), None);
+        assert_eq!(with(0, 0x20), Some(DecodeError::HandshakeLink(2)));
+        assert_eq!(with(0, 3), Some(DecodeError::NotHandshake(Kind::Write)));
+        assert_eq!(with(0, 12), Some(DecodeError::Kind(12)));
+        assert_eq!(with(1, 8), Some(DecodeError::Step(8)));
+        assert_eq!(with(4, b'e'), Some(DecodeError::Magic(*b"eTHN")));
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused() {
+        let frame = Parts {
+            step: 1,
+            ids: (0, 1),
+            parameters: Parameters {
+                incarnation: 0,
+                features: crate::Features::NONE,
+                epoch: Epoch(0),
+                links_max: 17,
+                frame_bytes_max: 1472,
+                read_depth: 0,
+                operation_window: 1,
+                order_pool_bytes: 0,
+                receive_buffer_bytes: 0,
+                ack_delay_max_ns: 0,
+                receive_credit: crate::MessageNumber(0),
+                service: 0,
+            },
+            cookie: [0; 24],
+            addresses: Vec::new(),
+            private_data: Vec::new(),
+            reason: RejectReason::NoListener,
+        };
+        let error = DecodeError::Range { field: "links_max", value: 17 };
+        assert_eq!(decode_handshake(&encoded(&frame.frame())), Err(error));
+    }
+
+    #[test]
+    fn the_codec_agrees_with_the_table_of_steps() {
+        for layout in fields::STEP_LAYOUTS {
+            let parts_bytes: usize = layout.parts.iter().map(|part| layout_end(*part)).sum();
+            let mut bytes = [0; HANDSHAKE_BYTES_MAX];
+            bytes[..8].copy_from_slice(&[0, layout.step, 1, 0, b'E', b'T', b'H', b'N']);
+            let parameters = &mut bytes[PREAMBLE_BYTES..];
+            if layout.parts.first() == Some(&Layout::Parameters) {
+                parameters[18] = 1;
+                parameters[21] = 1;
+                parameters[24] = 1;
+            }
+            let frame = decode_handshake(&bytes[..PREAMBLE_BYTES + parts_bytes]).unwrap();
+            assert_eq!(frame.body.step(), layout.step);
+        }
+    }
+
+    #[test]
+    fn the_largest_hello_fits() {
+        let addresses =
+            [PeerAddr([4, 0, 0, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]); 16];
+        let parameters = parameters().new_tree(&mut proptest::test_runner::TestRunner::default());
+        let body = Handshake::Hello {
+            parameters: proptest::strategy::ValueTree::current(&parameters.unwrap()),
+            cookie: [1; COOKIE_BYTES],
+            addresses: Addresses::from_slice(&addresses),
+            private_data: &[7; PRIVATE_BYTES_MAX],
+        };
+        let (destination, source) = (ConnectionId(0), ConnectionId(1));
+        let frame = HandshakeFrame { version: VERSION, destination, source, body };
+        assert_eq!(encoded(&frame).len(), HANDSHAKE_BYTES_MAX);
+    }
+
+    /// What a handshake frame is made of.
+    #[derive(Clone, Debug)]
+    struct Parts {
+        step: u8,
+        ids: (u32, u32),
+        parameters: Parameters,
+        cookie: [u8; COOKIE_BYTES],
+        addresses: Vec<PeerAddr>,
+        private_data: Vec<u8>,
+        reason: RejectReason,
+    }
+
+    impl Parts {
+        fn frame(&self) -> HandshakeFrame<'_> {
+            let Self { parameters, cookie, private_data, reason, .. } = self;
+            let addresses = Addresses::from_slice(&self.addresses);
+            let (parameters, cookie, reason) = (*parameters, *cookie, *reason);
+            let body = match self.step {
+                1 => Handshake::Hello { parameters, cookie, addresses, private_data },
+                2 => Handshake::Retry { cookie },
+                3 => {
+                    let parameters = Parameters { service: 0, ..parameters };
+                    Handshake::Accept { parameters, addresses, private_data }
+                }
+                4 => Handshake::Reject { reason, private_data },
+                5 => Handshake::Pending,
+                6 => Handshake::Reset { epoch: parameters.epoch, packet: parameters.service },
+                _ => Handshake::VersionMismatch { lowest: 1, highest: parameters.epoch.0 },
+            };
+            let (destination, source) = (ConnectionId(self.ids.0), ConnectionId(self.ids.1));
+            HandshakeFrame { version: VERSION, destination, source, body }
+        }
+    }
+
+    prop_compose! {
+        fn parts()(
+            step in 1..=7_u8,
+            ids: (u32, u32),
+            parameters in parameters(),
+            cookie: [u8; COOKIE_BYTES],
+            addresses in vec(address(), 0..=ADDRESSES_MAX),
+            private_data in vec(any::<u8>(), 0..=PRIVATE_BYTES_MAX),
+            reason in reject_reason(),
+        ) -> Parts {
+            Parts { step, ids, parameters, cookie, addresses, private_data, reason }
+        }
+    }
+
+    fn encoded(frame: &HandshakeFrame<'_>) -> Vec<u8> {
+        let mut out = [0; HANDSHAKE_BYTES_MAX];
+        let length = frame.encode(&mut out);
+        out[..length].to_vec()
     }
 }

@@ -14,6 +14,9 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 mod acknowledgement;
 mod address;
 mod control;
@@ -21,6 +24,8 @@ mod error;
 pub mod fields;
 mod flags;
 mod frame;
+#[cfg(test)]
+mod generate;
 mod handshake;
 mod identity;
 mod octets;
