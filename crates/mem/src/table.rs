@@ -201,11 +201,15 @@ impl MemoryTable {
         self.slots.get(index)
     }
 
-    /// The slot index and the end of the generation that `key` stands for.
+    /// What `key` stands for.
     #[inline]
-    pub(crate) const fn open_key(&self, key: RemoteKey) -> (u32, u32) {
+    pub(crate) const fn open_key(&self, key: RemoteKey) -> OpenedKey {
         let plain = self.permutation.decrypt(key.0);
-        (plain >> KEY_GENERATION_BITS, plain & KEY_GENERATION_MASK)
+        OpenedKey {
+            key,
+            index: plain >> KEY_GENERATION_BITS,
+            generation: plain & KEY_GENERATION_MASK,
+        }
     }
 
     /// The whole-address-space region of `domain`, if it has one.
@@ -375,6 +379,21 @@ pub struct Region {
     pub rights: Rights,
 }
 
+/// A remote key and what it decrypts to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedKey {
+    pub(crate) key: RemoteKey,
+    /// Of the slot.
+    pub(crate) index: u32,
+    /// The low [`KEY_GENERATION_BITS`] bits of the region's generation.
+    pub(crate) generation: u32,
+}
+
+impl OpenedKey {
+    /// Key 0, which names nothing: there is no such slot.
+    pub(crate) const NOTHING: Self = Self { key: RemoteKey(0), index: u32::MAX, generation: 0 };
+}
+
 /// What only registration looks at.
 #[derive(Debug, Default)]
 struct Registry {
@@ -415,7 +434,7 @@ struct Domain {
     regions: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Range {
     memory: *mut u8,
     start: u64,
