@@ -451,3 +451,6 @@ impl Use {
         AccessError::Permission { wanted, granted }
     }
 }
+
+#[cfg(test)]
+mod tests;

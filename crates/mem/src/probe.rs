@@ -92,7 +92,7 @@ fn page_bytes() -> u64 {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
-    use crate::table::tests::Mapping;
+    use crate::mapping::Mapping;
 
     #[test]
     fn a_writable_range_passes_and_keeps_its_bytes() {
