@@ -201,8 +201,8 @@ impl MemoryTable {
         self.slots.get(index)
     }
 
-    /// What `key` stands for.
-    #[inline]
+    /// What `key` stands for. Out of line, so that lookups of the last key stay small.
+    #[inline(never)]
     pub(crate) const fn open_key(&self, key: RemoteKey) -> OpenedKey {
         let plain = self.permutation.decrypt(key.0);
         OpenedKey {
@@ -460,9 +460,9 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::AccessError;
     #[cfg(not(miri))]
     use crate::mapping::Mapping;
+    use crate::{AccessError, copy};
 
     #[test]
     fn deregister_waits_for_an_access_that_began_before() {
@@ -476,7 +476,7 @@ mod tests {
                 table.deregister(region.id).unwrap();
                 assert!(ended.load(Ordering::SeqCst), "the wait ended before the access");
             });
-            while !table.gate.is_waited_for() {
+            while !table.gate.is_waited_for() && !waiter.is_finished() {
                 thread::yield_now();
             }
             let stale = Err(AccessError::InvalidKey { name: region.id.to_raw() });
@@ -485,6 +485,62 @@ mod tests {
             drop(access);
             waiter.join().unwrap();
         });
+    }
+
+    #[test]
+    fn memory_is_not_touched_after_deregister_while_turns_go_on() {
+        const PLACERS: usize = 2;
+        const BYTES: usize = 256;
+        let rounds = if cfg!(miri) { 5 } else { 200 };
+        let (table, domain) = table();
+        let buffer = Buffer::new(BYTES as u64);
+        // The key and the name of the region that placers use, changed without waiting for them.
+        let current = [AtomicU64::new(0), AtomicU64::new(0)];
+        let stop = AtomicBool::new(false);
+        let placed = AtomicU64::new(0);
+        let mut touched = false;
+        thread::scope(|scope| {
+            for _ in 0..PLACERS {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let key = RemoteKey(current[0].load(Ordering::Relaxed) as u32);
+                        let id = RegionId::from_raw(current[1].load(Ordering::Relaxed));
+                        let (start, len) = (buffer.address(), BYTES as u64);
+                        let access = table.access();
+                        let remote = access.resolve(domain, key, start, len, Rights::REMOTE_READ);
+                        let remote = remote.and_then(|at| access.source_of(&at, 0, BYTES as u32));
+                        let local = access.source(id, 0, BYTES as u32);
+                        for slice in [remote, local].into_iter().flatten() {
+                            // The longest that a turn can hold on to what it was given.
+                            thread::yield_now();
+                            let bytes = [0xff; BYTES];
+                            // SAFETY: the buffer outlives the threads.
+                            unsafe { copy::copy(slice.start.cast_mut(), bytes.as_ptr(), BYTES) };
+                            placed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..rounds {
+                let region = table.register(domain, buffer.clone(), Rights::ALL).unwrap();
+                current[0].store(u64::from(region.key.0), Ordering::Relaxed);
+                current[1].store(region.id.to_raw(), Ordering::Relaxed);
+                let before = placed.load(Ordering::Relaxed);
+                while placed.load(Ordering::Relaxed) == before {
+                    thread::yield_now();
+                }
+                table.deregister(region.id).unwrap();
+                buffer.write(0, &[0; BYTES]);
+                for _ in 0..3 {
+                    thread::yield_now();
+                    let mut bytes = [0; BYTES];
+                    buffer.read(0, &mut bytes);
+                    touched |= bytes != [0; BYTES];
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(!touched, "bytes changed after the end of their region");
     }
 
     #[test]
