@@ -2,7 +2,38 @@
 #![forbid(unsafe_code)]
 
 mod boundary;
+mod congestion;
+mod cookie;
+mod counters;
+mod loss;
+mod path_mtu;
+mod path_state;
+mod protocol_error;
+mod rate;
+mod received;
+mod rtt;
+mod scheduler;
+mod send_half;
+mod sent_packets;
 mod time;
+mod timer_queue;
 
 pub use boundary::{LinkCaps, LinkEvent, LinkId, RxFrame, TxBatch, TxFrame};
+pub use congestion::{
+    AckSample, Aimd, CongestionAlgorithm, CongestionController, Delay, Fixed, LossSample,
+};
+pub use cookie::{COOKIE_BYTES, COOKIE_LIFETIME_NS, CookieError, CookieJar, RateLimiter};
+pub use counters::{EndpointCounters, LinkCounters};
+pub use path_mtu::PathMtu;
+pub use path_state::{LinkState, PathChange, PathState, SILENCE_BUDGET_NS, SilenceBudget};
+pub use protocol_error::ProtocolError;
+pub use received::{
+    AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
+};
+pub use scheduler::{
+    BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
+};
+pub use send_half::{AckSummary, Fate, SendConfig, SendHalf, TimeoutOutcome};
+pub use sent_packets::{PacketClass, SentPool};
 pub use time::Instant;
+pub use timer_queue::TimerQueue;

@@ -1,6 +1,80 @@
 //! Application memory as the protocol sees it: domains, regions, keys, placement, atomics.
+//!
+//! A [`MemoryTable`] holds the memory regions of one endpoint. Application threads register and
+//! deregister; the engine takes a [`MemoryAccess`] once per turn and works through it, without a
+//! lock and without an allocation:
+//!
+//! ```
+//! use mem::{Buffer, MemoryTable, Rights, TableLimits};
+//!
+//! let table = MemoryTable::new(TableLimits::default(), [0x243f_6a88, 0x85a3_08d3]);
+//! let domain = table.allocate_domain();
+//! let buffer = Buffer::new(4096);
+//! let region = table.register(domain, buffer.clone(), Rights::LOCAL_WRITE | Rights::REMOTE_WRITE)?;
+//!
+//! let access = table.access();
+//! let target = access.resolve(domain, region.key, region.start + 8, 5, Rights::REMOTE_WRITE)?;
+//! access.place(&target, 0, b"hello")?;
+//! drop(access);
+//!
+//! let mut bytes = [0; 5];
+//! buffer.read(8, &mut bytes);
+//! assert_eq!(&bytes, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Foreign memory
+//!
+//! The bytes of a region belong to a program that reads and writes them whenever it likes, often
+//! from another language and always without telling this crate. A Rust reference would promise the
+//! compiler that nobody does: that bytes behind `&[u8]` do not change and that bytes behind
+//! `&mut [u8]` have no other reader. Both promises would be lies, so no reference to a region's
+//! bytes is ever made, not even for the length of a copy. There are raw addresses, copies between
+//! them and the engine's own memory, and 1- to 8-byte atomics.
+//!
+//! A placement that races with the program is a data race in any language's terms; whether it means
+//! something is a matter between the program and its peer, as it is with a network adapter. What
+//! this crate owes is that the race stays in the bytes: copies go through the C library's `memmove`,
+//! called through a pointer that the compiler cannot see through, so it can draw no conclusions from
+//! the race; bytes that race may be torn, and nothing else happens.
+//!
+//! # Order
+//!
+//! Bytes of one [`MemoryAccess::place`] become visible in any order. The last bytes of a
+//! [`MemoryAccess::place_tail`] are stored with release semantics: a thread that sees the last byte
+//! (and loads it with acquire semantics, as every load on x86-64 does) sees all bytes placed before
+//! by this thread.
+//!
+//! # Memory that goes away
+//!
+//! Registration touches every page once, as a network adapter pins them, and refuses a range that
+//! could not be accessed. A program that unmaps registered memory without deregistering it first
+//! breaks the contract of [`MemoryTable::register_raw`]: the next placement raises the signal that
+//! the program's own access would raise (a network adapter would keep the pages). Sends survive,
+//! since the kernel reads the bytes and answers `EFAULT`. The whole-address-space region is for
+//! programs that make no promise: its copies go through the kernel and answer
+//! [`AccessError::Unmapped`].
+
+mod access;
+mod buffer;
+mod copy;
+mod error;
+mod gate;
+mod probe;
+mod rights;
+mod slot;
+mod table;
+
+pub use access::{MemoryAccess, Target};
+pub use buffer::Buffer;
+pub use error::{AccessError, RegisterError};
+pub use rights::Rights;
+pub use slot::RegionId;
+pub use table::{MemoryTable, ProtectionDomain, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY};
 
 /// Bytes in registered memory, for a link driver to hand to the kernel. Never dereferenced in Rust.
+///
+/// Good until the [`MemoryAccess`] it came from ends: afterwards the region may be gone.
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadSlice {
     /// First byte.
@@ -16,3 +90,5 @@ impl PayloadSlice {
 
 // SAFETY: an address is not an access; whoever reads through it upholds the rules of the region.
 unsafe impl Send for PayloadSlice {}
+
+const _: () = assert!(usize::BITS == 64, "addresses on the wire are 64 bits and used as they are");

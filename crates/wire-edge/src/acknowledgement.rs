@@ -46,7 +46,7 @@ impl AckDelay {
 }
 
 /// What one link has received.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AckBlock {
     /// The link whose packets this acknowledges.
     pub link: LinkIndex,

@@ -34,8 +34,8 @@ impl PacketNumber {
     ///
     /// Correct while the true number is within 2^31 of `expected`.
     pub const fn expand(wire: u32, expected: Self) -> Self {
-        let distance = wire.wrapping_sub(expected.0 as u32) as i32;
-        Self(expected.0.wrapping_add(distance as i64 as u64))
+        let distance = wire.wrapping_sub(expected.0 as u32).cast_signed();
+        Self(expected.0.wrapping_add_signed(distance as i64))
     }
 
     /// The number after this one.
@@ -59,7 +59,7 @@ impl OperationNumber {
 
     /// How many operations lie from `earlier` to this one; negative when this one came before.
     pub const fn since(self, earlier: Self) -> i32 {
-        self.0.wrapping_sub(earlier.0) as i32
+        self.0.wrapping_sub(earlier.0).cast_signed()
     }
 }
 
@@ -76,7 +76,7 @@ impl MessageNumber {
 
     /// How many messages lie from `earlier` to this one; negative when this one came before.
     pub const fn since(self, earlier: Self) -> i32 {
-        self.0.wrapping_sub(earlier.0) as i32
+        self.0.wrapping_sub(earlier.0).cast_signed()
     }
 }
 

@@ -30,6 +30,7 @@ mod handshake;
 mod identity;
 mod octets;
 mod parameters;
+mod permutation;
 mod reason;
 
 pub use acknowledgement::{
@@ -56,6 +57,7 @@ pub use identity::{
     RemoteKey,
 };
 pub use parameters::{Features, PARAMETERS_BYTES, Parameters};
+pub use permutation::KeyedPermutation;
 pub use reason::{CloseReason, RejectReason};
 
 /// The version of the protocol this crate speaks.

@@ -1,0 +1,185 @@
+//! How many bytes may be in flight on one link.
+
+mod aimd;
+mod delay;
+mod fixed;
+
+pub use aimd::Aimd;
+pub use delay::Delay;
+pub use fixed::Fixed;
+
+use crate::Instant;
+
+/// Frames in flight that every algorithm allows: one travels while the other is acknowledged.
+const WINDOW_FRAMES_MIN: u32 = 2;
+
+/// What one acknowledgement tells a congestion controller.
+#[derive(Clone, Copy, Debug)]
+pub struct AckSample {
+    /// Bytes newly acknowledged.
+    pub acked_bytes: u32,
+    /// Packets newly acknowledged.
+    pub acked_packets: u32,
+    /// Frames that arrived with a congestion mark since the last acknowledgement.
+    pub marked_frames: u32,
+    /// Whether the window, not the application, limited what was in flight.
+    pub window_limited: bool,
+    /// Whether a round trip ended: a packet sent after the previous end was acknowledged.
+    pub round_started: bool,
+    /// Round-trip time of the newest packet without the peer's delay, in nanoseconds.
+    pub rtt_ns: Option<u64>,
+    /// Recent minimum of the round-trip time, in nanoseconds.
+    pub rtt_min_ns: u64,
+    /// Delivery rate over the last round trip, in bytes per second, if the sample is usable.
+    pub rate_sample: Option<u64>,
+    /// Largest delivery rate of the last rounds, in bytes per second.
+    pub rate: Option<u64>,
+    /// Bytes of one burst.
+    pub quantum_bytes: u32,
+}
+
+/// What was lost.
+#[derive(Clone, Copy, Debug)]
+pub struct LossSample {
+    /// Bytes of the lost packets.
+    pub lost_bytes: u32,
+    /// How many packets were lost.
+    pub lost_packets: u32,
+    /// When the newest of them was sent.
+    pub newest_sent_at: Instant,
+    /// Whether several probe timeouts passed without an answer.
+    pub persistent: bool,
+}
+
+/// Decides how many bytes may be in flight.
+pub trait CongestionController {
+    /// A packet of `bytes` goes out; `in_flight_bytes` includes it.
+    fn on_sent(&mut self, _now: Instant, _bytes: u32, _in_flight_bytes: u32) {}
+
+    /// Packets were acknowledged.
+    fn on_ack(&mut self, now: Instant, sample: &AckSample);
+
+    /// Packets were lost, or a link does not answer.
+    fn on_loss(&mut self, now: Instant, loss: &LossSample);
+
+    /// A packet declared lost was acknowledged after all.
+    fn on_spurious_loss(&mut self);
+
+    /// The size of frames changed, in bytes.
+    fn set_frame_bytes(&mut self, frame_bytes: u32);
+
+    /// Bytes that may be in flight.
+    fn window(&self) -> u32;
+}
+
+/// Which algorithm a link uses.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CongestionAlgorithm {
+    /// A constant number of frames, as `MultiEdge` does; for dedicated fabrics.
+    Fixed {
+        /// Frames in flight, at least 2.
+        frames: u32,
+    },
+    /// [`Aimd`]: reacts to congestion marks and losses.
+    #[default]
+    Aimd,
+    /// [`Delay`]: keeps the queueing delay at a target.
+    Delay {
+        /// Queueing delay aimed at, in nanoseconds.
+        target_ns: u32,
+    },
+}
+
+/// The algorithm of one link; an enum, as a box per link would cost an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Controller {
+    Fixed(Fixed),
+    Aimd(Aimd),
+    Delay(Delay),
+}
+
+impl Controller {
+    pub(crate) fn new(
+        algorithm: CongestionAlgorithm,
+        initial_frames: u32,
+        frame_bytes: u32,
+    ) -> Self {
+        match algorithm {
+            CongestionAlgorithm::Fixed { frames } => Self::Fixed(Fixed::new(frames, frame_bytes)),
+            CongestionAlgorithm::Aimd => Self::Aimd(Aimd::new(initial_frames, frame_bytes)),
+            CongestionAlgorithm::Delay { target_ns } => {
+                Self::Delay(Delay::new(initial_frames, frame_bytes, target_ns))
+            }
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $controller:ident => $call:expr) => {
+        match $self {
+            Controller::Fixed($controller) => $call,
+            Controller::Aimd($controller) => $call,
+            Controller::Delay($controller) => $call,
+        }
+    };
+}
+
+impl CongestionController for Controller {
+    fn on_sent(&mut self, now: Instant, bytes: u32, in_flight_bytes: u32) {
+        each!(self, controller => controller.on_sent(now, bytes, in_flight_bytes));
+    }
+
+    fn on_ack(&mut self, now: Instant, sample: &AckSample) {
+        each!(self, controller => controller.on_ack(now, sample));
+    }
+
+    fn on_loss(&mut self, now: Instant, loss: &LossSample) {
+        each!(self, controller => controller.on_loss(now, loss));
+    }
+
+    fn on_spurious_loss(&mut self) {
+        each!(self, controller => controller.on_spurious_loss());
+    }
+
+    fn set_frame_bytes(&mut self, frame_bytes: u32) {
+        each!(self, controller => controller.set_frame_bytes(frame_bytes));
+    }
+
+    fn window(&self) -> u32 {
+        each!(self, controller => controller.window())
+    }
+}
+
+/// How to take a reduction back when all the losses behind it turn out to be none.
+#[derive(Clone, Copy, Debug)]
+struct Undo {
+    /// Window before the reduction.
+    window: u32,
+    /// Losses of the round trip that were not acknowledged since; 0 if there is nothing to undo.
+    lost_packets: u32,
+    /// When the window was reduced: a packet sent before belongs to the same round trip.
+    reduced_at: Option<Instant>,
+}
+
+impl Undo {
+    const NOTHING: Self = Self { window: 0, lost_packets: 0, reduced_at: None };
+
+    /// Whether this loss is the first of its round trip, so that the window is to be reduced.
+    fn starts(&mut self, now: Instant, loss: &LossSample, window: u32) -> bool {
+        if self.reduced_at.is_some_and(|at| loss.newest_sent_at <= at) {
+            self.lost_packets = self.lost_packets.saturating_add(loss.lost_packets);
+            return false;
+        }
+        *self = Self { window, lost_packets: loss.lost_packets, reduced_at: Some(now) };
+        true
+    }
+
+    /// A loss was none. Returns the window to restore, once the last of the round trip was none.
+    fn on_spurious_loss(&mut self) -> Option<u32> {
+        if self.lost_packets == 0 {
+            return None;
+        }
+        self.lost_packets -= 1;
+        (self.lost_packets == 0).then_some(self.window)
+    }
+}

@@ -1,0 +1,212 @@
+//! Answering strangers without remembering them: proofs of address, and limits on answers.
+
+use core::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use wire_edge::{ConnectionId, PeerAddr};
+
+use crate::Instant;
+
+/// Bytes of a cookie on the wire (`docs/protocol.md`, 2.2).
+pub const COOKIE_BYTES: usize = 24;
+
+/// How long a cookie proves its owner's address: ten times the longest pause between two Hellos of
+/// one connection attempt.
+pub const COOKIE_LIFETIME_NS: u64 = 10_000_000_000;
+
+/// Makes and checks the cookies of the handshake.
+///
+/// A stranger that asks for a connection gets a cookie and nothing is kept; only who comes back
+/// with it from the same address, for the same connection and service, is given memory. A cookie is
+/// the time of issue and a code over that time and all it is bound to, under a key that never
+/// leaves the endpoint. A cookie can be used again during its lifetime: the connection id it is
+/// bound to makes the repetition recognizable.
+#[derive(Clone)]
+pub struct CookieJar {
+    key: [u8; 16],
+}
+
+/// Why a cookie proves nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CookieError {
+    /// It was made here, too long ago; a fresh one helps.
+    #[error("the cookie was issued more than {} s ago", COOKIE_LIFETIME_NS / 1_000_000_000)]
+    Expired,
+    /// It was not made here, or not for this peer and request.
+    #[error("the cookie was not issued to this peer for this request")]
+    Forged,
+}
+
+impl CookieJar {
+    /// Cookies under `key`, which must be random and new for every start of the endpoint.
+    pub const fn new(key: [u8; 16]) -> Self {
+        Self { key }
+    }
+
+    /// The cookie to send to `peer`, which asked for a connection to `service` and calls it
+    /// `source`.
+    pub fn issue(
+        &self,
+        now: Instant,
+        peer: PeerAddr,
+        source: ConnectionId,
+        service: u32,
+    ) -> [u8; COOKIE_BYTES] {
+        let mut cookie = [0; COOKIE_BYTES];
+        let (time, code) = cookie.split_at_mut(8);
+        time.copy_from_slice(&now.0.to_le_bytes());
+        code.copy_from_slice(&self.code(now, peer, source, service).to_le_bytes());
+        cookie
+    }
+
+    /// Whether `cookie` came from [`CookieJar::issue`] with the same arguments, not long ago.
+    pub fn verify(
+        &self,
+        now: Instant,
+        peer: PeerAddr,
+        source: ConnectionId,
+        service: u32,
+        cookie: &[u8; COOKIE_BYTES],
+    ) -> Result<(), CookieError> {
+        let (time, code) = cookie.split_at(8);
+        let issued_at = Instant(u64::from_le_bytes(time.try_into().unwrap_or_default()));
+        let code = u128::from_le_bytes(code.try_into().unwrap_or_default());
+        // One comparison of 128 bits: its duration tells nothing about single bytes.
+        if code != self.code(issued_at, peer, source, service) {
+            return Err(CookieError::Forged);
+        }
+        if issued_at > now || now.since_ns(issued_at) > COOKIE_LIFETIME_NS {
+            return Err(CookieError::Expired);
+        }
+        Ok(())
+    }
+
+    fn code(&self, issued_at: Instant, peer: PeerAddr, source: ConnectionId, service: u32) -> u128 {
+        let mut bound = [0; 36];
+        bound[..8].copy_from_slice(&issued_at.0.to_le_bytes());
+        bound[8..28].copy_from_slice(&peer.0);
+        bound[28..32].copy_from_slice(&source.0.to_le_bytes());
+        bound[32..].copy_from_slice(&service.to_le_bytes());
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(&bound);
+        hasher.finish128().as_u128()
+    }
+}
+
+impl core::fmt::Debug for CookieJar {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("CookieJar").finish_non_exhaustive()
+    }
+}
+
+/// A token bucket: so many per second, and some more at once after a pause.
+///
+/// Instead of a number of tokens and the time of the last refill it keeps the one time at which the
+/// bucket will be full again, so that nothing is lost in rounding however often it is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimiter {
+    /// When the bucket is full; in the past if it is.
+    full_at: Instant,
+    /// Time in which one token flows in, in nanoseconds.
+    interval_ns: u64,
+    /// Time in which the empty bucket fills but for one token, in nanoseconds.
+    slack_ns: u64,
+}
+
+impl RateLimiter {
+    /// A full bucket of `burst` tokens into which `per_second` flow each second. A `per_second` or
+    /// `burst` of 0 counts as 1; more than 10^9 per second as 10^9.
+    pub fn new(per_second: u32, burst: u32) -> Self {
+        let interval_ns = 1_000_000_000 / u64::from(per_second.clamp(1, 1_000_000_000));
+        let slack_ns = interval_ns * u64::from(burst.max(1) - 1);
+        Self { full_at: Instant::default(), interval_ns, slack_ns }
+    }
+
+    /// Takes a token; `false` if there is none.
+    pub fn allow(&mut self, now: Instant) -> bool {
+        let full_at = self.full_at.max(now);
+        let allowed = full_at.since_ns(now) <= self.slack_ns;
+        if allowed {
+            self.full_at = full_at.after_ns(self.interval_ns);
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_cookie_holds_for_its_lifetime() {
+        let cookie = JAR.issue(NOW, PEER, SOURCE, 5);
+        let verify = |now| JAR.verify(now, PEER, SOURCE, 5, &cookie);
+        assert_eq!(verify(NOW), Ok(()));
+        assert_eq!(verify(NOW.after_ns(COOKIE_LIFETIME_NS)), Ok(()));
+        assert_eq!(verify(NOW.after_ns(COOKIE_LIFETIME_NS + 1)), Err(CookieError::Expired));
+        assert_eq!(verify(Instant(NOW.0 - 1)), Err(CookieError::Expired));
+    }
+
+    #[test]
+    fn a_cookie_is_bound_to_peer_connection_service_and_key() {
+        let cookie = JAR.issue(NOW, PEER, SOURCE, 5);
+        let mut other_peer = PEER;
+        other_peer.0[3] ^= 1;
+        let forged = Err(CookieError::Forged);
+        assert_eq!(JAR.verify(NOW, other_peer, SOURCE, 5, &cookie), forged);
+        assert_eq!(JAR.verify(NOW, PEER, ConnectionId(8), 5, &cookie), forged);
+        assert_eq!(JAR.verify(NOW, PEER, SOURCE, 6, &cookie), forged);
+        assert_eq!(CookieJar::new([2; 16]).verify(NOW, PEER, SOURCE, 5, &cookie), forged);
+        assert_eq!(JAR.verify(NOW, PEER, SOURCE, 5, &[0; COOKIE_BYTES]), forged);
+    }
+
+    #[test]
+    fn the_key_does_not_show_in_debug_output() {
+        assert_eq!(format!("{JAR:?}"), "CookieJar { .. }");
+    }
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let mut limiter = RateLimiter::new(10, 3);
+        let granted =
+            |limiter: &mut RateLimiter, now| (0..10).filter(|_| limiter.allow(now)).count();
+        assert_eq!(granted(&mut limiter, NOW), 3);
+        assert_eq!(granted(&mut limiter, NOW.after_ns(99_999_999)), 0);
+        assert_eq!(granted(&mut limiter, NOW.after_ns(100_000_000)), 1);
+        assert_eq!(granted(&mut limiter, NOW.after_ns(60_000_000_000)), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn no_single_bit_of_a_cookie_may_change(bit in 0_usize..8 * COOKIE_BYTES) {
+            let mut cookie = JAR.issue(NOW, PEER, SOURCE, 5);
+            cookie[bit / 8] ^= 1 << (bit % 8);
+            let verified = JAR.verify(NOW, PEER, SOURCE, 5, &cookie);
+            prop_assert_eq!(verified, Err(CookieError::Forged));
+        }
+
+        #[test]
+        fn no_more_than_burst_and_rate_pass(
+            pauses in prop::collection::vec(0_u64..50_000_000, 1..500),
+            per_second in 1_u32..1_000,
+            burst in 1_u32..20,
+        ) {
+            let mut limiter = RateLimiter::new(per_second, burst);
+            let (mut now, mut passed) = (NOW, 0);
+            for pause in pauses {
+                now = now.after_ns(pause);
+                passed += u64::from(limiter.allow(now));
+            }
+            let interval_ns = 1_000_000_000 / u64::from(per_second);
+            prop_assert!(passed <= u64::from(burst) + now.since_ns(NOW) / interval_ns);
+        }
+    }
+
+    const JAR: CookieJar = CookieJar::new([1; 16]);
+    const NOW: Instant = Instant(20_000_000_000);
+    const PEER: PeerAddr =
+        PeerAddr([4, 0, 18, 52, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    const SOURCE: ConnectionId = ConnectionId(7);
+}

@@ -1,0 +1,215 @@
+//! What happened, counted: the one list from which every report is made.
+
+/// Declares a struct of `u64` counters from a name and a line of documentation each, so that the
+/// field, the name in reports and its explanation cannot differ.
+macro_rules! counters {
+    (
+        $(#[doc = $struct_doc:literal])*
+        $name:ident { $(#[doc = $doc:literal] $field:ident,)* }
+    ) => {
+        $(#[doc = $struct_doc])*
+        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        pub struct $name {
+            $(#[doc = $doc] pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Name and explanation of each counter, in the order of [`Self::iter`].
+            pub const DESCRIPTIONS: &[(&str, &str)] =
+                &[$((stringify!($field), $doc.trim_ascii()),)*];
+
+            /// Adds each counter of `other` to the same one here, modulo 2^64.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field = self.$field.wrapping_add(other.$field);)*
+            }
+
+            /// What each counter grew by since `earlier`, modulo 2^64.
+            #[must_use]
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($field: self.$field.wrapping_sub(earlier.$field),)* }
+            }
+
+            /// Name, value and explanation of each counter.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
+                let values = [$(self.$field,)*];
+                let described = Self::DESCRIPTIONS.iter().zip(values);
+                described.map(|(&(name, explanation), value)| (name, value, explanation))
+            }
+        }
+    };
+}
+
+counters! {
+    /// Traffic of one link of one connection.
+    LinkCounters {
+        /// Frames sent, of every kind.
+        frames_sent,
+        /// Frames received whose connection and epoch were right.
+        frames_received,
+        /// Bytes of edge frames sent, headers included.
+        bytes_sent,
+        /// Bytes of edge frames received, headers included.
+        bytes_received,
+        /// Frames sent that carry bytes of an operation, retransmissions included.
+        data_frames_sent,
+        /// Frames received that carry bytes of an operation.
+        data_frames_received,
+        /// Bytes of operations sent, retransmissions included.
+        payload_bytes_sent,
+        /// Bytes of operations accepted for the first time.
+        payload_bytes_received,
+        /// Frames sent only to acknowledge.
+        explicit_acks_sent,
+        /// Frames received that only acknowledge.
+        explicit_acks_received,
+        /// Acknowledgements sent on frames that carry something else.
+        piggybacked_acks_sent,
+        /// Acknowledgements received on frames that carry something else.
+        piggybacked_acks_received,
+        /// Control frames sent.
+        control_frames_sent,
+        /// Control frames received.
+        control_frames_received,
+        /// Frames sent that repeat bytes sent before, on this link or another.
+        retransmissions,
+        /// Packets declared lost.
+        packets_lost,
+        /// Packets declared lost and acknowledged later.
+        spurious_losses,
+        /// Timeouts without any acknowledgement that made a probe go out.
+        probe_timeouts,
+        /// Probes of the path MTU sent.
+        mtu_probes_sent,
+        /// Probes of the path MTU that were lost.
+        mtu_probes_lost,
+        /// Challenges sent to see whether the path carries anything.
+        path_challenges_sent,
+        /// Times the link was no longer trusted with new data.
+        suspicions,
+        /// Times the link was given up.
+        failures,
+        /// Frames received after one of the same link that was sent later.
+        out_of_order,
+        /// Frames received with a congestion mark.
+        congestion_marked,
+        /// Frames dropped: a packet number that arrived before.
+        dropped_duplicate,
+        /// Frames dropped: a packet number too old to tell whether it arrived before.
+        dropped_too_old,
+        /// Frames dropped: a packet number no sender can have reached.
+        dropped_implausible,
+        /// Frames dropped: not a frame of the protocol behind the common header.
+        dropped_decode,
+        /// Frames dropped: they belong to an earlier life of the connection.
+        dropped_epoch,
+        /// Frames dropped: the pool of operations that must wait is full.
+        dropped_no_room,
+        /// Frames dropped: their operation lies outside the window.
+        dropped_outside_window,
+        /// Frames acknowledged but not placed: their bytes were there already.
+        not_placed,
+    }
+}
+
+counters! {
+    /// What concerns no link of an established connection.
+    EndpointCounters {
+        /// Frames dropped: too short, or not of the protocol.
+        malformed,
+        /// Frames dropped: of a kind or version nobody here speaks.
+        unsupported,
+        /// Connection frames for a connection that does not exist.
+        unknown_connection,
+        /// Connection frames of a connection's earlier life.
+        wrong_epoch,
+        /// Connection frames from an address that is no link of the peer.
+        wrong_address,
+        /// Connections asked for from here.
+        handshakes_started,
+        /// Requests for a connection received, repetitions included.
+        hellos_received,
+        /// Connections established, from either side.
+        handshakes_completed,
+        /// Connections refused here.
+        handshakes_refused,
+        /// Connections given up before they were established.
+        handshakes_failed,
+        /// Proofs of address demanded before anything was allocated.
+        retries_sent,
+        /// Proofs of address dropped: older than their lifetime.
+        cookies_expired,
+        /// Proofs of address dropped: not made here, or for someone else.
+        cookies_forged,
+        /// Resets sent to peers that speak to a connection that does not exist.
+        resets_sent,
+        /// Resets received that ended a connection.
+        resets_accepted,
+        /// Resets received that match nothing that was sent.
+        resets_ignored,
+        /// Answers not given because too many were given just before.
+        rate_limited,
+        /// Connections closed by the peer.
+        closed_by_peer,
+        /// Connections closed here.
+        closed_here,
+        /// Connections given up because no link reached the peer.
+        unreachable,
+        /// Connections ended because the peer broke the protocol or touched memory it may not.
+        violations,
+    }
+}
+
+impl LinkCounters {
+    /// Frames received and then dropped, for whatever cause.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped_duplicate
+            + self.dropped_too_old
+            + self.dropped_implausible
+            + self.dropped_decode
+            + self.dropped_epoch
+            + self.dropped_no_room
+            + self.dropped_outside_window
+    }
+
+    /// Frames sent beyond those a loss-free network with free acknowledgements needs: explicit
+    /// acknowledgements and retransmissions.
+    pub const fn extra_frames(&self) -> u64 {
+        self.explicit_acks_sent + self.retransmissions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_is_listed_once_with_its_value() {
+        let counters = LinkCounters { frames_sent: 3, not_placed: 7, ..LinkCounters::default() };
+        let listed: Vec<_> = counters.iter().collect();
+        assert_eq!(listed[0], ("frames_sent", 3, "Frames sent, of every kind."));
+        let fields = size_of::<LinkCounters>() / size_of::<u64>();
+        assert_eq!(listed.len(), fields);
+        assert_eq!(listed[fields - 1].0, "not_placed");
+        assert_eq!(listed.iter().map(|(_, value, _)| value).sum::<u64>(), 10);
+        assert_eq!(
+            EndpointCounters::default().iter().count(),
+            EndpointCounters::DESCRIPTIONS.len()
+        );
+    }
+
+    #[test]
+    fn adding_and_subtracting_cover_every_counter() {
+        let one = LinkCounters { bytes_sent: 5, dropped_epoch: 2, ..LinkCounters::default() };
+        let mut sum = one;
+        sum.add(&one);
+        assert_eq!((sum.bytes_sent, sum.dropped_epoch, sum.dropped()), (10, 4, 4));
+        assert_eq!(sum.since(&one), one);
+    }
+
+    #[test]
+    fn drops_are_the_counters_named_so() {
+        let named =
+            LinkCounters::DESCRIPTIONS.iter().filter(|(name, _)| name.starts_with("dropped"));
+        assert_eq!(named.count(), 7);
+    }
+}

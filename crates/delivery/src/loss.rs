@@ -1,0 +1,109 @@
+//! When a packet counts as lost.
+
+use crate::Instant;
+
+/// A later packet of the same link by this many numbers proves a loss: links keep the order of
+/// frames, so this only allows for the little reordering of multi-queue NICs (RFC 9002 §6.1.1).
+const REORDER_PACKETS: u32 = 3;
+
+/// Most doublings of the tolerance after losses that were none: 3 · 2^4 = 48 packets, and 16/4
+/// round trips.
+const STEPS_MAX: u8 = 4;
+
+/// Loss-free round trips after which one step of tolerance is taken back (RFC 8985 §6.2).
+const STEP_LIFETIME_ROUNDS: u32 = 16;
+
+/// Smallest reordering window, in nanoseconds: the spacing of two frames at 10 Gb/s.
+const REORDER_WINDOW_NS_MIN: u64 = 1_000;
+
+/// What the loss rule says about a packet that a later acknowledged one has overtaken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// It may only be late; it is lost at this time if nothing is heard of it.
+    NotLostYet(Instant),
+    /// It is lost.
+    Lost,
+}
+
+/// How much reordering is tolerated on one link before a packet counts as lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReorderTolerance {
+    /// Doublings of both thresholds.
+    steps: u8,
+    /// Round in which the last step was made or taken back.
+    changed_in_round: u32,
+}
+
+impl ReorderTolerance {
+    /// The rule: a packet overtaken by an acknowledged one is lost when that one is at least
+    /// [`REORDER_PACKETS`] numbers later, or was sent longer than the reordering window after it.
+    ///
+    /// `overtaken_by` is the distance in packet numbers to the largest acknowledged, `round_trip_ns`
+    /// what the newest acknowledged packet took to be acknowledged.
+    pub(crate) fn verdict(
+        self,
+        now: Instant,
+        sent_at: Instant,
+        overtaken_by: u32,
+        round_trip_ns: u64,
+        rtt_min_ns: u64,
+    ) -> Verdict {
+        if overtaken_by >= REORDER_PACKETS << self.steps {
+            return Verdict::Lost;
+        }
+        let lost_at = sent_at.after_ns(round_trip_ns).after_ns(self.window_ns(rtt_min_ns));
+        if now >= lost_at { Verdict::Lost } else { Verdict::NotLostYet(lost_at) }
+    }
+
+    /// A packet declared lost was acknowledged after all.
+    pub(crate) fn on_spurious_loss(&mut self, round: u32) {
+        self.steps = (self.steps + 1).min(STEPS_MAX);
+        self.changed_in_round = round;
+    }
+
+    /// A round trip ended.
+    pub(crate) fn on_round(&mut self, round: u32) {
+        if self.steps > 0 && round.wrapping_sub(self.changed_in_round) >= STEP_LIFETIME_ROUNDS {
+            self.steps -= 1;
+            self.changed_in_round = round;
+        }
+    }
+
+    fn window_ns(self, rtt_min_ns: u64) -> u64 {
+        (rtt_min_ns / 4).max(REORDER_WINDOW_NS_MIN) << self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_later_packets_prove_a_loss() {
+        let rule = ReorderTolerance::default();
+        assert_eq!(rule.verdict(Instant(0), Instant(0), 3, 100_000, 100_000), Verdict::Lost);
+        assert_eq!(
+            rule.verdict(Instant(100_000), Instant(0), 2, 100_000, 100_000),
+            Verdict::NotLostYet(Instant(125_000))
+        );
+    }
+
+    #[test]
+    fn a_quarter_of_a_round_trip_later_an_overtaken_packet_is_lost() {
+        let rule = ReorderTolerance::default();
+        assert_eq!(rule.verdict(Instant(125_000), Instant(0), 1, 100_000, 100_000), Verdict::Lost);
+    }
+
+    #[test]
+    fn tolerance_grows_with_spurious_losses_and_decays() {
+        let mut rule = ReorderTolerance::default();
+        rule.on_spurious_loss(10);
+        assert!(matches!(
+            rule.verdict(Instant(0), Instant(0), 5, 100_000, 100_000),
+            Verdict::NotLostYet(_)
+        ));
+        assert_eq!(rule.verdict(Instant(0), Instant(0), 6, 100_000, 100_000), Verdict::Lost);
+        rule.on_round(26);
+        assert_eq!(rule.verdict(Instant(0), Instant(0), 3, 100_000, 100_000), Verdict::Lost);
+    }
+}

@@ -1,0 +1,374 @@
+//! How large a frame may be on one link.
+
+use crate::Instant;
+
+/// Finds the largest frame that reaches the peer over one link (RFC 8899, adapted).
+///
+/// It starts at a size that needs no proof and sends padded probes. The first probe has the largest
+/// size the link allows, because on a local network that is the usual answer and then one probe is
+/// all. If it fails, sizes in common use are tried upward, and then the interval that is left is
+/// halved until it is not worth another probe. A size counts as too large when three probes of it
+/// were lost; losing one is no sign of congestion. Some time later everything above the current size
+/// is tried again, since paths change.
+///
+/// If large frames stop arriving while small ones do, it falls back and searches again.
+#[derive(Clone, Debug)]
+pub struct PathMtu {
+    /// Largest size known to arrive, in bytes.
+    current: u16,
+    /// Size to fall back to, not above `current`.
+    safe: u16,
+    /// What the link and the peer allow, not below `current`.
+    limit: u16,
+    /// Smallest size believed not to arrive; above `current`, at most `limit + 1`.
+    refused: u16,
+    /// Whether the largest size not refused is the next to try.
+    try_largest: bool,
+    /// The probe under way and when it was sent.
+    outstanding: Option<(u16, Instant)>,
+    /// Probes of the size under way that were lost.
+    losses: u8,
+    /// Timeouts in a row that hit large frames only.
+    large_timeouts: u8,
+    /// No probe before this time.
+    not_before: Instant,
+    /// Nothing is left to try until `not_before`.
+    complete: bool,
+}
+
+impl PathMtu {
+    /// A link that carries frames of `safe` bytes without proof, and for which `limit` is the
+    /// largest that the link can send and the peer accepts. `limit` below `safe` limits both.
+    pub const fn new(safe: u16, limit: u16) -> Self {
+        // One less than the field holds, so that `limit + 1` is a size.
+        let limit = if limit < u16::MAX { limit } else { u16::MAX - 1 };
+        let safe = if safe < limit { safe } else { limit };
+        Self {
+            current: safe,
+            safe,
+            limit,
+            refused: limit + 1,
+            try_largest: true,
+            outstanding: None,
+            losses: 0,
+            large_timeouts: 0,
+            not_before: Instant(0),
+            complete: false,
+        }
+    }
+
+    /// The size of a probe to send now, if one is due. Call when [`PathMtu::deadline`] has come; the
+    /// caller reports what became of the probe.
+    pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
+        if let Some((size, sent_at)) = self.outstanding {
+            if now < sent_at.after_ns(PROBE_TIMEOUT_NS) {
+                return None;
+            }
+            self.on_probe_lost(size);
+        }
+        if now < self.not_before {
+            return None;
+        }
+        if self.complete {
+            self.restart(self.limit);
+        }
+        let Some(size) = self.next_size() else {
+            self.complete = true;
+            self.not_before = now.after_ns(RAISE_NS);
+            return None;
+        };
+        self.outstanding = Some((size, now));
+        Some(size)
+    }
+
+    /// A probe of this size reached the peer.
+    pub fn on_probe_acked(&mut self, size: u16) {
+        if self.outstanding.is_some_and(|(outstanding, _)| outstanding == size) {
+            self.outstanding = None;
+        }
+        if size > self.current && size < self.refused {
+            self.current = size;
+            self.losses = 0;
+        }
+    }
+
+    /// A probe of this size was lost.
+    pub fn on_probe_lost(&mut self, size: u16) {
+        let Some((_, sent_at)) = self.outstanding.take_if(|(outstanding, _)| *outstanding == size)
+        else {
+            return;
+        };
+        self.not_before = sent_at.after_ns(PROBE_SPACING_NS);
+        self.losses += 1;
+        if self.losses >= PROBES_PER_SIZE && size > self.current {
+            self.refused = size;
+            self.try_largest = false;
+            self.losses = 0;
+        }
+    }
+
+    /// The network or the driver said that frames above `limit` bytes do not pass. Ignored below
+    /// 256 bytes, which every path must carry.
+    pub fn on_frame_too_big(&mut self, limit: u16) {
+        if limit < FRAME_BYTES_MIN || limit >= self.refused - 1 {
+            return;
+        }
+        self.current = self.current.min(limit);
+        self.safe = self.safe.min(limit);
+        self.restart(limit);
+    }
+
+    /// A timeout hit frames larger than [`PathMtu::safe`] while smaller ones are acknowledged, or
+    /// there were no smaller ones. Returns whether the size fell back, so that what waits must be
+    /// cut anew.
+    pub fn on_timeouts_of_large_frames(&mut self) -> bool {
+        self.large_timeouts = self.large_timeouts.saturating_add(1);
+        if self.large_timeouts < LARGE_TIMEOUTS_MAX || self.current == self.safe {
+            return false;
+        }
+        let suspected = self.current;
+        self.current = self.safe;
+        self.restart(suspected);
+        true
+    }
+
+    /// A frame larger than [`PathMtu::safe`] was acknowledged.
+    pub const fn on_large_frame_acked(&mut self) {
+        self.large_timeouts = 0;
+    }
+
+    /// The largest frame to send now, in bytes.
+    pub const fn current(&self) -> u16 {
+        self.current
+    }
+
+    /// The size that needs no proof, in bytes; probes after a timeout should not exceed it.
+    pub const fn safe(&self) -> u16 {
+        self.safe
+    }
+
+    /// When to call [`PathMtu::poll_probe`]; a time in the past means now.
+    pub const fn deadline(&self) -> Instant {
+        match self.outstanding {
+            Some((_, sent_at)) => sent_at.after_ns(PROBE_TIMEOUT_NS),
+            None => self.not_before,
+        }
+    }
+
+    /// Searches all sizes above the current one up to `largest`, starting with that.
+    const fn restart(&mut self, largest: u16) {
+        self.refused = largest + 1;
+        self.try_largest = true;
+        self.outstanding = None;
+        self.losses = 0;
+        self.large_timeouts = 0;
+        self.not_before = Instant(0);
+        self.complete = false;
+    }
+
+    /// What to probe next, `None` if the answer is known well enough.
+    fn next_size(&self) -> Option<u16> {
+        let open = self.current + 1..self.refused;
+        if open.is_empty() {
+            return None;
+        }
+        if self.try_largest {
+            return Some(self.refused - 1);
+        }
+        let usual = USUAL_SIZES.iter().copied().find(|size| open.contains(size));
+        let halfway = self.current + (self.refused - self.current) / 2;
+        usual.or_else(|| (self.refused - self.current > PRECISION_BYTES).then_some(halfway))
+    }
+}
+
+/// Frame sizes that fill a packet of a common MTU, ascending. MTU less 48 bytes of IPv6 and UDP
+/// headers, less 28 of IPv4 and UDP, and whole on raw Ethernet: of 1500 and 9000 bytes. 1200 and
+/// 1280 pass wherever IPv6 does, 1420 and 4052 are what common tunnels and 4 KiB pages leave.
+const USUAL_SIZES: [u16; 10] = [1200, 1280, 1420, 1452, 1472, 1500, 4052, 8952, 8972, 9000];
+
+/// A search ends when it could gain no more than this, about 1 % of 1500 bytes.
+const PRECISION_BYTES: u16 = 16;
+
+/// Lost probes that make a size too large (RFC 8899, 5.1.2: `MAX_PROBES`).
+const PROBES_PER_SIZE: u8 = 3;
+
+/// Pause after a lost probe, so that one burst of losses does not take all three.
+const PROBE_SPACING_NS: u64 = 5_000_000;
+
+/// A probe about which nothing was heard for so long is lost.
+const PROBE_TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// When a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
+const RAISE_NS: u64 = 600_000_000_000;
+
+/// Timeouts in a row that are no accident any more.
+const LARGE_TIMEOUTS_MAX: u8 = 3;
+
+/// The smallest `frame_bytes_max` of the protocol.
+const FRAME_BYTES_MIN: u16 = 256;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_probe_is_enough_where_the_link_tells_the_truth() {
+        let mut mtu = PathMtu::new(1200, 8972);
+        assert_eq!(mtu.current(), 1200);
+        assert_eq!(mtu.poll_probe(NOW), Some(8972));
+        assert_eq!(mtu.poll_probe(NOW), None, "one probe at a time");
+        mtu.on_probe_acked(8972);
+        assert_eq!(mtu.current(), 8972);
+        assert_eq!(mtu.poll_probe(NOW), None);
+        assert_eq!(mtu.deadline(), NOW.after_ns(RAISE_NS));
+    }
+
+    #[test]
+    fn a_common_size_is_found_exactly_and_soon() {
+        for truth in USUAL_SIZES {
+            let mut mtu = PathMtu::new(1200, 9000);
+            let probes = search(&mut mtu, truth, |_| true);
+            assert_eq!(mtu.current(), truth);
+            assert!(probes <= 60, "{probes} probes for {truth}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_needs_no_probe_gets_none() {
+        let mut mtu = PathMtu::new(9000, 1500);
+        assert_eq!((mtu.current(), mtu.poll_probe(NOW)), (1500, None));
+        let mut mtu = PathMtu::new(u16::MAX, u16::MAX);
+        assert_eq!((mtu.current(), mtu.poll_probe(NOW)), (u16::MAX - 1, None));
+    }
+
+    #[test]
+    fn one_lost_probe_says_nothing() {
+        let mut mtu = PathMtu::new(1200, 1472);
+        for _ in 0..2 {
+            let size = mtu.poll_probe(mtu.deadline().max(NOW));
+            assert_eq!(size, Some(1472));
+            mtu.on_probe_lost(1472);
+        }
+        assert_eq!(mtu.poll_probe(mtu.deadline()), Some(1472));
+        mtu.on_probe_acked(1472);
+        assert_eq!(mtu.current(), 1472);
+    }
+
+    #[test]
+    fn a_probe_nobody_reports_is_lost_after_a_second() {
+        let mut mtu = PathMtu::new(1200, 1472);
+        mtu.poll_probe(NOW);
+        assert_eq!(mtu.deadline(), NOW.after_ns(PROBE_TIMEOUT_NS));
+        assert_eq!(mtu.poll_probe(mtu.deadline()), Some(1472));
+    }
+
+    #[test]
+    fn a_router_that_names_its_limit_is_believed_down_to_the_minimum() {
+        let mut mtu = PathMtu::new(1200, 9000);
+        mtu.poll_probe(NOW);
+        mtu.on_frame_too_big(1400);
+        assert_eq!(mtu.poll_probe(NOW), Some(1400));
+        mtu.on_probe_acked(1400);
+        mtu.on_frame_too_big(1000);
+        assert_eq!((mtu.current(), mtu.safe()), (1000, 1000));
+        mtu.on_frame_too_big(255);
+        mtu.on_frame_too_big(5000);
+        mtu.on_frame_too_big(u16::MAX);
+        assert_eq!((mtu.current(), mtu.poll_probe(NOW)), (1000, None));
+    }
+
+    #[test]
+    fn large_frames_that_vanish_make_it_fall_back_and_search_again() {
+        let mut mtu = PathMtu::new(1200, 8972);
+        search(&mut mtu, 8972, |_| true);
+        assert!(!mtu.on_timeouts_of_large_frames());
+        assert!(!mtu.on_timeouts_of_large_frames());
+        mtu.on_large_frame_acked();
+        assert!(!mtu.on_timeouts_of_large_frames());
+        assert!(!mtu.on_timeouts_of_large_frames());
+        assert_eq!(mtu.current(), 8972);
+        assert!(mtu.on_timeouts_of_large_frames());
+        assert_eq!(mtu.current(), 1200);
+        search(&mut mtu, 1472, |_| true);
+        assert_eq!(mtu.current(), 1472);
+    }
+
+    #[test]
+    fn a_path_that_grows_is_noticed_at_the_next_round() {
+        let mut mtu = PathMtu::new(1200, 8972);
+        search(&mut mtu, 1472, |_| true);
+        assert_eq!(mtu.current(), 1472);
+        search(&mut mtu, 8972, |_| true);
+        assert_eq!(mtu.current(), 8972);
+    }
+
+    proptest! {
+        #[test]
+        fn converges_to_the_true_size_under_loss(
+            truth in 1200_u16..9500,
+            limit in 1200_u16..9500,
+            fates in prop::collection::vec(0_u8..10, 50..200),
+            lost_of_ten in 0_u8..4,
+        ) {
+            let mut mtu = PathMtu::new(1200, limit);
+            for _ in 0..20 {
+                search(&mut mtu, truth, |probe| fates[probe % fates.len()] >= lost_of_ten);
+            }
+            // A pattern of losses that repeats may hit a size for ever; then heal.
+            search(&mut mtu, truth, |_| true);
+            let best = truth.min(limit);
+            prop_assert!(mtu.current() <= best);
+            prop_assert!(mtu.current() + PRECISION_BYTES >= best, "{} of {best}", mtu.current());
+        }
+
+        #[test]
+        fn whatever_is_reported_sizes_stay_in_order(
+            safe in 256_u16..,
+            limit in 256_u16..,
+            reports in prop::collection::vec((0_u8..6, any::<u16>(), any::<bool>()), 0..200),
+        ) {
+            let mut mtu = PathMtu::new(safe, limit);
+            let mut now = NOW;
+            let mut probe = 0;
+            for (report, size, of_probe) in reports {
+                let size = if of_probe { probe } else { size };
+                match report {
+                    0 => mtu.on_probe_acked(size),
+                    1 => mtu.on_probe_lost(size),
+                    2 => mtu.on_frame_too_big(size),
+                    3 => drop(mtu.on_timeouts_of_large_frames()),
+                    _ => {
+                        now = now.max(mtu.deadline());
+                        if let Some(size) = mtu.poll_probe(now) {
+                            prop_assert!(size > mtu.current() && size <= mtu.limit);
+                            probe = size;
+                        }
+                    }
+                }
+                prop_assert!(mtu.safe <= mtu.current && mtu.current <= mtu.limit);
+                prop_assert!(mtu.current < mtu.refused && mtu.refused <= mtu.limit + 1);
+            }
+        }
+    }
+
+    /// Runs one search to its end; probes up to `truth` bytes arrive if `survives` says so.
+    fn search(mtu: &mut PathMtu, truth: u16, mut survives: impl FnMut(usize) -> bool) -> usize {
+        let mut now = mtu.deadline().max(NOW);
+        let mut probes = 0;
+        while let Some(size) = mtu.poll_probe(now) {
+            probes += 1;
+            assert!(probes < 1_000, "the search does not end");
+            if size <= truth && survives(probes) {
+                mtu.on_probe_acked(size);
+            } else {
+                mtu.on_probe_lost(size);
+            }
+            now = now.max(mtu.deadline());
+        }
+        probes
+    }
+
+    const NOW: Instant = Instant(7_000_000_000);
+}

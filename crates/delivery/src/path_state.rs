@@ -1,0 +1,565 @@
+//! Whether a link of a connection carries anything, and what to do while that is in doubt.
+
+use crate::Instant;
+
+/// Where a link of a connection stands.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum LinkState {
+    /// New: nobody has answered on it yet.
+    Validating,
+    /// Carries data.
+    Up,
+    /// Did not answer while others did: gets no new data, what it owes goes to the others.
+    Suspect,
+    /// Given up: its carrier is gone, or its first challenge is about to be sent.
+    Down,
+    /// Given up, and challenged until it answers again.
+    Probing,
+    /// Gone for good.
+    Removed,
+}
+
+/// What a change of state asks of the engine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PathChange {
+    /// The first answer: data may flow.
+    Validated,
+    /// No new data; put what is unacknowledged on other links at once.
+    Suspected,
+    /// It was only late: carry on with what is known of it.
+    Recovered,
+    /// No new data; put what is unacknowledged on other links, tell the peer.
+    Failed,
+    /// Data may flow, with an initial window and nothing known of the round trip or the rate.
+    Restored,
+}
+
+/// The state of one link of one connection.
+///
+/// | state      | timeout while others progress | progress    | answer to a challenge    | link down  | link up    | challenge sent | removed |
+/// |------------|-------------------------------|-------------|--------------------------|------------|------------|----------------|---------|
+/// | Validating | –                             | –           | Up: validated            | Down: failed | (at once) | –             | Removed |
+/// | Up         | Suspect: suspected            | –           | –                        | Down: failed | –         | –             | Removed |
+/// | Suspect    | third: Down: failed           | Up: recovered | Up: recovered          | Down: failed | (at once) | –             | Removed |
+/// | Down       | –                             | –           | –                        | –          | (at once)  | Probing        | Removed |
+/// | Probing    | –                             | –           | third: Up: restored      | Down       | (at once)  | –              | Removed |
+/// | Removed    | –                             | –           | –                        | –          | –          | –              | –       |
+///
+/// "(at once)" means that the next challenge is due at once. In every state but Up and Removed, and
+/// in Down unless the carrier is gone, challenges are due 10 ms, 20 ms, 40 ms … at most 1 s apart. A
+/// timeout while no other link progresses says nothing about this one: it may be the peer. So the
+/// only link of a connection is never suspected; [`SilenceBudget`] ends the connection instead.
+#[derive(Clone, Debug)]
+pub struct PathState {
+    state: LinkState,
+    /// Timeouts while others progressed, since the last progress.
+    timeouts: u8,
+    /// Answers still missing before data may flow.
+    answers_missing: u8,
+    /// Challenges sent since the last answer or since they began.
+    unanswered: u8,
+    /// When the next challenge is due.
+    challenge_at: Instant,
+    /// The last challenges, so that a late answer counts; each counts once.
+    nonces: [Option<u64>; NONCES],
+    nonce_next: u8,
+}
+
+impl PathState {
+    /// A link on which nothing was heard yet; its first challenge is due at once.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            state: LinkState::Validating,
+            timeouts: 0,
+            answers_missing: 1,
+            unanswered: 0,
+            challenge_at: now,
+            nonces: [None; NONCES],
+            nonce_next: 0,
+        }
+    }
+
+    /// The link over which the handshake went: that was the first answer.
+    pub const fn validated(now: Instant) -> Self {
+        let mut path = Self::new(now);
+        path.enter(LinkState::Up, Instant::NEVER);
+        path
+    }
+
+    /// Packets of this link stayed unacknowledged for a probe timeout. `others_progress`: another
+    /// link of the connection had something acknowledged in that time.
+    #[must_use]
+    pub fn on_probe_timeout(&mut self, now: Instant, others_progress: bool) -> Option<PathChange> {
+        if !others_progress || !matches!(self.state, LinkState::Up | LinkState::Suspect) {
+            return None;
+        }
+        self.timeouts += 1;
+        if self.timeouts >= TIMEOUTS_UNTIL_DOWN {
+            self.enter(LinkState::Down, now);
+            return Some(PathChange::Failed);
+        }
+        if self.state == LinkState::Up {
+            self.enter(LinkState::Suspect, now);
+            return Some(PathChange::Suspected);
+        }
+        None
+    }
+
+    /// Something sent on this link was acknowledged. Means nothing once the link was given up:
+    /// packets sent before may arrive late.
+    #[must_use]
+    pub const fn on_progress(&mut self) -> Option<PathChange> {
+        match self.state {
+            LinkState::Up => {
+                self.timeouts = 0;
+                None
+            }
+            LinkState::Suspect => {
+                self.enter(LinkState::Up, Instant::NEVER);
+                Some(PathChange::Recovered)
+            }
+            _ => None,
+        }
+    }
+
+    /// The carrier is gone, or the peer said that its end is down.
+    #[must_use]
+    pub fn on_link_down(&mut self) -> Option<PathChange> {
+        let before = self.state;
+        if before != LinkState::Removed {
+            self.enter(LinkState::Down, Instant::NEVER);
+        }
+        let working = matches!(before, LinkState::Validating | LinkState::Up | LinkState::Suspect);
+        working.then_some(PathChange::Failed)
+    }
+
+    /// The carrier is back, or the peer said that its end is available.
+    pub fn on_link_up(&mut self, now: Instant) {
+        if !matches!(self.state, LinkState::Up | LinkState::Removed) {
+            self.unanswered = 0;
+            self.challenge_at = now;
+        }
+    }
+
+    /// The link does not belong to the connection any more.
+    pub const fn on_removed(&mut self) {
+        self.enter(LinkState::Removed, Instant::NEVER);
+    }
+
+    /// Whether to send a challenge with a fresh random nonce on this link now; call when
+    /// [`PathState::deadline`] has come, and then [`PathState::on_challenge_sent`].
+    pub fn poll_challenge(&mut self, now: Instant) -> bool {
+        if now < self.challenge_at {
+            return false;
+        }
+        if self.state == LinkState::Down {
+            self.state = LinkState::Probing;
+        }
+        let interval_ns = (CHALLENGE_NS << self.unanswered.min(7)).min(CHALLENGE_NS_MAX);
+        self.challenge_at = now.after_ns(interval_ns);
+        self.unanswered = self.unanswered.saturating_add(1);
+        true
+    }
+
+    /// A challenge with this nonce left.
+    pub fn on_challenge_sent(&mut self, nonce: u64) {
+        let slot = usize::from(self.nonce_next) % NONCES;
+        self.nonces[slot] = Some(nonce);
+        self.nonce_next = self.nonce_next.wrapping_add(1);
+    }
+
+    /// The peer answered on this link. Answers to something that was not asked lately are ignored.
+    #[must_use]
+    pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
+        let slot = self.nonces.iter_mut().find(|slot| **slot == Some(nonce))?;
+        *slot = None;
+        let change = match self.state {
+            LinkState::Validating => PathChange::Validated,
+            LinkState::Suspect => PathChange::Recovered,
+            LinkState::Probing => PathChange::Restored,
+            LinkState::Up | LinkState::Down | LinkState::Removed => return None,
+        };
+        self.answers_missing = self.answers_missing.saturating_sub(1);
+        if self.answers_missing > 0 {
+            self.unanswered = 0;
+            self.challenge_at = self.challenge_at.min(now.after_ns(CHALLENGE_NS));
+            return None;
+        }
+        self.enter(LinkState::Up, Instant::NEVER);
+        Some(change)
+    }
+
+    /// Where the link stands.
+    pub const fn state(&self) -> LinkState {
+        self.state
+    }
+
+    /// Whether new data may be put on the link.
+    pub const fn may_carry_data(&self) -> bool {
+        matches!(self.state, LinkState::Up)
+    }
+
+    /// When to call [`PathState::poll_challenge`], [`Instant::NEVER`] if nothing is to be asked.
+    pub const fn deadline(&self) -> Instant {
+        self.challenge_at
+    }
+
+    const fn enter(&mut self, state: LinkState, challenge_at: Instant) {
+        self.challenge_at = challenge_at;
+        self.unanswered = 0;
+        match state {
+            LinkState::Suspect => self.answers_missing = 1,
+            LinkState::Up => self.timeouts = 0,
+            _ => {
+                // Answers to challenges of before say nothing about what the link does now.
+                self.nonces = [None; NONCES];
+                self.timeouts = 0;
+                self.answers_missing = ANSWERS_UNTIL_UP;
+            }
+        }
+        self.state = state;
+    }
+}
+
+/// How long a connection waits for any sign of life on any of its links.
+#[derive(Clone, Copy, Debug)]
+pub struct SilenceBudget {
+    budget_ns: u64,
+    /// Since when something is awaited and nothing was heard; `NEVER` while nothing is awaited.
+    silent_since: Instant,
+}
+
+impl SilenceBudget {
+    /// A budget of `budget_ns` nanoseconds; nothing is awaited yet.
+    pub const fn new(budget_ns: u64) -> Self {
+        Self { budget_ns, silent_since: Instant::NEVER }
+    }
+
+    /// An answer is awaited from now on, if none was before.
+    pub fn on_waiting(&mut self, now: Instant) {
+        self.silent_since = self.silent_since.min(now);
+    }
+
+    /// The peer gave an authentic sign of life; `waiting` tells whether more is awaited.
+    pub const fn on_progress(&mut self, now: Instant, waiting: bool) {
+        self.silent_since = if waiting { now } else { Instant::NEVER };
+    }
+
+    /// Whether the peer counts as unreachable.
+    pub fn is_exhausted(&self, now: Instant) -> bool {
+        self.deadline() <= now
+    }
+
+    /// When the peer counts as unreachable, [`Instant::NEVER`] while nothing is awaited.
+    pub const fn deadline(&self) -> Instant {
+        self.silent_since.after_ns(self.budget_ns)
+    }
+}
+
+impl Default for SilenceBudget {
+    fn default() -> Self {
+        Self::new(SILENCE_BUDGET_NS)
+    }
+}
+
+/// Default of [`SilenceBudget`]: long enough for a switch to reboot its forwarding plane or a
+/// spanning tree to settle fast, short enough for an application to fail over.
+pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
+
+/// With timeouts that double, seven times the first one after it began to be silent.
+const TIMEOUTS_UNTIL_DOWN: u8 = 3;
+
+/// A link that came back once may be flapping; three answers take at least 20 ms.
+const ANSWERS_UNTIL_UP: u8 = 3;
+
+/// Pause after the first challenge; doubles with each that stays unanswered.
+const CHALLENGE_NS: u64 = 10_000_000;
+
+/// One small frame per second is the price of an unplugged cable.
+const CHALLENGE_NS_MAX: u64 = 1_000_000_000;
+
+/// With pauses from 10 ms up, the last four cover round trips of 70 ms and more.
+const NONCES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use LinkState::{Down, Probing, Removed, Suspect, Up, Validating};
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        /// A timeout; whether others progress.
+        Timeout(bool),
+        Progress,
+        Answer,
+        LinkDown,
+        LinkUp,
+        Challenge,
+        Remove,
+    }
+
+    #[test]
+    fn transitions_are_those_of_the_table() {
+        use Event::{Answer, Challenge, LinkDown, LinkUp, Progress, Remove, Timeout};
+        use PathChange::{Failed, Recovered, Suspected, Validated};
+        let events =
+            [Timeout(true), Timeout(false), Progress, Answer, LinkDown, LinkUp, Challenge, Remove];
+        let stay = |state| (state, None);
+        let gone = (Removed, None);
+        let rows = [
+            (
+                Validating,
+                [
+                    stay(Validating),
+                    stay(Validating),
+                    stay(Validating),
+                    (Up, Some(Validated)),
+                    (Down, Some(Failed)),
+                    stay(Validating),
+                    stay(Validating),
+                    gone,
+                ],
+            ),
+            (
+                Up,
+                [
+                    (Suspect, Some(Suspected)),
+                    stay(Up),
+                    stay(Up),
+                    stay(Up),
+                    (Down, Some(Failed)),
+                    stay(Up),
+                    stay(Up),
+                    gone,
+                ],
+            ),
+            (
+                Suspect,
+                [
+                    stay(Suspect),
+                    stay(Suspect),
+                    (Up, Some(Recovered)),
+                    (Up, Some(Recovered)),
+                    (Down, Some(Failed)),
+                    stay(Suspect),
+                    stay(Suspect),
+                    gone,
+                ],
+            ),
+            (
+                Down,
+                [
+                    stay(Down),
+                    stay(Down),
+                    stay(Down),
+                    stay(Down),
+                    stay(Down),
+                    stay(Down),
+                    (Probing, None),
+                    gone,
+                ],
+            ),
+            (
+                Probing,
+                [
+                    stay(Probing),
+                    stay(Probing),
+                    stay(Probing),
+                    stay(Probing),
+                    (Down, None),
+                    stay(Probing),
+                    stay(Probing),
+                    gone,
+                ],
+            ),
+            (Removed, [gone; 8]),
+        ];
+        for (state, row) in rows {
+            for (event, (after, change)) in events.into_iter().zip(row) {
+                let mut path = path_in(state);
+                assert_eq!(apply(&mut path, NOW, event), change, "{state:?} {event:?}");
+                assert_eq!(path.state(), after, "{state:?} {event:?}");
+                assert_eq!(path.may_carry_data(), after == Up);
+            }
+        }
+    }
+
+    #[test]
+    fn three_timeouts_while_others_progress_end_a_link() {
+        let mut path = PathState::validated(NOW);
+        let outcomes = [true, false, true, true].map(|others| path.on_probe_timeout(NOW, others));
+        let (suspected, failed) = (Some(PathChange::Suspected), Some(PathChange::Failed));
+        assert_eq!(outcomes, [suspected, None, None, failed]);
+    }
+
+    #[test]
+    fn progress_forgives_earlier_timeouts() {
+        let mut path = PathState::validated(NOW);
+        for _ in 0..10 {
+            assert_eq!(path.on_probe_timeout(NOW, true), Some(PathChange::Suspected));
+            assert_eq!(path.on_probe_timeout(NOW, true), None);
+            assert_eq!(path.on_progress(), Some(PathChange::Recovered));
+        }
+    }
+
+    #[test]
+    fn the_only_link_is_never_suspected() {
+        let mut path = PathState::validated(NOW);
+        for _ in 0..100 {
+            assert_eq!(path.on_probe_timeout(NOW, false), None);
+        }
+        assert!(path.may_carry_data());
+    }
+
+    #[test]
+    fn a_link_that_was_down_needs_three_answers() {
+        let mut path = path_in(Probing);
+        let mut now = NOW;
+        for answer in 1..=3 {
+            let change = apply(&mut path, now, Event::Answer);
+            assert_eq!(change, (answer == 3).then_some(PathChange::Restored));
+            now = now.max(path.deadline().min(now.after_ns(CHALLENGE_NS)));
+        }
+        assert_eq!(path.deadline(), Instant::NEVER);
+        assert!(now.since_ns(NOW) >= 20_000_000);
+    }
+
+    #[test]
+    fn challenges_come_after_doubling_pauses_up_to_a_second() {
+        let mut path = PathState::new(NOW);
+        let mut pauses_ms = Vec::new();
+        for _ in 0..10 {
+            let at = path.deadline();
+            assert!(path.poll_challenge(at));
+            assert!(!path.poll_challenge(at));
+            pauses_ms.push(path.deadline().since_ns(at) / 1_000_000);
+        }
+        assert_eq!(pauses_ms, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn a_link_without_carrier_is_not_challenged_until_it_is_back() {
+        let mut path = PathState::validated(NOW);
+        assert_eq!(path.on_link_down(), Some(PathChange::Failed));
+        assert_eq!(path.deadline(), Instant::NEVER);
+        path.on_link_up(NOW.after_ns(5));
+        assert_eq!(path.deadline(), NOW.after_ns(5));
+        assert!(path.poll_challenge(NOW.after_ns(5)));
+        assert_eq!(path.state(), Probing);
+    }
+
+    #[test]
+    fn answers_nobody_asked_for_and_repeated_ones_do_not_count() {
+        let mut path = path_in(Probing);
+        path.on_challenge_sent(9);
+        for nonce in [8, 9, 9, 9, 0] {
+            assert_eq!(path.on_challenge_answered(NOW, nonce), None);
+        }
+        assert_eq!(path.answers_missing, 2);
+    }
+
+    #[test]
+    fn answers_to_challenges_from_before_a_failure_do_not_count() {
+        let mut path = path_in(Suspect);
+        path.on_challenge_sent(9);
+        assert_eq!(path.on_link_down(), Some(PathChange::Failed));
+        path.on_link_up(NOW);
+        assert!(path.poll_challenge(NOW));
+        assert_eq!(path.on_challenge_answered(NOW, 9), None);
+        assert_eq!(path.answers_missing, 3);
+    }
+
+    #[test]
+    fn silence_counts_only_while_something_is_awaited() {
+        let mut budget = SilenceBudget::default();
+        assert!(!budget.is_exhausted(NOW.after_ns(1 << 60)));
+        budget.on_waiting(NOW);
+        budget.on_waiting(NOW.after_ns(1_000_000_000));
+        assert_eq!(budget.deadline(), NOW.after_ns(SILENCE_BUDGET_NS));
+        budget.on_progress(NOW.after_ns(2), true);
+        assert!(!budget.is_exhausted(NOW.after_ns(SILENCE_BUDGET_NS)));
+        assert!(budget.is_exhausted(NOW.after_ns(SILENCE_BUDGET_NS + 2)));
+        budget.on_progress(NOW.after_ns(3), false);
+        assert_eq!(budget.deadline(), Instant::NEVER);
+    }
+
+    proptest! {
+        /// A link that is not used is always on its way back, unless its carrier is gone.
+        #[test]
+        fn a_link_whose_peer_answers_again_comes_back(
+            steps in prop::collection::vec((0_u8..7, 0_u64..2_000_000_000), 0..100),
+        ) {
+            let mut path = PathState::new(NOW);
+            let mut now = NOW;
+            for (step, pause) in steps {
+                now = now.after_ns(pause);
+                let event = match step {
+                    0 => Event::Timeout(false),
+                    1 => Event::Progress,
+                    2 => Event::Answer,
+                    3 => Event::LinkDown,
+                    4 => Event::LinkUp,
+                    5 => Event::Challenge,
+                    _ => Event::Timeout(true),
+                };
+                apply(&mut path, now, event);
+                prop_assert_eq!(path.may_carry_data(), path.state() == Up);
+                let asks = path.deadline() != Instant::NEVER;
+                prop_assert!(asks != path.may_carry_data() || path.state() == Down);
+            }
+            path.on_link_up(now);
+            for _ in 0..3 {
+                now = now.max(path.deadline().min(now.after_ns(CHALLENGE_NS_MAX)));
+                apply(&mut path, now, Event::Challenge);
+                apply(&mut path, now, Event::Answer);
+            }
+            prop_assert!(path.may_carry_data());
+        }
+    }
+
+    fn apply(path: &mut PathState, now: Instant, event: Event) -> Option<PathChange> {
+        match event {
+            Event::Timeout(others_progress) => path.on_probe_timeout(now, others_progress),
+            Event::Progress => path.on_progress(),
+            Event::Answer => {
+                path.on_challenge_sent(42);
+                path.on_challenge_answered(now, 42)
+            }
+            Event::LinkDown => path.on_link_down(),
+            Event::LinkUp => {
+                path.on_link_up(now);
+                None
+            }
+            Event::Challenge => {
+                let _ = path.poll_challenge(now);
+                None
+            }
+            Event::Remove => {
+                path.on_removed();
+                None
+            }
+        }
+    }
+
+    fn path_in(state: LinkState) -> PathState {
+        let mut path = PathState::validated(NOW);
+        match state {
+            Up => {}
+            Validating => path = PathState::new(NOW),
+            Suspect => drop(path.on_probe_timeout(NOW, true)),
+            Down | Probing => {
+                for _ in 0..3 {
+                    let _ = path.on_probe_timeout(NOW, true);
+                }
+                assert!(state == Down || path.poll_challenge(NOW));
+            }
+            Removed => path.on_removed(),
+        }
+        assert_eq!(path.state(), state);
+        path
+    }
+
+    const NOW: Instant = Instant(3_000_000_000);
+}

@@ -1,0 +1,201 @@
+//! Delivery rate of one link, measured packet by packet.
+//!
+//! Every packet remembers how much had been delivered, and when, at the time it was sent; its
+//! acknowledgement tells how much was delivered in between
+//! (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest of the last rounds.
+
+use crate::Instant;
+
+/// Rounds in one of the two halves of the maximum filter: the estimate is the largest sample of
+/// the last 5 to 10 round trips.
+const HALF_ROUNDS: u32 = 5;
+
+/// What a packet remembers of the estimator.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SendStamp {
+    /// Bytes delivered before, modulo 2^32; less than that is ever in flight.
+    delivered: u32,
+    /// How long before sending the last delivery was, in nanoseconds, at most 4.3 s.
+    since_delivered_ns: u32,
+    /// How long before, the newest delivered packet had been sent; in nanoseconds. The top bit
+    /// tells that the application, not the window, limited what was in flight.
+    since_first_sent_ns: u32,
+}
+
+/// Top bit of [`SendStamp::since_first_sent_ns`].
+const LIMITED: u32 = 1 << 31;
+
+/// What one acknowledgement says about the rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RateUpdate {
+    /// Bytes per second over the last round trip, if the sample is usable.
+    pub(crate) sample: Option<u64>,
+    /// Whether the packet was sent after the last round began to be acknowledged.
+    pub(crate) round_started: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RateEstimator {
+    /// Bytes acknowledged.
+    delivered: u64,
+    delivered_at: Instant,
+    /// When the newest acknowledged packet had been sent.
+    first_sent_at: Instant,
+    /// Until so much is delivered, packets in flight were limited by the application.
+    limited_until: u64,
+    limited: bool,
+    /// The round ends with the acknowledgement of a packet sent after so much was delivered.
+    round_ends: u64,
+    round: u32,
+    /// Rounds that had a sample; only these age the maximum.
+    sampled_rounds: u32,
+    sampled: bool,
+    half_started: u32,
+    /// Largest sample of this and of the previous half of the filter, 0 if none.
+    max: [u64; 2],
+}
+
+impl RateEstimator {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            delivered: 0,
+            delivered_at: now,
+            first_sent_at: now,
+            limited_until: 0,
+            limited: false,
+            round_ends: 0,
+            round: 0,
+            sampled_rounds: 0,
+            sampled: false,
+            half_started: 0,
+            max: [0; 2],
+        }
+    }
+
+    /// A packet goes out while `in_flight_bytes` are in flight.
+    pub(crate) fn on_sent(&mut self, now: Instant, in_flight_bytes: u32) -> SendStamp {
+        if in_flight_bytes == 0 {
+            self.delivered_at = now;
+            self.first_sent_at = now;
+        }
+        let limited = self.limited || self.delivered < self.limited_until;
+        SendStamp {
+            delivered: self.delivered as u32,
+            since_delivered_ns: saturate(now.since_ns(self.delivered_at)),
+            since_first_sent_ns: saturate(now.since_ns(self.first_sent_at)).min(LIMITED - 1)
+                | if limited { LIMITED } else { 0 },
+        }
+    }
+
+    /// Tells whether the application has nothing to send although the window is open.
+    pub(crate) fn set_limited(&mut self, limited: bool, in_flight_bytes: u32) {
+        self.limited = limited;
+        if limited {
+            self.limited_until = self.delivered + u64::from(in_flight_bytes);
+        }
+    }
+
+    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`.
+    pub(crate) fn on_acked(
+        &mut self,
+        now: Instant,
+        bytes: u32,
+        newest: SendStamp,
+        newest_sent_at: Instant,
+        rtt_min_ns: u64,
+    ) -> RateUpdate {
+        self.delivered += u64::from(bytes);
+        let since = u64::from((self.delivered as u32).wrapping_sub(newest.delivered));
+        let round_started = self.delivered - since >= self.round_ends;
+        if round_started {
+            self.round_ends = self.delivered;
+            self.round = self.round.wrapping_add(1);
+            self.sampled_rounds += u32::from(core::mem::take(&mut self.sampled));
+        }
+        let acked_ns = now.since_ns(newest_sent_at) + u64::from(newest.since_delivered_ns);
+        let sent_ns = u64::from(newest.since_first_sent_ns & !LIMITED);
+        self.delivered_at = now;
+        self.first_sent_at = newest_sent_at;
+        let interval_ns = acked_ns.max(sent_ns);
+        // Acknowledgements bunched together would show a rate that no link has.
+        if interval_ns == 0 || interval_ns < rtt_min_ns {
+            return RateUpdate { sample: None, round_started };
+        }
+        let sample = (u128::from(since) * 1_000_000_000 / u128::from(interval_ns)) as u64;
+        let limited = newest.since_first_sent_ns & LIMITED != 0;
+        if limited && sample <= self.max() {
+            return RateUpdate { sample: None, round_started };
+        }
+        self.take_sample(sample);
+        RateUpdate { sample: Some(sample), round_started }
+    }
+
+    /// Largest rate of the last rounds, in bytes per second.
+    pub(crate) fn bytes_per_second(&self) -> Option<u64> {
+        let max = self.max();
+        (max > 0).then_some(max)
+    }
+
+    /// Number of the current round trip.
+    pub(crate) const fn round(&self) -> u32 {
+        self.round
+    }
+
+    fn max(&self) -> u64 {
+        self.max[0].max(self.max[1])
+    }
+
+    fn take_sample(&mut self, sample: u64) {
+        self.sampled = true;
+        if self.sampled_rounds.wrapping_sub(self.half_started) >= HALF_ROUNDS {
+            self.half_started = self.sampled_rounds;
+            self.max = [0, self.max[0]];
+        }
+        self.max[0] = self.max[0].max(sample);
+    }
+}
+
+fn saturate(ns: u64) -> u32 {
+    u32::try_from(ns).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends and acknowledges `rounds` windows of `bytes`, `rtt_ns` each.
+    fn run(rate: &mut RateEstimator, now: &mut Instant, rounds: u32, bytes: u32, rtt_ns: u64) {
+        for _ in 0..rounds {
+            let stamp = rate.on_sent(*now, 0);
+            let sent_at = *now;
+            *now = now.after_ns(rtt_ns);
+            rate.on_acked(*now, bytes, stamp, sent_at, rtt_ns);
+        }
+    }
+
+    #[test]
+    fn rate_is_bytes_per_round_trip() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        run(&mut rate, &mut now, 1, 12_500, 100_000);
+        assert_eq!(rate.bytes_per_second(), Some(125_000_000));
+    }
+
+    #[test]
+    fn a_step_down_is_followed_within_ten_rounds() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        run(&mut rate, &mut now, 20, 12_500, 100_000);
+        run(&mut rate, &mut now, 11, 1_250, 100_000);
+        assert_eq!(rate.bytes_per_second(), Some(12_500_000));
+    }
+
+    #[test]
+    fn a_limited_application_only_raises_the_rate() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        run(&mut rate, &mut now, 3, 12_500, 100_000);
+        rate.set_limited(true, 0);
+        run(&mut rate, &mut now, 100, 100, 100_000);
+        assert_eq!(rate.bytes_per_second(), Some(125_000_000));
+        run(&mut rate, &mut now, 1, 25_000, 100_000);
+        assert_eq!(rate.bytes_per_second(), Some(250_000_000));
+    }
+}

@@ -1,0 +1,372 @@
+//! The receive half of one link: replay protection and the acknowledgements owed to the peer.
+
+use wire_edge::{ACK_BLOCK_WORDS_MAX, AckBlock, AckDelay, LinkIndex, PacketNumber};
+
+use crate::Instant;
+
+/// Whether a packet asks for an acknowledgement (`docs/protocol.md`, 1.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Eliciting {
+    /// It does.
+    Yes,
+    /// It does not: acknowledging it could go on forever between two idle ends.
+    No,
+}
+
+/// What a packet number means to a receiver.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arrival {
+    /// Seen for the first time.
+    New {
+        /// The full number.
+        packet: PacketNumber,
+        /// A larger number of the same link arrived before it.
+        out_of_order: bool,
+    },
+    /// Seen before.
+    Duplicate,
+    /// So far below the largest that nobody remembers whether it was seen.
+    TooOld,
+    /// Further ahead than a peer that obeys its window can be, or below number 0.
+    Implausible,
+}
+
+/// When an acknowledgement is owed.
+#[derive(Clone, Copy, Debug)]
+pub struct AckPolicy {
+    /// Packets that ask for an acknowledgement before one is sent without waiting, 1 to 128.
+    pub frames_per_ack: u16,
+    /// Longest time an acknowledgement waits for more packets or for data to ride on, in
+    /// nanoseconds; announced to the peer as `ack_delay_max_ns`.
+    pub ack_delay_ns: u32,
+}
+
+impl Default for AckPolicy {
+    fn default() -> Self {
+        Self { frames_per_ack: 32, ack_delay_ns: 25_000 }
+    }
+}
+
+/// Which packets of one link arrived, and when that must be said.
+///
+/// A ring of [`REPLAY_WINDOW_PACKETS`] bits, indexed by packet number, replaces the usual list of
+/// ranges: every operation touches one bit, or at worst each of the 16 words once, and a peer
+/// cannot make it grow. Two numbers beside it remember runs that reach below the window, so that
+/// `run` in an acknowledgement is exact.
+///
+/// Acknowledging means "accepted by the engine": ask [`ReceivedPackets::classify`] first, and
+/// [`ReceivedPackets::observe`] a new packet only when it was placed or is safely held.
+#[derive(Clone, Debug)]
+pub struct ReceivedPackets {
+    /// Bit `n % 1024` tells whether packet n arrived, for n in `bottom..next`; bits of numbers
+    /// that do not exist yet are 0.
+    window: [u64; WORDS],
+    /// One more than the largest number that arrived, 0 before the first.
+    next: u64,
+    /// Every packet in `run_start..next` arrived, and `run_start - 1` did not (or is no number).
+    run_start: u64,
+    /// Every packet in `below_start..bottom` arrived; not above `bottom`.
+    below_start: u64,
+    /// Lowest number that arrived since the last block was written, late or not; else `u64::MAX`.
+    unreported: u64,
+    /// When the largest arrived.
+    largest_received_at: Instant,
+    /// When the acknowledgement becomes due; `NEVER` when none is owed.
+    due_at: Instant,
+    /// Arrivals since the last block was written that ask for an acknowledgement.
+    pending: u16,
+    /// New packets with a congestion mark, modulo 2^16.
+    marked: u16,
+    /// A gap opened that no block reported.
+    gap_unreported: bool,
+    policy: AckPolicy,
+}
+
+const _: () = assert!(size_of::<ReceivedPackets>() <= 256);
+
+impl ReceivedPackets {
+    /// Nothing arrived yet; the peer numbers from 0.
+    pub fn new(policy: AckPolicy) -> Self {
+        let frames_per_ack = policy.frames_per_ack.clamp(1, FRAMES_PER_ACK_MAX);
+        Self {
+            window: [0; WORDS],
+            next: 0,
+            run_start: 0,
+            below_start: 0,
+            unreported: u64::MAX,
+            largest_received_at: Instant::default(),
+            due_at: Instant::NEVER,
+            pending: 0,
+            marked: 0,
+            gap_unreported: false,
+            policy: AckPolicy { frames_per_ack, ..policy },
+        }
+    }
+
+    /// Records a packet, `packet_wire` being the low 32 bits of its number, and returns what it is.
+    ///
+    /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the
+    /// packet asks for one and carries `ack_now` or a congestion mark, was seen before, arrives
+    /// late, or if a gap was found that no acknowledgement has told the peer of. Otherwise it
+    /// becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
+    /// [`AckPolicy::ack_delay_ns`]. An implausible packet leaves no trace.
+    pub fn observe(
+        &mut self,
+        now: Instant,
+        received_at: Instant,
+        packet_wire: u32,
+        congestion_experienced: bool,
+        eliciting: Eliciting,
+        ack_now: bool,
+    ) -> Arrival {
+        let arrival = self.classify(packet_wire);
+        let mut at_once = ack_now || congestion_experienced;
+        match arrival {
+            Arrival::New { packet, out_of_order } => {
+                if out_of_order {
+                    self.insert_late(packet.0);
+                } else {
+                    self.insert_largest(packet.0, received_at);
+                }
+                self.unreported = self.unreported.min(packet.0);
+                self.marked = self.marked.wrapping_add(u16::from(congestion_experienced));
+                at_once |= out_of_order;
+            }
+            Arrival::Duplicate | Arrival::TooOld => at_once = true,
+            Arrival::Implausible => return arrival,
+        }
+        if eliciting == Eliciting::Yes {
+            self.pending = self.pending.saturating_add(1);
+            at_once |= self.gap_unreported || self.pending >= self.policy.frames_per_ack;
+            let hold_ns = if at_once { 0 } else { u64::from(self.policy.ack_delay_ns) };
+            self.due_at = self.due_at.min(now.after_ns(hold_ns));
+        }
+        arrival
+    }
+
+    /// The block that acknowledges everything known, to send as `link`'s; no acknowledgement is
+    /// owed afterwards. `None` if nothing arrived yet.
+    ///
+    /// May be called before it is due, whenever a frame has room for it.
+    pub fn write_block(&mut self, now: Instant, link: LinkIndex) -> Option<AckBlock> {
+        let largest = self.largest()?;
+        let run = (self.next - self.run_start).min(RUN_MAX);
+        let mut block = AckBlock {
+            link,
+            marked: self.marked,
+            delay: AckDelay::from_ns(now.since_ns(self.largest_received_at)),
+            run: run as u16,
+            largest: largest.truncate(),
+            words: 0,
+            bitmap: [0; ACK_BLOCK_WORDS_MAX],
+        };
+        if run < RUN_MAX && self.run_start >= 2 {
+            block.words = self.fill_bitmap(self.run_start - 2, &mut block.bitmap);
+        }
+        self.pending = 0;
+        self.due_at = Instant::NEVER;
+        self.gap_unreported = false;
+        self.unreported = u64::MAX;
+        Some(block)
+    }
+
+    /// What [`ReceivedPackets::observe`] would return for this packet now.
+    pub fn classify(&self, packet_wire: u32) -> Arrival {
+        let expected = self.next.saturating_sub(1);
+        // The signed distance tells numbers below 0 from numbers far ahead.
+        let distance = i64::from(packet_wire.wrapping_sub(expected as u32).cast_signed());
+        let Some(number) = expected.checked_add_signed(distance) else {
+            return Arrival::Implausible;
+        };
+        let packet = PacketNumber(number);
+        if number >= self.next {
+            if number - self.next > JUMP_PACKETS_MAX {
+                return Arrival::Implausible;
+            }
+            Arrival::New { packet, out_of_order: false }
+        } else if number < self.bottom() {
+            Arrival::TooOld
+        } else if self.holds(number) {
+            Arrival::Duplicate
+        } else {
+            Arrival::New { packet, out_of_order: true }
+        }
+    }
+
+    /// Whether an acknowledgement must be sent now.
+    pub fn acknowledgement_due(&self, now: Instant) -> bool {
+        self.due_at <= now
+    }
+
+    /// When an acknowledgement must be sent, [`Instant::NEVER`] if none is owed.
+    pub const fn deadline(&self) -> Instant {
+        self.due_at
+    }
+
+    /// Whether packets that ask for an acknowledgement arrived since the last block was written, so
+    /// that a frame with room should carry one.
+    pub const fn acknowledgement_owed(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// The largest number that arrived.
+    pub const fn largest(&self) -> Option<PacketNumber> {
+        match self.next.checked_sub(1) {
+            Some(number) => Some(PacketNumber(number)),
+            None => None,
+        }
+    }
+
+    /// `number` is not below `next`: moves the window so that it ends with `number`.
+    fn insert_largest(&mut self, number: u64, received_at: Instant) {
+        if number > self.next {
+            self.gap_unreported = true;
+            self.run_start = number;
+        }
+        if number - self.next >= REPLAY_WINDOW_PACKETS {
+            self.window = [0; WORDS];
+            // The number just below the new window never arrived.
+            self.below_start = number + 1 - REPLAY_WINDOW_PACKETS;
+        } else {
+            self.recycle(self.next, number);
+        }
+        self.next = number + 1;
+        self.window[word_of(number)] |= bit_of(number);
+        self.largest_received_at = received_at;
+    }
+
+    /// `number` lies in the window and did not arrive before.
+    fn insert_late(&mut self, number: u64) {
+        self.window[word_of(number)] |= bit_of(number);
+        if number + 1 == self.run_start {
+            self.run_start = self.start_of_run_ending_at(number);
+        }
+    }
+
+    /// Clears the bits of the numbers `first..=last`, which are about to enter the window, after
+    /// noting what they say about the numbers one window below, which leave it.
+    fn recycle(&mut self, first: u64, last: u64) {
+        let mut number = first;
+        while number <= last {
+            let word_last = (number | 63).min(last);
+            let mask = bits_between(number, word_last);
+            let word = &mut self.window[word_of(number)];
+            let missing = !*word & mask;
+            *word &= !mask;
+            // A word lies wholly above or wholly below the first window: 64 divides 1024.
+            if missing != 0 && number >= REPLAY_WINDOW_PACKETS {
+                let highest_missing = (number & !63) + u64::from(missing.ilog2());
+                self.below_start = highest_missing + 1 - REPLAY_WINDOW_PACKETS;
+            }
+            number = word_last + 1;
+        }
+        self.below_start = self.below_start.min((last + 1).saturating_sub(REPLAY_WINDOW_PACKETS));
+    }
+
+    fn start_of_run_ending_at(&self, last: u64) -> u64 {
+        let bottom = self.bottom();
+        let mut start = last + 1;
+        while start > bottom {
+            let number = start - 1;
+            let bit = (number % 64) as u32;
+            let ones = (self.window[word_of(number)] << (63 - bit)).leading_ones();
+            start -= u64::from(ones);
+            if ones <= bit {
+                break;
+            }
+        }
+        // In the word that holds both ends of the window, bits below `bottom` are newer numbers.
+        if start <= bottom { self.below_start } else { start }
+    }
+
+    /// Puts the arrivals of `top` and below into `bitmap`, `top` first; returns the words used.
+    ///
+    /// Words reach down to what the peer may not know: numbers of [`REPORTED_PACKETS`] below the
+    /// largest, which several acknowledgements tell so that one may be lost, and late arrivals.
+    fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
+        let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
+        let lowest = lowest.max(self.bottom());
+        if top < lowest {
+            return 0;
+        }
+        let wanted = (top - lowest) / 64 + 1;
+        let mut used = 0;
+        for (index, word) in bitmap.iter_mut().enumerate().take(wanted.min(WORDS_SENT_MAX) as usize)
+        {
+            *word = self.word_down_from(top - 64 * index as u64);
+            if *word != 0 {
+                used = index as u8 + 1;
+            }
+        }
+        used
+    }
+
+    /// Bit i tells whether `top - i` arrived; numbers below the window count as not.
+    fn word_down_from(&self, top: u64) -> u64 {
+        // 2^64 is a multiple of the window, so numbers below 0 fall on slots too; masked below.
+        let low = top.wrapping_sub(63);
+        let shift = (low % 64) as u32;
+        let mut word = self.window[word_of(low)] >> shift;
+        if shift > 0 {
+            word |= self.window[word_of(top)] << (64 - shift);
+        }
+        let in_window = top - self.bottom() + 1;
+        let mask = if in_window >= 64 { u64::MAX } else { (1 << in_window) - 1 };
+        word.reverse_bits() & mask
+    }
+
+    const fn holds(&self, number: u64) -> bool {
+        self.window[word_of(number)] & bit_of(number) != 0
+    }
+
+    /// Lowest number in the window.
+    const fn bottom(&self) -> u64 {
+        self.next.saturating_sub(REPLAY_WINDOW_PACKETS)
+    }
+}
+
+impl Default for ReceivedPackets {
+    fn default() -> Self {
+        Self::new(AckPolicy::default())
+    }
+}
+
+const fn word_of(number: u64) -> usize {
+    (number / 64 % WORDS as u64) as usize
+}
+
+const fn bit_of(number: u64) -> u64 {
+    1 << (number % 64)
+}
+
+/// The bits of the numbers `first..=last`, which share a word.
+const fn bits_between(first: u64, last: u64) -> u64 {
+    (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64))
+}
+
+/// Numbers below the largest whose arrival is remembered. Links keep order, so a packet that comes
+/// later than this was declared lost and sent again long ago; 128 bytes for each link.
+pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
+
+/// Largest gap believed. A peer has at most 2^32 bytes of receive buffer to fill, so with frames of
+/// 4 KiB it is never further ahead; far below the 2^31 at which numbers become ambiguous.
+pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
+
+/// Half of [`REPORTED_PACKETS`], so that every arrival is told at least twice.
+const FRAMES_PER_ACK_MAX: u16 = 128;
+
+/// With 32 packets for an acknowledgement, eight of them tell of each packet.
+const REPORTED_PACKETS: u64 = 256;
+
+/// Bitmap words written: enough for [`REPORTED_PACKETS`].
+const WORDS_SENT_MAX: u64 = REPORTED_PACKETS / 64;
+
+const _: () = assert!(WORDS_SENT_MAX <= ACK_BLOCK_WORDS_MAX as u64);
+
+/// The field has 16 bits.
+const RUN_MAX: u64 = u16::MAX as u64;
+
+const WORDS: usize = (REPLAY_WINDOW_PACKETS / 64) as usize;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn packets_in_order_are_acknowledged_once_per_batch() {
+    let mut received = ReceivedPackets::default();
+    for number in 0..31 {
+        arrive(&mut received, number);
+        assert!(!received.acknowledgement_due(NOW), "after {number}");
+    }
+    assert_eq!(received.deadline(), NOW.after_ns(25_000));
+    arrive(&mut received, 31);
+    assert!(received.acknowledgement_due(NOW));
+    let block = received.write_block(NOW, LinkIndex(3)).unwrap();
+    assert_eq!((block.link, block.run, block.largest), (LinkIndex(3), 32, 31));
+    assert_eq!((block.words, block.marked, block.delay), (0, 0, AckDelay(0)));
+    assert_eq!(received.deadline(), Instant::NEVER);
+    assert!(!received.acknowledgement_owed());
+}
+
+#[test]
+fn a_single_packet_is_acknowledged_after_the_delay() {
+    let mut received = ReceivedPackets::default();
+    arrive(&mut received, 0);
+    assert!(received.acknowledgement_owed());
+    assert!(!received.acknowledgement_due(NOW.after_ns(24_999)));
+    assert!(received.acknowledgement_due(NOW.after_ns(25_000)));
+}
+
+#[test]
+fn a_gap_is_reported_at_once_and_only_once() {
+    let mut received = ReceivedPackets::default();
+    arrive(&mut received, 0);
+    arrive(&mut received, 2);
+    assert!(received.acknowledgement_due(NOW));
+    received.write_block(NOW, LinkIndex(0));
+    arrive(&mut received, 3);
+    assert!(!received.acknowledgement_due(NOW));
+}
+
+#[test]
+fn a_gap_found_by_a_packet_that_does_not_elicit_is_reported_with_the_next_that_does() {
+    let mut received = ReceivedPackets::default();
+    observe(&mut received, 2, Eliciting::No);
+    assert_eq!(received.deadline(), Instant::NEVER);
+    arrive(&mut received, 3);
+    assert!(received.acknowledgement_due(NOW));
+}
+
+#[test]
+fn packets_that_do_not_elicit_never_cause_an_acknowledgement() {
+    let mut received = ReceivedPackets::default();
+    for number in [0, 1, 1, 7, 3, 3] {
+        received.observe(NOW, NOW, number, true, Eliciting::No, true);
+    }
+    assert_eq!(received.deadline(), Instant::NEVER);
+    assert!(!received.acknowledgement_owed());
+    assert_eq!(received.write_block(NOW, LinkIndex(0)).unwrap().marked, 4);
+}
+
+#[test]
+fn duplicates_marks_late_packets_and_ack_now_are_acknowledged_at_once() {
+    type Case = (&'static str, fn(&mut ReceivedPackets) -> Arrival);
+    let cases: [Case; 4] = [
+        ("duplicate", |r| arrive(r, 3)),
+        ("late", |r| arrive(r, 2)),
+        ("mark", |r| r.observe(NOW, NOW, 4, true, Eliciting::Yes, false)),
+        ("ACK_NOW", |r| r.observe(NOW, NOW, 4, false, Eliciting::Yes, true)),
+    ];
+    for (name, step) in cases {
+        let mut received = ReceivedPackets::default();
+        arrive(&mut received, 1);
+        arrive(&mut received, 3);
+        received.write_block(NOW, LinkIndex(0));
+        step(&mut received);
+        assert!(received.acknowledgement_due(NOW), "{name}");
+    }
+}
+
+#[test]
+fn nothing_received_makes_no_block() {
+    let mut received = ReceivedPackets::default();
+    assert_eq!(received.write_block(NOW, LinkIndex(0)), None);
+    assert_eq!(
+        received.observe(NOW, NOW, 1 << 21, false, Eliciting::Yes, true),
+        Arrival::Implausible
+    );
+    assert_eq!(received.write_block(NOW, LinkIndex(0)), None);
+    assert_eq!(received.deadline(), Instant::NEVER);
+}
+
+#[test]
+fn numbers_below_zero_and_far_ahead_are_refused() {
+    let mut received = ReceivedPackets::default();
+    assert_eq!(arrive(&mut received, u32::MAX), Arrival::Implausible);
+    assert_eq!(arrive(&mut received, JUMP_PACKETS_MAX as u32 + 1), Arrival::Implausible);
+    let number = PacketNumber(JUMP_PACKETS_MAX);
+    let new = Arrival::New { packet: number, out_of_order: false };
+    assert_eq!(arrive(&mut received, number.truncate()), new);
+}
+
+#[test]
+fn numbers_continue_past_32_bits() {
+    let mut received = ReceivedPackets::default();
+    let mut number = 0;
+    while number < 1 << 33 {
+        let new = Arrival::New { packet: PacketNumber(number), out_of_order: false };
+        assert_eq!(arrive(&mut received, number as u32), new);
+        number += JUMP_PACKETS_MAX;
+    }
+    assert_eq!(received.largest(), Some(PacketNumber((1 << 33) - JUMP_PACKETS_MAX)));
+}
+
+#[test]
+fn the_delay_counts_from_the_arrival_of_the_largest_and_saturates() {
+    let mut received = ReceivedPackets::default();
+    received.observe(Instant(5_000), Instant(1_000), 1, false, Eliciting::Yes, false);
+    received.observe(Instant(6_000), Instant(6_000), 0, false, Eliciting::Yes, false);
+    let block = received.write_block(Instant(7_400), LinkIndex(0)).unwrap();
+    assert_eq!(block.delay, AckDelay(100));
+    let block = received.write_block(Instant(10_000_000_000), LinkIndex(0)).unwrap();
+    assert_eq!(block.delay, AckDelay(u16::MAX));
+}
+
+#[test]
+fn a_run_longer_than_the_window_survives_a_hole_that_fills_late() {
+    let mut received = ReceivedPackets::default();
+    for number in (0..5_000).filter(|&number| number != 4_500) {
+        arrive(&mut received, number);
+    }
+    assert_eq!(received.write_block(NOW, LinkIndex(0)).unwrap().run, 499);
+    arrive(&mut received, 4_500);
+    assert_eq!(received.write_block(NOW, LinkIndex(0)).unwrap().run, 5_000);
+}
+
+#[test]
+fn an_old_hole_costs_no_words() {
+    let mut received = ReceivedPackets::default();
+    for number in (0..2_000).filter(|&number| number != 1_500) {
+        arrive(&mut received, number);
+    }
+    assert_eq!(received.write_block(NOW, LinkIndex(0)).unwrap().words, 4);
+    assert_eq!(received.write_block(NOW, LinkIndex(0)).unwrap().words, 0);
+    for number in [2_001, 2_003] {
+        arrive(&mut received, number);
+    }
+    let block = received.write_block(NOW, LinkIndex(0)).unwrap();
+    assert_eq!((block.run, block.words, block.bitmap[0]), (1, 4, !0b10));
+}
+
+#[test]
+fn the_run_stops_at_its_field() {
+    let mut received = ReceivedPackets::default();
+    for number in 2..70_000 {
+        arrive(&mut received, number);
+    }
+    let block = received.write_block(NOW, LinkIndex(0)).unwrap();
+    assert_eq!((block.run, block.words), (u16::MAX, 0));
+}
+
+proptest! {
+    /// Small steps with repeats, losses, late packets and jumps around the size of the window.
+    #[test]
+    fn behaves_like_a_set_of_numbers(
+        start in prop_oneof![Just(0_u64), 0..5_000_u64],
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let mut received = ReceivedPackets::default();
+        let mut model = BTreeSet::new();
+        let mut next = start;
+        for (back, ahead, repeat) in steps {
+            for _ in 0..repeat {
+                let number = (next + ahead).saturating_sub(back);
+                let arrival = arrive(&mut received, number as u32);
+                prop_assert_eq!(arrival, expected(&model, number));
+                if let Arrival::New { .. } = arrival {
+                    model.insert(number);
+                }
+                next = next.max(number + 1);
+            }
+            prop_assert_eq!(received.run_start, run_start(&model));
+            let block = received.write_block(NOW, LinkIndex(0)).unwrap();
+            check_block(&model, &block)?;
+        }
+    }
+
+    #[test]
+    fn any_wire_number_is_handled(numbers in prop::collection::vec(any::<u32>(), 0..200)) {
+        let mut received = ReceivedPackets::default();
+        for number in numbers {
+            let before = received.classify(number);
+            prop_assert_eq!(arrive(&mut received, number), before);
+            if let Arrival::New { .. } = before {
+                prop_assert_eq!(received.classify(number), Arrival::Duplicate);
+            }
+        }
+    }
+}
+
+/// How far below and above the next number, and how often.
+fn step() -> impl Strategy<Value = (u64, u64, u8)> {
+    prop_oneof![
+        10 => (Just(0), Just(0), 1..80_u8),
+        3 => (Just(0), 1..4_u64, Just(1)),
+        3 => (1..70_u64, Just(0), Just(1)),
+        1 => (1..1_100_u64, Just(0), Just(1)),
+        1 => (Just(0), 900..2_200_u64, Just(1)),
+    ]
+}
+
+fn expected(model: &BTreeSet<u64>, number: u64) -> Arrival {
+    let packet = PacketNumber(number);
+    match model.last() {
+        Some(&largest) if number + 1_024 <= largest => Arrival::TooOld,
+        Some(_) if model.contains(&number) => Arrival::Duplicate,
+        Some(&largest) => Arrival::New { packet, out_of_order: number < largest },
+        None => Arrival::New { packet, out_of_order: false },
+    }
+}
+
+fn run_start(model: &BTreeSet<u64>) -> u64 {
+    let mut start = *model.last().unwrap();
+    while start > 0 && model.contains(&(start - 1)) {
+        start -= 1;
+    }
+    start
+}
+
+fn check_block(model: &BTreeSet<u64>, block: &AckBlock) -> Result<(), TestCaseError> {
+    let largest = *model.last().unwrap();
+    prop_assert_eq!(u64::from(block.largest), largest);
+    prop_assert_eq!(u64::from(block.run), (largest + 1 - run_start(model)).min(65_535));
+    prop_assert!(block.words <= 4);
+    let gap = largest.checked_sub(u64::from(block.run));
+    for bit in 0..256 {
+        let number = gap.and_then(|gap| gap.checked_sub(1 + bit));
+        let told = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+        if bit >= 64 * u64::from(block.words) {
+            prop_assert!(!told);
+            // What is left out is nothing, or was told many times.
+            let known = number.is_none_or(|n| !model.contains(&n) || n + 256 <= largest);
+            prop_assert!(known, "left out {number:?} of {largest}");
+        } else {
+            let arrived = number.is_some_and(|number| model.contains(&number));
+            let outside = number.is_none_or(|number| number + 1_024 <= largest);
+            prop_assert_eq!(told, arrived && !outside);
+        }
+    }
+    if block.words > 0 {
+        prop_assert!(block.bitmap[usize::from(block.words) - 1] != 0);
+    }
+    Ok(())
+}
+
+fn arrive(received: &mut ReceivedPackets, number: u32) -> Arrival {
+    observe(received, number, Eliciting::Yes)
+}
+
+fn observe(received: &mut ReceivedPackets, number: u32, eliciting: Eliciting) -> Arrival {
+    received.observe(NOW, NOW, number, false, eliciting, false)
+}
+
+const NOW: Instant = Instant(1_000_000);

@@ -1,0 +1,338 @@
+//! Which link the next bytes go to.
+
+use wire_edge::LinkIndex;
+
+use crate::Instant;
+
+/// Links a connection can have.
+pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
+
+/// How bytes are spread over links.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum SchedulingPolicy {
+    /// Every byte to the link that is expected to deliver it first.
+    #[default]
+    EarliestDelivery,
+    /// One frame to each link in turn, however fast it is (`MultiEdge`). A link whose turn it is
+    /// makes the others wait.
+    RoundRobin,
+}
+
+/// What the scheduler knows about a link. All bytes are counted as the rate estimator counts them.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkView {
+    /// Estimated rate; `None` until something was measured.
+    pub rate_bytes_per_second: Option<u64>,
+    /// Half the round trip without queueing, in nanoseconds.
+    pub one_way_ns: u64,
+    /// When all that is queued or in flight on it will have left, by the same estimate; a time in
+    /// the past means idle since then.
+    pub idle_at: Instant,
+    /// What the congestion window still allows.
+    pub window_left_bytes: u64,
+    /// Whether new data may be put on it.
+    pub usable: bool,
+    /// Whether it is used only while no other link is usable.
+    pub backup: bool,
+}
+
+/// What to do with the link that could send.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Decision {
+    /// Put this much of the backlog on it, at least one frame or the whole backlog.
+    Send {
+        /// Whole frames, unless it is the whole backlog.
+        burst_bytes: u32,
+    },
+    /// Leave the backlog to the others. Ask again whenever the backlog, a view or the time has
+    /// changed: after the next burst on any link, or the next acknowledgement.
+    Wait,
+}
+
+/// What the scheduler remembers between decisions, indexed like the links it is shown.
+#[derive(Clone, Debug)]
+pub struct SchedulerState {
+    /// Round robin: index of the link whose turn it is, before unusable ones are skipped.
+    turn: usize,
+    /// Longest time one burst occupies a link, in nanoseconds.
+    burst_ns: u64,
+    /// Bytes given to each link while its rate was unknown.
+    unmeasured_bytes: [u32; LINKS_MAX],
+    /// When each link last got data or was first seen; default until then.
+    given_at: [Instant; LINKS_MAX],
+}
+
+impl SchedulerState {
+    /// No link has got anything yet; bursts of at most `burst_ns` nanoseconds.
+    pub fn new(burst_ns: u64) -> Self {
+        Self {
+            turn: 0,
+            burst_ns,
+            unmeasured_bytes: [0; LINKS_MAX],
+            given_at: [Instant::default(); LINKS_MAX],
+        }
+    }
+
+    /// Link `index` was replaced or came back: what was learnt of it does not hold any more.
+    pub fn forget(&mut self, index: usize) {
+        if let (Some(bytes), Some(at)) =
+            (self.unmeasured_bytes.get_mut(index), self.given_at.get_mut(index))
+        {
+            *bytes = 0;
+            *at = Instant::default();
+        }
+    }
+}
+
+impl Default for SchedulerState {
+    fn default() -> Self {
+        Self::new(BURST_NS)
+    }
+}
+
+/// Decides whether link `candidate`, which could send now, gets some of the `backlog_bytes` that no
+/// link has got yet.
+///
+/// Earliest delivery: the candidate gets a burst if and only if it would deliver the burst no later
+/// than the other links together would deliver the whole backlog without it. The best link always
+/// passes, a slow one gets exactly the share it can deliver in time, and when the backlog is down to
+/// a frame only the link that delivers it first is left. A link whose window is closed counts as
+/// able to send when it is idle, so a better one is worth waiting for; if its acknowledgements are
+/// late it is expected to stay silent for as long again, so that nobody waits for a dead link.
+///
+/// A link without a measured rate counts as average, and gets a first share whatever the estimates
+/// say; a link that has got nothing for [`REMEASURE_NS`] gets one frame of a long backlog.
+///
+/// Only the first [`LINKS_MAX`] of `links` count. With one usable link the answer is always to send.
+pub fn pick(
+    policy: SchedulingPolicy,
+    candidate: usize,
+    backlog_bytes: u64,
+    frame_bytes: u32,
+    now: Instant,
+    links: &[LinkView],
+    state: &mut SchedulerState,
+) -> Decision {
+    let links = links.get(..LINKS_MAX).unwrap_or(links);
+    let frame_bytes = u64::from(frame_bytes.max(1));
+    let Some(view) = links.get(candidate) else { return Decision::Wait };
+    let only_backups = !links.iter().any(|link| link.usable && !link.backup);
+    let eligible = |link: &LinkView| link.usable && (!link.backup || only_backups);
+    let unit_bytes = frame_bytes.min(backlog_bytes);
+    if backlog_bytes == 0 || !eligible(view) || view.window_left_bytes < unit_bytes {
+        return Decision::Wait;
+    }
+    let burst_bytes = match policy {
+        SchedulingPolicy::RoundRobin => {
+            let turn = (0..links.len())
+                .map(|step| (state.turn + step) % links.len())
+                .find(|&index| eligible(&links[index]));
+            if turn != Some(candidate) {
+                return Decision::Wait;
+            }
+            state.turn = (candidate + 1) % links.len();
+            unit_bytes
+        }
+        SchedulingPolicy::EarliestDelivery => {
+            let estimates = Estimates::new(candidate, unit_bytes, now, links, eligible);
+            let in_time = earliest_delivery_burst(backlog_bytes, frame_bytes, &estimates, state);
+            if in_time > 0 {
+                in_time.min(whole_frames(view.window_left_bytes, frame_bytes))
+            } else if claims_a_measurement(candidate, view, backlog_bytes, frame_bytes, now, state)
+            {
+                unit_bytes
+            } else {
+                return Decision::Wait;
+            }
+        }
+    };
+    state.given_at[candidate] = now;
+    if view.rate_bytes_per_second.is_none() {
+        let given = &mut state.unmeasured_bytes[candidate];
+        *given = given.saturating_add(burst_bytes as u32);
+    }
+    Decision::Send { burst_bytes: burst_bytes.min(u64::from(u32::MAX)) as u32 }
+}
+
+/// The largest burst up to the limit that the candidate delivers no later than the others would
+/// deliver what is left with the last frame of the burst; 0 if not even one frame.
+fn earliest_delivery_burst(
+    backlog_bytes: u64,
+    frame_bytes: u64,
+    estimates: &Estimates,
+    state: &SchedulerState,
+) -> u64 {
+    let mine = estimates.mine;
+    let limit_bytes = bytes_in(state.burst_ns, mine.rate);
+    let mut frames = (limit_bytes / frame_bytes).clamp(1, BURST_FRAMES_MAX);
+    frames = frames.min(backlog_bytes.div_ceil(frame_bytes));
+    while frames > 0 {
+        let burst_bytes = (frames * frame_bytes).min(backlog_bytes);
+        let mine_at = mine.start_ns.saturating_add(time_of(burst_bytes, mine.rate));
+        let left_bytes = backlog_bytes - (frames - 1) * frame_bytes;
+        if mine_at <= estimates.others_deliver_at(left_bytes, frame_bytes) {
+            return burst_bytes;
+        }
+        frames /= 2;
+    }
+    0
+}
+
+/// Whether a link that would deliver too late gets a frame all the same, so that its rate becomes
+/// known, or known again. Never one of an operation so small that this frame decides its latency.
+fn claims_a_measurement(
+    candidate: usize,
+    view: &LinkView,
+    backlog_bytes: u64,
+    frame_bytes: u64,
+    now: Instant,
+    state: &mut SchedulerState,
+) -> bool {
+    let given_at = &mut state.given_at[candidate];
+    if *given_at == Instant::default() {
+        *given_at = now;
+    }
+    if view.rate_bytes_per_second.is_none() {
+        let share_bytes = UNMEASURED_FRAMES * frame_bytes;
+        return backlog_bytes > frame_bytes
+            && u64::from(state.unmeasured_bytes[candidate]) < share_bytes;
+    }
+    now.since_ns(*given_at) >= REMEASURE_NS && backlog_bytes >= REMEASURE_FRAMES * frame_bytes
+}
+
+/// When a link's next byte would arrive if it took no time to send, and how fast bytes follow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    start_ns: u64,
+    /// Bytes per second, at least 1.
+    rate: u64,
+}
+
+/// The candidate's estimate, and those of the other eligible links, earliest start first.
+struct Estimates {
+    mine: Estimate,
+    others: [Estimate; LINKS_MAX],
+    others_len: usize,
+}
+
+impl Estimates {
+    fn new(
+        candidate: usize,
+        unit_bytes: u64,
+        now: Instant,
+        links: &[LinkView],
+        eligible: impl Fn(&LinkView) -> bool,
+    ) -> Self {
+        let average = average_rate(links, &eligible);
+        let mut estimates = Self {
+            mine: Estimate::default(),
+            others: [Estimate::default(); LINKS_MAX],
+            others_len: 0,
+        };
+        for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
+            let estimate = Estimate {
+                start_ns: could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns).0,
+                rate: link.rate_bytes_per_second.unwrap_or(average).max(1),
+            };
+            if index == candidate {
+                estimates.mine = estimate;
+            } else {
+                estimates.insert(estimate);
+            }
+        }
+        estimates
+    }
+
+    fn insert(&mut self, estimate: Estimate) {
+        let mut position = self.others_len;
+        while position > 0 && self.others[position - 1].start_ns > estimate.start_ns {
+            self.others[position] = self.others[position - 1];
+            position -= 1;
+        }
+        self.others[position] = estimate;
+        self.others_len += 1;
+    }
+
+    /// When the other links together would have delivered `bytes`, in nanoseconds on the clock:
+    /// as if bytes were a fluid poured into all links that have started, but not before the first
+    /// frame is through.
+    fn others_deliver_at(&self, bytes: u64, frame_bytes: u64) -> u64 {
+        let others = &self.others[..self.others_len];
+        let mut delivered = 0;
+        let mut rate: u64 = 0;
+        let mut fluid_at = u64::MAX;
+        for (index, link) in others.iter().enumerate() {
+            rate = rate.saturating_add(link.rate);
+            let next_ns = others.get(index + 1).map_or(u64::MAX, |next| next.start_ns);
+            let until_next = bytes_in(next_ns - link.start_ns, rate);
+            if bytes - delivered <= until_next {
+                fluid_at = link.start_ns.saturating_add(time_of(bytes - delivered, rate));
+                break;
+            }
+            delivered += until_next;
+        }
+        let first_bytes = bytes.min(frame_bytes);
+        let first_at = others
+            .iter()
+            .map(|link| link.start_ns.saturating_add(time_of(first_bytes, link.rate)))
+            .min();
+        first_at.map_or(u64::MAX, |first_at| fluid_at.max(first_at))
+    }
+}
+
+/// When a link could begin to send `unit_bytes`: the next frame, or all there is.
+fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
+    let idle_at = link.idle_at.max(now);
+    if link.window_left_bytes >= unit_bytes {
+        return idle_at;
+    }
+    let answer_at = link.idle_at.after_ns(link.one_way_ns.saturating_mul(2));
+    idle_at.after_ns(now.since_ns(answer_at))
+}
+
+/// Mean of the known rates, in bytes per second.
+fn average_rate(links: &[LinkView], eligible: impl Fn(&LinkView) -> bool) -> u64 {
+    let known = links.iter().filter(|link| eligible(link));
+    let (sum, count) = known
+        .filter_map(|link| link.rate_bytes_per_second)
+        .fold((0_u64, 0), |(sum, count), rate| (sum.saturating_add(rate), count + 1));
+    sum.checked_div(count).unwrap_or(RATE_WITHOUT_ANY_MEASUREMENT)
+}
+
+/// Nanoseconds that `bytes` take. Exact below 18 GB, where the product leaves 64 bits.
+const fn time_of(bytes: u64, rate_bytes_per_second: u64) -> u64 {
+    bytes.saturating_mul(1_000_000_000) / rate_bytes_per_second
+}
+
+/// Bytes that pass in `ns` nanoseconds, at most 18 GB.
+const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
+    ns.saturating_mul(rate_bytes_per_second) / 1_000_000_000
+}
+
+/// The largest whole number of frames in `bytes`; `bytes` itself if not even one.
+const fn whole_frames(bytes: u64, frame_bytes: u64) -> u64 {
+    if bytes < frame_bytes { bytes } else { bytes - bytes % frame_bytes }
+}
+
+/// Longest burst, by the rate of its link: at 10 Gb/s 13 frames of 1500 bytes in one segmented
+/// send, at 1 Gb/s one. What is queued cannot be overtaken by something urgent.
+pub const BURST_NS: u64 = 16_000;
+
+/// Frames of one burst, whatever the rate: as many segments as one send takes.
+const BURST_FRAMES_MAX: u64 = 64;
+
+/// Frames a link without a measured rate gets for certain: two rate samples of two acknowledged
+/// frames each, and little enough that a hundred times slower link delays nobody for long.
+const UNMEASURED_FRAMES: u64 = 4;
+
+/// How long a link may get nothing before its rate counts as outdated.
+pub const REMEASURE_NS: u64 = 100_000_000;
+
+/// Shortest backlog that gives a frame away to measure.
+const REMEASURE_FRAMES: u64 = 16;
+
+/// 1 Gb/s. Only how links compare matters, and without any measurement all are equal.
+const RATE_WITHOUT_ANY_MEASUREMENT: u64 = 125_000_000;
+
+#[cfg(test)]
+mod tests;

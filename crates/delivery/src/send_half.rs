@@ -1,0 +1,689 @@
+//! The sending half of one link of one connection.
+
+use wire_edge::{AckBlock, PacketNumber};
+
+use crate::congestion::{
+    AckSample, CongestionAlgorithm, CongestionController, Controller, LossSample,
+};
+use crate::loss::{ReorderTolerance, Verdict};
+use crate::rate::{RateEstimator, SendStamp};
+use crate::rtt::RttEstimator;
+use crate::sent_packets::{Kind, NewRecord, PacketClass, Record, SentPackets, SentPool};
+use crate::{Instant, ProtocolError};
+
+/// What became of a packet's content.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// The peer accepted it.
+    Acked,
+    /// It must be sent again.
+    Lost,
+}
+
+/// How one link of one connection sends.
+#[derive(Clone, Copy, Debug)]
+pub struct SendConfig {
+    /// Congestion control.
+    pub algorithm: CongestionAlgorithm,
+    /// Window at the start, in frames.
+    pub initial_window_frames: u32,
+    /// Size of a full frame, in bytes, 256–65507.
+    pub frame_bytes: u32,
+    /// Bytes in flight that the peer's driver can buffer on this link.
+    pub receive_buffer_bytes: u32,
+    /// Longest time the peer holds back an acknowledgement, in nanoseconds.
+    pub ack_delay_max_ns: u32,
+    /// Shortest probe timeout, in nanoseconds: 200 µs where nothing is scheduled by a kernel.
+    pub probe_timeout_min_ns: u64,
+    /// Longest probe timeout with backoff, in nanoseconds.
+    pub probe_timeout_max_ns: u64,
+    /// Round-trip time before one is measured, in nanoseconds.
+    pub initial_rtt_ns: u64,
+    /// Nominal rate in bytes per second, used until one is measured.
+    pub nominal_rate: Option<u64>,
+    /// Packets that may be in flight, at most the capacity of the pool's records.
+    pub packets_max: u16,
+}
+
+impl Default for SendConfig {
+    /// For a host on Ethernet: 16 frames of 1472 bytes, 1 ms to 1 s probe timeout.
+    fn default() -> Self {
+        Self {
+            algorithm: CongestionAlgorithm::Aimd,
+            initial_window_frames: 16,
+            frame_bytes: 1472,
+            receive_buffer_bytes: u32::MAX,
+            ack_delay_max_ns: 100_000,
+            probe_timeout_min_ns: 1_000_000,
+            probe_timeout_max_ns: 1_000_000_000,
+            initial_rtt_ns: 1_000_000,
+            nominal_rate: None,
+            packets_max: SentPool::<()>::RECORDS as u16,
+        }
+    }
+}
+
+/// What an acknowledgement changed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AckSummary {
+    /// Packets newly acknowledged.
+    pub newly_acked: u32,
+    /// Their bytes.
+    pub newly_acked_bytes: u32,
+    /// Packets newly declared lost.
+    pub newly_lost: u32,
+    /// Round-trip time without the peer's delay, in nanoseconds.
+    pub rtt_sample_ns: Option<u64>,
+    /// Packets acknowledged that had been declared lost.
+    pub spurious: u32,
+    /// Frames that arrived with a congestion mark since the last acknowledgement.
+    pub marked: u32,
+}
+
+/// What a timer asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TimeoutOutcome {
+    /// Nothing beyond the losses reported.
+    Nothing,
+    /// The probe timeout fired: send a packet that asks to be acknowledged, window or not. See
+    /// [`SendHalf::retire_oldest_for_probe`].
+    Probe {
+        /// Probe timeouts since the last acknowledgement, this one included.
+        count_so_far: u32,
+    },
+}
+
+/// Sent packets, round-trip time, loss detection, probe timeout, congestion control and delivery
+/// rate of one link of one connection in one direction.
+///
+/// `T` is what a packet carried. It comes back exactly once per packet: acknowledged or lost
+/// through `report`, or returned by [`unsend`](Self::unsend), [`drain`](Self::drain) or
+/// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
+///
+/// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
+/// the order of frames, so a packet that later ones overtake is lost ([`ReorderTolerance`]). Records
+/// of lost packets stay for a while as *ghosts* without content: an acknowledgement of one proves
+/// that it was not lost, and undoes what congestion control made of it.
+#[derive(Debug)]
+pub struct SendHalf<T: Copy> {
+    packets: SentPackets<T>,
+    rtt: RttEstimator,
+    rate: RateEstimator,
+    controller: Controller,
+    tolerance: ReorderTolerance,
+    next: PacketNumber,
+    /// One more than the largest number acknowledged.
+    acked_end: PacketNumber,
+    /// When the newest acknowledged packet was sent, and how long its acknowledgement took.
+    newest_acked_sent_at: Instant,
+    newest_acked_took_ns: u64,
+    /// When the first overtaken packet counts as lost.
+    loss_at: Instant,
+    /// Last acknowledgement of something new, or last probe timeout.
+    progress_at: Instant,
+    /// When the link will have carried what was handed to it.
+    idle_at: Instant,
+    nominal_rate: Option<u64>,
+    probe_timeout_min_ns: u64,
+    probe_timeout_max_ns: u64,
+    in_flight_bytes: u32,
+    receive_buffer_bytes: u32,
+    ack_delay_max_ns: u32,
+    frame_bytes: u32,
+    probe_count: u32,
+    packets_max: u16,
+    /// The peer's count of marked frames, as last seen.
+    marked: u16,
+}
+
+/// An idle link of a connection costs no more than eight cache lines.
+const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
+
+/// Duration of one burst at the measured rate, in nanoseconds: short against the round trips of a
+/// LAN, long enough to fill a segmentation offload from 30 Gb/s on.
+const QUANTUM_NS: u64 = 16_000;
+
+/// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
+const QUANTUM_BYTES_MAX: u32 = 65_536;
+
+/// Smallest burst, in frames.
+const QUANTUM_FRAMES_MIN: u32 = 2;
+
+/// Doublings of the probe timeout after which it no longer grows.
+const BACKOFF_MAX: u32 = 16;
+
+/// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
+const PERSISTENT_PROBES: u32 = 3;
+
+impl<T: Copy> SendHalf<T> {
+    /// A half with nothing in flight; its first packet has number 0.
+    pub fn new(config: &SendConfig, now: Instant) -> Self {
+        Self {
+            packets: SentPackets::new(),
+            rtt: RttEstimator::new(config.initial_rtt_ns, now),
+            rate: RateEstimator::new(now),
+            controller: Controller::new(
+                config.algorithm,
+                config.initial_window_frames,
+                config.frame_bytes,
+            ),
+            tolerance: ReorderTolerance::default(),
+            next: PacketNumber(0),
+            acked_end: PacketNumber(0),
+            newest_acked_sent_at: Instant(0),
+            newest_acked_took_ns: 0,
+            loss_at: Instant::NEVER,
+            progress_at: now,
+            idle_at: now,
+            nominal_rate: config.nominal_rate,
+            probe_timeout_min_ns: config.probe_timeout_min_ns,
+            probe_timeout_max_ns: config.probe_timeout_max_ns,
+            in_flight_bytes: 0,
+            receive_buffer_bytes: config.receive_buffer_bytes,
+            ack_delay_max_ns: config.ack_delay_max_ns,
+            frame_bytes: config.frame_bytes,
+            probe_count: 0,
+            packets_max: config.packets_max,
+            marked: 0,
+        }
+    }
+
+    /// The number the next packet gets.
+    pub const fn next_packet(&self) -> PacketNumber {
+        self.next
+    }
+
+    /// A packet of `bytes` bytes goes out. Probes aside, the caller has seen that
+    /// [`window_left`](Self::window_left) allows it.
+    ///
+    /// # Panics
+    /// If a frame has more than 65535 bytes, or 65535 packets are in flight.
+    pub fn on_sent(
+        &mut self,
+        pool: &mut SentPool<T>,
+        now: Instant,
+        bytes: u32,
+        class: PacketClass,
+        content: T,
+    ) -> PacketNumber {
+        let packet = self.next;
+        self.next = packet.next();
+        let kind = match class {
+            PacketClass::Unacknowledged => return packet,
+            PacketClass::Data => Kind::Data,
+            PacketClass::MtuProbe => Kind::MtuProbe,
+        };
+        let bytes16 = u16::try_from(bytes).expect("a frame is at most 65507 bytes long");
+        if self.packets.oldest().is_none() {
+            self.progress_at = now;
+        }
+        let stamp = self.rate.on_sent(now, self.in_flight_bytes);
+        let record = NewRecord { content, sent_at: now, stamp, bytes: bytes16, kind };
+        self.packets.push(pool, packet, record);
+        self.in_flight_bytes += bytes;
+        self.idle_at = self.idle_at.max(now).after_ns(self.transmission_ns(bytes));
+        self.controller.on_sent(now, bytes, self.in_flight_bytes);
+        packet
+    }
+
+    /// The driver did not take the last `count` frames: their numbers are taken back, as they never
+    /// left the host, and their contents returned, newest first. Pure acknowledgements count among
+    /// the frames and return nothing.
+    ///
+    /// # Panics
+    /// If fewer than `count` packets were sent, or one of them was acknowledged.
+    pub fn unsend(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
+        assert!(count as u64 <= self.next.0 - self.acked_end.0, "only the last frames come back");
+        self.next = PacketNumber(self.next.0 - count as u64);
+        while let Some(slot) = self.packets.newest() {
+            let packet = self.packets.record(slot).packet;
+            if !reaches(packet, self.next.truncate()) {
+                break;
+            }
+            let record = self.packets.remove(slot);
+            self.in_flight_bytes -= u32::from(record.bytes);
+            let spared_ns = self.transmission_ns(u32::from(record.bytes));
+            self.idle_at = Instant(self.idle_at.0.saturating_sub(spared_ns));
+            back(record.content);
+        }
+        self.packets.release_if_empty(pool);
+    }
+
+    /// The peer acknowledged packets. Contents that it accepted are reported in the order in which
+    /// they were sent, then those that count as lost now.
+    ///
+    /// # Errors
+    /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.
+    pub fn on_ack(
+        &mut self,
+        pool: &mut SentPool<T>,
+        now: Instant,
+        block: &AckBlock,
+        report: &mut impl FnMut(Fate, T),
+    ) -> Result<AckSummary, ProtocolError> {
+        let largest = PacketNumber::expand(block.largest, self.next);
+        if largest >= self.next {
+            return Err(ProtocolError::AckOfUnsent { acknowledged: largest, next: self.next });
+        }
+        let in_flight_before = self.in_flight_bytes;
+        let mut acked = Acked::default();
+        let mut summary = AckSummary::default();
+        self.ack_flight(block, report, &mut acked);
+        self.ack_ghosts(now, block, &mut acked, &mut summary);
+        if largest.next() > self.acked_end {
+            self.acked_end = largest.next();
+            summary.marked = u32::from(block.marked.wrapping_sub(self.marked));
+            self.marked = block.marked;
+        }
+        summary.newly_acked = acked.packets;
+        summary.newly_acked_bytes = acked.bytes;
+        if let Some((sent_at, stamp)) = acked.newest {
+            self.on_progress(now, sent_at);
+            let elapsed_ns = now.since_ns(sent_at);
+            let rtt_ns = self.rtt.on_sample(now, elapsed_ns, block.delay.to_ns());
+            summary.rtt_sample_ns = Some(rtt_ns);
+            let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+            if rate.round_started {
+                self.tolerance.on_round(self.rate.round());
+            }
+            let quantum_bytes = self.quantum_bytes();
+            let sample = AckSample {
+                acked_bytes: acked.bytes,
+                acked_packets: acked.packets,
+                marked_frames: summary.marked,
+                window_limited: in_flight_before.saturating_add(quantum_bytes) > self.window(),
+                round_started: rate.round_started,
+                rtt_ns: Some(rtt_ns),
+                rtt_min_ns: self.rtt.min_ns(),
+                rate_sample: rate.sample,
+                rate: self.rate.bytes_per_second(),
+                quantum_bytes,
+            };
+            self.controller.on_ack(now, &sample);
+        }
+        summary.newly_lost = self.detect_losses(now, report);
+        self.bound_backlog(now);
+        self.packets.release_if_empty(pool);
+        Ok(summary)
+    }
+
+    /// To be called when [`deadline`](Self::deadline) is reached. Reports contents that count as
+    /// lost now, and tells whether a probe is due.
+    pub fn on_timeout(
+        &mut self,
+        pool: &mut SentPool<T>,
+        now: Instant,
+        report: &mut impl FnMut(Fate, T),
+    ) -> TimeoutOutcome {
+        if now >= self.loss_at {
+            self.detect_losses(now, report);
+        }
+        self.expire_ghosts(now);
+        let mut outcome = TimeoutOutcome::Nothing;
+        if now >= self.probe_at() {
+            self.probe_count += 1;
+            self.progress_at = now;
+            if self.probe_count == PERSISTENT_PROBES {
+                let loss = LossSample {
+                    lost_bytes: 0,
+                    lost_packets: 0,
+                    newest_sent_at: now,
+                    persistent: true,
+                };
+                self.controller.on_loss(now, &loss);
+            }
+            outcome = TimeoutOutcome::Probe { count_so_far: self.probe_count };
+        }
+        self.packets.release_if_empty(pool);
+        outcome
+    }
+
+    /// Hands back the content of the oldest data packet in flight, to be sent again under a new
+    /// number on the best link. The packet no longer counts as in flight, but its number stays
+    /// known: a late acknowledgement still gives a round-trip time.
+    pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
+        let mut slot = self.packets.oldest()?;
+        while self.packets.record(slot).kind != Kind::Data {
+            slot = self.packets.after(slot)?;
+        }
+        let record = self.packets.remember(slot, Kind::Retired);
+        self.in_flight_bytes -= u32::from(record.bytes);
+        Some(record.content)
+    }
+
+    /// Returns all contents in flight, oldest first, for other links. Numbers go on.
+    pub fn drain(&mut self, pool: &mut SentPool<T>, back: &mut impl FnMut(T)) {
+        while let Some(slot) = self.packets.oldest() {
+            back(self.packets.remove(slot).content);
+        }
+        self.packets.forget_ghosts();
+        self.packets.release_if_empty(pool);
+        self.in_flight_bytes = 0;
+        self.loss_at = Instant::NEVER;
+        self.idle_at = Instant(0);
+    }
+
+    /// Sets the size of a full frame, in bytes.
+    pub fn set_frame_bytes(&mut self, frame_bytes: u32) {
+        self.frame_bytes = frame_bytes;
+        self.controller.set_frame_bytes(frame_bytes);
+    }
+
+    /// Tells whether there is nothing to send although the window is open; the delivery rate then
+    /// says nothing about the link.
+    pub fn set_application_limited(&mut self, limited: bool) {
+        self.rate.set_limited(limited, self.in_flight_bytes);
+    }
+
+    /// The next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if
+    /// nothing is in flight and no lost packet is remembered.
+    pub fn deadline(&self) -> Instant {
+        let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
+            // While packets are in flight, acknowledgements and probes clean up.
+            if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
+        });
+        self.loss_at.min(self.probe_at()).min(expires)
+    }
+
+    /// Bytes that the congestion window, the peer's buffer and the records still allow.
+    pub fn window_left(&self) -> u32 {
+        let room = self.packets.room(self.packets_max as usize) as u32;
+        let left = self.window().saturating_sub(self.in_flight_bytes);
+        left.min(room.saturating_mul(self.frame_bytes))
+    }
+
+    /// Bytes in flight.
+    pub const fn in_flight_bytes(&self) -> u32 {
+        self.in_flight_bytes
+    }
+
+    /// Smoothed round-trip time, in nanoseconds.
+    pub const fn srtt_ns(&self) -> u64 {
+        self.rtt.smoothed_ns()
+    }
+
+    /// Mean variation of the round-trip time, in nanoseconds.
+    pub const fn rtt_var_ns(&self) -> u64 {
+        self.rtt.variation_ns()
+    }
+
+    /// Recent minimum of the round-trip time, in nanoseconds.
+    pub fn rtt_min_ns(&self) -> u64 {
+        self.rtt.min_ns()
+    }
+
+    /// Measured delivery rate.
+    pub fn rate_bytes_per_second(&self) -> Option<u64> {
+        self.rate.bytes_per_second()
+    }
+
+    /// When the link will have carried what was handed to it; not before `now`.
+    pub fn idle_at(&self, now: Instant) -> Instant {
+        self.idle_at.max(now)
+    }
+
+    /// Probe timeouts since the last acknowledgement of something new.
+    pub const fn probe_count(&self) -> u32 {
+        self.probe_count
+    }
+
+    /// Bytes to send in one burst.
+    pub fn quantum_bytes(&self) -> u32 {
+        let rate = self.believed_rate().unwrap_or(0);
+        let bytes = (u128::from(rate) * u128::from(QUANTUM_NS) / 1_000_000_000) as u64;
+        let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
+        bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
+    }
+
+    /// The congestion window bounded by the peer's buffer, in bytes; one frame always fits.
+    pub fn window(&self) -> u32 {
+        self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes)
+    }
+
+    /// Reports what `block` acknowledges of the packets in flight.
+    fn ack_flight(
+        &mut self,
+        block: &AckBlock,
+        report: &mut impl FnMut(Fate, T),
+        acked: &mut Acked,
+    ) {
+        let mut at = self.packets.oldest();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            let packet = self.packets.record(slot).packet;
+            match Coverage::of(block, packet) {
+                Coverage::Beyond => break,
+                Coverage::Missing => {}
+                Coverage::Received => {
+                    let record = self.packets.remove(slot);
+                    self.in_flight_bytes -= u32::from(record.bytes);
+                    acked.count(&record);
+                    report(Fate::Acked, record.content);
+                }
+            }
+        }
+    }
+
+    /// Finds packets that had been declared lost or retired and arrived after all.
+    fn ack_ghosts(
+        &mut self,
+        now: Instant,
+        block: &AckBlock,
+        acked: &mut Acked,
+        summary: &mut AckSummary,
+    ) {
+        self.expire_ghosts(now);
+        let mut at = self.packets.oldest_ghost();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            if Coverage::of(block, self.packets.record(slot).packet) != Coverage::Received {
+                continue;
+            }
+            let record = self.packets.remove_ghost(slot);
+            acked.count(&record);
+            if record.kind == Kind::Lost {
+                summary.spurious += 1;
+                self.tolerance.on_spurious_loss(self.rate.round());
+                self.controller.on_spurious_loss();
+            }
+        }
+    }
+
+    fn on_progress(&mut self, now: Instant, newest_sent_at: Instant) {
+        self.progress_at = now;
+        self.probe_count = 0;
+        if newest_sent_at >= self.newest_acked_sent_at {
+            self.newest_acked_sent_at = newest_sent_at;
+            self.newest_acked_took_ns = now.since_ns(newest_sent_at);
+        }
+    }
+
+    /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
+    /// `loss_at` for those that are not lost yet. Returns how many packets were lost.
+    fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
+        self.loss_at = Instant::NEVER;
+        let end = self.acked_end.truncate();
+        let mut lost = Lost::default();
+        let mut at = self.packets.oldest();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            let record = *self.packets.record(slot);
+            if reaches(record.packet, end) {
+                break;
+            }
+            match self.verdict(now, &record) {
+                Verdict::NotLostYet(lost_at) => self.loss_at = self.loss_at.min(lost_at),
+                Verdict::Lost => {
+                    self.packets.remember(slot, Kind::Lost);
+                    self.in_flight_bytes -= u32::from(record.bytes);
+                    lost.count(&record, record.kind == Kind::Data);
+                    report(Fate::Lost, record.content);
+                }
+            }
+        }
+        self.judge_retired(now, &mut lost);
+        if lost.congestion.lost_packets > 0 {
+            self.controller.on_loss(now, &lost.congestion);
+        }
+        lost.packets
+    }
+
+    /// A retired packet that later ones have overtaken is a loss for congestion control, too.
+    fn judge_retired(&mut self, now: Instant, lost: &mut Lost) {
+        let end = self.acked_end.truncate();
+        let mut at = self.packets.oldest_ghost();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            let record = *self.packets.record(slot);
+            if record.kind == Kind::Retired
+                && !reaches(record.packet, end)
+                && self.verdict(now, &record) == Verdict::Lost
+            {
+                self.packets.set_kind(slot, Kind::Lost);
+                lost.count(&record, true);
+                lost.packets -= 1;
+            }
+        }
+    }
+
+    fn verdict(&self, now: Instant, record: &Record<T>) -> Verdict {
+        let overtaken_by = self.acked_end.truncate().wrapping_sub(1).wrapping_sub(record.packet);
+        self.tolerance.verdict(
+            now,
+            record.sent_at,
+            overtaken_by,
+            self.newest_acked_took_ns,
+            self.rtt.min_ns(),
+        )
+    }
+
+    fn expire_ghosts(&mut self, now: Instant) {
+        while let Some(slot) = self.packets.oldest_ghost() {
+            if now < self.ghost_expires(slot) {
+                break;
+            }
+            self.packets.remove_ghost(slot);
+        }
+    }
+
+    /// A ghost is remembered for two probe timeouts beyond the usual round trip.
+    fn ghost_expires(&self, slot: u16) -> Instant {
+        let ns = self.rtt.smoothed_ns().saturating_add(2 * self.probe_timeout_ns());
+        self.packets.record(slot).sent_at.after_ns(ns)
+    }
+
+    /// Probe timeout without backoff, in nanoseconds.
+    fn probe_timeout_ns(&self) -> u64 {
+        let expected =
+            self.rtt.smoothed_ns() + 4 * self.rtt.variation_ns() + u64::from(self.ack_delay_max_ns);
+        expected.max(self.probe_timeout_min_ns)
+    }
+
+    /// When the probe timeout fires: nothing new was acknowledged for that long although the
+    /// oldest packet has been in flight for that long.
+    fn probe_at(&self) -> Instant {
+        let Some(slot) = self.packets.oldest() else { return Instant::NEVER };
+        let since = self.packets.record(slot).sent_at.max(self.progress_at);
+        let backed_off = self.probe_timeout_ns() << self.probe_count.min(BACKOFF_MAX);
+        since.after_ns(backed_off.min(self.probe_timeout_max_ns))
+    }
+
+    fn believed_rate(&self) -> Option<u64> {
+        self.rate.bytes_per_second().or(self.nominal_rate)
+    }
+
+    fn transmission_ns(&self, bytes: u32) -> u64 {
+        let rate = self.believed_rate().unwrap_or(u64::MAX).max(1);
+        u64::from(bytes) * 1_000_000_000 / rate
+    }
+
+    /// What is not in flight any more is not in a queue either.
+    fn bound_backlog(&mut self, now: Instant) {
+        let all = now.after_ns(self.transmission_ns(self.in_flight_bytes));
+        self.idle_at = self.idle_at.min(all);
+    }
+}
+
+/// What an acknowledgement says about one packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Coverage {
+    Received,
+    Missing,
+    /// Sent after the largest packet of the block.
+    Beyond,
+}
+
+impl Coverage {
+    fn of(block: &AckBlock, packet: u32) -> Self {
+        let below = block.largest.wrapping_sub(packet);
+        if below.cast_signed() < 0 {
+            return Self::Beyond;
+        }
+        let run = u32::from(block.run);
+        if below < run {
+            return Self::Received;
+        }
+        // The packet right below the run is missing, or the run would be longer.
+        let Some(bit) = below.checked_sub(run + 1) else { return Self::Missing };
+        let word = (bit / 64) as usize;
+        if word >= usize::from(block.words) {
+            return Self::Missing;
+        }
+        match block.bitmap.get(word) {
+            Some(bits) if bits >> (bit % 64) & 1 == 1 => Self::Received,
+            _ => Self::Missing,
+        }
+    }
+}
+
+/// Sums over the packets one block acknowledges.
+#[derive(Default)]
+struct Acked {
+    packets: u32,
+    bytes: u32,
+    newest: Option<(Instant, SendStamp)>,
+}
+
+impl Acked {
+    fn count<T>(&mut self, record: &Record<T>) {
+        self.packets += 1;
+        self.bytes += u32::from(record.bytes);
+        if self.newest.is_none_or(|(sent_at, _)| sent_at <= record.sent_at) {
+            self.newest = Some((record.sent_at, record.stamp));
+        }
+    }
+}
+
+/// Sums over the packets lost at one time.
+struct Lost {
+    packets: u32,
+    congestion: LossSample,
+}
+
+impl Default for Lost {
+    fn default() -> Self {
+        let congestion = LossSample {
+            lost_bytes: 0,
+            lost_packets: 0,
+            newest_sent_at: Instant(0),
+            persistent: false,
+        };
+        Self { packets: 0, congestion }
+    }
+}
+
+impl Lost {
+    fn count<T>(&mut self, record: &Record<T>, congestion: bool) {
+        self.packets += 1;
+        if congestion {
+            self.congestion.lost_packets += 1;
+            self.congestion.lost_bytes += u32::from(record.bytes);
+            self.congestion.newest_sent_at = self.congestion.newest_sent_at.max(record.sent_at);
+        }
+    }
+}
+
+/// Whether the number with the low bits `packet` is at least the one with the low bits `end`.
+const fn reaches(packet: u32, end: u32) -> bool {
+    packet.wrapping_sub(end).cast_signed() >= 0
+}

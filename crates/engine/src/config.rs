@@ -1,0 +1,68 @@
+//! What one endpoint is made for.
+
+use delivery::{AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy};
+use semantics::{OPERATION_WINDOW_DEFAULT, PoolLimits};
+
+/// Sizes, limits and policies of one endpoint. The defaults work with none changed.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Connections at a time, at most 2^20. Only a table entry of 16 bytes each is allocated ahead.
+    pub connections_max: u32,
+    /// Connections asked for by peers that the application has not answered.
+    pub requests_max: u32,
+    /// Links of one connection, 1 to 16.
+    pub links_max: u8,
+    /// Records of operations, shared by all connections.
+    pub pools: PoolLimits,
+    /// Operations of a peer tracked beyond the last delivered one.
+    pub operation_window: u32,
+    /// Reads and atomics of a peer answered at a time.
+    pub read_depth: u16,
+    /// Bytes held per connection for operations that must wait.
+    pub order_pool_bytes: u32,
+    /// Receives posted per connection.
+    pub receives_max: u32,
+    /// When to acknowledge.
+    pub acknowledgement: AckPolicy,
+    /// Congestion control.
+    pub congestion: CongestionAlgorithm,
+    /// Frames in flight on a link before anything is known of it.
+    pub initial_window_frames: u32,
+    /// Shortest time without an answer after which a probe is sent, in nanoseconds.
+    pub probe_timeout_min_ns: u64,
+    /// Longest time between probes, in nanoseconds.
+    pub probe_timeout_max_ns: u64,
+    /// Time without any sign of life, while something is awaited, after which a peer counts as
+    /// unreachable, in nanoseconds. Also the time a connection may take to be established.
+    pub silence_budget_ns: u64,
+    /// How bytes are spread over links.
+    pub scheduling: SchedulingPolicy,
+    /// Connections with packets in flight at a time that need no allocation.
+    pub active_connections: usize,
+    /// Packets in flight on one link of one connection, at most 4096.
+    pub packets_max: u16,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: 16_384,
+            requests_max: 1024,
+            links_max: 8,
+            pools: PoolLimits::default(),
+            operation_window: OPERATION_WINDOW_DEFAULT,
+            read_depth: 64,
+            order_pool_bytes: 256 * 1024,
+            receives_max: 1024,
+            acknowledgement: AckPolicy::default(),
+            congestion: CongestionAlgorithm::Aimd,
+            initial_window_frames: 16,
+            probe_timeout_min_ns: 1_000_000,
+            probe_timeout_max_ns: 1_000_000_000,
+            silence_budget_ns: SILENCE_BUDGET_NS,
+            scheduling: SchedulingPolicy::EarliestDelivery,
+            active_connections: 16,
+            packets_max: 2048,
+        }
+    }
+}

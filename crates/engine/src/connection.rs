@@ -1,0 +1,119 @@
+//! One connection: its names, its phase, its links and the two halves of its operations.
+
+use std::sync::Arc;
+
+use delivery::{Instant, LinkId, SchedulerState, SilenceBudget};
+use semantics::{CompletionQueue, Inbound, Outbound};
+use wire_edge::{
+    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
+    PeerAddr,
+};
+
+use crate::event::ConnectionHandle;
+use crate::path::Path;
+
+/// Where a connection stands (protocol.md §4).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Phase {
+    /// Hello was sent; no answer yet.
+    Connecting,
+    /// The peer's Hello is with the application.
+    Requested,
+    /// Accept was sent; nothing proves yet that it arrived.
+    Accepted,
+    /// Usable.
+    Established,
+    /// Close was sent; waits for its acknowledgement.
+    Closing,
+    /// The peer closed; only repeats its acknowledgement of that.
+    Drained,
+}
+
+/// One connection of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) handle: ConnectionHandle,
+    pub(crate) phase: Phase,
+    /// The id peers put into frames to this side.
+    pub(crate) id: ConnectionId,
+    /// The id to put into frames to the peer.
+    pub(crate) peer_id: ConnectionId,
+    /// The epoch that frames to this side must carry.
+    pub(crate) epoch: Epoch,
+    /// The epoch to put into frames to the peer.
+    pub(crate) peer_epoch: Epoch,
+    pub(crate) paths: Vec<Path>,
+    /// Present with several links.
+    pub(crate) scheduler: Option<Box<SchedulerState>>,
+    pub(crate) outbound: Outbound,
+    pub(crate) inbound: Inbound,
+    pub(crate) queue: Arc<CompletionQueue>,
+    pub(crate) silence: SilenceBudget,
+    /// What only the handshake needs; gone when it is over.
+    pub(crate) handshake: Option<Box<HandshakeState>>,
+    /// Key under which repetitions of the peer's Hello find this connection.
+    pub(crate) hello_key: Option<(PeerAddr, ConnectionId)>,
+    /// When to repeat a handshake frame, a close, or a question for news.
+    pub(crate) retry_at: Instant,
+    pub(crate) retries: u8,
+    /// It is in the engine's list of connections to serve.
+    pub(crate) queued: bool,
+    /// It is in the engine's list of connections whose deliveries wait.
+    pub(crate) listed_stalled: bool,
+    /// The peer is to hear of deliveries or receives even if there is no packet to acknowledge.
+    pub(crate) report_now: bool,
+    /// The credit last told to the peer.
+    pub(crate) told_credit: MessageNumber,
+    /// The deliveries last told to the peer.
+    pub(crate) told_delivered: OperationNumber,
+    /// What Close says, once it is sent.
+    pub(crate) close: (CloseReason, OperationNumber),
+    pub(crate) close_data: Vec<u8>,
+}
+
+/// What only the handshake needs.
+#[derive(Debug)]
+pub(crate) struct HandshakeState {
+    pub(crate) started_at: Instant,
+    pub(crate) service: u32,
+    /// Where to try, in order; the first that answers becomes link 0.
+    pub(crate) candidates: Vec<(LinkId, PeerAddr)>,
+    pub(crate) candidate: usize,
+    pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
+    pub(crate) private_data: Vec<u8>,
+    /// What the peer said of itself.
+    pub(crate) peer: Option<Parameters>,
+}
+
+impl Connection {
+    /// The link with this index, if it is there.
+    pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
+        self.paths.iter_mut().find(|path| path.index == index)
+    }
+
+    /// Position of the usable link with the shortest round trip.
+    pub(crate) fn nearest_path(&self) -> usize {
+        let mut best = 0;
+        let mut best_ns = u64::MAX;
+        for (position, path) in self.paths.iter().enumerate() {
+            if path.state.may_carry_data() && path.send.srtt_ns() < best_ns {
+                (best, best_ns) = (position, path.send.srtt_ns());
+            }
+        }
+        best
+    }
+
+    /// Whether packets that ask for an acknowledgement are in flight.
+    pub(crate) fn in_flight(&self) -> bool {
+        self.paths.iter().any(|path| path.send.in_flight_bytes() > 0)
+    }
+
+    /// Whether this side waits for anything from the peer.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        self.in_flight() || self.outbound.waits_for_peer() || self.phase == Phase::Closing
+    }
+
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Established)
+    }
+}

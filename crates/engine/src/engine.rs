@@ -1,0 +1,530 @@
+//! The endpoint: what applications and runtimes call.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use delivery::{
+    CookieJar, EndpointCounters, Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, RateLimiter,
+    RxFrame, SentPool, SilenceBudget, TimerQueue, TxBatch,
+};
+use mem::{MemoryAccess, ProtectionDomain};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use semantics::{
+    Carried, CompletionQueue, Inbound, InboundLimits, Operation, Outbound, PeerLimits, PoolUse,
+    Pools, PostError, Receive, StatusTable,
+};
+use thiserror::Error;
+use wire_edge::{
+    CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
+};
+
+use crate::config::EngineConfig;
+use crate::connection::{Connection, HandshakeState, Phase};
+use crate::event::{
+    Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
+};
+use crate::handshake::Reply;
+use crate::table::ConnectionTable;
+
+/// Protocol state of one endpoint: every connection, every link.
+///
+/// Does no I/O and reads no clock; `now` is one value per turn. See the crate's documentation for
+/// the order of calls.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) config: EngineConfig,
+    pub(crate) entropy: ChaCha8Rng,
+    pub(crate) incarnation: u64,
+    pub(crate) links: [Option<EngineLink>; LINKS_MAX],
+    pub(crate) connections: ConnectionTable,
+    pub(crate) pools: Pools,
+    pub(crate) sent: SentPool<Carried>,
+    pub(crate) timers: TimerQueue,
+    /// Connections to serve in [`Engine::poll_transmit`].
+    pub(crate) ready: VecDeque<u32>,
+    /// Connections whose deliveries wait for room in a completion queue.
+    pub(crate) stalled: Vec<u32>,
+    pub(crate) listeners: HashSet<u32>,
+    /// Connections by their peer's Hello, so that a repeated one finds them.
+    pub(crate) hellos: HashMap<(PeerAddr, ConnectionId), u32>,
+    /// Connections by what their peer's frames would be called by a peer that forgot them.
+    pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
+    /// Requests the application has not answered.
+    pub(crate) requests: u32,
+    /// Frames to strangers.
+    pub(crate) replies: VecDeque<Reply>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) cookies: CookieJar,
+    pub(crate) reply_limit: RateLimiter,
+    pub(crate) reset_limit: RateLimiter,
+    pub(crate) counters: EndpointCounters,
+    pub(crate) batch: TxBatch,
+    /// What connections have for a queue before their application says more.
+    nobodys_queue: Arc<CompletionQueue>,
+}
+
+/// A link of the endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EngineLink {
+    pub(crate) caps: LinkCaps,
+    pub(crate) up: bool,
+    /// The driver took nothing in this turn.
+    pub(crate) blocked: bool,
+}
+
+/// A connection to be.
+#[derive(Clone, Debug)]
+pub struct ConnectRequest {
+    /// Links and the peer's address on each, best first; the first that answers becomes link 0 of
+    /// the connection, the others join it. Further addresses the peer tells of are used too.
+    pub paths: Vec<(LinkId, PeerAddr)>,
+    /// Which listener of the peer is meant.
+    pub service: u32,
+    /// Sent along, at most 512 bytes.
+    pub private_data: Vec<u8>,
+    /// Regions the peer may reach.
+    pub domain: ProtectionDomain,
+    /// Where completions go.
+    pub queue: Arc<CompletionQueue>,
+}
+
+/// What became of a batch of frames.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Emitted {
+    /// The link took so many of the first frames; fewer than all means that it is full.
+    Taken(usize),
+    /// Payload of a frame is not mapped: the application unmapped registered memory.
+    PayloadUnmapped,
+}
+
+/// Why a link could not be attached.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum EngineLinkError {
+    /// Link identifiers go from 0 to 15.
+    #[error("link identifier {0} is not below {LINKS_MAX}")]
+    Identifier(u8),
+    /// Frames must be at least 256 bytes.
+    #[error("link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)")]
+    FrameTooSmall {
+        /// Which link.
+        link: u8,
+        /// What it carries.
+        frame_bytes: u16,
+    },
+}
+
+/// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.
+const BATCH_FRAMES: usize = 64;
+
+/// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
+const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
+
+/// Answers to strangers waiting to be sent; more are dropped and asked for again.
+pub(crate) const REPLIES_MAX: usize = 64;
+
+impl Engine {
+    /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
+    /// is where handles of operations look.
+    pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
+        let mut entropy = ChaCha8Rng::from_seed(seed);
+        let incarnation = entropy.next_u64();
+        let names = [entropy.next_u64(), entropy.next_u64()];
+        let mut cookie_key = [0; 16];
+        entropy.fill_bytes(&mut cookie_key);
+        let records = usize::from(config.packets_max);
+        Self {
+            incarnation,
+            links: [None; LINKS_MAX],
+            connections: ConnectionTable::new(config.connections_max, names),
+            pools: Pools::new(&config.pools, status),
+            sent: SentPool::new(config.active_connections, records),
+            timers: TimerQueue::with_capacity(64),
+            ready: VecDeque::with_capacity(64),
+            stalled: Vec::new(),
+            listeners: HashSet::new(),
+            hellos: HashMap::new(),
+            by_peer: HashMap::new(),
+            requests: 0,
+            replies: VecDeque::with_capacity(REPLIES_MAX),
+            events: VecDeque::new(),
+            cookies: CookieJar::new(cookie_key),
+            // A storm of connections from a cluster: 10 000 hosts within a second.
+            reply_limit: RateLimiter::new(10_000, 2000),
+            reset_limit: RateLimiter::new(1000, 100),
+            counters: EndpointCounters::default(),
+            batch: TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES),
+            nobodys_queue: Arc::new(CompletionQueue::new(1)),
+            entropy,
+            config,
+        }
+    }
+
+    /// Adds a link to the endpoint, or replaces what is known of it.
+    pub fn attach_link(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
+        if caps.frame_bytes_max < FRAME_BYTES_MIN {
+            let frame_bytes = caps.frame_bytes_max;
+            return Err(EngineLinkError::FrameTooSmall { link: link.0, frame_bytes });
+        }
+        let slot = self
+            .links
+            .get_mut(usize::from(link.0))
+            .ok_or(EngineLinkError::Identifier(link.0))?;
+        *slot = Some(EngineLink { caps, up: true, blocked: false });
+        Ok(())
+    }
+
+    /// Takes a link away; connections go on over their others.
+    pub fn detach_link(&mut self, now: Instant, link: LinkId) {
+        for index in self.connections.indices() {
+            self.with_index(index, |engine, connection| {
+                let gone: Vec<u8> = connection
+                    .paths
+                    .iter()
+                    .filter(|path| path.link == link)
+                    .map(|path| path.index.0)
+                    .collect();
+                for index in gone {
+                    engine.remove_path_of(now, connection, index);
+                }
+            });
+        }
+        if let Some(slot) = self.links.get_mut(usize::from(link.0)) {
+            *slot = None;
+        }
+    }
+
+    /// Requests for connections to `service` are passed on from now on.
+    pub fn listen(&mut self, service: u32) {
+        self.listeners.insert(service);
+    }
+
+    /// Requests for connections to `service` are rejected from now on.
+    pub fn unlisten(&mut self, service: u32) {
+        self.listeners.remove(&service);
+    }
+
+    /// Asks a peer for a connection; [`Event::Established`] or [`Event::Closed`] tells how it ended.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        request: ConnectRequest,
+    ) -> Result<ConnectionHandle, ConnectError> {
+        if request.private_data.len() > PRIVATE_BYTES_MAX {
+            return Err(ConnectError::PrivateData(request.private_data.len()));
+        }
+        if request.paths.is_empty() {
+            return Err(ConnectError::NoPath);
+        }
+        for (link, _) in &request.paths {
+            if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
+                return Err(ConnectError::UnknownLink(link.0));
+            }
+        }
+        let limit = self.connections.limit();
+        let (handle, id) =
+            self.connections.reserve().ok_or(ConnectError::NoConnectionLeft(limit))?;
+        let mut connection = self.fresh_connection(handle, id, Phase::Connecting, now);
+        connection.queue = Arc::clone(&request.queue);
+        connection.inbound = self.inbound(handle, request.domain, &request.queue);
+        connection.outbound = Outbound::new(handle.index, NOTHING_GRANTED, request.queue);
+        connection.silence.on_waiting(now);
+        connection.handshake = Some(Box::new(HandshakeState {
+            started_at: now,
+            service: request.service,
+            candidates: request.paths,
+            candidate: 0,
+            cookie: [0; wire_edge::COOKIE_BYTES],
+            private_data: request.private_data,
+            peer: None,
+        }));
+        connection.retry_at = now;
+        self.counters.handshakes_started += 1;
+        self.adopt(connection);
+        Ok(handle)
+    }
+
+    /// Closes a connection: outstanding operations complete as flushed, the peer is told with
+    /// `private_data` (at most 128 bytes, more is cut off), then [`Event::Closed`] follows. A
+    /// request not answered yet is rejected.
+    pub fn close(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        private_data: &[u8],
+    ) -> Result<(), Unknown> {
+        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
+        match connection.phase {
+            Phase::Requested => self.refuse(&mut connection, wire_edge::RejectReason::Application, private_data),
+            Phase::Connecting => {
+                self.end(now, &mut connection, Closed::Here, Vec::new());
+                self.forget(connection);
+                return Ok(());
+            }
+            Phase::Accepted | Phase::Established => {
+                let kept = private_data.len().min(wire_edge::CLOSE_PRIVATE_BYTES_MAX);
+                connection.close_data = private_data.get(..kept).unwrap_or_default().to_vec();
+                self.begin_close(
+                    now,
+                    &mut connection,
+                    CloseReason::Application,
+                    OperationNumber(0),
+                    Closed::Here,
+                );
+            }
+            Phase::Closing | Phase::Drained => {}
+        }
+        self.put_back(connection);
+        Ok(())
+    }
+
+    /// Accepts an operation for sending. Call [`Engine::poll_transmit`] afterwards.
+    #[inline]
+    pub fn post(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        operation: &Operation,
+    ) -> Result<OperationNumber, PostError> {
+        let mut connection =
+            self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
+        let result = if connection.is_open() {
+            connection.outbound.post(memory, &mut self.pools, operation)
+        } else {
+            Err(PostError::NotConnected)
+        };
+        self.mark_ready(&mut connection);
+        self.connections.put(connection);
+        result
+    }
+
+    /// Posts a buffer for one message. Allowed before the connection is established.
+    pub fn post_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        receive: Receive,
+    ) -> Result<(), PostError> {
+        let mut connection =
+            self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
+        let open = !matches!(connection.phase, Phase::Closing | Phase::Drained | Phase::Requested);
+        let result = if open {
+            connection.inbound.post_receive(memory, receive)
+        } else {
+            Err(PostError::NotConnected)
+        };
+        let told = connection.told_credit;
+        let posted = connection.inbound.credit().since(told);
+        // The peer may be waiting for a receive: tell it as soon as what it knows of is used up by
+        // half; until then it hears of new receives with other acknowledgements.
+        if posted > 0 && told.since(connection.inbound.next_message()) <= posted {
+            connection.report_now = true;
+            self.mark_ready(&mut connection);
+        }
+        self.connections.put(connection);
+        result
+    }
+
+    /// Handles one frame, placing its payload straight into registered memory.
+    #[inline]
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        link: LinkId,
+        frame: RxFrame<'_>,
+    ) {
+        match wire_edge::peek(frame.bytes) {
+            Ok((wire_edge::Kind::Handshake, ..)) => self.handle_handshake(now, memory, link, &frame),
+            Ok((_, id, epoch)) => self.handle_connection_frame(now, memory, link, &frame, id, epoch),
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// Handles a change of a link.
+    pub fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent) {
+        let Some(Some(known)) = self.links.get_mut(usize::from(link.0)) else { return };
+        match event {
+            LinkEvent::Changed(caps) => {
+                known.caps = caps;
+                known.up = true;
+            }
+            LinkEvent::Down => known.up = false,
+            _ => {}
+        }
+        for index in self.connections.indices() {
+            self.with_index(index, |engine, connection| {
+                engine.on_link_event(now, connection, link, event);
+            });
+        }
+    }
+
+    /// When to call [`Engine::handle_timeout`], after any other call.
+    pub fn poll_timeout(&self) -> Instant {
+        self.timers.next()
+    }
+
+    /// The next piece of news of the control path.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Lets the next [`Engine::poll_transmit`] send acknowledgements that are only owed, not due:
+    /// for a thread about to sleep.
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.replies.is_empty()
+    }
+
+    /// What is known of a connection.
+    pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
+        let connection = self.connections.get(handle)?;
+        let paths = connection.paths.iter().map(|path| PathInfo {
+            index: path.index.0,
+            link: path.link,
+            peer: path.peer,
+            state: path.state.state(),
+            srtt_ns: path.send.srtt_ns(),
+            rate_bytes_per_second: path.send.rate_bytes_per_second(),
+            window_bytes: path.send.window(),
+            in_flight_bytes: path.send.in_flight_bytes(),
+            frame_bytes: path.mtu.current(),
+            counters: path.counters,
+        });
+        Some(ConnectionInfo {
+            established: connection.is_open(),
+            outstanding: connection.outbound.outstanding(),
+            paths: paths.collect(),
+        })
+    }
+
+    /// What concerns no link of a connection.
+    pub const fn counters(&self) -> &EndpointCounters {
+        &self.counters
+    }
+
+    /// How many shared records are in use.
+    pub fn pool_use(&self) -> PoolUse {
+        self.pools.in_use()
+    }
+
+    /// Connections in whichever phase.
+    pub const fn connection_count(&self) -> u32 {
+        self.connections.used()
+    }
+
+    /// Puts a connection into the list of those to serve.
+    #[inline]
+    pub(crate) fn mark_ready(&mut self, connection: &mut Connection) {
+        if !connection.queued {
+            connection.queued = true;
+            self.ready.push_back(connection.handle.index);
+        }
+    }
+
+    /// Works on a connection that is in the table, and has it served.
+    pub(crate) fn with_index(
+        &mut self,
+        index: u32,
+        work: impl FnOnce(&mut Self, &mut Connection),
+    ) {
+        let Some(mut connection) = self.connections.take(index) else { return };
+        work(self, &mut connection);
+        self.put_back(connection);
+    }
+
+    /// Puts a connection back into the table, and has it served.
+    pub(crate) fn put_back(&mut self, mut connection: Box<Connection>) {
+        self.mark_ready(&mut connection);
+        self.connections.put(connection);
+    }
+
+    /// Takes a new connection into the table, and has it served.
+    pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
+        self.timers.ensure_capacity(connection.handle.index);
+        self.put_back(connection);
+    }
+
+    /// Drops a connection that was taken out of the table.
+    pub(crate) fn forget(&mut self, connection: Box<Connection>) {
+        let handle = connection.handle;
+        self.timers.set(handle.index, Instant::NEVER);
+        if connection.phase == Phase::Requested {
+            self.requests -= 1;
+        }
+        if let Some(key) = connection.hello_key {
+            self.hellos.remove(&key);
+        }
+        let peer_key = (connection.peer_id, connection.peer_epoch);
+        if self.by_peer.get(&peer_key) == Some(&handle.index) {
+            self.by_peer.remove(&peer_key);
+        }
+        if connection.queued {
+            self.ready.retain(|&index| index != handle.index);
+        }
+        drop(connection);
+        self.connections.release(handle);
+    }
+
+    pub(crate) fn fresh_connection(
+        &mut self,
+        handle: ConnectionHandle,
+        id: ConnectionId,
+        phase: Phase,
+        now: Instant,
+    ) -> Box<Connection> {
+        let queue = Arc::clone(&self.nobodys_queue);
+        let _ = now;
+        Box::new(Connection {
+            handle,
+            phase,
+            id,
+            peer_id: ConnectionId(0),
+            epoch: Epoch(self.entropy.next_u32() as u16),
+            peer_epoch: Epoch(0),
+            paths: Vec::new(),
+            scheduler: None,
+            outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
+            inbound: self.inbound(handle, ProtectionDomain::NONE, &queue),
+            queue,
+            silence: SilenceBudget::new(self.config.silence_budget_ns),
+            handshake: None,
+            hello_key: None,
+            retry_at: Instant::NEVER,
+            retries: 0,
+            queued: false,
+            listed_stalled: false,
+            report_now: false,
+            told_credit: MessageNumber(0),
+            told_delivered: OperationNumber(0),
+            close: (CloseReason::Finished, OperationNumber(0)),
+            close_data: Vec::new(),
+        })
+    }
+
+    pub(crate) fn inbound(
+        &self,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queue: &Arc<CompletionQueue>,
+    ) -> Inbound {
+        let limits = InboundLimits {
+            operation_window: self.config.operation_window,
+            read_depth: self.config.read_depth,
+            order_pool_bytes: self.config.order_pool_bytes,
+            receives: self.config.receives_max,
+        };
+        Inbound::new(handle.index, domain, limits, Arc::clone(queue))
+    }
+}
+
+/// What a peer has granted before it said anything.
+pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
+    operation_window: 0,
+    read_depth: 0,
+    order_pool_bytes: 0,
+    credit: MessageNumber(0),
+};
+
+/// Smallest frame a link must carry (protocol.md §2.2).
+const FRAME_BYTES_MIN: u16 = 256;

@@ -1,0 +1,199 @@
+//! What the engine tells the application besides completions, and what can go wrong on the way.
+
+use delivery::{LinkCounters, LinkId, LinkState};
+use semantics::OperationError;
+use thiserror::Error;
+use wire_edge::{CloseReason, PeerAddr, RejectReason};
+
+/// Names a connection of an endpoint; never the same for two connections of one life of it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct ConnectionHandle {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl ConnectionHandle {
+    /// Index at the endpoint, as [`semantics::Completion::connection`] carries it.
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// News of a connection.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer asks for a connection: accept or reject it.
+    Requested {
+        /// The connection to be.
+        connection: ConnectionHandle,
+        /// Which listener is meant.
+        service: u32,
+        /// Where the request came from.
+        peer: PeerAddr,
+        /// What the peer sent along.
+        private_data: Vec<u8>,
+    },
+    /// The connection is usable. To the side that connected, with what the other sent along.
+    Established {
+        /// Which connection.
+        connection: ConnectionHandle,
+        /// What the peer sent along with its acceptance.
+        private_data: Vec<u8>,
+    },
+    /// The connection is over, or could not be established; everything outstanding was completed.
+    Closed {
+        /// Which connection.
+        connection: ConnectionHandle,
+        /// Why.
+        reason: Closed,
+        /// What the peer sent along.
+        private_data: Vec<u8>,
+    },
+    /// A link of a connection began or ceased to carry data.
+    Path {
+        /// Which connection.
+        connection: ConnectionHandle,
+        /// Index of the link within the connection.
+        index: u8,
+        /// The link at this endpoint.
+        link: LinkId,
+        /// Where it stands now.
+        state: LinkState,
+    },
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum Closed {
+    /// The application at this side closed it.
+    #[error("closed by this side")]
+    Here,
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    ByPeer,
+    /// The peer ended it because of what this side did.
+    #[error("ended by the peer: {0:?}")]
+    PeerRefused(CloseReason),
+    /// This side ended it because of what the peer did.
+    #[error("ended because the peer broke a rule: {0:?}")]
+    PeerMisbehaved(CloseReason),
+    /// The local memory of an operation is gone.
+    #[error("the local memory of an operation was deregistered or unmapped while it was under way")]
+    LocalMemory,
+    /// The peer does not want the connection.
+    #[error("rejected by the peer: {}", match .0 {
+        RejectReason::Application => "its application refused",
+        RejectReason::NoListener => "nothing listens for this service",
+        RejectReason::ConnectionLimit => "its limit of connections is reached",
+        RejectReason::Parameters => "it cannot accept our parameters",
+        RejectReason::Other(_) => "for a reason this version does not know",
+    })]
+    Rejected(RejectReason),
+    /// The peer speaks other versions.
+    #[error("the peer speaks versions {lowest} to {highest} of the edge protocol, this side speaks 1")]
+    Version {
+        /// Lowest version it speaks.
+        lowest: u16,
+        /// Highest version it speaks.
+        highest: u16,
+    },
+    /// No link reached the peer for the whole silence budget.
+    #[error("{peer} did not answer for {silence_ms} ms; is it running, and does the network carry UDP to it?")]
+    Unreachable {
+        /// Where it was.
+        peer: PeerAddr,
+        /// How long it was waited for, in milliseconds.
+        silence_ms: u64,
+    },
+    /// Nothing listens at the peer's address.
+    #[error("nothing listens at {0} (port unreachable); start the peer, or correct the address")]
+    Refused(PeerAddr),
+    /// The peer restarted and knows nothing of the connection.
+    #[error("the peer restarted; connect again")]
+    PeerRestarted,
+}
+
+impl Closed {
+    /// What operations learn that were outstanding.
+    pub(crate) const fn operation_error(self) -> OperationError {
+        match self {
+            Self::Unreachable { .. } | Self::Refused(_) => OperationError::Unreachable,
+            Self::PeerRestarted => OperationError::PeerRestarted,
+            Self::PeerMisbehaved(_) => OperationError::ProtocolViolation,
+            _ => OperationError::Flushed,
+        }
+    }
+}
+
+/// Why a connection could not be asked for.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No address to connect to.
+    #[error("a connection needs at least one link and peer address")]
+    NoPath,
+    /// The link was never attached.
+    #[error("link {0} is not attached to this endpoint")]
+    UnknownLink(u8),
+    /// More private data than a frame takes.
+    #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
+    PrivateData(usize),
+    /// All connections are in use.
+    #[error("all {0} connections of the endpoint are in use; close some or raise the limit")]
+    NoConnectionLeft(u32),
+}
+
+/// Why a request could not be accepted.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// It is no longer there, or was answered before.
+    #[error("the request is no longer there, or was answered before")]
+    Gone,
+    /// More private data than a frame takes.
+    #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
+    PrivateData(usize),
+}
+
+/// The connection does not exist (any more).
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("the connection does not exist any more")]
+pub struct Unknown;
+
+/// What is known of one link of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct PathInfo {
+    /// Index within the connection.
+    pub index: u8,
+    /// The link at this endpoint.
+    pub link: LinkId,
+    /// The peer's address on it.
+    pub peer: PeerAddr,
+    /// Where it stands.
+    pub state: LinkState,
+    /// Smoothed round trip, in nanoseconds.
+    pub srtt_ns: u64,
+    /// Measured rate, in bytes per second.
+    pub rate_bytes_per_second: Option<u64>,
+    /// Congestion window, in bytes.
+    pub window_bytes: u32,
+    /// Bytes in flight.
+    pub in_flight_bytes: u32,
+    /// Largest frame, in bytes.
+    pub frame_bytes: u16,
+    /// Everything counted.
+    pub counters: LinkCounters,
+}
+
+/// What is known of a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// Whether operations may be posted.
+    pub established: bool,
+    /// Operations posted and not complete.
+    pub outstanding: u32,
+    /// Its links.
+    pub paths: Vec<PathInfo>,
+}

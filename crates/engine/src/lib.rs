@@ -1,0 +1,30 @@
+//! One endpoint of the edge protocol: every connection, every link. Does no I/O, reads no clock.
+//!
+//! [`Engine`] composes the handshake, [`delivery`] (packets, links) and [`semantics`] (operations).
+//! Inputs are `handle_*`, outputs are `poll_*`, and `now` is an argument, one value per turn. A turn is:
+//!
+//! 1. [`Engine::handle_frame`] for what the links received,
+//! 2. [`Engine::handle_timeout`] if [`Engine::poll_timeout`] has come,
+//! 3. [`Engine::poll_transmit`] once, which also acknowledges what came in,
+//! 4. [`Engine::poll_event`] until there is none, on the control path.
+//!
+//! Completions do not come out of the engine: it puts them into the completion queues itself.
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod control;
+mod engine;
+mod event;
+mod handshake;
+mod path;
+mod receive;
+mod table;
+mod timeouts;
+mod transmit;
+
+pub use config::EngineConfig;
+pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
+pub use event::{
+    AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
+};

@@ -1,0 +1,104 @@
+//! One link of one connection.
+
+use delivery::{
+    Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState, ReceivedPackets,
+    SendConfig, SendHalf,
+};
+use semantics::Carried;
+use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
+
+use crate::config::EngineConfig;
+
+/// One link of one connection: both halves of its packets, and what is known of the way.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) index: LinkIndex,
+    pub(crate) link: LinkId,
+    pub(crate) peer: PeerAddr,
+    pub(crate) send: SendHalf<Carried>,
+    pub(crate) received: ReceivedPackets,
+    pub(crate) mtu: PathMtu,
+    pub(crate) state: PathState,
+    pub(crate) counters: LinkCounters,
+    /// Control messages to send on this link, [`control_bits`](crate::control).
+    pub(crate) control: u16,
+    /// Nonce of a challenge of the peer to answer on this link.
+    pub(crate) response: Option<u64>,
+    /// Status of this link to tell the peer, over whichever link works.
+    pub(crate) announce: Option<LinkStatus>,
+    /// Frames that may be sent although the window is closed: a probe after a timeout.
+    pub(crate) probes_allowed: u8,
+    /// The peer asked to use this link only when no other works.
+    pub(crate) backup: bool,
+    /// When something was last acknowledged on this link.
+    pub(crate) progress_at: Instant,
+}
+
+impl Path {
+    pub(crate) fn new(
+        now: Instant,
+        index: LinkIndex,
+        link: LinkId,
+        peer: PeerAddr,
+        caps: &LinkCaps,
+        config: &EngineConfig,
+        parameters: &Parameters,
+    ) -> Self {
+        let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
+        let mtu = PathMtu::new(caps.frame_bytes_safe.min(limit), limit);
+        let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
+        Self {
+            index,
+            link,
+            peer,
+            send,
+            received: ReceivedPackets::new(config.acknowledgement),
+            mtu,
+            state: PathState::new(now),
+            counters: LinkCounters::default(),
+            control: 0,
+            response: None,
+            announce: None,
+            probes_allowed: 0,
+            backup: false,
+            progress_at: now,
+        }
+    }
+
+    /// What the scheduler is shown.
+    pub(crate) fn view(&self, now: Instant, sole: bool) -> LinkView {
+        LinkView {
+            rate_bytes_per_second: self.send.rate_bytes_per_second(),
+            one_way_ns: self.send.rtt_min_ns() / 2,
+            idle_at: self.send.idle_at(now),
+            window_left_bytes: u64::from(self.send.window_left()),
+            usable: sole || self.state.may_carry_data(),
+            backup: self.backup,
+        }
+    }
+
+    /// The earliest of its timers, those of the path MTU apart: they only matter while data flows.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.send.deadline().min(self.received.deadline()).min(self.state.deadline())
+    }
+}
+
+fn send_config(
+    caps: &LinkCaps,
+    config: &EngineConfig,
+    parameters: &Parameters,
+    mtu: &PathMtu,
+) -> SendConfig {
+    SendConfig {
+        algorithm: config.congestion,
+        initial_window_frames: config.initial_window_frames,
+        frame_bytes: u32::from(mtu.current()),
+        receive_buffer_bytes: parameters.receive_buffer_bytes,
+        ack_delay_max_ns: parameters.ack_delay_max_ns,
+        probe_timeout_min_ns: config.probe_timeout_min_ns,
+        probe_timeout_max_ns: config.probe_timeout_max_ns,
+        nominal_rate: caps.rate.map(|bits| bits / 8),
+        packets_max: config.packets_max,
+        ..SendConfig::default()
+    }
+}

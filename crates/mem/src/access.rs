@@ -1,0 +1,444 @@
+//! What the engine does with memory within one turn.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+
+use wire_edge::RemoteKey;
+
+use crate::gate::Phase;
+use crate::slot::{Slot, SlotState};
+use crate::table::WHOLE_ADDRESS_SPACE_KEY;
+use crate::{
+    AccessError, MemoryTable, PayloadSlice, ProtectionDomain, Region, RegionId, Rights, copy, probe,
+};
+
+/// The right to look regions up and touch their memory, for one engine turn on one thread.
+///
+/// While it lives, memory of a region that a method has accepted stays registered in the sense that
+/// [`MemoryTable::deregister`] does not return; the next use of the region is refused all the same.
+pub struct MemoryAccess<'a> {
+    table: &'a MemoryTable,
+    phase: Phase,
+    /// It is counted in a variable of its thread.
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl<'a> MemoryAccess<'a> {
+    #[inline]
+    pub(crate) const fn new(table: &'a MemoryTable, phase: Phase) -> Self {
+        Self { table, phase, on_this_thread: PhantomData }
+    }
+
+    /// The region as it was registered.
+    pub fn region(&self, id: RegionId) -> Result<Region, AccessError> {
+        let found = self.find(id)?;
+        let key = self.table.key_of(id, found.state);
+        Ok(Region { id, key, start: found.start(), len: found.len(), rights: found.state.rights() })
+    }
+
+    /// Bytes of a region for a driver to send from, until the access ends.
+    #[inline]
+    pub fn source(
+        &self,
+        region: RegionId,
+        offset: u64,
+        len: u32,
+    ) -> Result<PayloadSlice, AccessError> {
+        let place = self.find(region)?.local(offset, u64::from(len))?;
+        Ok(PayloadSlice { start: place.memory(), len })
+    }
+
+    /// Copies bytes of a region out: payloads so small that they are sent behind their header.
+    #[inline]
+    pub fn copy_out(
+        &self,
+        region: RegionId,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), AccessError> {
+        self.find(region)?.local(offset, out.len() as u64)?.read(out)
+    }
+
+    /// Validates a peer's access to `[address, address + len)` under `key`: the key is registered,
+    /// in the connection's `domain`, with all rights of `want`, and the range lies in the region.
+    ///
+    /// An empty range is validated like any other; it may lie at the end of the region.
+    #[inline]
+    pub fn resolve(
+        &self,
+        domain: ProtectionDomain,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        let (index, found) = self.find_key(domain, key)?;
+        let owner = ProtectionDomain(found.slot.domain.load(Ordering::Relaxed));
+        if owner != domain {
+            return Err(AccessError::WrongDomain { accessor: domain, owner });
+        }
+        found.validate(index, address, len, want)
+    }
+
+    /// Validates an access of the owner, such as the sink of a read or a receive: `offset` counts
+    /// from the start of the region.
+    #[inline]
+    pub fn resolve_local(
+        &self,
+        region: RegionId,
+        offset: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        let found = self.find(region)?;
+        let Some(address) = found.start().checked_add(offset) else {
+            return Err(found.out_of_bounds(u64::MAX, len));
+        };
+        found.validate(region.index(), address, len, want)
+    }
+
+    /// Copies `bytes` to the target, `offset` bytes behind its start. The bytes become visible in
+    /// any order.
+    ///
+    /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    #[inline]
+    pub fn place(&self, target: &Target, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
+        if place.through_kernel {
+            return copy::write_fault_safe(place.address, bytes);
+        }
+        // SAFETY: the region is live in this access, so its memory is mapped and writable by the
+        // contract of its registration, and the bounds were checked.
+        unsafe { copy::copy(place.memory, bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Like [`MemoryAccess::place`], but the last bytes, up to 8, are stored after all others (and
+    /// after everything this thread placed before) with release semantics.
+    ///
+    /// They are the widest naturally aligned word that ends the range, so that a word whose last
+    /// byte a program polls on is never seen torn. In the whole-address-space region it is one byte.
+    #[inline]
+    pub fn place_tail(
+        &self,
+        target: &Target,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), AccessError> {
+        let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
+        if place.through_kernel {
+            return copy::write_tail_fault_safe(place.address, bytes);
+        }
+        // SAFETY: as in `place`.
+        unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Bytes of a target for a driver to send from, until the access ends: the source of a peer's
+    /// read.
+    ///
+    /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
+    #[inline]
+    pub fn source_of(
+        &self,
+        target: &Target,
+        offset: u64,
+        len: u32,
+    ) -> Result<PayloadSlice, AccessError> {
+        let place = self.find_target(target, offset, u64::from(len), Use::Read)?;
+        Ok(PayloadSlice { start: place.memory(), len })
+    }
+
+    /// Copies bytes of a target out, from `offset` bytes behind its start.
+    ///
+    /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
+    #[inline]
+    pub fn copy_from(
+        &self,
+        target: &Target,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), AccessError> {
+        self.find_target(target, offset, out.len() as u64, Use::Read)?.read(out)
+    }
+
+    /// Adds `operand` to the first eight bytes of the target, in one step with respect to every
+    /// processor, and returns what they held. Native byte order; the address is a multiple of 8.
+    ///
+    /// The target must have been resolved for [`Rights::REMOTE_ATOMIC`] or [`Rights::LOCAL_WRITE`].
+    pub fn fetch_add(&self, target: &Target, operand: u64) -> Result<u64, AccessError> {
+        let word = self.word(target)?;
+        // SAFETY: `word` checked alignment, and bounds and rights of a live region.
+        Ok(unsafe { copy::fetch_add(word, operand) })
+    }
+
+    /// Stores `swap` in the first eight bytes of the target if they equal `compare`, otherwise like
+    /// [`MemoryAccess::fetch_add`].
+    pub fn compare_swap(
+        &self,
+        target: &Target,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64, AccessError> {
+        let word = self.word(target)?;
+        // SAFETY: as in `fetch_add`.
+        Ok(unsafe { copy::compare_swap(word, compare, swap) })
+    }
+
+    /// The first eight bytes of the target, in native byte order.
+    pub fn read_value(&self, target: &Target) -> Result<u64, AccessError> {
+        let mut bytes = [0; 8];
+        self.copy_from(target, 0, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Places `value` at the start of the target in native byte order, as
+    /// [`MemoryAccess::place_tail`] does: the result of the owner's own atomic operation.
+    pub fn write_value(&self, target: &Target, value: u64) -> Result<(), AccessError> {
+        self.place_tail(target, 0, &value.to_ne_bytes())
+    }
+
+    #[inline]
+    fn find(&self, id: RegionId) -> Result<Found<'_>, AccessError> {
+        if let Some(slot) = self.table.slot(id.index()) {
+            let state = slot.state();
+            if state.is_live(id.generation()) {
+                return Ok(Found { slot, state });
+            }
+        }
+        Err(AccessError::InvalidKey { name: id.to_raw() })
+    }
+
+    #[inline]
+    fn find_key(
+        &self,
+        domain: ProtectionDomain,
+        key: RemoteKey,
+    ) -> Result<(u32, Found<'_>), AccessError> {
+        let unknown = AccessError::InvalidKey { name: u64::from(key.0) };
+        if key == WHOLE_ADDRESS_SPACE_KEY {
+            let id = self.table.whole_address_space(domain).ok_or(unknown)?;
+            return Ok((id.index(), self.find(id).map_err(|_| unknown)?));
+        }
+        let (index, generation) = self.table.open_key(key);
+        let slot = self.table.slot(index).ok_or(unknown)?;
+        let state = slot.state();
+        if state.is_live_key(generation) && !state.is_whole_address_space() {
+            Ok((index, Found { slot, state }))
+        } else {
+            Err(unknown)
+        }
+    }
+
+    /// Everything a target was validated for is checked again: it costs little, and a target that
+    /// was resolved in another table can then do no harm.
+    #[inline]
+    fn find_target(
+        &self,
+        target: &Target,
+        offset: u64,
+        len: u64,
+        purpose: Use,
+    ) -> Result<Place, AccessError> {
+        let found = self.find(RegionId::new(target.index, target.generation))?;
+        let granted = target.rights;
+        let allowed = match purpose {
+            Use::Write => granted.intersects(Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE)),
+            Use::Atomic => granted.intersects(Rights::LOCAL_WRITE.union(Rights::REMOTE_ATOMIC)),
+            Use::Read => {
+                let remote = Rights::REMOTE_WRITE.union(Rights::REMOTE_ATOMIC);
+                granted.contains(Rights::REMOTE_READ) || !granted.intersects(remote)
+            }
+        };
+        if !allowed || !found.state.rights().contains(granted) {
+            return Err(purpose.refused(granted));
+        }
+        let inside = offset.checked_add(len).is_some_and(|end| end <= target.len);
+        if !inside {
+            let address = target.address.saturating_add(offset);
+            let (start, limit) = (target.address, target.len);
+            return Err(AccessError::Bounds { address, len, start, limit });
+        }
+        found.place(target.address.wrapping_add(offset), len)
+    }
+
+    fn word(&self, target: &Target) -> Result<*mut u8, AccessError> {
+        let place = self.find_target(target, 0, 8, Use::Atomic)?;
+        // A region that peers name by another address may differ in alignment from its memory.
+        let memory = place.memory();
+        if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
+            return Err(AccessError::Misaligned { address: target.address });
+        }
+        if place.through_kernel && !probe::is_writable(place.address) {
+            return Err(AccessError::Unmapped { address: place.address });
+        }
+        Ok(memory)
+    }
+}
+
+impl Drop for MemoryAccess<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.table.gate().leave(&self.phase);
+    }
+}
+
+impl fmt::Debug for MemoryAccess<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryAccess").finish_non_exhaustive()
+    }
+}
+
+/// A validated range of a region. It may be kept across turns: each use checks that the region is
+/// still there.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    address: u64,
+    len: u64,
+    index: u32,
+    generation: u32,
+    /// What the range was resolved for.
+    rights: Rights,
+}
+
+impl Target {
+    /// The address of the first byte, as peers name it.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The region the range lies in.
+    pub const fn region(&self) -> RegionId {
+        RegionId::new(self.index, self.generation)
+    }
+
+    /// The rights it was resolved for.
+    pub const fn rights(&self) -> Rights {
+        self.rights
+    }
+}
+
+/// A live entry of the table.
+struct Found<'a> {
+    slot: &'a Slot,
+    state: SlotState,
+}
+
+impl Found<'_> {
+    #[inline]
+    fn start(&self) -> u64 {
+        self.slot.start.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn len(&self) -> u64 {
+        self.slot.len.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn validate(
+        &self,
+        index: u32,
+        address: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        let granted = self.state.rights();
+        if !granted.contains(want) {
+            return Err(AccessError::Permission { wanted: want, granted });
+        }
+        self.offset_of(address, len)?;
+        let generation = self.state.generation();
+        Ok(Target { address, len, index, generation, rights: want })
+    }
+
+    /// How far `address` lies behind the start of the region, if `len` bytes from there lie in it.
+    #[inline]
+    fn offset_of(&self, address: u64, len: u64) -> Result<u64, AccessError> {
+        let limit = self.len();
+        match address.checked_sub(self.start()) {
+            Some(offset) if offset <= limit && len <= limit - offset => Ok(offset),
+            _ => Err(self.out_of_bounds(address, len)),
+        }
+    }
+
+    #[inline]
+    fn local(&self, offset: u64, len: u64) -> Result<Place, AccessError> {
+        match self.start().checked_add(offset) {
+            Some(address) => self.place(address, len),
+            None => Err(self.out_of_bounds(u64::MAX, len)),
+        }
+    }
+
+    #[inline]
+    fn place(&self, address: u64, len: u64) -> Result<Place, AccessError> {
+        let offset = self.offset_of(address, len)?;
+        Ok(Place {
+            memory: self.slot.memory.load(Ordering::Relaxed).wrapping_add(offset as usize),
+            address,
+            through_kernel: self.state.is_whole_address_space(),
+        })
+    }
+
+    #[cold]
+    fn out_of_bounds(&self, address: u64, len: u64) -> AccessError {
+        AccessError::Bounds { address, len, start: self.start(), limit: self.len() }
+    }
+}
+
+/// Where checked bytes lie.
+struct Place {
+    memory: *mut u8,
+    /// As peers name it; in the whole-address-space region also where the bytes lie.
+    address: u64,
+    through_kernel: bool,
+}
+
+impl Place {
+    #[inline]
+    fn memory(&self) -> *mut u8 {
+        if self.through_kernel {
+            core::ptr::with_exposed_provenance_mut(self.address as usize)
+        } else {
+            self.memory
+        }
+    }
+
+    #[inline]
+    fn read(&self, out: &mut [u8]) -> Result<(), AccessError> {
+        if self.through_kernel {
+            return copy::read_fault_safe(self.address, out);
+        }
+        // SAFETY: a place is made of a live region and checked bounds, within an access; so its
+        // memory is mapped and readable by the contract of the registration.
+        unsafe { copy::copy(out.as_mut_ptr(), self.memory, out.len()) };
+        Ok(())
+    }
+}
+
+/// What a target is used for.
+#[derive(Clone, Copy)]
+enum Use {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl Use {
+    #[cold]
+    fn refused(self, granted: Rights) -> AccessError {
+        let wanted = match self {
+            Self::Read => Rights::REMOTE_READ,
+            Self::Write => Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE),
+            Self::Atomic => Rights::LOCAL_WRITE.union(Rights::REMOTE_ATOMIC),
+        };
+        AccessError::Permission { wanted, granted }
+    }
+}

@@ -1,0 +1,189 @@
+//! Memory that this crate owns and an application uses.
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::sync::Arc;
+
+use crate::copy;
+
+/// Page-aligned zeroed memory for registration, shared between its user and the table.
+///
+/// It stays allocated as long as somebody holds it, a registered region included, so registering it
+/// is safe. Its bytes are foreign memory like any other: they are copied in and out, and no
+/// reference to them exists.
+pub struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` zero bytes.
+    ///
+    /// # Panics
+    /// If `len` is beyond 2^63 − [`Buffer::ALIGNMENT`]. Aborts like every allocation when memory
+    /// runs out.
+    pub fn new(len: u64) -> Arc<Self> {
+        let layout = Self::layout(len as usize);
+        // SAFETY: the layout has a size that is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Arc::new(Self { start, len: len as usize })
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a buffer is made for its bytes")]
+    pub const fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// The first byte.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr().expose_provenance() as u64
+    }
+
+    /// Copies bytes from `offset` on into `out`.
+    ///
+    /// # Panics
+    /// If the range leaves the buffer.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        let from = self.at(offset, out.len());
+        // SAFETY: `at` checked that the source lies in the buffer; `out` is its own memory.
+        unsafe { copy::copy(out.as_mut_ptr(), from, out.len()) }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If the range leaves the buffer.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: `at` checked that the destination lies in the buffer, of which no reference
+        // exists.
+        unsafe { copy::copy(to, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// The eight bytes at `offset` in native order, loaded as one with acquire semantics: what was
+    /// placed before them is visible afterwards.
+    ///
+    /// # Panics
+    /// If the bytes leave the buffer or `offset` is not a multiple of 8.
+    pub fn load_u64(&self, offset: u64) -> u64 {
+        self.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Stores eight bytes at `offset` in native order, as one and with release semantics.
+    ///
+    /// # Panics
+    /// If the bytes leave the buffer or `offset` is not a multiple of 8.
+    pub fn store_u64(&self, offset: u64, value: u64) {
+        self.word(offset).store(value, Ordering::Release);
+    }
+
+    /// The byte at `offset`, loaded with acquire semantics: for a program that polls on the last
+    /// byte of a message.
+    ///
+    /// # Panics
+    /// If `offset` is outside of the buffer.
+    pub fn load_u8(&self, offset: u64) -> u8 {
+        let address = self.at(offset, 1);
+        // SAFETY: `at` checked that the byte lies in the buffer.
+        unsafe { copy::load_u8(address) }
+    }
+
+    /// Alignment of the first byte, in bytes: one page.
+    pub const ALIGNMENT: usize = 4096;
+
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        let address = self.at(offset, 8);
+        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
+        // SAFETY: `at` checked that the bytes lie in the buffer, which lives as long as `self`; it
+        // is aligned to a page and `offset` to 8. An atomic tolerates other writers.
+        unsafe { AtomicU64::from_ptr(address.cast()) }
+    }
+
+    /// The address of `offset`, from which `len` bytes lie in the buffer.
+    fn at(&self, offset: u64, len: usize) -> *mut u8 {
+        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
+        assert!(inside, "{len} bytes at offset {offset} leave a buffer of {} bytes", self.len);
+        // SAFETY: `offset` is at most `self.len`, the length of the allocation.
+        unsafe { self.start.as_ptr().add(offset as usize) }
+    }
+
+    /// Also of an empty buffer one byte is allocated: it has an address then.
+    fn layout(len: usize) -> Layout {
+        let layout = Layout::from_size_align(len.max(1), Self::ALIGNMENT);
+        assert!(layout.is_ok(), "a buffer of {len} bytes cannot exist");
+        layout.unwrap_or(Layout::new::<u8>())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout, and nobody else frees it.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes at {:p})", self.len, self.start)
+    }
+}
+
+// SAFETY: the buffer owns its bytes, and every access to them is a copy or an atomic that makes no
+// claim on what other threads do.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_buffer_is_zero_and_page_aligned() {
+        for len in [0, 1, 4095, 4096, 10_000] {
+            let buffer = Buffer::new(len);
+            let mut bytes = vec![1; len as usize];
+            buffer.read(0, &mut bytes);
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            assert_eq!(buffer.address() % Buffer::ALIGNMENT as u64, 0);
+        }
+    }
+
+    #[test]
+    fn words_and_bytes_are_the_same_memory() {
+        let buffer = Buffer::new(64);
+        buffer.store_u64(8, 0x0102_0304_0506_0708);
+        let mut bytes = [0; 8];
+        buffer.read(8, &mut bytes);
+        assert_eq!(u64::from_ne_bytes(bytes), 0x0102_0304_0506_0708);
+        buffer.write(15, &[9]);
+        assert_eq!(buffer.load_u8(15), 9);
+    }
+
+    #[test]
+    #[should_panic(expected = "leave a buffer")]
+    fn reading_past_the_end_panics() {
+        Buffer::new(16).read(9, &mut [0; 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leave a buffer")]
+    fn an_offset_that_wraps_panics() {
+        Buffer::new(16).write(u64::MAX, &[0; 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "multiple of 8")]
+    fn a_misaligned_word_panics() {
+        Buffer::new(16).load_u64(4);
+    }
+}

@@ -1,0 +1,207 @@
+//! Copies between the engine's memory and foreign memory.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::AccessError;
+
+/// Copies `len` bytes; the ranges may overlap.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `len` bytes, and no Rust reference to the foreign one of
+/// the two exists. Other threads may access the foreign bytes meanwhile.
+#[inline]
+pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    if cfg!(miri) {
+        // SAFETY: as promised by the caller.
+        unsafe { core::ptr::copy(from, to, len) }
+    } else {
+        // SAFETY: `MEMMOVE` is initialised and never changes; the rest is promised by the caller.
+        unsafe {
+            let memmove = (&raw const MEMMOVE).read_volatile();
+            memmove(to.cast(), from.cast(), len);
+        }
+    }
+}
+
+/// Copies `len` bytes like [`copy`], but stores the last of them after all others with release
+/// semantics, as the widest naturally aligned word of at most 8 bytes that ends the range.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) {
+    let width = tail_width(to as usize, len);
+    let body = len - width;
+    // SAFETY: `body + width` is `len`, and `tail_width` made the end of the body a multiple of
+    // `width`, so that each word is aligned; the source is read without alignment.
+    unsafe {
+        copy(to, from, body);
+        let (to, from) = (to.add(body), from.add(body));
+        match width {
+            8 => AtomicU64::from_ptr(to.cast())
+                .store(from.cast::<u64>().read_unaligned(), Ordering::Release),
+            4 => AtomicU32::from_ptr(to.cast())
+                .store(from.cast::<u32>().read_unaligned(), Ordering::Release),
+            2 => AtomicU16::from_ptr(to.cast())
+                .store(from.cast::<u16>().read_unaligned(), Ordering::Release),
+            1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Release),
+            _ => {}
+        }
+    }
+}
+
+/// The widest power of two up to 8 that divides the end of the range and fits in it; 0 for no bytes.
+#[inline]
+fn tail_width(start: usize, len: usize) -> usize {
+    let aligned = 1 << (start.wrapping_add(len) | 8).trailing_zeros();
+    match len {
+        0 => 0,
+        1..8 => aligned.min(1 << len.ilog2()),
+        _ => aligned,
+    }
+}
+
+/// # Safety
+/// The byte is readable.
+#[inline]
+pub(crate) unsafe fn load_u8(address: *mut u8) -> u8 {
+    // SAFETY: promised by the caller; one byte is always aligned.
+    unsafe { AtomicU8::from_ptr(address).load(Ordering::Acquire) }
+}
+
+/// Adds `operand` to the word in one step and returns what it held.
+///
+/// # Safety
+/// The word at `address` is aligned to 8 and writable.
+#[inline]
+pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> u64 {
+    // SAFETY: promised by the caller. The reference to the atomic, which tolerates other writers,
+    // ends with the statement.
+    unsafe { AtomicU64::from_ptr(address.cast()).fetch_add(operand, Ordering::SeqCst) }
+}
+
+/// Stores `swap` if the word equals `compare`, in one step, and returns what it held.
+///
+/// # Safety
+/// As for [`fetch_add`].
+#[inline]
+pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> u64 {
+    // SAFETY: as for `fetch_add`.
+    let word = unsafe { AtomicU64::from_ptr(address.cast()) };
+    match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(held) | Err(held) => held,
+    }
+}
+
+/// Copies to an address of this process through the kernel, which refuses instead of faulting.
+///
+/// Bytes below the address in the error are written.
+#[cold]
+pub(crate) fn write_fault_safe(address: u64, bytes: &[u8]) -> Result<(), AccessError> {
+    through_kernel(address, bytes.len(), |done| {
+        let local = libc::iovec {
+            iov_base: bytes[done..].as_ptr().cast_mut().cast(),
+            iov_len: bytes.len() - done,
+        };
+        let remote = foreign(address + done as u64, bytes.len() - done);
+        // SAFETY: `local` describes `bytes`, which the kernel reads; the kernel checks `remote`,
+        // memory of this process as seen from outside, like a write to `/proc/self/mem`.
+        unsafe {
+            libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+        }
+    })
+}
+
+/// Like [`write_fault_safe`], but the last byte is written after all others.
+///
+/// It is only one byte because the kernel's copy promises no order among the bytes of a longer one.
+#[cold]
+pub(crate) fn write_tail_fault_safe(address: u64, bytes: &[u8]) -> Result<(), AccessError> {
+    let Some((last, body)) = bytes.split_last() else { return Ok(()) };
+    write_fault_safe(address, body)?;
+    fence(Ordering::SeqCst);
+    write_fault_safe(address + body.len() as u64, core::slice::from_ref(last))
+}
+
+/// Copies from an address of this process through the kernel, which refuses instead of faulting.
+#[cold]
+pub(crate) fn read_fault_safe(address: u64, out: &mut [u8]) -> Result<(), AccessError> {
+    let len = out.len();
+    through_kernel(address, len, |done| {
+        let local = libc::iovec { iov_base: out[done..].as_mut_ptr().cast(), iov_len: len - done };
+        let remote = foreign(address + done as u64, len - done);
+        // SAFETY: `local` describes `out`, which nobody else uses; the kernel checks `remote`.
+        unsafe {
+            libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+        }
+    })
+}
+
+/// Repeats `copy(done)` until all bytes are copied: the kernel stops early at a page that is
+/// missing, and says so only when asked again.
+fn through_kernel(
+    address: u64,
+    len: usize,
+    mut copy: impl FnMut(usize) -> isize,
+) -> Result<(), AccessError> {
+    let mut done = 0;
+    while done < len {
+        let address = address + done as u64;
+        match usize::try_from(copy(done)) {
+            Ok(0) => return Err(AccessError::Unmapped { address }),
+            Ok(copied) => done += copied,
+            Err(_) => match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+                libc::EINTR => {}
+                libc::EFAULT => return Err(AccessError::Unmapped { address }),
+                errno => return Err(AccessError::Kernel { address, errno }),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn foreign(address: u64, len: usize) -> libc::iovec {
+    let base = core::ptr::without_provenance_mut::<c_void>(address as usize);
+    libc::iovec { iov_base: base, iov_len: len }
+}
+
+type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
+/// Read as volatile before each call, so that the compiler sees some foreign function and not a copy
+/// about which it may reason. Costs one load and an indirect call, about 1 ns.
+static MEMMOVE: Memmove = libc::memmove;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_the_widest_aligned_word_that_ends_the_range() {
+        for start in 0..16_usize {
+            for len in 0..40_usize {
+                let width = tail_width(start, len);
+                let widest = [8, 4, 2, 1]
+                    .into_iter()
+                    .find(|w| *w <= len && (start + len).is_multiple_of(*w));
+                assert_eq!(width, widest.unwrap_or(0), "start {start}, len {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tail_copy_is_a_copy() {
+        let source: Vec<u8> = (1..=64).collect();
+        for start in 0..16_usize {
+            for len in 0..40_usize {
+                let mut words = [0_u64; 8];
+                let base = words.as_mut_ptr().cast::<u8>();
+                // SAFETY: start + len is below 64, the size of `words`.
+                unsafe { copy_tail(base.add(start), source.as_ptr(), len) };
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                assert_eq!(bytes[start..start + len], source[..len]);
+                assert!(bytes[..start].iter().chain(&bytes[start + len..]).all(|&b| b == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Why memory could not be registered or accessed.
+
+use crate::{ProtectionDomain, RegionId, Rights};
+
+/// Why an access to registered memory was refused. Nothing was touched, unless it is
+/// [`AccessError::Unmapped`]: then bytes below `address` were.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The key or handle names no region, or none any more.
+    #[error("no memory region is registered under key or handle {name:#x}")]
+    InvalidKey {
+        /// The remote key, or the raw [`RegionId`].
+        name: u64,
+    },
+    /// The region belongs to another protection domain. A peer is told the same as for an unknown
+    /// key, or it could find out which keys exist.
+    #[error("the region belongs to domain {owner:?}, the access came from {accessor:?}")]
+    WrongDomain {
+        /// Whose access it was.
+        accessor: ProtectionDomain,
+        /// Whose region it is.
+        owner: ProtectionDomain,
+    },
+    /// The region, or the target validated in it, lacks a right.
+    #[error("the access needs the rights [{wanted}], granted are [{granted}]")]
+    Permission {
+        /// Rights the access needs; for the use of a [`crate::Target`], one of them.
+        wanted: Rights,
+        /// Rights there are.
+        granted: Rights,
+    },
+    /// The range leaves the region or the target.
+    #[error("{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}")]
+    Bounds {
+        /// First byte of the refused range, saturated at the end of the address space.
+        address: u64,
+        /// Bytes of the refused range.
+        len: u64,
+        /// First byte of what is accessible.
+        start: u64,
+        /// Bytes accessible.
+        limit: u64,
+    },
+    /// An atomic needs an address divisible by eight.
+    #[error("atomic access to {address:#x}, which is not a multiple of 8")]
+    Misaligned {
+        /// The address.
+        address: u64,
+    },
+    /// The whole-address-space region is registered, but nothing accessible is mapped there.
+    #[error("nothing accessible is mapped at {address:#x}")]
+    Unmapped {
+        /// First address that could not be accessed.
+        address: u64,
+    },
+    /// The kernel refused to copy for a reason other than the address.
+    #[error("the kernel refused a copy at {address:#x}: error {errno}")]
+    Kernel {
+        /// First address that was not copied.
+        address: u64,
+        /// The `errno` of `process_vm_readv` or `process_vm_writev`.
+        errno: i32,
+    },
+}
+
+/// Why memory was not registered or deregistered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The range goes beyond the end of the address space.
+    #[error("{len} bytes at {start:#x} wrap around the address space")]
+    Wraps {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A page of the range is not mapped or cannot be read.
+    #[error("registering {len} bytes at {start:#x}: the page at {address:#x} is not readable")]
+    Unreadable {
+        /// First byte of the range.
+        start: u64,
+        /// Bytes of the range.
+        len: u64,
+        /// First byte of the range in the offending page.
+        address: u64,
+    },
+    /// A page of the range cannot be written, which the rights would need.
+    #[error("registering {len} bytes at {start:#x}: the page at {address:#x} is not writable")]
+    Unwritable {
+        /// First byte of the range.
+        start: u64,
+        /// Bytes of the range.
+        len: u64,
+        /// First byte of the range in the offending page.
+        address: u64,
+    },
+    /// The table holds as many regions as its limits allow.
+    #[error("all {regions_max} memory regions are in use")]
+    TableFull {
+        /// The limit.
+        regions_max: u32,
+    },
+    /// The domain was never allocated, or is released.
+    #[error("there is no protection domain {domain:?}")]
+    UnknownDomain {
+        /// The domain.
+        domain: ProtectionDomain,
+    },
+    /// The domain still has regions.
+    #[error("protection domain {domain:?} still has {regions} regions")]
+    DomainBusy {
+        /// The domain.
+        domain: ProtectionDomain,
+        /// Its regions.
+        regions: u32,
+    },
+    /// The domain's whole address space is registered already.
+    #[error("the whole address space is registered in {domain:?} already")]
+    WholeAddressSpaceTwice {
+        /// The domain.
+        domain: ProtectionDomain,
+    },
+    /// The kernel does not offer fault-safe copies to this process (a system call filter, usually).
+    #[error("the kernel offers no fault-safe copies: process_vm_readv failed with error {errno}")]
+    NoFaultSafeCopies {
+        /// The `errno`.
+        errno: i32,
+    },
+    /// The region was never registered, or is deregistered.
+    #[error("there is no memory region {region:?}")]
+    UnknownRegion {
+        /// The region.
+        region: RegionId,
+    },
+    /// The calling thread is inside an engine turn, whose end it would wait for.
+    #[error("deregistering {region:?} inside an engine turn would wait for itself")]
+    InsideAccess {
+        /// The region; it is still registered.
+        region: RegionId,
+    },
+}

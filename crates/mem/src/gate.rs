@@ -1,0 +1,173 @@
+//! Waiting for the end of turns that have begun, without holding up those that begin.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Counts the accesses in progress so that a deregistration can wait for those that may still see
+/// the region: sleepable read-copy-update with two counters.
+///
+/// An access adds itself to the counter the current phase names, and takes itself off at the end.
+/// A waiter waits for one counter to be empty, turns new accesses to it, then waits for the other.
+/// Accesses that begin meanwhile cannot hold it up, and it never holds up an access: unlike a
+/// reader-writer lock, whose waiting writer makes new readers sleep, and which deadlocks when a turn
+/// takes a second access.
+///
+/// Why nothing is missed: the region is marked dead before [`TurnGate::wait`], and all operations
+/// here and on the mark are sequentially consistent. An access counts itself first and looks at the
+/// mark later. If the waiter saw the counter without the access, the access sees the mark; if it saw
+/// the access, it waited for it.
+#[derive(Debug)]
+pub(crate) struct TurnGate {
+    /// Which counter new accesses use; its parity counts.
+    phase: AtomicUsize,
+    inside: [Counter; 2],
+    /// Somebody waits, so the access that empties a counter must wake it.
+    waited_for: AtomicBool,
+    /// One waiter at a time.
+    waiter: Mutex<()>,
+    sleep: Mutex<()>,
+    emptied: Condvar,
+}
+
+/// On its own cache line: written twice per turn.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Counter(AtomicU64);
+
+impl TurnGate {
+    pub(crate) const fn new() -> Self {
+        Self {
+            phase: AtomicUsize::new(0),
+            inside: [Counter(AtomicU64::new(0)), Counter(AtomicU64::new(0))],
+            waited_for: AtomicBool::new(false),
+            waiter: Mutex::new(()),
+            sleep: Mutex::new(()),
+            emptied: Condvar::new(),
+        }
+    }
+
+    /// Begins an access. The result goes to [`TurnGate::leave`], once.
+    #[inline]
+    pub(crate) fn enter(&self) -> Phase {
+        let parity = self.phase.load(SeqCst) & 1;
+        self.inside[parity].0.fetch_add(1, SeqCst);
+        ACCESSES_OF_THREAD.with(|count| count.set(count.get() + 1));
+        Phase(parity)
+    }
+
+    /// Ends an access.
+    #[inline]
+    pub(crate) fn leave(&self, phase: &Phase) {
+        ACCESSES_OF_THREAD.with(|count| count.set(count.get() - 1));
+        let before = self.inside[phase.0].0.fetch_sub(1, SeqCst);
+        if before == 1 && self.waited_for.load(SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Returns when every access that began before the call has ended. The calling thread must not
+    /// be inside one.
+    pub(crate) fn wait(&self) {
+        let _one_at_a_time = self.waiter.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waited_for.store(true, SeqCst);
+        let phase = self.phase.load(SeqCst);
+        self.wait_until_empty((phase + 1) & 1);
+        self.phase.store(phase.wrapping_add(1), SeqCst);
+        self.wait_until_empty(phase & 1);
+        self.waited_for.store(false, SeqCst);
+    }
+
+    fn wait_until_empty(&self, parity: usize) {
+        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.inside[parity].0.load(SeqCst) != 0 {
+            sleep = self.emptied.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Taking the lock first means that a waiter has either not looked at the counter yet or
+    /// already sleeps.
+    #[cold]
+    fn wake(&self) {
+        drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+        self.emptied.notify_all();
+    }
+
+    /// Whether the calling thread is inside an access, of this gate or another.
+    pub(crate) fn inside_this_thread() -> bool {
+        ACCESSES_OF_THREAD.with(|count| count.get() != 0)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waited_for.load(SeqCst)
+    }
+}
+
+/// Which counter an access is counted in.
+#[derive(Debug)]
+pub(crate) struct Phase(usize);
+
+thread_local! {
+    /// Accesses the thread is inside of, over all tables.
+    static ACCESSES_OF_THREAD: Cell<u32> = const { Cell::new(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn wait_returns_at_once_when_nobody_is_inside() {
+        let gate = TurnGate::new();
+        gate.wait();
+        let phase = gate.enter();
+        gate.leave(&phase);
+        gate.wait();
+    }
+
+    #[test]
+    fn wait_outlasts_an_access_of_either_phase() {
+        for turns_before in 0..3 {
+            let gate = Arc::new(TurnGate::new());
+            for _ in 0..turns_before {
+                gate.wait();
+            }
+            let ended = Arc::new(AtomicBool::new(false));
+            let phase = gate.enter();
+            let waiter = thread::spawn({
+                let (gate, ended) = (gate.clone(), ended.clone());
+                move || {
+                    gate.wait();
+                    ended.load(SeqCst)
+                }
+            });
+            while !gate.is_waited_for() {
+                thread::yield_now();
+            }
+            ended.store(true, SeqCst);
+            gate.leave(&phase);
+            assert!(waiter.join().unwrap(), "the wait ended before the access");
+        }
+    }
+
+    #[test]
+    fn new_accesses_do_not_hold_up_a_wait() {
+        let gate = Arc::new(TurnGate::new());
+        let first = gate.enter();
+        let waiter = thread::spawn({
+            let gate = gate.clone();
+            move || gate.wait()
+        });
+        while gate.phase.load(SeqCst) == 0 {
+            thread::yield_now();
+        }
+        let second = gate.enter();
+        gate.leave(&first);
+        waiter.join().unwrap();
+        gate.leave(&second);
+    }
+}

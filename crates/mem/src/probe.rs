@@ -1,0 +1,148 @@
+//! Whether memory can be accessed, asked of the kernel instead of found out by a signal.
+
+use core::sync::atomic::AtomicU32;
+
+use crate::{AccessError, RegisterError, copy};
+
+/// Checks that every page of the range is readable, and writable if `write`, and faults all of them
+/// in, so that the first placement does not pay for that.
+///
+/// The quick way is one `madvise` for the range. Where it fails (Linux before 5.14 does not know
+/// it, and memory of devices refuses it) each page is asked for by itself, which also finds the
+/// address to blame.
+pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
+    if len == 0 || cfg!(miri) {
+        return Ok(());
+    }
+    let page_bytes = page_bytes();
+    let first_page = start - start % page_bytes;
+    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    // SAFETY: populating changes no content of a page, and the kernel checks the range.
+    let populated = unsafe {
+        let page = core::ptr::without_provenance_mut(first_page as usize);
+        libc::madvise(page, (start - first_page + len) as usize, advice)
+    };
+    if populated == 0 {
+        return Ok(());
+    }
+    let last_page = (start + (len - 1)) / page_bytes * page_bytes;
+    let mut page = first_page;
+    loop {
+        let address = page.max(start);
+        if !is_readable(address) {
+            return Err(RegisterError::Unreadable { start, len, address });
+        }
+        if write && !is_writable(page) {
+            return Err(RegisterError::Unwritable { start, len, address });
+        }
+        if page == last_page {
+            return Ok(());
+        }
+        page += page_bytes;
+    }
+}
+
+/// Whether the kernel lets this process copy its own memory fault-safely.
+pub(crate) fn check_fault_safe_copies() -> Result<(), RegisterError> {
+    let witness = 7_u8;
+    let address = (&raw const witness).expose_provenance() as u64;
+    let mut byte = [0];
+    match copy::read_fault_safe(address, &mut byte) {
+        Ok(()) => Ok(()),
+        Err(AccessError::Kernel { errno, .. }) => Err(RegisterError::NoFaultSafeCopies { errno }),
+        Err(_) => Err(RegisterError::NoFaultSafeCopies { errno: libc::EFAULT }),
+    }
+}
+
+fn is_readable(address: u64) -> bool {
+    copy::read_fault_safe(address, &mut [0]).is_ok()
+}
+
+/// Whether the word at `address`, a multiple of 4, can be written; faults its page in.
+///
+/// The kernel is asked to OR zero into the word, atomically, as a side effect of waking nobody: the
+/// one write it offers that reports a fault and cannot change or lose a byte. It may wake a thread
+/// that waits on this very word, which has to expect that of a futex.
+pub(crate) fn is_writable(address: u64) -> bool {
+    /// Nobody ever waits on it.
+    static NOBODY: AtomicU32 = AtomicU32::new(0);
+    let or_zero = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, 0x5a5);
+    // SAFETY: the kernel checks the address, and the operation changes nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            NOBODY.as_ptr(),
+            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            core::ptr::null::<libc::timespec>(),
+            core::ptr::without_provenance::<u32>(address as usize),
+            or_zero,
+        )
+    };
+    result >= 0
+}
+
+fn page_bytes() -> u64 {
+    // SAFETY: reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use crate::table::tests::Mapping;
+
+    #[test]
+    fn a_writable_range_passes_and_keeps_its_bytes() {
+        let mapping = Mapping::new(4);
+        mapping.fill(0x5c);
+        assert_eq!(check_range(mapping.address() + 5, 3 * 4096, true), Ok(()));
+        assert!(is_writable(mapping.address()));
+        assert!(mapping.bytes().iter().all(|&byte| byte == 0x5c));
+    }
+
+    #[test]
+    fn a_hole_is_named_by_its_address() {
+        let mapping = Mapping::new(4);
+        mapping.unmap_page(2);
+        let (start, len) = (mapping.address() + 100, 3 * 4096);
+        let address = mapping.address() + 2 * 4096;
+        let refused = Err(RegisterError::Unreadable { start, len, address });
+        assert_eq!(check_range(start, len, false), refused);
+        assert_eq!(check_range(start, len, true), refused);
+        assert_eq!(check_range(start, 4096, true), Ok(()));
+    }
+
+    #[test]
+    fn the_first_byte_of_the_range_is_blamed_when_its_page_is_missing() {
+        let mapping = Mapping::new(1);
+        mapping.unmap_page(0);
+        let start = mapping.address() + 100;
+        let refused = Err(RegisterError::Unreadable { start, len: 8, address: start });
+        assert_eq!(check_range(start, 8, false), refused);
+    }
+
+    #[test]
+    fn a_read_only_page_passes_for_reading_only() {
+        let mapping = Mapping::new(3);
+        mapping.protect_page(1, libc::PROT_READ);
+        let (start, len) = (mapping.address(), 3 * 4096);
+        assert_eq!(check_range(start, len, false), Ok(()));
+        let address = start + 4096;
+        assert_eq!(
+            check_range(start, len, true),
+            Err(RegisterError::Unwritable { start, len, address })
+        );
+        assert!(!is_writable(address));
+    }
+
+    #[test]
+    fn the_ends_of_the_address_space_are_refused() {
+        assert!(check_range(0, 8, false).is_err());
+        assert!(check_range(u64::MAX - 8, 8, false).is_err());
+        assert!(check_range(u64::MAX - 7, 8, true).is_err());
+        assert!(check_range(0x8000_0000_0000_0000, 1, false).is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! What operations mean, apart from how their bytes get there: writes, reads, sends, immediates and
+//! atomics; fences, order, exactly once, credits. Does no I/O, reads no clock, holds no socket.
+//!
+//! [`Outbound`] is what one side of a connection asks of the other (and its answers to the other's
+//! reads and atomics): it cuts operations into fragments, takes back those that were lost, and
+//! completes operations in the order they were posted. [`Inbound`] is what the other side asks of
+//! this one: it decides for each fragment whether, when and where its bytes are placed, and delivers
+//! operations in order. Neither knows links or packet numbers.
+#![forbid(unsafe_code)]
+
+mod completion;
+mod inbound;
+mod limits;
+mod operation;
+mod order_pool;
+mod outbound;
+mod pools;
+mod range_set;
+mod receive_queue;
+mod slab;
+mod status;
+
+pub use completion::{Completion, CompletionKind, CompletionQueue};
+pub use inbound::{Inbound, InboundLimits, Refusal, Verdict};
+pub use limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX, OPERATION_WINDOW_DEFAULT, PoolLimits};
+pub use operation::{
+    AccessFault, Operation, OperationError, OperationFlags, Ordering, PostError, Receive, Request,
+    Source,
+};
+pub use outbound::{
+    Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, PeerLimits,
+};
+pub use pools::{PoolUse, Pools};
+pub use range_set::RangeSet;
+pub use status::{OperationStatus, StatusTable};

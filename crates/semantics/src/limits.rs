@@ -1,0 +1,48 @@
+//! Every limit of this crate, with the arithmetic behind it.
+
+/// Largest operation, in bytes: lengths and offsets are 32 bits on the wire with one bit spare, so
+/// that `offset + length` cannot overflow.
+pub const OPERATION_BYTES_MAX: u32 = 1 << 31;
+
+/// Largest payload an operation can carry by value. 64 bytes make the operation record four cache
+/// lines; larger payloads are cheaper from registered memory.
+pub const INLINE_BYTES_MAX: usize = 64;
+
+/// Operations a target tracks beyond the last delivered one, by default: 1024 × 8 B writes in
+/// flight are 20 µs at 50 M operations/s, longer than a round trip between two hosts.
+pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;
+
+/// Bytes of one block of the order pool: one Ethernet frame's payload; longer frames take several.
+pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
+
+/// How many of each kind of record an endpoint has, over all its connections. All are allocated when
+/// the endpoint is made.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolLimits {
+    /// Operations posted and not complete. 8192 × 256 B = 2 MiB.
+    pub operations: u32,
+    /// Operations of peers that are partly here or wait for earlier ones. 2048 × 640 B = 1.3 MiB.
+    pub incoming: u32,
+    /// Reads and atomics of peers being answered. 2048 × 96 B = 192 KiB.
+    pub responses: u32,
+    /// Own reads being answered by peers (each has a range set of 400 B). 1024 × 400 B = 400 KiB.
+    pub reads: u32,
+    /// Fragments that wait to be sent again. 65 536 × 20 B = 1.3 MiB; every packet in flight on 16
+    /// full links of 4096 packets.
+    pub retransmissions: u32,
+    /// Blocks of the order pool. 1024 × 1.5 KiB = 1.5 MiB: six connections at their full 256 KiB.
+    pub order_blocks: u32,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self {
+            operations: 8192,
+            incoming: 2048,
+            responses: 2048,
+            reads: 1024,
+            retransmissions: 65_536,
+            order_blocks: 1024,
+        }
+    }
+}

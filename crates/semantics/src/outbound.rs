@@ -1,0 +1,672 @@
+//! What this side asks of its peer, and its answers to the peer's reads and atomics.
+
+mod answers;
+mod fragments;
+
+use std::sync::Arc;
+
+use mem::{MemoryAccess, Rights};
+use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+
+use crate::completion::{Completion, CompletionKind, CompletionQueue};
+use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+use crate::pools::Pools;
+use crate::range_set::RangeSet;
+use crate::slab::NIL;
+use crate::{Operation, OperationError, Ordering, PostError, Request, Source};
+
+pub(crate) use answers::Response;
+pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault};
+
+/// What the peer granted when the connection was made.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerLimits {
+    /// Operations the peer tracks beyond the last delivered one.
+    pub operation_window: u32,
+    /// Reads and atomics the peer answers at a time.
+    pub read_depth: u16,
+    /// Bytes the peer holds for operations that must wait.
+    pub order_pool_bytes: u32,
+    /// Receives the peer had posted when it accepted or asked.
+    pub credit: MessageNumber,
+}
+
+/// An operation posted and not complete.
+#[derive(Debug)]
+pub(crate) struct OutOperation {
+    connection: u32,
+    number: OperationNumber,
+    /// The operation posted next on this connection.
+    next: u32,
+    kind: OutKind,
+    /// Order and notification flags, the same in every fragment.
+    flags: Flags,
+    length: u32,
+    /// Bytes handed out for a first transmission.
+    sent: u32,
+    /// The last fragment (or the request of a read) was handed out.
+    all_sent: bool,
+    signalled: bool,
+    /// Bytes acknowledged, or of a read arrived.
+    progressed: u32,
+    /// Bytes in flight that the peer may have to hold.
+    at_risk: u32,
+    immediate: Option<u32>,
+    key: RemoteKey,
+    address: u64,
+    context: u64,
+    status: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OutKind {
+    Write {
+        source: Source,
+    },
+    Send {
+        source: Source,
+        message: MessageNumber,
+    },
+    /// `ranges` is the record of what arrived, [`NIL`] until the request is sent.
+    Read {
+        sink: mem::RegionId,
+        sink_offset: u64,
+        ranges: u32,
+        arrived: bool,
+    },
+    Atomic {
+        opcode: AtomicOpcode,
+        operand: u64,
+        compare: u64,
+        value: Option<u64>,
+    },
+}
+
+/// A fragment that was lost, or taken back by a driver, and waits to be sent again.
+#[derive(Debug)]
+pub(crate) struct Retransmission {
+    carried: Carried,
+    next: u32,
+}
+
+/// The sending half of the operations of one connection.
+///
+/// Operations form a list in the order they were posted; a cursor walks it as they are cut into
+/// fragments. An operation is complete when the peer has delivered it (acknowledgements carry the
+/// number of the first operation not delivered) and, for reads and atomics, the answer is here.
+/// So the ledger of which fragment was acknowledged serves progress and retransmission only.
+#[derive(Debug)]
+pub struct Outbound {
+    connection: u32,
+    head: u32,
+    cursor: u32,
+    tail: u32,
+    retransmit_head: u32,
+    retransmit_tail: u32,
+    answer_head: u32,
+    /// Next answer with bytes not yet sent.
+    answer_cursor: u32,
+    answer_tail: u32,
+    answering: u32,
+    next_number: OperationNumber,
+    next_message: MessageNumber,
+    /// First operation the peer has not delivered.
+    delivered: OperationNumber,
+    /// The latest operation with a forward fence that was (partly) sent.
+    last_fence: Option<OperationNumber>,
+    peer: PeerLimits,
+    at_risk_bytes: u32,
+    /// Reads and atomics sent and not answered.
+    asked: u32,
+    /// Operations posted and not complete.
+    outstanding: u32,
+    /// Nothing more of the operation at the cursor may be sent before the peer says more.
+    blocked: bool,
+    answer_turn: bool,
+    backlog_bytes: u64,
+    queue: Arc<CompletionQueue>,
+}
+
+impl Outbound {
+    /// The sending half of connection `connection`; completions go to `queue`.
+    pub fn new(connection: u32, peer: PeerLimits, queue: Arc<CompletionQueue>) -> Self {
+        Self {
+            connection,
+            head: NIL,
+            cursor: NIL,
+            tail: NIL,
+            retransmit_head: NIL,
+            retransmit_tail: NIL,
+            answer_head: NIL,
+            answer_cursor: NIL,
+            answer_tail: NIL,
+            answering: 0,
+            next_number: OperationNumber(0),
+            next_message: MessageNumber(0),
+            delivered: OperationNumber(0),
+            last_fence: None,
+            peer,
+            at_risk_bytes: 0,
+            asked: 0,
+            outstanding: 0,
+            blocked: false,
+            answer_turn: false,
+            backlog_bytes: 0,
+            queue,
+        }
+    }
+
+    /// Sets what the peer granted, once the handshake tells.
+    pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
+        self.peer = peer;
+    }
+
+    /// Accepts an operation. Allocates nothing; its fragments come from
+    /// [`Outbound::next_fragment`].
+    pub fn post(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        operation: &Operation,
+    ) -> Result<OperationNumber, PostError> {
+        self.check(memory, operation)?;
+        if pools.operations.room() == 0 {
+            return Err(PostError::NoOperationLeft(pools.operations.used()));
+        }
+        if !self.queue.reserve() {
+            return Err(PostError::CompletionQueueFull);
+        }
+        let number = self.next_number;
+        let record = self.record(operation, number);
+        let Ok(slot) = pools.operations.insert(record) else {
+            unreachable!("room was checked above")
+        };
+        self.next_number = number.next();
+        if self.tail == NIL {
+            self.head = slot;
+        } else {
+            pools.operations[self.tail].next = slot;
+        }
+        self.tail = slot;
+        if self.cursor == NIL {
+            self.cursor = slot;
+            self.blocked = false;
+        }
+        self.outstanding += 1;
+        self.backlog_bytes += u64::from(operation.length.max(1));
+        Ok(number)
+    }
+
+    /// Handles what an acknowledgement says besides packets: every operation before `delivered` is
+    /// delivered, and receives are posted for messages before `credit`. Completes operations.
+    ///
+    /// False if the peer claims to have delivered what was never sent.
+    #[must_use]
+    pub fn on_delivered(
+        &mut self,
+        pools: &mut Pools,
+        delivered: OperationNumber,
+        credit: MessageNumber,
+    ) -> bool {
+        if credit.since(self.peer.credit) > 0 {
+            self.peer.credit = credit;
+            self.blocked = false;
+        }
+        let advance = delivered.since(self.delivered);
+        if advance <= 0 {
+            return true;
+        }
+        let first_unsent = match pools.operations.get(self.cursor) {
+            Some(operation) => operation.number,
+            None => self.next_number,
+        };
+        if delivered.since(first_unsent) > 0 {
+            return false;
+        }
+        self.delivered = delivered;
+        self.blocked = false;
+        if self.last_fence.is_some_and(|fence| fence.since(delivered) < 0) {
+            self.last_fence = None;
+        }
+        self.complete_ready(pools);
+        true
+    }
+
+    /// A fragment arrived at the peer.
+    pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
+        match carried.kind {
+            CarriedKind::Request => {
+                let Some(operation) = own_operation(pools, self.connection, &carried) else {
+                    return;
+                };
+                if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
+                    return;
+                }
+                operation.progressed += u32::from(carried.length);
+                let (status, bytes) = (operation.status, operation.progressed);
+                if let Some(status) = status {
+                    pools.status.progress(status, bytes);
+                }
+            }
+            CarriedKind::Answer => self.on_answer_acknowledged(pools, carried),
+            CarriedKind::Control | CarriedKind::Nothing => {}
+        }
+    }
+
+    /// A fragment must be sent again.
+    pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
+        if self.is_wanted(pools, &carried) {
+            self.queue_retransmission(pools, carried, End::Back);
+        }
+    }
+
+    /// A driver did not take a fragment: it is the next to be sent. Call newest first.
+    pub fn on_returned(&mut self, pools: &mut Pools, carried: Carried) {
+        if self.is_wanted(pools, &carried) {
+            self.queue_retransmission(pools, carried, End::Front);
+        }
+    }
+
+    /// Handles an answer of the peer to a read or atomic of ours. False if it breaks the protocol.
+    ///
+    /// # Errors
+    /// The local memory of the read is gone: the connection cannot go on.
+    pub fn handle_answer(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        flags: Flags,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<Answer, LocalFault> {
+        match *header {
+            Header::ReadResponse { operation, offset } => {
+                let last = flags.contains(Flags::LAST);
+                self.handle_read_answer(memory, pools, operation, offset, last, payload)
+            }
+            Header::AtomicResponse { operation, value } => {
+                Ok(self.handle_atomic_answer(pools, operation, value))
+            }
+            _ => Ok(Answer::Violation),
+        }
+    }
+
+    /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `rest`.
+    /// Frees every record.
+    pub fn flush(
+        &mut self,
+        pools: &mut Pools,
+        rest: OperationError,
+        at_fault: Option<(OperationNumber, OperationError)>,
+    ) {
+        while self.head != NIL {
+            let slot = self.head;
+            let number = pools.operations[slot].number;
+            let error = match at_fault {
+                Some((fault, error)) if fault == number => error,
+                _ => rest,
+            };
+            self.head = pools.operations[slot].next;
+            self.finish(pools, slot, Err(error));
+        }
+        self.cursor = NIL;
+        self.tail = NIL;
+        while self.retransmit_head != NIL {
+            let node = pools.retransmissions.remove(self.retransmit_head);
+            self.retransmit_head = node.next;
+        }
+        self.retransmit_tail = NIL;
+        self.flush_answers(pools);
+        self.at_risk_bytes = 0;
+        self.asked = 0;
+        self.backlog_bytes = 0;
+        self.blocked = false;
+    }
+
+    /// Whether [`Outbound::next_fragment`] may have something.
+    pub const fn wants_to_send(&self) -> bool {
+        self.retransmit_head != NIL
+            || self.answer_cursor != NIL
+            || (self.cursor != NIL && !self.blocked)
+    }
+
+    /// Payload bytes not yet handed out, about.
+    pub const fn backlog_bytes(&self) -> u64 {
+        self.backlog_bytes
+    }
+
+    /// Operations posted and not complete.
+    pub const fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Answers under way.
+    pub const fn answering(&self) -> u32 {
+        self.answering
+    }
+
+    /// Whether progress depends on something the peer must say or send.
+    pub const fn waits_for_peer(&self) -> bool {
+        self.outstanding > 0 || self.answering > 0
+    }
+
+    fn check(&self, memory: &MemoryAccess<'_>, operation: &Operation) -> Result<(), PostError> {
+        let length = operation.length;
+        if length > OPERATION_BYTES_MAX {
+            return Err(PostError::TooLong(u64::from(length)));
+        }
+        let check_source = |source: &Source| match *source {
+            Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
+                Err(PostError::InlineTooLong(length))
+            }
+            Source::Inline(_) => Ok(()),
+            Source::Region { .. } if length == 0 => Ok(()),
+            Source::Region { region, offset } => {
+                memory.source(region, offset, length)?;
+                Ok(())
+            }
+        };
+        let check_remote = |address: u64, length: u32| {
+            let ends = address.checked_add(u64::from(length)).is_some();
+            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
+        };
+        match operation.request {
+            Request::Write { ref source, address, .. } => {
+                check_remote(address, length)?;
+                check_source(source)
+            }
+            Request::Send { ref source } => check_source(source),
+            Request::Read { sink, sink_offset, address, .. } => {
+                check_remote(address, length)?;
+                memory.resolve_local(sink, sink_offset, u64::from(length), Rights::LOCAL_WRITE)?;
+                self.check_read_depth()
+            }
+            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
+                if !address.is_multiple_of(8) {
+                    return Err(PostError::Misaligned(address));
+                }
+                check_remote(address, 8)?;
+                self.check_read_depth()
+            }
+        }
+    }
+
+    const fn check_read_depth(&self) -> Result<(), PostError> {
+        if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
+    }
+
+    fn record(&mut self, operation: &Operation, number: OperationNumber) -> OutOperation {
+        let mut flags = Flags::default();
+        let wanted = &operation.flags;
+        for (set, flag) in [
+            (wanted.fence_before, Flags::FENCE_BEFORE),
+            (wanted.fence_after, Flags::FENCE_AFTER),
+            (wanted.ordering == Ordering::Strict, Flags::STRICT),
+            (wanted.solicited, Flags::SOLICITED),
+        ] {
+            if set {
+                flags = flags.with(flag);
+            }
+        }
+        let (kind, key, address) = match operation.request {
+            Request::Write { source, key, address } => (OutKind::Write { source }, key, address),
+            Request::Send { source } => {
+                let message = self.next_message;
+                self.next_message = message.next();
+                (OutKind::Send { source, message }, RemoteKey(0), 0)
+            }
+            Request::Read { sink, sink_offset, key, address } => {
+                (OutKind::Read { sink, sink_offset, ranges: NIL, arrived: false }, key, address)
+            }
+            Request::FetchAdd { key, address, operand } => {
+                let opcode = AtomicOpcode::FetchAdd;
+                (OutKind::Atomic { opcode, operand, compare: 0, value: None }, key, address)
+            }
+            Request::CompareSwap { key, address, compare, swap } => {
+                let opcode = AtomicOpcode::CompareSwap;
+                (OutKind::Atomic { opcode, operand: swap, compare, value: None }, key, address)
+            }
+        };
+        OutOperation {
+            connection: self.connection,
+            number,
+            next: NIL,
+            kind,
+            flags,
+            length: operation.length,
+            sent: 0,
+            all_sent: false,
+            signalled: operation.flags.signalled,
+            progressed: 0,
+            at_risk: 0,
+            immediate: operation.immediate,
+            key,
+            address,
+            context: operation.context,
+            status: operation.status,
+        }
+    }
+
+    /// Completes operations from the oldest on, in the order they were posted.
+    fn complete_ready(&mut self, pools: &mut Pools) {
+        while let Some(operation) = pools.operations.get(self.head) {
+            if operation.number.since(self.delivered) >= 0 || !operation.is_answered() {
+                break;
+            }
+            let slot = self.head;
+            self.head = operation.next;
+            if self.head == NIL {
+                self.tail = NIL;
+            }
+            self.finish(pools, slot, Ok(()));
+        }
+    }
+
+    /// Frees an operation that has left the list and tells its poster.
+    fn finish(&mut self, pools: &mut Pools, slot: u32, result: Result<(), OperationError>) {
+        let operation = pools.operations.remove(slot);
+        self.at_risk_bytes -= operation.at_risk;
+        self.outstanding -= 1;
+        let mut value = 0;
+        match operation.kind {
+            OutKind::Read { ranges, .. } => {
+                if ranges != NIL {
+                    pools.reads.remove(ranges);
+                    self.asked = self.asked.saturating_sub(1);
+                    pools.reads_index.remove(self.connection, operation.number);
+                }
+            }
+            OutKind::Atomic { value: answer, .. } => {
+                if operation.all_sent {
+                    self.asked = self.asked.saturating_sub(1);
+                    pools.reads_index.remove(self.connection, operation.number);
+                }
+                value = answer.unwrap_or(0);
+            }
+            OutKind::Write { .. } | OutKind::Send { .. } => {}
+        }
+        if let Some(status) = operation.status {
+            pools.status.progress(status, operation.length);
+            pools.status.finish(status, result.map(|()| value));
+        }
+        if result.is_ok() && !operation.signalled {
+            self.queue.release();
+            return;
+        }
+        self.queue.fill(Completion {
+            context: operation.context,
+            connection: self.connection,
+            kind: operation.completion_kind(),
+            result,
+            bytes: operation.length,
+            immediate: operation.immediate,
+            value,
+        });
+    }
+
+    fn is_wanted(&self, pools: &mut Pools, carried: &Carried) -> bool {
+        match carried.kind {
+            CarriedKind::Request => own_operation(pools, self.connection, carried)
+                .is_some_and(|operation| operation.number.since(self.delivered) >= 0),
+            CarriedKind::Answer => self.own_answer(pools, carried).is_some(),
+            CarriedKind::Control | CarriedKind::Nothing => false,
+        }
+    }
+
+    fn queue_retransmission(&mut self, pools: &mut Pools, carried: Carried, end: End) {
+        self.backlog_bytes += u64::from(carried.length);
+        let node = Retransmission { carried, next: NIL };
+        let Ok(slot) = pools.retransmissions.insert(node) else {
+            unreachable!("one record for each packet that can be in flight; see PoolLimits")
+        };
+        if self.retransmit_head == NIL {
+            self.retransmit_head = slot;
+            self.retransmit_tail = slot;
+            return;
+        }
+        match end {
+            End::Front => {
+                pools.retransmissions[slot].next = self.retransmit_head;
+                self.retransmit_head = slot;
+            }
+            End::Back => {
+                pools.retransmissions[self.retransmit_tail].next = slot;
+                self.retransmit_tail = slot;
+            }
+        }
+    }
+
+    fn handle_read_answer(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        number: OperationNumber,
+        offset: u32,
+        last: bool,
+        payload: &[u8],
+    ) -> Result<Answer, LocalFault> {
+        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+            return Ok(Answer::Duplicate);
+        };
+        let operation = &mut pools.operations[slot];
+        let length = operation.length;
+        let end = offset + payload.len() as u32;
+        let OutKind::Read { sink, sink_offset, ranges, ref mut arrived } = operation.kind else {
+            return Ok(Answer::Violation);
+        };
+        if end > length || (last && end != length) {
+            return Ok(Answer::Violation);
+        }
+        let record = &mut pools.reads[ranges];
+        if record.contains(offset, end) && (*arrived || length > 0) {
+            return Ok(Answer::Duplicate);
+        }
+        let mut result = Ok(());
+        record.uncovered(offset, end, |from, to| {
+            let bytes = &payload[(from - offset) as usize..(to - offset) as usize];
+            let (at, len) = (sink_offset + u64::from(from), bytes.len() as u64);
+            if result.is_ok() {
+                result = memory
+                    .resolve_local(sink, at, len, Rights::LOCAL_WRITE)
+                    .and_then(|target| memory.place_tail(&target, 0, bytes));
+            }
+        });
+        if result.is_err() {
+            return Err(LocalFault { operation: number });
+        }
+        if record.insert(offset, end).is_err() {
+            // The same bytes may be placed again when the frame comes again: the operation is ours
+            // and not complete, so nobody may rely on them yet.
+            return Ok(Answer::NoRoom);
+        }
+        *arrived = record.contains(0, length);
+        operation.progressed += payload.len() as u32;
+        let (status, bytes, arrived) = (operation.status, operation.progressed, *arrived);
+        if let Some(status) = status {
+            pools.status.progress(status, bytes.min(length));
+        }
+        if arrived {
+            self.blocked = false;
+            self.complete_ready(pools);
+        }
+        Ok(Answer::Accepted)
+    }
+
+    fn handle_atomic_answer(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        answer: u64,
+    ) -> Answer {
+        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+            return Answer::Duplicate;
+        };
+        let OutKind::Atomic { ref mut value, .. } = pools.operations[slot].kind else {
+            return Answer::Violation;
+        };
+        if value.is_some() {
+            return Answer::Duplicate;
+        }
+        *value = Some(answer);
+        self.blocked = false;
+        self.complete_ready(pools);
+        Answer::Accepted
+    }
+}
+
+/// What became of an answer of the peer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// It is where it belongs; acknowledge it.
+    Accepted,
+    /// It was here before; acknowledge it again.
+    Duplicate,
+    /// It would open one hole too many; do not acknowledge it.
+    NoRoom,
+    /// It fits no question: close the connection.
+    Violation,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl OutOperation {
+    /// Whether, apart from delivery at the peer, the operation is complete.
+    const fn is_answered(&self) -> bool {
+        match self.kind {
+            OutKind::Write { .. } | OutKind::Send { .. } => true,
+            OutKind::Read { arrived, .. } => arrived,
+            OutKind::Atomic { value, .. } => value.is_some(),
+        }
+    }
+
+    const fn completion_kind(&self) -> CompletionKind {
+        match self.kind {
+            OutKind::Write { .. } => CompletionKind::Write,
+            OutKind::Send { .. } => CompletionKind::Send,
+            OutKind::Read { .. } => CompletionKind::Read,
+            OutKind::Atomic { opcode: AtomicOpcode::FetchAdd, .. } => CompletionKind::FetchAdd,
+            OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
+                CompletionKind::CompareSwap
+            }
+        }
+    }
+}
+
+/// The operation a fragment belongs to, unless it is complete by now and its record used again.
+fn own_operation<'a>(
+    pools: &'a mut Pools,
+    connection: u32,
+    carried: &Carried,
+) -> Option<&'a mut OutOperation> {
+    let operation = pools.operations.get_mut(carried.slot)?;
+    (operation.connection == connection && operation.number == carried.number).then_some(operation)
+}
+
+/// A fresh range record for a read.
+fn open_ranges(pools: &mut Pools) -> Option<u32> {
+    pools.reads.insert(RangeSet::default()).ok()
+}

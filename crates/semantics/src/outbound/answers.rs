@@ -1,0 +1,133 @@
+//! Answers to the peer's reads and atomics.
+
+use mem::Target;
+use wire_edge::OperationNumber;
+
+use super::{Carried, Outbound};
+use crate::pools::Pools;
+use crate::slab::NIL;
+
+/// An answer that is not wholly acknowledged yet.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(super) connection: u32,
+    /// Number of the request at the peer.
+    pub(super) number: OperationNumber,
+    pub(super) next: u32,
+    pub(super) content: Content,
+    pub(super) length: u32,
+    pub(super) sent: u32,
+    acknowledged: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
+    Read(Target),
+    Atomic(u64),
+}
+
+impl Outbound {
+    /// Queues the answer to read `number`. The caller has checked that there is room.
+    pub(crate) fn answer_read(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        target: Target,
+        length: u32,
+    ) {
+        self.answer(pools, number, Content::Read(target), length);
+    }
+
+    /// Queues the answer to atomic `number`. The caller has checked that there is room.
+    pub(crate) fn answer_atomic(&mut self, pools: &mut Pools, number: OperationNumber, value: u64) {
+        self.answer(pools, number, Content::Atomic(value), 0);
+    }
+
+    pub(super) fn own_answer<'a>(
+        &self,
+        pools: &'a mut Pools,
+        carried: &Carried,
+    ) -> Option<&'a mut Response> {
+        let response = pools.responses.get_mut(carried.slot)?;
+        let own = response.connection == self.connection && response.number == carried.number;
+        own.then_some(response)
+    }
+
+    /// Counts acknowledged bytes; an answer that is acknowledged whole is freed.
+    ///
+    /// Every byte is in exactly one packet or retransmission at a time, so that no byte is counted
+    /// twice and no packet refers to a freed answer.
+    pub(super) fn on_answer_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
+        let Some(response) = self.own_answer(pools, &carried) else { return };
+        response.acknowledged += u32::from(carried.length);
+        if response.acknowledged < response.length {
+            return;
+        }
+        let next = response.next;
+        self.unlink_answer(pools, carried.slot, next);
+        pools.responses.remove(carried.slot);
+        self.answering -= 1;
+    }
+
+    pub(super) fn flush_answers(&mut self, pools: &mut Pools) {
+        while self.answer_head != NIL {
+            let response = pools.responses.remove(self.answer_head);
+            self.answer_head = response.next;
+        }
+        self.answer_cursor = NIL;
+        self.answer_tail = NIL;
+        self.answering = 0;
+    }
+
+    fn answer(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        content: Content,
+        length: u32,
+    ) {
+        let response = Response {
+            connection: self.connection,
+            number,
+            next: NIL,
+            content,
+            length,
+            sent: 0,
+            acknowledged: 0,
+        };
+        let Ok(slot) = pools.responses.insert(response) else {
+            unreachable!("the caller checked that there is room")
+        };
+        if self.answer_tail == NIL {
+            self.answer_head = slot;
+        } else {
+            pools.responses[self.answer_tail].next = slot;
+        }
+        self.answer_tail = slot;
+        if self.answer_cursor == NIL {
+            self.answer_cursor = slot;
+        }
+        self.answering += 1;
+        self.backlog_bytes += u64::from(length.max(1));
+    }
+
+    /// Takes an answer out of the list. Answers finish nearly in order, so the walk is short.
+    fn unlink_answer(&mut self, pools: &mut Pools, slot: u32, next: u32) {
+        if self.answer_head == slot {
+            self.answer_head = next;
+            if next == NIL {
+                self.answer_tail = NIL;
+            }
+            return;
+        }
+        let mut before = self.answer_head;
+        while before != NIL && pools.responses[before].next != slot {
+            before = pools.responses[before].next;
+        }
+        assert!(before != NIL, "an acknowledged answer is in the list of its connection");
+        pools.responses[before].next = next;
+        if self.answer_tail == slot {
+            self.answer_tail = before;
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Cutting operations into fragments.
+
+use mem::{MemoryAccess, PayloadSlice, RegionId, Target};
+use wire_edge::{Flags, Header, OperationNumber};
+
+use super::answers::Content;
+use super::{OutKind, OutOperation, Outbound, open_ranges, own_operation};
+use crate::Source;
+use crate::limits::INLINE_BYTES_MAX;
+use crate::pools::Pools;
+use crate::slab::NIL;
+
+/// What a packet carried: comes back when it is acknowledged or lost. 16 bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Carried {
+    /// Record of the operation or answer; for [`CarriedKind::Control`] the engine's to use.
+    pub slot: u32,
+    /// Number of the operation.
+    pub number: OperationNumber,
+    /// First byte within the operation.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u16,
+    /// Whose the packet is.
+    pub kind: CarriedKind,
+    /// It holds the end of the operation.
+    pub last: bool,
+}
+
+/// Whose a packet is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CarriedKind {
+    /// Nothing that would have to be sent again.
+    #[default]
+    Nothing,
+    /// A fragment of an operation of ours.
+    Request,
+    /// A fragment of an answer to the peer.
+    Answer,
+    /// Control messages of the engine.
+    Control,
+}
+
+/// One frame's worth of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Fragment {
+    /// The header behind the common one.
+    pub header: Header,
+    /// Flags of the operation, and `LAST`.
+    pub flags: Flags,
+    /// The bytes.
+    pub payload: FragmentPayload,
+    /// What to remember of the packet.
+    pub carried: Carried,
+}
+
+/// Where the payload of a fragment is.
+#[derive(Clone, Copy, Debug)]
+pub enum FragmentPayload {
+    /// Nowhere: there is none.
+    None,
+    /// In registered memory, for the driver to read.
+    Outside(PayloadSlice),
+    /// In a local region, short enough to be copied behind the header.
+    Region(RegionId, u64, u32),
+    /// In memory the peer reads, short enough to be copied behind the header.
+    Target(Target, u64, u32),
+    /// Carried by value.
+    Inline([u8; INLINE_BYTES_MAX], u32),
+}
+
+/// The local memory of an operation is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LocalFault {
+    /// Which operation.
+    pub operation: OperationNumber,
+}
+
+/// Payloads up to this many bytes are copied behind the header, so that a batch of small frames is
+/// one piece of memory to the kernel. A piece of its own costs the kernel 15–20 ns, a copy of 256
+/// bytes about 10 ns.
+const COPY_BYTES_MAX: u32 = 256;
+
+impl Outbound {
+    /// The next fragment to send, at most `room` bytes of header (behind the common one) and payload;
+    /// `room` is at least 128. None when nothing may be sent now.
+    ///
+    /// Lost fragments go first, then answers and requests in turn.
+    pub fn next_fragment(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        room: u32,
+    ) -> Result<Option<Fragment>, LocalFault> {
+        while self.retransmit_head != NIL {
+            if let Some(fragment) = self.next_retransmission(memory, pools, room)? {
+                return Ok(Some(fragment));
+            }
+        }
+        self.answer_turn = !self.answer_turn;
+        let request_possible = self.cursor != NIL && !self.blocked;
+        if self.answer_cursor != NIL && (self.answer_turn || !request_possible) {
+            return self.next_answer(memory, pools, room).map(Some);
+        }
+        if request_possible && let Some(fragment) = self.next_request(memory, pools, room)? {
+            return Ok(Some(fragment));
+        }
+        if self.answer_cursor != NIL {
+            return self.next_answer(memory, pools, room).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_retransmission(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        room: u32,
+    ) -> Result<Option<Fragment>, LocalFault> {
+        let slot = self.retransmit_head;
+        let carried = pools.retransmissions[slot].carried;
+        let fragment = if self.is_wanted(pools, &carried) {
+            let end = carried.offset + u32::from(carried.length);
+            match carried.kind {
+                CarriedKind::Request => {
+                    let Some(operation) = own_operation(pools, self.connection, &carried) else {
+                        return Ok(None);
+                    };
+                    Some(operation.fragment(memory, carried.slot, carried.offset, end, room)?)
+                }
+                _ => {
+                    self.answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?
+                }
+            }
+        } else {
+            None
+        };
+        let taken = fragment.as_ref().map_or(carried.length, |fragment| fragment.carried.length);
+        self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(taken));
+        if taken < carried.length {
+            let node = &mut pools.retransmissions[slot].carried;
+            node.offset += u32::from(taken);
+            node.length -= taken;
+            return Ok(fragment);
+        }
+        let node = pools.retransmissions.remove(slot);
+        self.retransmit_head = node.next;
+        if node.next == NIL {
+            self.retransmit_tail = NIL;
+        }
+        Ok(fragment)
+    }
+
+    fn next_answer(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        room: u32,
+    ) -> Result<Fragment, LocalFault> {
+        let slot = self.answer_cursor;
+        let (sent, length) = (pools.responses[slot].sent, pools.responses[slot].length);
+        let fragment = self
+            .answer_fragment(memory, pools, slot, sent, length, room)?
+            .ok_or(LocalFault { operation: pools.responses[slot].number })?;
+        let response = &mut pools.responses[slot];
+        response.sent += u32::from(fragment.carried.length);
+        if fragment.carried.last {
+            self.answer_cursor = response.next;
+        }
+        let bytes = u64::from(fragment.carried.length.max(u16::from(length == 0)));
+        self.backlog_bytes = self.backlog_bytes.saturating_sub(bytes);
+        Ok(fragment)
+    }
+
+    fn answer_fragment(
+        &self,
+        memory: &MemoryAccess<'_>,
+        pools: &Pools,
+        slot: u32,
+        offset: u32,
+        end: u32,
+        room: u32,
+    ) -> Result<Option<Fragment>, LocalFault> {
+        let Some(response) = pools.responses.get(slot) else { return Ok(None) };
+        let number = response.number;
+        let fault = LocalFault { operation: number };
+        let (header, payload, len) = match response.content {
+            Content::Atomic(value) => {
+                (Header::AtomicResponse { operation: number, value }, FragmentPayload::None, 0)
+            }
+            Content::Read(target) => {
+                let len = (end - offset).min(room - READ_RESPONSE_BYTES);
+                let payload = match len {
+                    0 => FragmentPayload::None,
+                    1..=COPY_BYTES_MAX => FragmentPayload::Target(target, u64::from(offset), len),
+                    _ => FragmentPayload::Outside(
+                        memory.source_of(&target, u64::from(offset), len).map_err(|_| fault)?,
+                    ),
+                };
+                (Header::ReadResponse { operation: number, offset }, payload, len)
+            }
+        };
+        let last = offset + len == response.length;
+        let flags = if last { Flags::LAST } else { Flags::default() };
+        let carried =
+            Carried { slot, number, offset, length: len as u16, kind: CarriedKind::Answer, last };
+        Ok(Some(Fragment { header, flags, payload, carried }))
+    }
+
+    fn next_request(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        room: u32,
+    ) -> Result<Option<Fragment>, LocalFault> {
+        let slot = self.cursor;
+        if pools.operations[slot].sent == 0 && !self.may_begin(pools, slot) {
+            self.blocked = true;
+            return Ok(None);
+        }
+        let operation = &pools.operations[slot];
+        let fragment = operation.fragment(memory, slot, operation.sent, operation.length, room)?;
+        if !self.may_risk(operation, &fragment) {
+            self.blocked = true;
+            return Ok(None);
+        }
+        let length = fragment.carried.length;
+        let risk = if is_at_risk(&fragment) { u32::from(length) } else { 0 };
+        self.at_risk_bytes += risk;
+        let operation = &mut pools.operations[slot];
+        operation.at_risk += risk;
+        operation.sent += u32::from(length);
+        if fragment.carried.last {
+            operation.all_sent = true;
+            self.cursor = operation.next;
+        }
+        let bytes = match operation.kind {
+            OutKind::Read { .. } | OutKind::Atomic { .. } => operation.length.max(1),
+            _ => u32::from(length).max(u32::from(operation.length == 0)),
+        };
+        self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(bytes));
+        Ok(Some(fragment))
+    }
+
+    /// Whether the first fragment of an operation may be sent now; settles its fence.
+    fn may_begin(&mut self, pools: &mut Pools, slot: u32) -> bool {
+        let operation = &pools.operations[slot];
+        let number = operation.number;
+        if number.since(self.delivered) as u32 >= self.peer.operation_window {
+            return false;
+        }
+        match operation.kind {
+            OutKind::Write { .. } => {}
+            OutKind::Send { message, .. } => {
+                if message.since(self.peer.credit) >= 0 {
+                    return false;
+                }
+            }
+            OutKind::Read { .. } | OutKind::Atomic { .. } => {
+                if operation.all_sent {
+                    return true;
+                }
+                if self.asked >= u32::from(self.peer.read_depth) || !begin_asking(pools, slot) {
+                    return false;
+                }
+                self.asked += 1;
+                pools.reads_index.insert(self.connection, number, slot);
+            }
+        }
+        let operation = &mut pools.operations[slot];
+        if self.last_fence.is_some() {
+            operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
+        }
+        if operation.flags.contains(Flags::FENCE_AFTER) {
+            self.last_fence = Some(number);
+        }
+        true
+    }
+
+    /// Whether the peer could hold this fragment if it had to: the oldest operation never waits.
+    fn may_risk(&self, operation: &OutOperation, fragment: &Fragment) -> bool {
+        !is_at_risk(fragment)
+            || operation.number == self.delivered
+            || self.at_risk_bytes + u32::from(fragment.carried.length) <= self.peer.order_pool_bytes
+    }
+}
+
+impl OutOperation {
+    /// The fragment of bytes `[offset, …)`, at most up to `end`.
+    #[inline]
+    fn fragment(
+        &self,
+        memory: &MemoryAccess<'_>,
+        slot: u32,
+        offset: u32,
+        end: u32,
+        room: u32,
+    ) -> Result<Fragment, LocalFault> {
+        let operation = self.number;
+        let (header_bytes, source) = match self.kind {
+            OutKind::Write { source } => (WRITE_BYTES, source),
+            OutKind::Send { source, .. } => (SEND_BYTES, source),
+            OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(self.question(slot)),
+        };
+        let mut len = (end - offset).min(room - header_bytes);
+        let mut last = offset + len == self.length;
+        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
+            // The immediate does not fit behind this much payload: one byte is left for the tail.
+            len -= IMMEDIATE_BYTES;
+            last = false;
+        }
+        let payload = match source {
+            _ if len == 0 => FragmentPayload::None,
+            Source::Inline(bytes) if offset == 0 => FragmentPayload::Inline(bytes, len),
+            Source::Inline(mut bytes) => {
+                bytes.copy_within(offset as usize.., 0);
+                FragmentPayload::Inline(bytes, len)
+            }
+            Source::Region { region, offset: start } if len <= COPY_BYTES_MAX => {
+                FragmentPayload::Region(region, start + u64::from(offset), len)
+            }
+            Source::Region { region, offset: start } => FragmentPayload::Outside(
+                memory
+                    .source(region, start + u64::from(offset), len)
+                    .map_err(|_| LocalFault { operation })?,
+            ),
+        };
+        let immediate = if last { self.immediate } else { None };
+        let header = match self.kind {
+            OutKind::Send { message, .. } => Header::Send { operation, offset, message, immediate },
+            _ => Header::Write {
+                operation,
+                offset,
+                key: self.key,
+                address: self.address.wrapping_add(u64::from(offset)),
+                immediate,
+            },
+        };
+        let flags = if last { self.flags.with(Flags::LAST) } else { self.flags };
+        let carried = Carried {
+            slot,
+            number: operation,
+            offset,
+            length: len as u16,
+            kind: CarriedKind::Request,
+            last,
+        };
+        Ok(Fragment { header, flags, payload, carried })
+    }
+
+    /// The one fragment of a read request or atomic.
+    fn question(&self, slot: u32) -> Fragment {
+        let operation = self.number;
+        let (key, address) = (self.key, self.address);
+        let header = match self.kind {
+            OutKind::Atomic { opcode, operand, compare, .. } => {
+                Header::Atomic { operation, opcode, key, address, operand, compare }
+            }
+            _ => Header::ReadRequest { operation, length: self.length, key, address },
+        };
+        let carried = Carried {
+            slot,
+            number: operation,
+            offset: 0,
+            length: 0,
+            kind: CarriedKind::Request,
+            last: true,
+        };
+        let flags = self.flags.with(Flags::LAST);
+        Fragment { header, flags, payload: FragmentPayload::None, carried }
+    }
+}
+
+/// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a strict
+/// one.
+const fn is_at_risk(fragment: &Fragment) -> bool {
+    fragment.flags.contains(Flags::FENCE_BEFORE)
+        || (fragment.carried.last && fragment.flags.contains(Flags::STRICT))
+}
+
+/// Takes what a read needs until it is answered; false if there is none left.
+fn begin_asking(pools: &mut Pools, slot: u32) -> bool {
+    if !matches!(pools.operations[slot].kind, OutKind::Read { .. }) {
+        return true;
+    }
+    let Some(fresh) = open_ranges(pools) else { return false };
+    if let OutKind::Read { ranges, .. } = &mut pools.operations[slot].kind {
+        *ranges = fresh;
+    }
+    true
+}
+
+/// Bytes of the headers behind the common one (protocol.md §3.2).
+const WRITE_BYTES: u32 = 20;
+const SEND_BYTES: u32 = 12;
+const READ_RESPONSE_BYTES: u32 = 8;
+const IMMEDIATE_BYTES: u32 = 4;

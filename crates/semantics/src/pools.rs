@@ -1,0 +1,132 @@
+//! The records all connections of an endpoint share.
+
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wire_edge::OperationNumber;
+
+use crate::inbound::InOperation;
+use crate::limits::PoolLimits;
+use crate::order_pool::OrderPool;
+use crate::outbound::{OutOperation, Response, Retransmission};
+use crate::range_set::RangeSet;
+use crate::slab::Slab;
+use crate::status::StatusTable;
+
+/// Records of operations, allocated once per endpoint. An idle connection holds none of them.
+#[derive(Debug)]
+pub struct Pools {
+    pub(crate) operations: Slab<OutOperation>,
+    pub(crate) incoming: Slab<InOperation>,
+    pub(crate) responses: Slab<Response>,
+    pub(crate) reads: Slab<RangeSet>,
+    pub(crate) retransmissions: Slab<Retransmission>,
+    pub(crate) order: OrderPool,
+    pub(crate) incoming_index: OperationIndex,
+    pub(crate) reads_index: OperationIndex,
+    pub(crate) status: Arc<StatusTable>,
+}
+
+impl Pools {
+    /// Pools of the sizes in `limits`; `status` is where handles look.
+    pub fn new(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
+        Self {
+            operations: Slab::new(limits.operations),
+            incoming: Slab::new(limits.incoming),
+            responses: Slab::new(limits.responses),
+            reads: Slab::new(limits.reads),
+            retransmissions: Slab::new(limits.retransmissions),
+            order: OrderPool::new(limits.order_blocks),
+            incoming_index: OperationIndex::new(limits.incoming),
+            reads_index: OperationIndex::new(limits.operations),
+            status,
+        }
+    }
+
+    /// How many records are in use: 0 everywhere when no connection has anything under way.
+    pub fn in_use(&self) -> PoolUse {
+        PoolUse {
+            operations: self.operations.used(),
+            incoming: self.incoming.used(),
+            responses: self.responses.used(),
+            reads: self.reads.used(),
+            retransmissions: self.retransmissions.used(),
+            order_blocks: self.order.used(),
+        }
+    }
+}
+
+/// How many records of each kind are in use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PoolUse {
+    /// Operations posted and not complete.
+    pub operations: u32,
+    /// Operations of peers that are partly here or wait.
+    pub incoming: u32,
+    /// Reads and atomics of peers being answered.
+    pub responses: u32,
+    /// Own reads being answered by peers.
+    pub reads: u32,
+    /// Fragments that wait to be sent again.
+    pub retransmissions: u32,
+    /// Blocks of the order pool.
+    pub order_blocks: u32,
+}
+
+/// Finds the record of an operation by connection and number. Never grows beyond its first size.
+#[derive(Debug)]
+pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
+
+impl OperationIndex {
+    fn new(capacity: u32) -> Self {
+        // Twice the records, so that removals never force the table to grow: it cleans in place.
+        Self(HashMap::with_capacity_and_hasher(
+            capacity as usize * 2,
+            BuildHasherDefault::default(),
+        ))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, connection: u32, number: OperationNumber) -> Option<u32> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&key(connection, number)).copied()
+    }
+
+    pub(crate) fn insert(&mut self, connection: u32, number: OperationNumber, slot: u32) {
+        self.0.insert(key(connection, number), slot);
+    }
+
+    pub(crate) fn remove(&mut self, connection: u32, number: OperationNumber) {
+        self.0.remove(&key(connection, number));
+    }
+}
+
+const fn key(connection: u32, number: OperationNumber) -> u64 {
+    (connection as u64) << 32 | number.0 as u64
+}
+
+/// Mixes a key of two small integers. A peer can choose operation numbers only inside its window,
+/// so that it cannot make many keys collide; no secret is needed.
+#[derive(Debug, Default)]
+pub(crate) struct KeyMixer(u64);
+
+impl Hasher for KeyMixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // Multiplication by the golden ratio spreads low bits upwards; the fold brings them back.
+        let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+}

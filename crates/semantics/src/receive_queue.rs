@@ -1,0 +1,56 @@
+//! Receives an application posted, in the order messages will consume them.
+
+use std::collections::VecDeque;
+
+use wire_edge::MessageNumber;
+
+use crate::Receive;
+
+/// Posted receives of one connection. Allocated once, at the first posted receive.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    entries: VecDeque<Receive>,
+    /// Message that will consume the front entry.
+    first: MessageNumber,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self { entries: VecDeque::with_capacity(capacity as usize), first: MessageNumber(0) }
+    }
+
+    /// Appends a receive; false when the queue is full.
+    pub(crate) fn push(&mut self, receive: Receive) -> bool {
+        if self.entries.len() == self.entries.capacity() {
+            return false;
+        }
+        self.entries.push_back(receive);
+        true
+    }
+
+    /// The receive that `message` consumes, if it is posted and not consumed yet.
+    pub(crate) fn get(&self, message: MessageNumber) -> Option<&Receive> {
+        let index = usize::try_from(message.since(self.first)).ok()?;
+        self.entries.get(index)
+    }
+
+    /// Consumes the receive of `message`, which must be the oldest one.
+    pub(crate) fn pop(&mut self, message: MessageNumber) -> Option<Receive> {
+        if message != self.first {
+            return None;
+        }
+        let receive = self.entries.pop_front()?;
+        self.first = self.first.next();
+        Some(receive)
+    }
+
+    /// Takes all receives that were not consumed.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Receive> + '_ {
+        self.entries.drain(..)
+    }
+
+    /// Message number up to which (exclusive) receives are posted.
+    pub(crate) fn credit(&self) -> MessageNumber {
+        MessageNumber(self.first.0.wrapping_add(self.entries.len() as u32))
+    }
+}

@@ -1,0 +1,133 @@
+//! Fixed-capacity storage with stable indices.
+
+/// No index; the end of a list.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// Values at stable indices, recycled through a free list. Allocates only in [`Slab::new`].
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: u32,
+    used: u32,
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    Used(T),
+    /// The next free index, or [`NIL`].
+    Free(u32),
+}
+
+impl<T> Slab<T> {
+    /// Room for `capacity` values; `capacity` must be below `u32::MAX`.
+    pub(crate) fn new(capacity: u32) -> Self {
+        let last = capacity.checked_sub(1);
+        Self {
+            entries: (0..capacity)
+                .map(|index| Entry::Free(if Some(index) == last { NIL } else { index + 1 }))
+                .collect(),
+            free: if capacity == 0 { NIL } else { 0 },
+            used: 0,
+        }
+    }
+
+    /// Stores `value`, or gives it back when the slab is full.
+    pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
+        let index = self.free;
+        let Some(entry) = self.entries.get_mut(index as usize) else { return Err(value) };
+        if let Entry::Free(next) = *entry {
+            self.free = next;
+        }
+        *entry = Entry::Used(value);
+        self.used += 1;
+        Ok(index)
+    }
+
+    /// Frees `index`, which must be in use.
+    pub(crate) fn remove(&mut self, index: u32) -> T {
+        let entry = &mut self.entries[index as usize];
+        assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
+        let Entry::Used(value) = core::mem::replace(entry, Entry::Free(self.free)) else {
+            unreachable!("checked above")
+        };
+        self.free = index;
+        self.used -= 1;
+        value
+    }
+
+    /// The value at `index`, if it is in use.
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        match self.entries.get(index as usize) {
+            Some(Entry::Used(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value at `index`, if it is in use.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        match self.entries.get_mut(index as usize) {
+            Some(Entry::Used(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Values stored.
+    pub(crate) const fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Values that still fit.
+    pub(crate) fn room(&self) -> u32 {
+        self.entries.len() as u32 - self.used
+    }
+}
+
+impl<T> core::ops::Index<u32> for Slab<T> {
+    type Output = T;
+
+    /// # Panics
+    /// If `index` is free: a broken invariant of this crate, never a peer's doing.
+    #[inline]
+    fn index(&self, index: u32) -> &T {
+        match &self.entries[index as usize] {
+            Entry::Used(value) => value,
+            Entry::Free(_) => panic!("slab index {index} is free"),
+        }
+    }
+}
+
+impl<T> core::ops::IndexMut<u32> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        match &mut self.entries[index as usize] {
+            Entry::Used(value) => value,
+            Entry::Free(_) => panic!("slab index {index} is free"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycles_indices_and_refuses_when_full() {
+        let mut slab = Slab::new(2);
+        let first = slab.insert('a').unwrap();
+        let second = slab.insert('b').unwrap();
+        assert_eq!(slab.insert('c'), Err('c'));
+        assert_eq!(slab.remove(first), 'a');
+        assert_eq!((slab.get(first), slab.get(second)), (None, Some(&'b')));
+        assert_eq!(slab.insert('d'), Ok(first));
+        assert_eq!((slab.used(), slab.room()), (2, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "freed twice")]
+    fn freeing_twice_is_noticed() {
+        let mut slab = Slab::new(1);
+        let index = slab.insert(()).unwrap();
+        slab.remove(index);
+        slab.remove(index);
+    }
+}

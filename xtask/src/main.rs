@@ -1,0 +1,137 @@
+//! The project's own chores, run as `cargo xtask NAME` or through `./x NAME`.
+#![forbid(unsafe_code)]
+#![expect(clippy::disallowed_methods, reason = "a build tool tells how long its steps take")]
+
+mod acceptance;
+mod fuzz;
+mod suite;
+mod tidy;
+mod workspace;
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use crate::workspace::{Workspace, cargo};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test                       format, lints, documentation, every test, torture; ends with a count
+  bench|sim|serve|run|report|stat|doctor [ARGS]
+                             build `ethernot` in release and run that command of it
+  acceptance NAME [--quick]  measure a suite of bounds; prints a table, always exits 0
+  dissector                  regenerate tools/wireshark/ethernot.lua
+  fuzz --seconds N           run every fuzz target in turn, N seconds in all
+  tidy                       check the rules of the house
+  ci                         test, then `acceptance edge-engine --quick` for the record";
+
+/// Commands handed to the `ethernot` program as they are.
+const PROGRAM_COMMANDS: [&str; 7] = ["bench", "sim", "serve", "run", "report", "stat", "doctor"];
+
+/// Why a chore could not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+enum XtaskError {
+    #[error("cannot start `{program}`: {cause}")]
+    Start { program: String, cause: std::io::Error },
+    #[error("`{program}` failed ({status})")]
+    Failed { program: String, status: std::process::ExitStatus },
+    #[error("cargo metadata: {reason}")]
+    Metadata { reason: String },
+    #[error("cannot read {path}: {cause}", path = path.display())]
+    Read { path: PathBuf, cause: std::io::Error },
+    #[error("cannot write {path}: {cause}", path = path.display())]
+    Write { path: PathBuf, cause: std::io::Error },
+    #[error("no package of this workspace builds `{program}` yet")]
+    NotBuilt { program: String },
+    #[error("{what}\n\n{USAGE}")]
+    Usage { what: String },
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
+    let Some((command, rest)) = arguments.split_first() else {
+        println!("{USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    match command.as_str() {
+        "help" | "-h" | "--help" => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        "test" => suite::run(&Workspace::load()?),
+        "acceptance" => acceptance::run(&Workspace::load()?, rest),
+        "fuzz" => fuzz::run(&Workspace::load()?, rest),
+        "tidy" => tidy::run(&Workspace::load()?),
+        "dissector" => regenerate_dissector(&Workspace::load()?),
+        "ci" => {
+            let workspace = Workspace::load()?;
+            let outcome = suite::run(&workspace)?;
+            acceptance::run(&workspace, &["edge-engine".into(), "--quick".into()])?;
+            Ok(outcome)
+        }
+        name if PROGRAM_COMMANDS.contains(&name) => hand_over(&Workspace::load()?, arguments),
+        other => Err(XtaskError::Usage { what: format!("unknown command `{other}`") }),
+    }
+}
+
+/// Builds `ethernot` and becomes it, so that signals and the exit status are its own.
+fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
+    let program = build_program(workspace)?;
+    let cause = Command::new(&program).args(arguments).exec();
+    Err(XtaskError::Start { program: program.display().to_string(), cause })
+}
+
+/// Builds the `ethernot` program in the release profile and returns its path.
+fn build_program(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
+    let package = workspace
+        .package_of_program("ethernot")
+        .ok_or_else(|| XtaskError::NotBuilt { program: "ethernot".into() })?;
+    let name = package.name.as_str();
+    checked(cargo().args(["build", "--release", "--package", name, "--bin", "ethernot"]))?;
+    Ok(workspace.release_program("ethernot"))
+}
+
+fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
+    if !workspace.packages.iter().any(|package| package.name == "dissector") {
+        return Err(XtaskError::NotBuilt { program: "dissector".into() });
+    }
+    let path = workspace.root.join("tools/wireshark/ethernot.lua");
+    let output = cargo()
+        .args(["run", "--quiet", "--package", "dissector"])
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|cause| XtaskError::Start { program: "cargo run -p dissector".into(), cause })?;
+    if !output.status.success() {
+        let program = "cargo run -p dissector".into();
+        return Err(XtaskError::Failed { program, status: output.status });
+    }
+    // The generator either prints the script or writes the file itself.
+    if !output.stdout.is_empty() && output.stdout.starts_with(b"--") {
+        std::fs::write(&path, &output.stdout)
+            .map_err(|cause| XtaskError::Write { path: path.clone(), cause })?;
+    }
+    println!("{}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command to its end with our terminal; anything but success is an error.
+fn checked(command: &mut Command) -> Result<(), XtaskError> {
+    let program = format!("{command:?}").replace('"', "");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(XtaskError::Failed { program, status }),
+        Err(cause) => Err(XtaskError::Start { program, cause }),
+    }
+}

@@ -1,0 +1,126 @@
+//! The rules of the house that a compiler does not know, checked over the whole repository.
+//!
+//! Each rule is a function from what it looks at to a list of [`Violation`]s; the test at the
+//! bottom demands that the list is empty for this repository.
+
+mod arrows;
+mod markdown;
+mod source;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::XtaskError;
+use crate::workspace::Workspace;
+
+/// Something that breaks a rule: where, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Path below the root, with a line where there is one.
+    place: String,
+    /// What is wrong and the remedy.
+    what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.place, self.what)
+    }
+}
+
+/// Prints every violation; fails if there is one.
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
+    let violations = check(workspace)?;
+    for violation in &violations {
+        println!("{violation}");
+    }
+    println!("tidy: {} violations", violations.len());
+    Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Applies every rule to the repository.
+fn check(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
+    let mut violations = Vec::new();
+    let files = files_below(&workspace.root, &workspace.target_dir)?;
+
+    violations.extend(arrows::check_arrows(workspace));
+    let documented = read(&workspace.root.join("docs/dependencies.md"))?;
+    violations.extend(arrows::check_documented(workspace, &documented));
+
+    for file in &files {
+        let place = place(&workspace.root, file);
+        violations.extend(source::check_name(&place));
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("rs") => {
+                let text = read(file)?;
+                violations.extend(source::check_text(&place, &text));
+                if arrows::is_sans_io(workspace, file) {
+                    violations.extend(source::check_sans_io(&place, &text));
+                }
+            }
+            Some("md") => {
+                violations.extend(markdown::check_links(&workspace.root, file, &read(file)?));
+            }
+            _ => {}
+        }
+    }
+    for package in &workspace.packages {
+        if arrows::may_be_unsafe(package) {
+            continue;
+        }
+        for target in &package.targets {
+            let text = read(&target.source)?;
+            let place = place(&workspace.root, &target.source);
+            violations.extend(source::check_forbids_unsafe(&place, &text));
+        }
+    }
+    Ok(violations)
+}
+
+/// Files of the repository, leaving out what cargo builds and what git keeps.
+fn files_below(root: &Path, target_dir: &Path) -> Result<Vec<PathBuf>, XtaskError> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let read_error = |cause| XtaskError::Read { path: folder.clone(), cause };
+        for entry in std::fs::read_dir(&folder).map_err(read_error)? {
+            let entry = entry.map_err(read_error)?;
+            let path = entry.path();
+            let kind = entry.file_type().map_err(read_error)?;
+            let is_built = path == target_dir
+                || [".git", "target", "corpus", "artifacts"]
+                    .iter()
+                    .any(|name| path.ends_with(name));
+            if kind.is_dir() && !is_built {
+                folders.push(path);
+            } else if kind.is_file() {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String, XtaskError> {
+    let bytes = std::fs::read(path)
+        .map_err(|cause| XtaskError::Read { path: path.to_path_buf(), cause })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn place(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_repository_keeps_the_rules_of_the_house() {
+        let violations = check(&Workspace::load().unwrap()).unwrap();
+        let listed: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        assert!(listed.is_empty(), "\n{}", listed.join("\n"));
+    }
+}

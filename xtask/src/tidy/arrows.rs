@@ -1,0 +1,198 @@
+//! Which room may lean on which: the arrows of `docs/architecture.md`.
+
+use std::path::Path;
+
+use super::Violation;
+use crate::workspace::{Package, Workspace};
+
+/// The rooms from the ground up. A room may depend on rooms above it in this list only; so two
+/// rooms can never depend on each other.
+const ROOMS: &[Room] = &[
+    Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
+    Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
+    Room { name: "delivery", lean: Lean::SansIo, is_unsafe: false },
+    Room { name: "semantics", lean: Lean::SansIo, is_unsafe: false },
+    Room { name: "engine", lean: Lean::SansIo, is_unsafe: false },
+    // A driver moves frames; it knows nothing of operations.
+    Room { name: "link", lean: Lean::On(&["wire-edge", "mem", "delivery"]), is_unsafe: true },
+    Room { name: "runtime", lean: Lean::Below, is_unsafe: true },
+    Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
+    // The simulator runs the engine itself, without the public API or any real link.
+    Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
+    // Shows results; knows nothing of how they were got.
+    Room { name: "report", lean: Lean::On(&[]), is_unsafe: false },
+    Room { name: "bench", lean: Lean::Below, is_unsafe: false },
+    Room { name: "cli", lean: Lean::Below, is_unsafe: false },
+];
+
+/// Tools of the project: they may depend on every room, no room on them.
+const TOOLS: &[&str] = &["xtask", "dissector"];
+
+/// The crate that touches memory for the others; sans-I/O crates may use it though it is unsafe.
+const MEMORY: &str = "mem";
+
+struct Room {
+    name: &'static str,
+    lean: Lean,
+    /// May contain `unsafe`; every other room forbids it at its root.
+    is_unsafe: bool,
+}
+
+/// What a room may depend on, of the rooms below it.
+enum Lean {
+    /// Any of them.
+    Below,
+    /// These.
+    On(&'static [&'static str]),
+    /// Rooms that do no I/O and read no clock, and memory; the room itself is one of them.
+    SansIo,
+}
+
+/// Dependencies between members of the workspace point down the list.
+pub(super) fn check_arrows(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for package in &workspace.packages {
+        let place = format!("{}/Cargo.toml", super::place(&workspace.root, &package.folder));
+        if TOOLS.contains(&package.name.as_str()) {
+            continue;
+        }
+        if rank(&package.name).is_none() {
+            let what = "the crate has no room: add it to ROOMS in xtask/src/tidy/arrows.rs and to \
+                        docs/architecture.md";
+            violations.push(Violation { place, what: what.into() });
+            continue;
+        }
+        for dependency in package.dependencies.iter().filter(|dep| dep.is_local && !dep.is_dev) {
+            if let Some(what) = refusal(&package.name, &dependency.name) {
+                violations.push(Violation { place: place.clone(), what });
+            }
+        }
+    }
+    violations
+}
+
+/// Every dependency from outside has its line in `docs/dependencies.md`.
+pub(super) fn check_documented(workspace: &Workspace, documented: &str) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for package in &workspace.packages {
+        for dependency in package.dependencies.iter().filter(|dependency| !dependency.is_local) {
+            let row = format!("| `{}` |", dependency.name);
+            if !documented.lines().any(|line| line.starts_with(&row)) {
+                violations.push(Violation {
+                    place: format!("{}/Cargo.toml", super::place(&workspace.root, &package.folder)),
+                    what: format!(
+                        "docs/dependencies.md has no line starting with {row} to say why it is used"
+                    ),
+                });
+            }
+        }
+    }
+    violations
+}
+
+/// The file is part of a room that does no I/O.
+pub(super) fn is_sans_io(workspace: &Workspace, file: &Path) -> bool {
+    workspace
+        .packages
+        .iter()
+        .filter(|package| room(&package.name).is_some_and(|room| matches!(room.lean, Lean::SansIo)))
+        .any(|package| file.starts_with(package.folder.join("src")))
+}
+
+/// The package may contain `unsafe`.
+pub(super) fn may_be_unsafe(package: &Package) -> bool {
+    room(&package.name).is_some_and(|room| room.is_unsafe)
+}
+
+/// Why `from` may not depend on `to`, if so.
+fn refusal(from: &str, to: &str) -> Option<String> {
+    let to_rank = rank(to);
+    let Some(to_rank) = to_rank else {
+        return Some(format!("{from} -> {to}: no room may depend on a tool"));
+    };
+    if rank(from).is_some_and(|from_rank| to_rank >= from_rank) {
+        return Some(format!("{from} -> {to}: the arrow points up; {to} is not below {from}"));
+    }
+    let is_allowed = match room(from)?.lean {
+        Lean::Below => true,
+        Lean::On(names) => names.contains(&to),
+        Lean::SansIo => to == MEMORY || matches!(room(to)?.lean, Lean::SansIo),
+    };
+    (!is_allowed).then(|| format!("{from} -> {to}: {from} may not know {to}"))
+}
+
+fn room(name: &str) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| room.name == name)
+}
+
+fn rank(name: &str) -> Option<usize> {
+    ROOMS.iter().position(|room| room.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    #[test]
+    fn arrows_point_down() {
+        for (from, to) in
+            [("delivery", "mem"), ("link", "delivery"), ("fabric", "engine"), ("bench", "report")]
+        {
+            assert_eq!(refusal(from, to), None);
+        }
+    }
+
+    #[test]
+    fn arrows_up_and_to_the_same_room_are_refused() {
+        for (from, to) in [("mem", "delivery"), ("report", "bench"), ("mem", "mem")] {
+            assert!(refusal(from, to).is_some(), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn rooms_without_io_do_not_lean_on_rooms_with_io() {
+        for to in ["link", "runtime", "ethernot"] {
+            assert!(refusal("fabric", to).is_some(), "fabric -> {to}");
+        }
+        assert!(refusal("link", "semantics").is_some());
+        assert!(refusal("link", "engine").is_some());
+    }
+
+    #[test]
+    fn nobody_depends_on_a_tool() {
+        assert!(refusal("cli", "xtask").is_some());
+    }
+
+    #[test]
+    fn the_violation_names_the_manifest_and_tests_are_exempt() {
+        let dependency = |is_dev| Dependency { name: "fabric".into(), is_dev, is_local: true };
+        let workspace = workspace_of("delivery", vec![dependency(false), dependency(true)]);
+        let places: Vec<_> =
+            check_arrows(&workspace).into_iter().map(|violation| violation.place).collect();
+        assert_eq!(places, ["crates/delivery/Cargo.toml"]);
+    }
+
+    #[test]
+    fn a_crate_without_a_room_is_found() {
+        assert_eq!(check_arrows(&workspace_of("attic", Vec::new())).len(), 1);
+    }
+
+    #[test]
+    fn a_dependency_without_its_line_is_found() {
+        let dependency = Dependency { name: "libc".into(), is_dev: true, is_local: false };
+        let workspace = workspace_of("mem", vec![dependency]);
+        assert_eq!(check_documented(&workspace, "| `libc-extra` | mem | calls |").len(), 1);
+        assert!(check_documented(&workspace, "| `libc` | mem | calls |").is_empty());
+    }
+
+    fn workspace_of(name: &str, dependencies: Vec<Dependency>) -> Workspace {
+        let folder = Path::new("/root").join("crates").join(name);
+        let package = Package { name: name.into(), folder, dependencies, targets: Vec::new() };
+        Workspace {
+            root: "/root".into(),
+            target_dir: "/root/target".into(),
+            packages: vec![package],
+        }
+    }
+}

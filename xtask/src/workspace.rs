@@ -1,0 +1,137 @@
+//! What cargo says about this workspace.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::XtaskError;
+
+/// The workspace: where it is, where it builds, what its packages are.
+pub(crate) struct Workspace {
+    /// Folder of the root `Cargo.toml`.
+    pub(crate) root: PathBuf,
+    /// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`.
+    pub(crate) target_dir: PathBuf,
+    /// Members of the workspace.
+    pub(crate) packages: Vec<Package>,
+}
+
+/// One member of the workspace.
+pub(crate) struct Package {
+    /// Name in its `Cargo.toml`.
+    pub(crate) name: String,
+    /// Folder of its `Cargo.toml`.
+    pub(crate) folder: PathBuf,
+    /// Direct dependencies of every kind.
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Libraries and programs it builds; tests, examples and benches are left out.
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A dependency as written, not as resolved.
+pub(crate) struct Dependency {
+    /// Name of the package depended on.
+    pub(crate) name: String,
+    /// Used by tests, examples and benches only.
+    pub(crate) is_dev: bool,
+    /// Lives in this repository.
+    pub(crate) is_local: bool,
+}
+
+/// A library or a program of a package.
+pub(crate) struct Target {
+    /// Name of the library or program.
+    pub(crate) name: String,
+    /// Its root source file.
+    pub(crate) source: PathBuf,
+    /// It is a program.
+    pub(crate) is_program: bool,
+}
+
+impl Workspace {
+    /// Asks cargo; touches neither the network nor the lock file.
+    pub(crate) fn load() -> Result<Self, XtaskError> {
+        let output = cargo()
+            .args(["metadata", "--format-version", "1", "--no-deps"])
+            .output()
+            .map_err(|cause| XtaskError::Start { program: "cargo metadata".into(), cause })?;
+        if !output.status.success() {
+            return Err(XtaskError::Metadata {
+                reason: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            });
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|cause| XtaskError::Metadata { reason: cause.to_string() })?;
+        Ok(Self {
+            root: PathBuf::from(text(&metadata, "workspace_root")),
+            target_dir: PathBuf::from(text(&metadata, "target_directory")),
+            packages: list(&metadata, "packages").iter().map(Package::from_metadata).collect(),
+        })
+    }
+
+    /// Path of a program of the workspace when built in the release profile.
+    pub(crate) fn release_program(&self, name: &str) -> PathBuf {
+        self.target_dir.join("release").join(name)
+    }
+
+    /// The package that builds the program `name`.
+    pub(crate) fn package_of_program(&self, name: &str) -> Option<&Package> {
+        self.packages.iter().find(|package| {
+            package.targets.iter().any(|target| target.is_program && target.name == name)
+        })
+    }
+}
+
+impl Package {
+    fn from_metadata(value: &Value) -> Self {
+        let manifest = PathBuf::from(text(value, "manifest_path"));
+        Self {
+            name: text(value, "name"),
+            folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
+            dependencies: list(value, "dependencies")
+                .iter()
+                .map(|dependency| Dependency {
+                    name: text(dependency, "name"),
+                    is_dev: text(dependency, "kind") == "dev",
+                    is_local: dependency.get("path").is_some_and(Value::is_string),
+                })
+                .collect(),
+            targets: list(value, "targets").iter().filter_map(Target::from_metadata).collect(),
+        }
+    }
+}
+
+impl Target {
+    fn from_metadata(value: &Value) -> Option<Self> {
+        let kinds: Vec<&str> = list(value, "kind").iter().filter_map(Value::as_str).collect();
+        let is_program = kinds.contains(&"bin");
+        let is_library = kinds.iter().any(|kind| kind.ends_with("lib") || *kind == "proc-macro");
+        (is_program || is_library).then(|| Self {
+            name: text(value, "name"),
+            source: PathBuf::from(text(value, "src_path")),
+            is_program,
+        })
+    }
+}
+
+/// A command for the cargo that runs us, at the root of the workspace.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(source_root());
+    command
+}
+
+/// Root of the sources this program was built from.
+fn source_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
