@@ -17,7 +17,7 @@ pub(crate) struct SendStamp {
     delivered: u32,
     /// How long before sending the last delivery was, in nanoseconds, at most 4.3 s.
     since_delivered_ns: u32,
-    /// How long before, the newest delivered packet had been sent; in nanoseconds. The top bit
+    /// How long before, the newest delivered packet had been sent, in nanoseconds, at most 2.1 s. The top bit
     /// tells that the application, not the window, limited what was in flight.
     since_first_sent_ns: u32,
 }

@@ -112,6 +112,7 @@ pub struct SendHalf<T: Copy> {
     rate: RateEstimator,
     controller: Controller,
     tolerance: ReorderTolerance,
+    drain: Drain,
     next: PacketNumber,
     /// One more than the largest number acknowledged.
     acked_end: PacketNumber,
@@ -169,6 +170,7 @@ impl<T: Copy> SendHalf<T> {
                 config.frame_bytes,
             ),
             tolerance: ReorderTolerance::default(),
+            drain: Drain::No,
             next: PacketNumber(0),
             acked_end: PacketNumber(0),
             newest_acked_sent_at: Instant(0),
@@ -251,7 +253,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// The peer acknowledged packets. Contents that it accepted are reported in the order in which
-    /// they were sent, then those that count as lost now.
+    /// they were sent, then those that count as lost now. `received_at` is when the acknowledgement
+    /// arrived at the host, at most `now`: between the two no network was involved.
     ///
     /// # Errors
     /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.
@@ -259,6 +262,7 @@ impl<T: Copy> SendHalf<T> {
         &mut self,
         pool: &mut SentPool<T>,
         now: Instant,
+        received_at: Instant,
         block: &AckBlock,
         report: &mut impl FnMut(Fate, T),
     ) -> Result<AckSummary, ProtocolError> {
@@ -278,29 +282,19 @@ impl<T: Copy> SendHalf<T> {
         }
         summary.newly_acked = acked.packets;
         summary.newly_acked_bytes = acked.bytes;
-        if let Some((sent_at, stamp)) = acked.newest {
-            self.on_progress(now, sent_at);
-            let elapsed_ns = now.since_ns(sent_at);
-            let rtt_ns = self.rtt.on_sample(now, elapsed_ns, block.delay.ns());
-            summary.rtt_sample_ns = Some(rtt_ns);
-            let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
-            if rate.round_started {
-                self.tolerance.on_round(self.rate.round());
-            }
-            let quantum_bytes = self.quantum_bytes();
-            let sample = AckSample {
-                acked_bytes: acked.bytes,
-                acked_packets: acked.packets,
-                marked_frames: summary.marked,
-                window_limited: in_flight_before.saturating_add(quantum_bytes) > self.window(),
-                round_started: rate.round_started,
-                rtt_ns: Some(rtt_ns),
-                rtt_min_ns: self.rtt.min_ns(),
-                rate_sample: rate.sample,
-                rate: self.rate.bytes_per_second(),
-                quantum_bytes,
-            };
-            self.controller.on_ack(now, &sample);
+        if acked.newest.is_some() {
+            let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
+                > self.window()
+                && self.drain == Drain::No;
+            let waited_ns = now.since_ns(received_at);
+            self.on_progress(
+                now,
+                waited_ns,
+                block.delay.ns(),
+                window_limited,
+                &acked,
+                &mut summary,
+            );
         }
         summary.newly_lost = self.detect_losses(now, report);
         self.bound_backlog(now);
@@ -438,7 +432,8 @@ impl<T: Copy> SendHalf<T> {
 
     /// The congestion window bounded by the peer's buffer, in bytes; one frame always fits.
     pub fn window(&self) -> u32 {
-        self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes)
+        let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);
+        if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
     }
 
     /// Reports what `block` acknowledges of the packets in flight.
@@ -490,13 +485,82 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    fn on_progress(&mut self, now: Instant, newest_sent_at: Instant) {
+    /// Something new was acknowledged: measures round-trip time and rate, and tells congestion
+    /// control.
+    fn on_progress(
+        &mut self,
+        now: Instant,
+        waited_ns: u64,
+        delay_ns: u64,
+        window_limited: bool,
+        acked: &Acked,
+        summary: &mut AckSummary,
+    ) {
+        let Some((sent_at, stamp)) = acked.newest else { return };
         self.progress_at = now;
         self.probe_count = 0;
-        if newest_sent_at >= self.newest_acked_sent_at {
-            self.newest_acked_sent_at = newest_sent_at;
-            self.newest_acked_took_ns = now.since_ns(newest_sent_at);
+        let took_ns = now.since_ns(sent_at);
+        if sent_at >= self.newest_acked_sent_at {
+            self.newest_acked_sent_at = sent_at;
+            self.newest_acked_took_ns = took_ns;
         }
+        let waited_ns = waited_ns.min(took_ns);
+        let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
+        summary.rtt_sample_ns = Some(rtt_ns);
+        let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+        if rate.round_started {
+            self.tolerance.on_round(self.rate.round());
+        }
+        self.drain_for_min(now);
+        let sample = AckSample {
+            acked_bytes: acked.bytes,
+            acked_packets: acked.packets,
+            marked_frames: summary.marked,
+            window_limited,
+            round_started: rate.round_started,
+            rtt_ns: Some(rtt_ns),
+            rtt_min_ns: self.rtt.min_ns(),
+            host_ns: self.rtt.host_ns(),
+            rate_sample: rate.sample,
+            rate: self.rate.bytes_per_second(),
+            quantum_bytes: self.quantum_bytes(),
+        };
+        self.controller.on_ack(now, &sample);
+    }
+
+    /// When the smallest round-trip time has not been seen for long, a queue of the sender's own
+    /// making may hide it, or the route is longer now: halves what is in flight for a round trip.
+    /// Competing senders then see a smaller round trip at the same time, and next time they drain
+    /// the queue together (BBR's `ProbeRTT`).
+    fn drain_for_min(&mut self, now: Instant) {
+        match self.drain {
+            Drain::No => {
+                if self.rtt.min_is_old(now) && !self.controller.is_fixed() {
+                    self.drain = Drain::Emptying;
+                }
+            }
+            Drain::Emptying => {
+                if self.in_flight_bytes <= self.drained_bytes() {
+                    self.rtt.start_anew();
+                    self.drain = Drain::Measuring { round: self.rate.round() };
+                }
+            }
+            Drain::Measuring { round } => {
+                // The second round to start begins with a packet sent into the drained queue.
+                if self.rate.round().wrapping_sub(round) >= 2 {
+                    self.rtt.finish_anew(now);
+                    self.drain = Drain::No;
+                }
+            }
+        }
+    }
+
+    /// What is in flight while the queue is drained: half of what the link itself holds.
+    fn drained_bytes(&self) -> u32 {
+        let rate = self.rate.bytes_per_second().unwrap_or(0);
+        let product = u128::from(rate) * u128::from(self.rtt.min_ns()) / 2_000_000_000;
+        let least = QUANTUM_FRAMES_MIN * self.frame_bytes;
+        u32::try_from(product).unwrap_or(u32::MAX).max(least)
     }
 
     /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
@@ -603,6 +667,18 @@ impl<T: Copy> SendHalf<T> {
         let all = now.after_ns(self.transmission_ns(self.in_flight_bytes));
         self.idle_at = self.idle_at.min(all);
     }
+}
+
+/// Progress of a measurement of the smallest round-trip time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Drain {
+    No,
+    /// Too much is in flight still.
+    Emptying,
+    /// What is in flight was halved in this round.
+    Measuring {
+        round: u32,
+    },
 }
 
 /// What an acknowledgement says about one packet.

@@ -25,20 +25,22 @@ const LOSS_EPOCH_PACKETS: u32 = 64;
 const LOSS_EXCESSIVE_ONE_IN: u32 = 5;
 
 /// Round trips at the cap after which the sender tries whether a larger window brings more.
-const CRUISE_ROUNDS: u8 = 8;
+const CRUISE_ROUNDS: u8 = 32;
 
 /// Congestion control by marks and losses.
 ///
 /// The window starts by doubling every round trip and then grows by one frame per round trip. A
 /// congestion mark reduces it by the marked share (DCTCP), a loss to 70 %, once per round trip.
 ///
-/// Two bounds come from the measured rate and the smallest round-trip time:
-/// * A loss does not push the window below 1.25 · rate · RTT + 2 bursts, as this is what the link
-///   was just seen to deliver (TCP Westwood's idea): random loss hardly costs anything.
-/// * The window does not exceed 2 · rate · RTT + 3 bursts, which keeps the queue short without any
-///   signal from the network. Where the round trip is long for reasons of the hosts, such a cap
-///   would feed on itself: less in flight, less rate, a lower cap. So every few round trips at the
-///   cap half a window more is tried, and kept if it brought more.
+/// Two bounds come from the measured rate, the smallest round-trip time of the network, and the
+/// time that frames spend in the hosts:
+/// * A loss does not push the window below rate · (1.25 · RTT + hosts) + 2 bursts, as this is what
+///   the link was just seen to deliver (TCP Westwood's idea): random loss hardly costs anything.
+/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts, which keeps the queue short
+///   without any signal from the network. Where the round trip is long for reasons that nothing
+///   measures, such a cap would feed on itself: less in flight, less rate, a lower cap. So every
+///   few round trips at the cap half a window more is tried, and kept if it brought more without
+///   a longer round trip; a sender that only took from others would see a longer one.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
@@ -123,11 +125,7 @@ impl Aimd {
         self.round_packets = 0;
         self.round_marked = 0;
         let at_cap = self.window >= self.cap.saturating_sub(self.frame_bytes);
-        self.search.on_round(
-            sample.rate.unwrap_or(0),
-            at_cap && sample.window_limited,
-            self.window,
-        );
+        self.search.on_round(sample, at_cap && sample.window_limited, self.window, self.cap);
     }
 
     fn grow(&mut self, acked_bytes: u32) {
@@ -149,10 +147,14 @@ impl CongestionController for Aimd {
         self.round_marked += sample.marked_frames;
         self.count_epoch(sample.acked_packets, 0);
         if let Some(rate) = sample.rate {
-            let product = (u128::from(rate) * u128::from(sample.rtt_min_ns) / 1_000_000_000) as u64;
+            let link = product(rate, sample.rtt_min_ns);
+            let hosts = product(rate, sample.host_ns);
             let quantum = u64::from(sample.quantum_bytes);
-            self.floor = saturate(product + product / 4 + 2 * quantum);
-            self.cap = saturate(2 * product + 3 * quantum);
+            self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
+            self.cap = saturate(2 * link + hosts + 3 * quantum);
+        }
+        if let Some(rtt_ns) = sample.rtt_ns {
+            self.search.on_ack(rtt_ns);
         }
         if sample.round_started {
             self.end_round(sample);
@@ -210,6 +212,9 @@ struct CapSearch {
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,
+    /// Smoothed round-trip time, in nanoseconds, and what it was before the trial.
+    rtt_ns: u64,
+    rtt_before_ns: u64,
     /// Window that was found to bring more than the computed cap, 0 if none.
     found: u32,
     /// Window of the trial.
@@ -220,31 +225,36 @@ impl CapSearch {
     /// Rounds of a trial: one to fill the larger window, two to see it acknowledged.
     const TRIAL_ROUNDS: u8 = 3;
 
-    fn on_round(&mut self, rate: u64, at_cap: bool, window: u32) {
+    fn on_ack(&mut self, rtt_ns: u64) {
+        self.rtt_ns =
+            if self.rtt_ns == 0 { rtt_ns } else { self.rtt_ns - self.rtt_ns / 8 + rtt_ns / 8 };
+    }
+
+    fn on_round(&mut self, sample: &AckSample, at_cap: bool, window: u32, cap: u32) {
+        let rate = sample.rate.unwrap_or(0);
         if self.trial_rounds > 0 {
             self.trial_rounds -= 1;
             if self.trial_rounds > 0 {
                 return;
             }
-            if rate > self.rate_before + self.rate_before / 8 {
-                self.found = self.trial;
-                self.start(rate, self.trial);
+            let faster = rate > self.rate_before + self.rate_before / 8;
+            let longer = self.rtt_ns > self.rtt_before_ns + self.rtt_before_ns / 16;
+            if faster && !longer {
+                // Twice the cap at most: enough to break the feedback, too little to win a race.
+                self.found = self.trial.min(cap.saturating_mul(2));
             } else {
                 self.found -= self.found / 8;
             }
         } else if at_cap {
             self.cruised_rounds += 1;
             if self.cruised_rounds >= CRUISE_ROUNDS {
-                self.start(rate, window);
+                self.cruised_rounds = 0;
+                self.trial_rounds = Self::TRIAL_ROUNDS;
+                self.rate_before = rate;
+                self.rtt_before_ns = self.rtt_ns;
+                self.trial = window.saturating_add(window / 2);
             }
         }
-    }
-
-    fn start(&mut self, rate: u64, window: u32) {
-        self.cruised_rounds = 0;
-        self.trial_rounds = Self::TRIAL_ROUNDS;
-        self.rate_before = rate;
-        self.trial = window.saturating_add(window / 2);
     }
 
     /// The cap that holds now; during a trial the window is raised to it.
@@ -256,6 +266,10 @@ impl CapSearch {
         }
         cap
     }
+}
+
+fn product(rate: u64, ns: u64) -> u64 {
+    u64::try_from(u128::from(rate) * u128::from(ns) / 1_000_000_000).unwrap_or(u64::MAX / 16)
 }
 
 fn saturate(bytes: u64) -> u32 {

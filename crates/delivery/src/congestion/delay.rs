@@ -118,6 +118,7 @@ mod tests {
             round_started,
             rtt_ns: Some(rtt_ns),
             rtt_min_ns: 100_000,
+            host_ns: 0,
             rate_sample: None,
             rate: None,
             quantum_bytes: 2_000,
