@@ -510,6 +510,7 @@ impl<T: Copy> SendHalf<T> {
         let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
         if rate.round_started {
             self.tolerance.on_round(self.rate.round());
+            self.rtt.on_round();
         }
         self.drain_for_min(now);
         let sample = AckSample {

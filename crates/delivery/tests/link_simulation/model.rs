@@ -9,24 +9,24 @@ use delivery::{
 
 /// A bottleneck: a drop-tail queue, a rate, a delay.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Link {
+pub(crate) struct Link {
     /// Bytes per second.
-    pub rate: u64,
+    pub(crate) rate: u64,
     /// Later rates, with the times in nanoseconds from which they hold.
-    pub steps: [(u64, u64); 2],
-    pub one_way_ns: u64,
-    pub queue_bytes: u64,
+    pub(crate) steps: [(u64, u64); 2],
+    pub(crate) one_way_ns: u64,
+    pub(crate) queue_bytes: u64,
     /// Queue above which frames are marked.
-    pub mark_bytes: Option<u64>,
+    pub(crate) mark_bytes: Option<u64>,
     /// Share of data frames lost at random, and of acknowledgements.
-    pub loss: f64,
-    pub ack_loss: f64,
+    pub(crate) loss: f64,
+    pub(crate) ack_loss: f64,
     /// The sender looks at its link only every so often.
-    pub host_ns: u64,
+    pub(crate) host_ns: u64,
     /// What a frame costs the sender's processor.
-    pub frame_ns: u64,
+    pub(crate) frame_ns: u64,
     /// Period, and part of it in which the sender does not run.
-    pub away: Option<(u64, u64)>,
+    pub(crate) away: Option<(u64, u64)>,
 }
 
 impl Link {
@@ -80,51 +80,51 @@ enum Event {
 }
 
 /// What a run measured.
-pub struct Outcome {
+pub(crate) struct Outcome {
     elapsed_ns: u64,
     goodputs: Vec<u64>,
     queue_ns_sum: u64,
-    pub queue_ns_max: u64,
+    pub(crate) queue_ns_max: u64,
     served: u64,
-    pub sent: u64,
-    pub dropped: u64,
-    pub lost: u64,
-    pub spurious: u64,
-    pub probes: u64,
+    pub(crate) sent: u64,
+    pub(crate) dropped: u64,
+    pub(crate) lost: u64,
+    pub(crate) spurious: u64,
+    pub(crate) probes: u64,
     /// Every millisecond: bytes received so far, rate the first flow believes.
     samples: Vec<(u64, u64)>,
 }
 
 impl Outcome {
-    pub fn goodput(&self) -> f64 {
+    pub(crate) fn goodput(&self) -> f64 {
         self.goodputs.iter().sum::<u64>() as f64 / (self.elapsed_ns as f64 / 1e9)
     }
 
-    pub fn queue_ns_mean(&self) -> f64 {
+    pub(crate) fn queue_ns_mean(&self) -> f64 {
         self.queue_ns_sum as f64 / self.served as f64
     }
 
-    pub fn loss_share(&self) -> f64 {
+    pub(crate) fn loss_share(&self) -> f64 {
         self.dropped as f64 / self.sent as f64
     }
 
     /// Jain's index.
-    pub fn fairness(&self) -> f64 {
+    pub(crate) fn fairness(&self) -> f64 {
         let sum: f64 = self.goodputs.iter().map(|&bytes| bytes as f64).sum();
         let squares: f64 = self.goodputs.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
         sum * sum / squares / self.goodputs.len() as f64
     }
 
-    pub fn rate_at(&self, ms: usize) -> f64 {
+    pub(crate) fn rate_at(&self, ms: usize) -> f64 {
         self.samples[ms].1 as f64
     }
 
     /// Goodput over the 20 ms from `ms` on.
-    pub fn goodput_at(&self, ms: usize) -> f64 {
+    pub(crate) fn goodput_at(&self, ms: usize) -> f64 {
         (self.samples[ms + 20].0 - self.samples[ms].0) as f64 / 0.02
     }
 
-    pub fn print(&self, name: &str) {
+    pub(crate) fn print(&self, name: &str) {
         println!(
             "{name:42} goodput {:8.2} Mb/s, queue mean {:6.1} us max {:6.1} us, sent {} lost {} \
              dropped {} spurious {} probes {} fairness {:.3}",
@@ -141,7 +141,7 @@ impl Outcome {
     }
 }
 
-pub struct Simulation {
+pub(crate) struct Simulation {
     link: Link,
     frame_bytes: u64,
     now: u64,
@@ -157,7 +157,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    pub fn new(link: Link, config: SendConfig, flows: usize, seed: u64) -> Self {
+    pub(crate) fn new(link: Link, config: SendConfig, flows: usize, seed: u64) -> Self {
         let flow = |_| Flow {
             half: SendHalf::new(&config, Instant(0)),
             next_content: 0,
@@ -201,7 +201,7 @@ impl Simulation {
         }
     }
 
-    pub fn run(mut self, until_ns: u64) -> Outcome {
+    pub(crate) fn run(mut self, until_ns: u64) -> Outcome {
         self.at(0, Event::Sample);
         for flow in 0..self.flows.len() {
             self.at(flow as u64 * 37_000, Event::Wake(flow));
@@ -402,7 +402,6 @@ impl Simulation {
         {
             self.send(index);
         }
-        let flow = &mut self.flows[index];
         let mut wakes = self.host_runs_at(index).max(self.now + 1);
         if flow_may_send(&self.flows[index], bytes) {
             wakes = wakes.min(self.host_runs(self.flows[index].ready_at));
