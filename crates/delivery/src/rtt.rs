@@ -8,6 +8,13 @@ use crate::Instant;
 const MIN_LIFETIME_ROUND_TRIPS: u64 = 500;
 const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
+/// A new sender measures after 1/2^3 of that time, then after 1/2^2, …: when it began, the queues
+/// of others were part of all it saw.
+const EARLY_MEASUREMENTS: u32 = 3;
+
+/// Time between two measurements, in nanoseconds, if others cause the second.
+const JOIN_INTERVAL_NS: u64 = 100_000_000;
+
 /// Most by which one such measurement raises the minimum: 1/2^2. The queue may belong to others,
 /// and senders that took each other's queues for the length of the route would fill every buffer.
 const RAISE_SHIFT: u32 = 2;
@@ -29,6 +36,9 @@ pub(crate) struct RttEstimator {
     min_seen_at: Instant,
     /// Smallest sample since [`RttEstimator::start_anew`].
     new_min_ns: u64,
+    /// Measurements so far, at most [`EARLY_MEASUREMENTS`], and when the last one ended.
+    measurements: u32,
+    measured_at: Instant,
     /// Recent maximum of what acknowledgements waited at the peer and frames in this host.
     host_ns: u64,
     sampled: bool,
@@ -42,6 +52,8 @@ impl RttEstimator {
             min_ns: u64::MAX,
             min_seen_at: now,
             new_min_ns: u64::MAX,
+            measurements: 0,
+            measured_at: now,
             host_ns: 0,
             sampled: false,
         }
@@ -86,8 +98,18 @@ impl RttEstimator {
     /// Whether the minimum was not seen for so long that it is to be measured anew.
     pub(crate) fn min_is_old(&self, now: Instant) -> bool {
         let (least, most) = MIN_LIFETIME_NS;
-        let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most);
+        let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most)
+            >> (EARLY_MEASUREMENTS - self.measurements);
         self.sampled && now.since_ns(self.min_seen_at) > lifetime_ns
+    }
+
+    /// Whether the next sample, `sample_ns`, shows that others drain a queue that is still there:
+    /// all must do it together to see the length of the route.
+    pub(crate) fn others_drain(&self, now: Instant, sample_ns: u64) -> bool {
+        self.sampled
+            && sample_ns < self.smoothed_ns - self.smoothed_ns / 4
+            && sample_ns > self.min_ns + self.min_ns / 4
+            && now.since_ns(self.measured_at) > JOIN_INTERVAL_NS
     }
 
     /// From now on the queue is drained: a new minimum is to be found.
@@ -103,6 +125,8 @@ impl RttEstimator {
             self.min_ns = self.new_min_ns.min(most);
         }
         self.min_seen_at = now;
+        self.measured_at = now;
+        self.measurements = (self.measurements + 1).min(EARLY_MEASUREMENTS);
     }
 
     pub(crate) const fn smoothed_ns(&self) -> u64 {
@@ -163,8 +187,9 @@ mod tests {
     fn a_minimum_that_is_seen_again_stays_young() {
         let mut rtt = RttEstimator::new(1, Instant(0));
         rtt.on_sample(Instant(0), 10_000, 0, 0);
-        rtt.on_sample(Instant(900_000_000), 10_100, 0, 0);
-        assert!(!rtt.min_is_old(Instant(1_800_000_000)));
+        rtt.on_sample(Instant(100_000_000), 10_100, 0, 0);
+        assert!(!rtt.min_is_old(Instant(200_000_000)));
+        assert!(rtt.min_is_old(Instant(230_000_000)));
         assert_eq!(rtt.min_ns(), 10_000);
     }
 

@@ -154,6 +154,10 @@ const QUANTUM_FRAMES_MIN: u32 = 2;
 /// Doublings of the probe timeout after which it no longer grows.
 const BACKOFF_MAX: u32 = 16;
 
+/// Round trips for which the queue is kept drained: one until others notice, one until they have
+/// drained it, too, one to measure, and one as rounds are counted from their middle.
+const DRAINED_ROUNDS: u32 = 4;
+
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
 const PERSISTENT_PROBES: u32 = 3;
 
@@ -505,6 +509,8 @@ impl<T: Copy> SendHalf<T> {
             self.newest_acked_took_ns = took_ns;
         }
         let waited_ns = waited_ns.min(took_ns);
+        let others_drain =
+            self.rtt.others_drain(now, (took_ns - waited_ns).saturating_sub(delay_ns));
         let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
         summary.rtt_sample_ns = Some(rtt_ns);
         let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
@@ -512,7 +518,7 @@ impl<T: Copy> SendHalf<T> {
             self.tolerance.on_round(self.rate.round());
             self.rtt.on_round();
         }
-        self.drain_for_min(now);
+        self.drain_for_min(now, others_drain);
         let sample = AckSample {
             acked_bytes: acked.bytes,
             acked_packets: acked.packets,
@@ -530,13 +536,13 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// When the smallest round-trip time has not been seen for long, a queue of the sender's own
-    /// making may hide it, or the route is longer now: halves what is in flight for a round trip.
-    /// Competing senders then see a smaller round trip at the same time, and next time they drain
-    /// the queue together (BBR's `ProbeRTT`).
-    fn drain_for_min(&mut self, now: Instant) {
+    /// making may hide it, or the route is longer now: halves what is in flight for some round
+    /// trips. Competing senders see that and join in, or a queue of theirs would be measured.
+    fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
         match self.drain {
             Drain::No => {
-                if self.rtt.min_is_old(now) && !self.controller.is_fixed() {
+                let due = others_drain || self.rtt.min_is_old(now);
+                if due && !self.controller.is_fixed() {
                     self.drain = Drain::Emptying;
                 }
             }
@@ -547,8 +553,7 @@ impl<T: Copy> SendHalf<T> {
                 }
             }
             Drain::Measuring { round } => {
-                // The second round to start begins with a packet sent into the drained queue.
-                if self.rate.round().wrapping_sub(round) >= 2 {
+                if self.rate.round().wrapping_sub(round) >= DRAINED_ROUNDS {
                     self.rtt.finish_anew(now);
                     self.drain = Drain::No;
                 }
