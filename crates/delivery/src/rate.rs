@@ -25,15 +25,7 @@ pub(crate) struct SendStamp {
 /// Top bit of [`SendStamp::since_first_sent_ns`].
 const LIMITED: u32 = 1 << 31;
 
-/// What one acknowledgement says about the rate.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RateUpdate {
-    /// Bytes per second over the last round trip, if the sample is usable.
-    pub(crate) sample: Option<u64>,
-    /// Whether the packet was sent after the last round began to be acknowledged.
-    pub(crate) round_started: bool,
-}
-
+/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateEstimator {
     /// Bytes acknowledged.
@@ -50,6 +42,8 @@ pub(crate) struct RateEstimator {
     /// Rounds that had a sample; only these age the maximum.
     sampled_rounds: u32,
     sampled: bool,
+    /// Whether a sample was ever taken while the window was the limit.
+    unlimited: bool,
     half_started: u32,
     /// Largest sample of this and of the previous half of the filter, 0 if none.
     max: [u64; 2],
@@ -67,6 +61,7 @@ impl RateEstimator {
             round: 0,
             sampled_rounds: 0,
             sampled: false,
+            unlimited: false,
             half_started: 0,
             max: [0; 2],
         }
@@ -95,7 +90,8 @@ impl RateEstimator {
         }
     }
 
-    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`.
+    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`. Returns
+    /// whether a round ended: the newest packet was sent after the previous end was acknowledged.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
@@ -103,7 +99,7 @@ impl RateEstimator {
         newest: SendStamp,
         newest_sent_at: Instant,
         rtt_min_ns: u64,
-    ) -> RateUpdate {
+    ) -> bool {
         self.delivered += u64::from(bytes);
         let since = u64::from((self.delivered as u32).wrapping_sub(newest.delivered));
         let round_started = self.delivered - since >= self.round_ends;
@@ -119,21 +115,33 @@ impl RateEstimator {
         let interval_ns = acked_ns.max(sent_ns);
         // Acknowledgements bunched together would show a rate that no link has.
         if interval_ns == 0 || interval_ns < rtt_min_ns {
-            return RateUpdate { sample: None, round_started };
+            return round_started;
         }
         let sample = (u128::from(since) * 1_000_000_000 / u128::from(interval_ns)) as u64;
         let limited = newest.since_first_sent_ns & LIMITED != 0;
         if limited && sample <= self.max() {
-            return RateUpdate { sample: None, round_started };
+            return round_started;
         }
+        self.unlimited |= !limited;
         self.take_sample(sample);
-        RateUpdate { sample: Some(sample), round_started }
+        round_started
     }
 
     /// Largest rate of the last rounds, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         let max = self.max();
         (max > 0).then_some(max)
+    }
+
+    /// Forgets all samples.
+    pub(crate) const fn restart(&mut self) {
+        self.unlimited = false;
+        self.max = [0; 2];
+    }
+
+    /// Whether the estimate is only what the application asked for: the link may be much faster.
+    pub(crate) const fn is_lower_bound(&self) -> bool {
+        !self.unlimited
     }
 
     /// Number of the current round trip.

@@ -102,7 +102,8 @@ pub enum TimeoutOutcome {
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
 /// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
-/// the order of frames, so a packet that later ones overtake is lost ([`ReorderTolerance`]). Records
+/// the order of frames, so a packet that later ones overtake is lost: three numbers or a quarter of the smallest round
+/// trip later, more after losses that turned out to be none. Records
 /// of lost packets stay for a while as *ghosts* without content: an acknowledgement of one proves
 /// that it was not lost, and undoes what congestion control made of it.
 #[derive(Debug)]
@@ -163,7 +164,11 @@ const PERSISTENT_PROBES: u32 = 3;
 
 impl<T: Copy> SendHalf<T> {
     /// A half with nothing in flight; its first packet has number 0.
+    ///
+    /// # Panics
+    /// If a full frame has no byte or more than 65535.
     pub fn new(config: &SendConfig, now: Instant) -> Self {
+        assert!((1..=u32::from(u16::MAX)).contains(&config.frame_bytes));
         Self {
             packets: SentPackets::new(),
             rtt: RttEstimator::new(config.initial_rtt_ns, now),
@@ -360,6 +365,19 @@ impl<T: Copy> SendHalf<T> {
         self.in_flight_bytes = 0;
         self.loss_at = Instant::NEVER;
         self.idle_at = Instant(0);
+        self.drain = Drain::No;
+    }
+
+    /// The link came back, or leads another way now: round-trip time, rate and window are measured
+    /// from the beginning. Numbers go on, and what is in flight stays.
+    pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
+        self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
+        self.rate.restart();
+        self.controller =
+            Controller::new(config.algorithm, config.initial_window_frames, self.frame_bytes);
+        self.tolerance = ReorderTolerance::default();
+        self.drain = Drain::No;
+        self.probe_count = 0;
     }
 
     /// Sets the size of a full frame, in bytes.
@@ -513,8 +531,8 @@ impl<T: Copy> SendHalf<T> {
             self.rtt.others_drain(now, (took_ns - waited_ns).saturating_sub(delay_ns));
         let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
         summary.rtt_sample_ns = Some(rtt_ns);
-        let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
-        if rate.round_started {
+        let round_started = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+        if round_started {
             self.tolerance.on_round(self.rate.round());
             self.rtt.on_round();
         }
@@ -524,12 +542,12 @@ impl<T: Copy> SendHalf<T> {
             acked_packets: acked.packets,
             marked_frames: summary.marked,
             window_limited,
-            round_started: rate.round_started,
+            round_started,
             rtt_ns: Some(rtt_ns),
             rtt_min_ns: self.rtt.min_ns(),
             host_ns: self.rtt.host_ns(),
-            rate_sample: rate.sample,
             rate: self.rate.bytes_per_second(),
+            rate_is_lower_bound: self.rate.is_lower_bound(),
             quantum_bytes: self.quantum_bytes(),
         };
         self.controller.on_ack(now, &sample);
@@ -655,8 +673,9 @@ impl<T: Copy> SendHalf<T> {
     fn probe_at(&self) -> Instant {
         let Some(slot) = self.packets.oldest() else { return Instant::NEVER };
         let since = self.packets.record(slot).sent_at.max(self.progress_at);
-        let backed_off = self.probe_timeout_ns() << self.probe_count.min(BACKOFF_MAX);
-        since.after_ns(backed_off.min(self.probe_timeout_max_ns))
+        let doubled = 1 << self.probe_count.min(BACKOFF_MAX);
+        let backed_off_ns = self.probe_timeout_ns().saturating_mul(doubled);
+        since.after_ns(backed_off_ns.min(self.probe_timeout_max_ns))
     }
 
     fn believed_rate(&self) -> Option<u64> {
@@ -770,3 +789,6 @@ impl Lost {
 const fn reaches(packet: u32, end: u32) -> bool {
     packet.wrapping_sub(end).cast_signed() >= 0
 }
+
+#[cfg(test)]
+mod tests;

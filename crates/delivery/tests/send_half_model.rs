@@ -37,6 +37,7 @@ enum Step {
     Drain,
     Limited(bool),
     FrameBytes(u16),
+    Restart,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -56,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Drain),
         1 => any::<bool>().prop_map(Step::Limited),
         1 => (256..9000u16).prop_map(Step::FrameBytes),
+        1 => Just(Step::Restart),
     ]
 }
 
@@ -207,6 +209,7 @@ impl World {
                 assert_eq!(self.pool.available(), 1);
             }
             Step::Limited(limited) => self.half.set_application_limited(limited),
+            Step::Restart => self.half.restart_measurement(&SendConfig::default(), self.now),
             Step::FrameBytes(bytes) => self.half.set_frame_bytes(u32::from(bytes)),
             Step::Deliver(_) | Step::Drop(_) | Step::Repeat(_) => {}
         }
@@ -282,7 +285,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_content_comes_back_exactly_once(

@@ -119,8 +119,8 @@ mod tests {
             rtt_ns: Some(rtt_ns),
             rtt_min_ns: 100_000,
             host_ns: 0,
-            rate_sample: None,
             rate: None,
+            rate_is_lower_bound: true,
             quantum_bytes: 2_000,
         }
     }
