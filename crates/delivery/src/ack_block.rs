@@ -8,7 +8,7 @@ pub struct AckDelay(pub u16);
 
 impl AckDelay {
     /// In nanoseconds, at most 4.2 ms; a longer time saturates.
-    pub const fn ns(self) -> u64 {
+    pub const fn to_ns(self) -> u64 {
         self.0 as u64 * 64
     }
 }

@@ -4,10 +4,12 @@
 mod ack_block;
 mod boundary;
 mod congestion;
+mod coverage;
 mod loss;
 mod protocol_error;
 mod rate;
 mod rtt;
+mod send_config;
 mod send_half;
 mod sent_packets;
 mod time;
@@ -19,6 +21,7 @@ pub use congestion::{
     AckSample, Aimd, CongestionAlgorithm, CongestionController, Delay, Fixed, LossSample,
 };
 pub use protocol_error::ProtocolError;
-pub use send_half::{AckSummary, Fate, SendConfig, SendHalf, TimeoutOutcome};
+pub use send_config::SendConfig;
+pub use send_half::{AckSummary, Fate, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};
 pub use time::Instant;

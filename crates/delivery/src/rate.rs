@@ -101,8 +101,8 @@ impl RateEstimator {
         rtt_min_ns: u64,
     ) -> bool {
         self.delivered += u64::from(bytes);
-        let since = u64::from((self.delivered as u32).wrapping_sub(newest.delivered));
-        let round_started = self.delivered - since >= self.round_ends;
+        let since = (self.delivered as u32).wrapping_sub(newest.delivered);
+        let round_started = self.delivered - u64::from(since) >= self.round_ends;
         if round_started {
             self.round_ends = self.delivered;
             self.round = self.round.wrapping_add(1);
@@ -117,7 +117,7 @@ impl RateEstimator {
         if interval_ns == 0 || interval_ns < rtt_min_ns {
             return round_started;
         }
-        let sample = (u128::from(since) * 1_000_000_000 / u128::from(interval_ns)) as u64;
+        let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0;
         if limited && sample <= self.max() {
             return round_started;
@@ -160,6 +160,15 @@ impl RateEstimator {
             self.max = [0, self.max[0]];
         }
         self.max[0] = self.max[0].max(sample);
+    }
+}
+
+/// Bytes that `rate` bytes per second move in `ns` nanoseconds.
+pub(crate) fn bytes_in(rate: u64, ns: u64) -> u64 {
+    // A 128-bit division costs more than all the rest of an acknowledgement.
+    match rate.checked_mul(ns) {
+        Some(product) => product / 1_000_000_000,
+        None => (rate / 1_000_000_000).saturating_mul(ns),
     }
 }
 

@@ -3,14 +3,13 @@
 use wire_edge::PacketNumber;
 
 use crate::ack_block::AckBlock;
-use crate::congestion::{
-    AckSample, CongestionAlgorithm, CongestionController, Controller, LossSample,
-};
+use crate::congestion::{AckSample, CongestionController, Controller, LossSample};
+use crate::coverage::{Coverage, reaches};
 use crate::loss::{ReorderTolerance, Verdict};
-use crate::rate::{RateEstimator, SendStamp};
+use crate::rate::{RateEstimator, SendStamp, bytes_in};
 use crate::rtt::RttEstimator;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, Record, SentPackets, SentPool};
-use crate::{Instant, ProtocolError};
+use crate::{Instant, ProtocolError, SendConfig};
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,49 +18,6 @@ pub enum Fate {
     Acked,
     /// It must be sent again.
     Lost,
-}
-
-/// How one link of one connection sends.
-#[derive(Clone, Copy, Debug)]
-pub struct SendConfig {
-    /// Congestion control.
-    pub algorithm: CongestionAlgorithm,
-    /// Window at the start, in frames.
-    pub initial_window_frames: u32,
-    /// Size of a full frame, in bytes, 256–65507.
-    pub frame_bytes: u32,
-    /// Bytes in flight that the peer's driver can buffer on this link.
-    pub receive_buffer_bytes: u32,
-    /// Longest time the peer holds back an acknowledgement, in nanoseconds.
-    pub ack_delay_max_ns: u32,
-    /// Shortest probe timeout, in nanoseconds: 200 µs where nothing is scheduled by a kernel.
-    pub probe_timeout_min_ns: u64,
-    /// Longest probe timeout with backoff, in nanoseconds.
-    pub probe_timeout_max_ns: u64,
-    /// Round-trip time before one is measured, in nanoseconds.
-    pub initial_rtt_ns: u64,
-    /// Nominal rate in bytes per second, used until one is measured.
-    pub nominal_rate: Option<u64>,
-    /// Packets that may be in flight, at most the capacity of the pool's records.
-    pub packets_max: u16,
-}
-
-impl Default for SendConfig {
-    /// For a host on Ethernet: 16 frames of 1472 bytes, 1 ms to 1 s probe timeout.
-    fn default() -> Self {
-        Self {
-            algorithm: CongestionAlgorithm::Aimd,
-            initial_window_frames: 16,
-            frame_bytes: 1472,
-            receive_buffer_bytes: u32::MAX,
-            ack_delay_max_ns: 100_000,
-            probe_timeout_min_ns: 1_000_000,
-            probe_timeout_max_ns: 1_000_000_000,
-            initial_rtt_ns: 1_000_000,
-            nominal_rate: None,
-            packets_max: SentPool::<()>::RECORDS as u16,
-        }
-    }
 }
 
 /// What an acknowledgement changed.
@@ -299,7 +255,7 @@ impl<T: Copy> SendHalf<T> {
             self.on_progress(
                 now,
                 waited_ns,
-                block.delay.ns(),
+                block.delay.to_ns(),
                 window_limited,
                 &acked,
                 &mut summary,
@@ -447,7 +403,7 @@ impl<T: Copy> SendHalf<T> {
     /// Bytes to send in one burst.
     pub fn quantum_bytes(&self) -> u32 {
         let rate = self.believed_rate().unwrap_or(0);
-        let bytes = (u128::from(rate) * u128::from(QUANTUM_NS) / 1_000_000_000) as u64;
+        let bytes = bytes_in(rate, QUANTUM_NS);
         let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
@@ -582,9 +538,9 @@ impl<T: Copy> SendHalf<T> {
     /// What is in flight while the queue is drained: half of what the link itself holds.
     fn drained_bytes(&self) -> u32 {
         let rate = self.rate.bytes_per_second().unwrap_or(0);
-        let product = u128::from(rate) * u128::from(self.rtt.min_ns()) / 2_000_000_000;
+        let half = bytes_in(rate, self.rtt.min_ns()) / 2;
         let least = QUANTUM_FRAMES_MIN * self.frame_bytes;
-        u32::try_from(product).unwrap_or(u32::MAX).max(least)
+        u32::try_from(half).unwrap_or(u32::MAX).max(least)
     }
 
     /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
@@ -706,38 +662,6 @@ enum Drain {
     },
 }
 
-/// What an acknowledgement says about one packet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Coverage {
-    Received,
-    Missing,
-    /// Sent after the largest packet of the block.
-    Beyond,
-}
-
-impl Coverage {
-    fn of(block: &AckBlock, packet: u32) -> Self {
-        let below = block.largest.wrapping_sub(packet);
-        if below.cast_signed() < 0 {
-            return Self::Beyond;
-        }
-        let run = u32::from(block.run);
-        if below < run {
-            return Self::Received;
-        }
-        // The packet right below the run is missing, or the run would be longer.
-        let Some(bit) = below.checked_sub(run + 1) else { return Self::Missing };
-        let word = (bit / 64) as usize;
-        if word >= usize::from(block.words) {
-            return Self::Missing;
-        }
-        match block.bitmap.get(word) {
-            Some(bits) if bits >> (bit % 64) & 1 == 1 => Self::Received,
-            _ => Self::Missing,
-        }
-    }
-}
-
 /// Sums over the packets one block acknowledges.
 #[derive(Default)]
 struct Acked {
@@ -783,11 +707,6 @@ impl Lost {
             self.congestion.newest_sent_at = self.congestion.newest_sent_at.max(record.sent_at);
         }
     }
-}
-
-/// Whether the number with the low bits `packet` is at least the one with the low bits `end`.
-const fn reaches(packet: u32, end: u32) -> bool {
-    packet.wrapping_sub(end).cast_signed() >= 0
 }
 
 #[cfg(test)]

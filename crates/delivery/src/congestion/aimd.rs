@@ -3,6 +3,7 @@
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
+use crate::rate::bytes_in;
 
 /// What a loss leaves of the window, in percent (CUBIC, RFC 9438 §4.6).
 const LOSS_LEAVES_PERCENT: u64 = 70;
@@ -23,6 +24,9 @@ const LOSS_EPOCH_PACKETS: u32 = 128;
 /// More losses than one in this many packets are not chance but an overloaded link, and then the
 /// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
+
+/// Larger windows are never meant: this is more than the records of one link can hold in flight.
+const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Round trips at the cap after which the sender tries whether a larger window brings more.
 const CRUISE_ROUNDS: u8 = 32;
@@ -147,8 +151,8 @@ impl CongestionController for Aimd {
         self.round_marked += sample.marked_frames;
         self.count_epoch(sample.acked_packets, 0);
         if let Some(rate) = sample.rate {
-            let link = product(rate, sample.rtt_min_ns);
-            let hosts = product(rate, sample.host_ns);
+            let link = bytes_in(rate, sample.rtt_min_ns).min(WINDOW_BYTES_MAX);
+            let hosts = bytes_in(rate, sample.host_ns).min(WINDOW_BYTES_MAX);
             let quantum = u64::from(sample.quantum_bytes);
             self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
             if !sample.rate_is_lower_bound {
@@ -269,10 +273,6 @@ impl CapSearch {
         }
         cap
     }
-}
-
-fn product(rate: u64, ns: u64) -> u64 {
-    u64::try_from(u128::from(rate) * u128::from(ns) / 1_000_000_000).unwrap_or(u64::MAX / 16)
 }
 
 fn saturate(bytes: u64) -> u32 {
