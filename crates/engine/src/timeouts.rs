@@ -145,7 +145,7 @@ impl Engine {
         let others_progress = others_at > path.progress_at;
         let change = path.state.on_probe_timeout(now, others_progress);
         if change.is_some() {
-            self.on_path_change(connection, index, change);
+            self.on_path_change(now, connection, index, change);
             return;
         }
         match path.send.retire_oldest_for_probe() {
