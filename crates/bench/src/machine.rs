@@ -1,0 +1,35 @@
+//! Facts about a host that a reader of the figures needs.
+
+use std::fs;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+/// The host that a process runs on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name for itself.
+    pub cpu: String,
+    /// CPUs that this process may use.
+    pub cpus: u32,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+impl Machine {
+    /// Describes this host; unknown facts read `unknown`.
+    pub fn this() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map_or("unknown", |(_, name)| name.trim());
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let kernel = if kernel.trim().is_empty() { "unknown" } else { kernel.trim() };
+        Self {
+            cpu: cpu.to_string(),
+            cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            kernel: kernel.to_string(),
+        }
+    }
+}
