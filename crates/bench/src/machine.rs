@@ -1,7 +1,6 @@
 //! Facts about a host that a reader of the figures needs.
 
 use std::fs;
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// The processor's name for itself.
     pub cpu: String,
-    /// CPUs that this process may use.
+    /// CPUs of the host that are online.
     pub cpus: u32,
     /// The kernel's release.
     pub kernel: String,
@@ -28,7 +27,8 @@ impl Machine {
         let kernel = if kernel.trim().is_empty() { "unknown" } else { kernel.trim() };
         Self {
             cpu: cpu.to_string(),
-            cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            // Not the CPUs that this process may use: it may be restricted to one.
+            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count().max(1) as u32,
             kernel: kernel.to_string(),
         }
     }

@@ -132,7 +132,7 @@ impl Measurement {
 
 /// The name of a transport with the number of its links if there are several.
 pub fn label(transport: &str, links: u32) -> String {
-    if links > 1 { format!("{transport} ×{links} links") } else { transport.to_string() }
+    if links > 1 { format!("{transport} ×{links}") } else { transport.to_string() }
 }
 
 /// A measurement divided by that of the baseline in the same repetition.

@@ -2,14 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod chart;
 mod format;
+mod page;
 mod table;
 
-use bench::results::Results;
-
+pub use chart::ChartError;
+pub use page::page;
 pub use table::table;
-
-/// temporary
-pub fn page(_results: &Results) -> Result<String, std::fmt::Error> {
-    Ok(String::new())
-}

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bench::machine::Machine;
 use bench::results::{Measurement, Ratio, Results};
 use bench::statistics::Summary;
 use bench::transport::Test;
@@ -14,7 +15,7 @@ pub fn table(results: &Results, columns: u16) -> String {
     let mut table = Table::new();
     table.load_style(LINES).set_width(columns);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(HEADER.map(|(name, alignment)| Cell::new(name).set_alignment(alignment)));
+    table.set_header(HEADER.map(|(name, alignment)| cell(name, alignment)));
     let mut previous: Option<(Test, u64)> = None;
     for measurement in &results.results {
         if previous.is_some_and(|(test, _)| test != measurement.test) {
@@ -22,20 +23,25 @@ pub fn table(results: &Results, columns: u16) -> String {
         }
         let case = (measurement.test, measurement.message_bytes);
         let is_new = previous.replace(case) != Some(case);
-        table.add_row(row(measurement, is_new));
+        let cells = cells(measurement, is_new).into_iter().zip(HEADER);
+        table.add_row(cells.map(|(text, (_, alignment))| cell(&text, alignment)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
     }
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = writeln!(text, "{}", heading(results));
+    let _ = writeln!(text, "{}", facts(results));
     let _ = writeln!(text, "{table}");
     let _ = writeln!(text, "{}", notes(results));
     text
 }
 
-fn row(measurement: &Measurement, is_new_case: bool) -> Vec<Cell> {
+/// The texts of a row; test and size only in the first row of a case.
+pub(crate) fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HEADER.len()] {
     let case = |text: String| if is_new_case { text } else { String::new() };
     let optional = |value: Option<String>| value.unwrap_or_else(|| "–".to_string());
-    let cells = [
+    [
         case(measurement.test.name().to_string()),
         case(size(measurement.message_bytes)),
         measurement.label(),
@@ -46,12 +52,7 @@ fn row(measurement: &Measurement, is_new_case: bool) -> Vec<Cell> {
         optional(measurement.extra_frame_percent.map(digits)),
         optional(measurement.out_of_order_percent.map(digits)),
         format!("±{:.0} %", primary(measurement).spread_percent()),
-    ];
-    cells
-        .into_iter()
-        .zip(HEADER)
-        .map(|(text, (_, alignment))| Cell::new(text).set_alignment(alignment))
-        .collect()
+    ]
 }
 
 /// Bits per second where there are bytes to count, operations per second elsewhere.
@@ -76,24 +77,41 @@ fn primary_ratio(measurement: &Measurement) -> Option<Summary> {
     if measurement.test.is_about_latency() { *latency } else { *throughput }
 }
 
-fn heading(results: &Results) -> String {
-    let path = &results.path;
+fn cell(text: &str, alignment: CellAlignment) -> Cell {
+    Cell::new(text).set_alignment(alignment)
+}
+
+/// The path, the hosts, and how it was measured, in two lines.
+pub(crate) fn facts(results: &Results) -> String {
+    let Results { path, client, server, settings, .. } = results;
+    let links = match path.links {
+        1 => "1 link".to_string(),
+        links => format!("{links} links"),
+    };
     let mtu = path.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
-    let settings = &results.settings;
+    let host = |machine: &Machine| {
+        format!("{} × {}, Linux {}", machine.cpus, machine.cpu, machine.kernel)
+    };
+    let hosts = if client == server {
+        host(server)
+    } else {
+        format!("client {} · server {}", host(client), host(server))
+    };
+    let pinning = if settings.pinned_to.is_some() { ", each side on one CPU" } else { "" };
+    let dropped = match settings.dropped {
+        0 => "",
+        _ => ", without the highest and the lowest",
+    };
     format!(
-        "{}{mtu} · {} × {} · Linux {}\nmedians of {} samples of {:.2} s each, without the highest \
-         and the lowest",
+        "{}, {links}{mtu} · {hosts}\nmedians of {} samples of {:.2} s{dropped}{pinning}",
         path.kind.description(),
-        results.server.cpus,
-        results.server.cpu,
-        results.server.kernel,
         settings.repetitions,
         settings.sample_seconds,
     )
 }
 
 /// What the columns mean, and what the transports are.
-fn notes(results: &Results) -> String {
+pub(crate) fn notes(results: &Results) -> String {
     let mut notes = NOTES.to_string();
     for transport in &results.transports {
         // Writing to a string does not fail.
@@ -114,7 +132,8 @@ CPU s/GB: both processes, per 10^9 payload bytes. to tcp: latency against latenc
 set-up (less is better), else rate against rate, repetition by repetition. spread: half of highest
 minus lowest. extra: acks and retransmissions per data frame; ooo: frames out of order.";
 
-const HEADER: [(&str, CellAlignment); 10] = [
+/// Names and alignments of the columns.
+pub(crate) const HEADER: [(&str, CellAlignment); 10] = [
     ("test", CellAlignment::Left),
     ("size", CellAlignment::Right),
     ("transport", CellAlignment::Left),
@@ -126,3 +145,74 @@ const HEADER: [(&str, CellAlignment); 10] = [
     ("ooo %", CellAlignment::Right),
     ("spread", CellAlignment::Right),
 ];
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use bench::results::{FORMAT, PathFacts, PathKind, Settings, TransportFacts};
+
+    #[test]
+    fn a_row_fits_into_100_columns() {
+        for line in table(&results(), 100).lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+    }
+
+    #[test]
+    fn a_row_is_one_line_and_shows_what_was_measured() {
+        let text = table(&results(), 100);
+        let row = text.lines().find(|line| line.contains("edge ×2")).unwrap();
+        for part in ["3.65 µs", "27.4 Gb/s", "0.640", "0.250×", "4.30", "12.5", "±10 %"] {
+            assert!(row.contains(part), "{part} in {row}");
+        }
+    }
+
+    /// Results with a row as wide as rows get.
+    pub(crate) fn results() -> Results {
+        Results {
+            format: FORMAT.to_string(),
+            version: "0.0.0".to_string(),
+            unix_seconds: 0,
+            path: PathFacts { kind: PathKind::Namespaces, links: 2, mtu: Some(1500) },
+            client: Machine::default(),
+            server: Machine::default(),
+            settings: Settings {
+                repetitions: 10,
+                dropped: 2,
+                sample_seconds: 0.1,
+                in_flight: 64,
+                pinned_to: Some([0, 1]),
+            },
+            transports: vec![TransportFacts { name: "edge".into(), description: "it".into() }],
+            results: [Test::PingPong, Test::ConnectionSetup]
+                .into_iter()
+                .flat_map(|test| [("tcp-poll", 1), ("edge", 2)].map(|(t, l)| one(test, t, l)))
+                .collect(),
+        }
+    }
+
+    fn one(test: Test, transport: &str, links: u32) -> Measurement {
+        let about = |median: f64| Summary { median, min: median * 0.9, max: median * 1.1 };
+        Measurement {
+            test,
+            transport: transport.to_string(),
+            links,
+            message_bytes: 256 << 10,
+            latency_ns: Some(about(3650.0)),
+            latency_p99_ns: Some(about(9000.0)),
+            bytes_per_second: about(27.4e9 / 8.0),
+            operations_per_second: about(1.5e6),
+            cpu_seconds_per_gigabyte: Some(about(0.64)),
+            softirq_cpu_seconds_per_gigabyte: Some(about(0.01)),
+            extra_frame_percent: Some(4.3),
+            out_of_order_percent: Some(12.5),
+            ratio: Some(Ratio {
+                baseline: "tcp".to_string(),
+                latency: Some(about(0.25)),
+                throughput: Some(about(1.6)),
+                cpu: Some(about(0.9)),
+            }),
+            samples: vec![],
+        }
+    }
+}
