@@ -87,10 +87,8 @@ impl Client {
         let transport = transports::by_name(&request.transport).ok_or_else(|| {
             TransportError::Other(format!("no transport {:?} here", request.transport))
         })?;
-        let prepare = Request::Prepare {
-            transport: request.transport.clone(),
-            setup: request.setup.clone(),
-        };
+        let prepare =
+            Request::Prepare { transport: request.transport.clone(), setup: request.setup.clone() };
         let reply = self.channel.ask(&prepare)?;
         let Reply::Prepared(advertisement) = reply else {
             return Err(unexpected("an advertisement", &reply).into());
@@ -119,8 +117,7 @@ impl Client {
         request: &SampleRequest,
     ) -> Result<f64, ClientError> {
         let setup = &request.setup;
-        let key =
-            (request.transport.clone(), setup.test, setup.message_bytes, setup.links.len());
+        let key = (request.transport.clone(), setup.test, setup.message_bytes, setup.links.len());
         let wanted_seconds = request.seconds * WARM_UP_SHARE;
         let known = self.rates.get(&key).map(|rate| rate * wanted_seconds);
         let mut operations = known.unwrap_or(1.0).ceil().max(1.0) as u64;

@@ -108,8 +108,10 @@ pub enum ControlError {
         line: String,
     },
     /// The other side speaks another version.
-    #[error("the other side speaks version {theirs} of the control messages, we {VERSION}; \
-             install the same ethernot on both hosts")]
+    #[error(
+        "the other side speaks version {theirs} of the control messages, we {VERSION}; \
+             install the same ethernot on both hosts"
+    )]
     Version {
         /// Its version.
         theirs: u32,

@@ -28,7 +28,8 @@ impl Machine {
         Self {
             cpu: cpu.to_string(),
             // Not the CPUs that this process may use: it may be restricted to one.
-            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count().max(1) as u32,
+            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count().max(1)
+                as u32,
             kernel: kernel.to_string(),
         }
     }

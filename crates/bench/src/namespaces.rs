@@ -29,7 +29,9 @@ pub enum NamespaceError {
         source: io::Error,
     },
     /// `ip` has failed.
-    #[error("`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN), --loopback does not")]
+    #[error(
+        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN), --loopback does not"
+    )]
     Failed {
         /// The whole command.
         command: String,
@@ -146,19 +148,16 @@ pub fn are_possible() -> bool {
 }
 
 /// Removes the namespaces of processes that have ended without doing so. Returns their names.
-pub fn remove_leftovers() -> Result<Vec<String>, NamespaceError> {
+///
+/// One that cannot be removed is left to the next run; most often another run has just done it.
+pub fn remove_leftovers() -> Vec<String> {
     let _registry = cleanup::lock();
-    let mut removed = Vec::new();
     // No directory: no namespace was ever made.
-    let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Ok(removed) };
-    for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if maker(&name).is_some_and(|(pid, start)| start_time(pid) != Some(start)) {
-            remove_namespace(&name)?;
-            removed.push(name);
-        }
-    }
-    Ok(removed)
+    let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_leftover =
+        |name: &String| maker(name).is_some_and(|(pid, start)| start_time(pid) != Some(start));
+    names.filter(is_leftover).filter(|name| remove_namespace(name).is_ok()).collect()
 }
 
 /// Removes one namespace, if it exists.
@@ -218,7 +217,12 @@ mod tests {
     #[test]
     fn only_names_of_ours_have_a_maker() {
         assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
-        for foreign in ["blue", "ethernot-bench-", "ethernot-bench-12-345-0-other", "ethernot-bench-12-345-0-client-x"] {
+        for foreign in [
+            "blue",
+            "ethernot-bench-",
+            "ethernot-bench-12-345-0-other",
+            "ethernot-bench-12-345-0-client-x",
+        ] {
             assert_eq!(maker(foreign), None, "{foreign}");
         }
     }
@@ -253,7 +257,7 @@ mod tests {
             [pair.client(), pair.server()].map(|name| format!("{NAMESPACE_DIRECTORY}/{name}"));
         assert_eq!(pair.links().len(), 2);
         assert!(paths.iter().all(|path| fs::exists(path).unwrap()));
-        let removed = remove_leftovers().unwrap();
+        let removed = remove_leftovers();
         assert!(!removed.iter().any(|name| name == pair.client() || name == pair.server()));
         drop(pair);
         assert!(!paths.iter().any(|path| fs::exists(path).unwrap()));

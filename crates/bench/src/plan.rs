@@ -172,10 +172,10 @@ fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
             });
         }
     }
-    let is_chosen = |transport: &Box<dyn Transport>| {
+    let is_chosen = |transport: &dyn Transport| {
         names.is_empty() || names.iter().any(|name| name == transport.name())
     };
-    Ok(all.into_iter().filter(is_chosen).collect())
+    Ok(all.into_iter().filter(|transport| is_chosen(transport.as_ref())).collect())
 }
 
 fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {

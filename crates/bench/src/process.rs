@@ -18,8 +18,8 @@ use nix::unistd::getppid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Client, SampleRequest};
 use crate::cleanup;
+use crate::client::{Client, SampleRequest};
 use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
 use crate::machine::Machine;
@@ -134,8 +134,7 @@ impl ChildProcess {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
         };
-        let failed =
-            |source| ProcessError::Start { program: program.to_path_buf(), role, source };
+        let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
         let mut child = Command::new(program)
             .arg(SUBCOMMAND)
@@ -260,7 +259,9 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
 
 fn parse<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
     serde_json::from_str(spec).map_err(|error| {
-        format!("{SUBCOMMAND} is for the program's own use; its argument is no specification: {error}")
+        format!(
+            "{SUBCOMMAND} is for the program's own use; its argument is no specification: {error}"
+        )
     })
 }
 

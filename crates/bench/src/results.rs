@@ -117,8 +117,11 @@ pub struct Measurement {
     pub extra_frame_percent: Option<f64>,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
-    /// Compared with the baseline, repetition by repetition.
-    pub ratio: Option<Ratio>,
+    /// Compared with the baseline and the yardstick, repetition by repetition, where these were
+    /// measured and are not this one itself.
+    pub ratios: Vec<Ratio>,
+    /// Mean of each counter of the transport over the samples.
+    pub counters: BTreeMap<String, f64>,
     /// The samples, in the order in which they were taken.
     pub samples: Vec<Sample>,
 }
@@ -128,6 +131,12 @@ impl Measurement {
     pub fn label(&self) -> String {
         label(&self.transport, self.links)
     }
+
+    /// The ratio to transport `to`, of what the test is about: latencies or rates.
+    pub fn ratio_to(&self, to: &str) -> Option<Summary> {
+        let ratio = self.ratios.iter().find(|ratio| ratio.to == to)?;
+        if self.test.is_about_latency() { ratio.latency } else { ratio.throughput }
+    }
 }
 
 /// The name of a transport with the number of its links if there are several.
@@ -135,11 +144,11 @@ pub fn label(transport: &str, links: u32) -> String {
     if links > 1 { format!("{transport} ×{links}") } else { transport.to_string() }
 }
 
-/// A measurement divided by that of the baseline in the same repetition.
+/// A measurement divided by that of another transport in the same repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Name of the baseline's transport.
-    pub baseline: String,
+    /// Name of the other transport.
+    pub to: String,
     /// Of latencies: below 1 is better.
     pub latency: Option<Summary>,
     /// Of operations per second: above 1 is better.

@@ -15,7 +15,7 @@ use crate::results::{
 };
 use crate::statistics;
 use crate::transport::{LinkAddresses, Setup, Test};
-use crate::transports::{self, BASELINE};
+use crate::transports::{self, BASELINE, YARDSTICK};
 
 /// Is told how a run proceeds.
 pub trait Observer {
@@ -116,12 +116,10 @@ impl Path {
             PathChoice::Peer(peers) => Self::to_peer(peers),
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
             PathChoice::Automatic if !namespaces::are_possible() => {
-                observer.on_note(
-                    "not root: measuring over loopback instead of network namespaces",
-                );
+                observer.on_note("not root: measuring over loopback instead of network namespaces");
                 Ok(Self::over_loopback(options.links))
             }
-            PathChoice::Automatic => match Self::over_namespaces(options) {
+            PathChoice::Automatic => match Self::over_namespaces(options, observer) {
                 Ok(path) => Ok(path),
                 // Root without its powers, as in most containers.
                 Err(error @ NamespaceError::Failed { .. }) => {
@@ -133,8 +131,13 @@ impl Path {
         }
     }
 
-    fn over_namespaces(options: &Options) -> Result<Self, NamespaceError> {
-        namespaces::remove_leftovers()?;
+    fn over_namespaces(
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, NamespaceError> {
+        for name in namespaces::remove_leftovers() {
+            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+        }
         let pair = NamespacePair::create(options.links, options.mtu)?;
         let links = pair.links().to_vec();
         let server = links.first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |link| link.server);
@@ -263,19 +266,25 @@ impl Bench {
                 let what = describe(case, contender);
                 observer.on_sample(&format!("{what}, {repetition} of {}", plan.repetitions));
                 let request = self.request(case, contender, plan, options);
-                let sample = self
-                    .sample(&request)
-                    .map_err(|source| RunError::Sample { what, source })?;
+                let sample =
+                    self.sample(&request).map_err(|source| RunError::Sample { what, source })?;
                 samples.push(sample);
             }
         }
-        let baseline = case.contenders.iter().position(|c| c.transport == BASELINE);
-        let baseline: Option<Vec<Sample>> = baseline.and_then(|i| samples.get(i).cloned());
-        let measurements = samples.into_iter().enumerate().filter_map(|(contender, samples)| {
-            let baseline = baseline.as_ref().map(|samples| (BASELINE, samples.as_slice()));
-            statistics::measurement(case, contender, samples, baseline)
-        });
-        Ok(measurements.collect())
+        let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK]
+            .into_iter()
+            .filter_map(|name| {
+                let mut contenders = case.contenders.iter().zip(&samples);
+                let (_, samples) = contenders.find(|(c, _)| c.transport == name)?;
+                Some((name, samples.clone()))
+            })
+            .collect();
+        let references: Vec<(&str, &[Sample])> =
+            references.iter().map(|(name, samples)| (*name, samples.as_slice())).collect();
+        let contenders = case.contenders.iter().zip(samples);
+        Ok(contenders
+            .filter_map(|(c, samples)| statistics::measurement(case, c, samples, &references))
+            .collect())
     }
 
     fn request(

@@ -44,7 +44,7 @@ impl Conversation {
                 Err(error) => return Err(error),
             };
             let outcome = match request {
-                Request::Hello { version } => self.hello(version)?,
+                Request::Hello { version } => Self::hello(version)?,
                 Request::Prepare { transport, setup } => self.prepare(&transport, setup)?,
                 Request::Run(phase) => self.phase(phase)?,
                 Request::Close => {
@@ -61,7 +61,7 @@ impl Conversation {
         }
     }
 
-    fn hello(&mut self, version: u32) -> Answer {
+    fn hello(version: u32) -> Answer {
         if version != VERSION {
             return Err(ControlError::Version { theirs: version });
         }

@@ -1,8 +1,10 @@
 //! From samples to measurements.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Case;
+use crate::plan::{Case, Contender};
 use crate::results::{Measurement, Ratio, Sample};
 use crate::transport::counter;
 
@@ -42,23 +44,22 @@ pub fn dropped(repetitions: u32) -> u32 {
     if repetitions >= 3 { 2 } else { 0 }
 }
 
-/// Summarises the samples of one contender of `case`. `baseline`: the name of the baseline and its
-/// samples of the same repetitions.
+/// Summarises the samples of one contender of `case`. `references`: other transports and their
+/// samples of the same repetitions. Nothing without samples.
 pub fn measurement(
     case: &Case,
-    contender: usize,
+    contender: &Contender,
     samples: Vec<Sample>,
-    baseline: Option<(&str, &[Sample])>,
+    references: &[(&str, &[Sample])],
 ) -> Option<Measurement> {
-    let contender = case.contenders.get(contender)?;
-    let over = |value: fn(&Sample) -> Option<f64>| {
-        Summary::trimmed(samples.iter().filter_map(value))
-    };
-    let ratio = baseline.map(|(name, baseline)| Ratio {
-        baseline: name.to_string(),
-        latency: ratio(&samples, baseline, Sample::latency_ns_p50),
-        throughput: ratio(&samples, baseline, |sample| Some(sample.operations_per_second())),
-        cpu: ratio(&samples, baseline, Sample::cpu_seconds_per_gigabyte),
+    let over =
+        |value: fn(&Sample) -> Option<f64>| Summary::trimmed(samples.iter().filter_map(value));
+    let ratios = references.iter().filter(|(name, _)| *name != contender.transport);
+    let ratios = ratios.map(|(name, reference)| Ratio {
+        to: (*name).to_string(),
+        latency: ratio(&samples, reference, Sample::latency_ns_p50),
+        throughput: ratio(&samples, reference, |sample| Some(sample.operations_per_second())),
+        cpu: ratio(&samples, reference, Sample::cpu_seconds_per_gigabyte),
     });
     Some(Measurement {
         test: case.test,
@@ -81,7 +82,8 @@ pub fn measurement(
             &[counter::OUT_OF_ORDER_FRAMES],
             counter::RECEIVED_DATA_FRAMES,
         ),
-        ratio,
+        ratios: ratios.collect(),
+        counters: means(&samples),
         samples,
     })
 }
@@ -89,29 +91,36 @@ pub fn measurement(
 /// Divides repetition by repetition, so that a drift of the machine cancels.
 fn ratio(
     samples: &[Sample],
-    baseline: &[Sample],
+    reference: &[Sample],
     value: fn(&Sample) -> Option<f64>,
 ) -> Option<Summary> {
-    let ratios = samples.iter().zip(baseline).filter_map(|(sample, baseline)| {
-        Some(value(sample)? / value(baseline)?)
-    });
+    let ratios = samples
+        .iter()
+        .zip(reference)
+        .filter_map(|(sample, reference)| Some(value(sample)? / value(reference)?));
     Summary::trimmed(ratios)
 }
 
 /// The sum of counters `parts` over all samples, in per cent of counter `whole`. Nothing for
 /// transports without these counters.
 fn percentage(samples: &[Sample], parts: &[&str], whole: &str) -> Option<f64> {
-    let sum = |name: &str| -> f64 {
-        samples.iter().filter_map(|sample| sample.counters.get(name)).sum()
-    };
+    let sum =
+        |name: &str| -> f64 { samples.iter().filter_map(|sample| sample.counters.get(name)).sum() };
     let whole = sum(whole);
     (whole > 0.0).then(|| 100.0 * parts.iter().map(|part| sum(part)).sum::<f64>() / whole)
+}
+
+fn means(samples: &[Sample]) -> BTreeMap<String, f64> {
+    let mut means = BTreeMap::new();
+    for (name, value) in samples.iter().flat_map(|sample| &sample.counters) {
+        *means.entry(name.clone()).or_default() += value / samples.len() as f64;
+    }
+    means
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Contender;
     use crate::transport::Test;
 
     #[test]
@@ -132,7 +141,8 @@ mod tests {
 
     #[test]
     fn what_is_not_a_number_is_ignored() {
-        assert_eq!(Summary::trimmed([f64::NAN, 1.0]).unwrap().median, 1.0);
+        let only = Summary { median: 1.0, min: 1.0, max: 1.0 };
+        assert_eq!(Summary::trimmed([f64::NAN, 1.0]), Some(only));
     }
 
     #[test]
@@ -140,13 +150,13 @@ mod tests {
         // Each repetition is twice as slow as the one before, but twice the baseline.
         let samples: Vec<_> = (0..5).map(|i| sample(2000 >> i)).collect();
         let baseline: Vec<_> = (0..5).map(|i| sample(1000 >> i)).collect();
-        let case = Case {
-            test: Test::OneWay,
-            message_bytes: 1,
-            contenders: vec![Contender { transport: "x".into(), links: 1 }],
-        };
-        let found = measurement(&case, 0, samples, Some(("tcp", &baseline))).unwrap();
-        let throughput = found.ratio.unwrap().throughput.unwrap();
+        let contender = Contender { transport: "x".into(), links: 1 };
+        let contenders = vec![contender.clone()];
+        let case = Case { test: Test::OneWay, message_bytes: 1, contenders };
+        let references = [("tcp", baseline.as_slice()), ("x", baseline.as_slice())];
+        let found = measurement(&case, &contender, samples, &references).unwrap();
+        assert_eq!(found.ratios.len(), 1);
+        let throughput = found.ratio_to("tcp").unwrap();
         assert!((throughput.median - 2.0).abs() < 0.02, "{throughput:?}");
         assert!(throughput.spread_percent() < 1.0);
         assert_eq!(found.extra_frame_percent, None);

@@ -175,11 +175,7 @@ pub trait ServerSide {
 /// The client's side of one sample.
 pub trait ClientSide {
     /// Performs `phase`. Records the latency of each operation if the test is about latency.
-    fn run(
-        &mut self,
-        phase: Phase,
-        latencies: &mut Latencies,
-    ) -> Result<Observed, TransportError>;
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError>;
 }
 
 /// Why a transport could not do what it was asked for.

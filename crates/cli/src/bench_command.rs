@@ -178,7 +178,6 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// 8 B to 4 MiB.
-const SIZES: [u64; 9] =
-    [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const SIZES: [u64; 9] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 const COLUMNS_DEFAULT: u16 = 100;

@@ -34,9 +34,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         fs::read_to_string(&arguments.file)
     };
     let text = text.map_err(|error| format!("read {name}: {error}"))?;
-    let mut results: Results = serde_json::from_str(&text).map_err(|error| {
-        format!("{name} is no result of `ethernot bench --json`: {error}")
-    })?;
+    let mut results: Results = serde_json::from_str(&text)
+        .map_err(|error| format!("{name} is no result of `ethernot bench --json`: {error}"))?;
     if results.format != FORMAT {
         let format = &results.format;
         return Err(format!("{name} has format {format:?}, this program reads {FORMAT:?}").into());

@@ -187,7 +187,7 @@ fn with_notes(svg: &str, notes: &[String]) -> String {
         match line.strip_suffix("/>\n").filter(|_| line.starts_with("<circle ")) {
             Some(circle) => {
                 let note = notes.next().map_or(String::new(), |note| crate::page::escaped(note));
-                result.push_str(&format!("{circle}><title>{note}</title></circle>\n"));
+                result.extend([circle, "><title>", &note, "</title></circle>\n"]);
             }
             None => result.push_str(line),
         }
@@ -198,7 +198,7 @@ fn with_notes(svg: &str, notes: &[String]) -> String {
 /// Number of colours in the style sheet; more curves than that share them.
 pub(crate) const COLOURS: usize = 8;
 
-const SIZE_PIXELS: (u32, u32) = (640, 400);
+const SIZE_PIXELS: (u32, u32) = (520, 350);
 
 #[cfg(test)]
 mod tests {

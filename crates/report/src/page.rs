@@ -149,12 +149,7 @@ struct Quantity {
 
 const QUANTITIES: [Quantity; 3] = [
     Quantity { name: "Latency", axis: "µs", value: |m| m.latency_ns, scale: 1e-3 },
-    Quantity {
-        name: "Throughput",
-        axis: "Gb/s",
-        value: |m| Some(m.bytes_per_second),
-        scale: 8e-9,
-    },
+    Quantity { name: "Throughput", axis: "Gb/s", value: |m| Some(m.bytes_per_second), scale: 8e-9 },
     Quantity {
         name: "CPU time",
         axis: "CPU s/GB",

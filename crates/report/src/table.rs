@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use bench::machine::Machine;
-use bench::results::{Measurement, Ratio, Results};
+use bench::results::{Measurement, Results};
 use bench::statistics::Summary;
-use bench::transport::Test;
+use bench::transport::{Test, counter};
+use bench::transports::{BASELINE, YARDSTICK};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use crate::format::{digits, scaled, size, time_ns};
@@ -48,7 +49,7 @@ pub(crate) fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HE
         optional(measurement.latency_ns.map(|latency| time_ns(latency.median))),
         rate(measurement),
         optional(measurement.cpu_seconds_per_gigabyte.map(|cpu| digits(cpu.median))),
-        optional(primary_ratio(measurement).map(|ratio| format!("{}×", digits(ratio.median)))),
+        optional(measurement.ratio_to(BASELINE).map(|ratio| format!("{}×", digits(ratio.median)))),
         optional(measurement.extra_frame_percent.map(digits)),
         optional(measurement.out_of_order_percent.map(digits)),
         format!("±{:.0} %", primary(measurement).spread_percent()),
@@ -71,12 +72,6 @@ fn primary(measurement: &Measurement) -> Summary {
     latency.unwrap_or(measurement.operations_per_second)
 }
 
-/// The ratio to the baseline, by what the test is about.
-fn primary_ratio(measurement: &Measurement) -> Option<Summary> {
-    let Ratio { latency, throughput, .. } = measurement.ratio.as_ref()?;
-    if measurement.test.is_about_latency() { *latency } else { *throughput }
-}
-
 fn cell(text: &str, alignment: CellAlignment) -> Cell {
     Cell::new(text).set_alignment(alignment)
 }
@@ -89,9 +84,8 @@ pub(crate) fn facts(results: &Results) -> String {
         links => format!("{links} links"),
     };
     let mtu = path.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
-    let host = |machine: &Machine| {
-        format!("{} × {}, Linux {}", machine.cpus, machine.cpu, machine.kernel)
-    };
+    let host =
+        |machine: &Machine| format!("{} × {}, Linux {}", machine.cpus, machine.cpu, machine.kernel);
     let hosts = if client == server {
         host(server)
     } else {
@@ -113,11 +107,45 @@ pub(crate) fn facts(results: &Results) -> String {
 /// What the columns mean, and what the transports are.
 pub(crate) fn notes(results: &Results) -> String {
     let mut notes = NOTES.to_string();
+    // Writing to a string does not fail.
+    for remark in results.results.iter().filter_map(|m| remark(m, results)) {
+        let _ = write!(notes, "\n{remark}");
+    }
     for transport in &results.transports {
-        // Writing to a string does not fail.
         let _ = write!(notes, "\n{}: {}", transport.name, transport.description);
     }
     notes
+}
+
+/// What the columns have no place for: the comparison with bare datagrams, and what many
+/// connections cost.
+fn remark(measurement: &Measurement, results: &Results) -> Option<String> {
+    let what = || {
+        let (test, label) = (measurement.test.name(), measurement.label());
+        format!("{test} {} {label}", size(measurement.message_bytes))
+    };
+    if let Some(ratio) =
+        measurement.ratio_to(YARDSTICK).filter(|_| measurement.transport != BASELINE)
+    {
+        let kind = if measurement.test.is_about_latency() { "latency" } else { "rate" };
+        let [median, min, max] = [ratio.median, ratio.min, ratio.max].map(digits);
+        return Some(format!(
+            "{}: {median}× the {kind} of bare {YARDSTICK} ({min} to {max})",
+            what()
+        ));
+    }
+    let bytes = measurement.counters.get(counter::BYTES_PER_IDLE_CONNECTION)?;
+    let alone = results.results.iter().find(|other| {
+        other.test == Test::PingPong
+            && other.label() == measurement.label()
+            && other.message_bytes == measurement.message_bytes
+    });
+    let slowdown = alone
+        .and_then(|alone| Some(measurement.latency_ns?.median / alone.latency_ns?.median))
+        .map_or(String::new(), |ratio| {
+            format!(", {}× the latency with one connection", digits(ratio))
+        });
+    Some(format!("{}: {bytes:.0} bytes per idle connection{slowdown}", what()))
 }
 
 /// A rule above, below, and under the header.
@@ -149,7 +177,7 @@ pub(crate) const HEADER: [(&str, CellAlignment); 10] = [
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use bench::results::{FORMAT, PathFacts, PathKind, Settings, TransportFacts};
+    use bench::results::{FORMAT, PathFacts, PathKind, Ratio, Settings, TransportFacts};
 
     #[test]
     fn a_row_fits_into_100_columns() {
@@ -165,6 +193,20 @@ pub(crate) mod tests {
         for part in ["3.65 µs", "27.4 Gb/s", "0.640", "0.250×", "4.30", "12.5", "±10 %"] {
             assert!(row.contains(part), "{part} in {row}");
         }
+    }
+
+    #[test]
+    fn remarks_compare_with_datagrams_and_with_one_connection() {
+        let mut results = results();
+        let remarks = notes(&results);
+        assert!(remarks.contains("ping-pong 256 KiB edge ×2: 0.250× the latency of bare udp"));
+        for measurement in &mut results.results {
+            measurement.ratios.clear();
+        }
+        results.results.push(one(Test::ManyConnections, "edge", 2));
+        results.results.last_mut().unwrap().ratios.clear();
+        let wanted = "many-connections 256 KiB edge ×2: 3000 bytes per idle connection, 1.00× the";
+        assert!(notes(&results).contains(wanted), "{}", notes(&results));
     }
 
     /// Results with a row as wide as rows get.
@@ -191,8 +233,20 @@ pub(crate) mod tests {
         }
     }
 
+    fn about(median: f64) -> Summary {
+        Summary { median, min: median * 0.9, max: median * 1.1 }
+    }
+
+    fn ratio(to: &str) -> Ratio {
+        Ratio {
+            to: to.to_string(),
+            latency: Some(about(0.25)),
+            throughput: Some(about(1.6)),
+            cpu: Some(about(0.9)),
+        }
+    }
+
     fn one(test: Test, transport: &str, links: u32) -> Measurement {
-        let about = |median: f64| Summary { median, min: median * 0.9, max: median * 1.1 };
         Measurement {
             test,
             transport: transport.to_string(),
@@ -206,12 +260,8 @@ pub(crate) mod tests {
             softirq_cpu_seconds_per_gigabyte: Some(about(0.01)),
             extra_frame_percent: Some(4.3),
             out_of_order_percent: Some(12.5),
-            ratio: Some(Ratio {
-                baseline: "tcp".to_string(),
-                latency: Some(about(0.25)),
-                throughput: Some(about(1.6)),
-                cpu: Some(about(0.9)),
-            }),
+            ratios: ["tcp", "udp"].map(ratio).into(),
+            counters: [(counter::BYTES_PER_IDLE_CONNECTION.to_string(), 3000.0)].into(),
             samples: vec![],
         }
     }

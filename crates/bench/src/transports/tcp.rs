@@ -4,7 +4,7 @@
 //! buffers as large as a message or [`RECEIVE_BUFFER_BYTES`], whichever is more; the socket
 //! buffers are left to the kernel's autotuning, which setting them would switch off.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
@@ -101,9 +101,9 @@ impl Waiting {
                 .map_err(TransportError::io("make a TCP listener non-blocking")),
             Self::Blocking => {
                 // Linux bounds `accept` by the receive time-out of the listening socket.
-                let limit = TimeVal::new(PHASE_TIME_MAX.as_secs() as i64, 0);
+                let limit = TimeVal::new(PHASE_TIME_MAX.as_secs().cast_signed(), 0);
                 setsockopt(listener, sockopt::ReceiveTimeout, &limit)
-                    .map_err(|errno| errno.into())
+                    .map_err(io::Error::from)
                     .map_err(TransportError::io("limit the time of accept"))
             }
         }
@@ -220,7 +220,7 @@ impl Client {
             // A reset instead of an orderly close: no port is left in TIME_WAIT.
             let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             setsockopt(&stream, sockopt::Linger, &linger)
-                .map_err(|errno| errno.into())
+                .map_err(io::Error::from)
                 .map_err(TransportError::io("set SO_LINGER to 0"))?;
         }
         Ok(())
@@ -228,11 +228,7 @@ impl Client {
 }
 
 impl ClientSide for Client {
-    fn run(
-        &mut self,
-        phase: Phase,
-        latencies: &mut Latencies,
-    ) -> Result<Observed, TransportError> {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
         let Some(connection) = &mut self.connection else {
             self.connect_many(phase.operations, latencies)?;
             return Ok(Observed::default());

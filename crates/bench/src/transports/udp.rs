@@ -213,11 +213,7 @@ impl Client {
 }
 
 impl ClientSide for Client {
-    fn run(
-        &mut self,
-        phase: Phase,
-        latencies: &mut Latencies,
-    ) -> Result<Observed, TransportError> {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
         self.phases += 1;
         let end = end_of_phase(self.phases);
         if self.test == Test::PingPong {
