@@ -210,7 +210,7 @@ pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Res
     writer.flush()
 }
 
-/// Reads one message of at most [`LINE_BYTES_MAX`].
+/// Reads one message of at most 64 KiB.
 pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, ControlError> {
     let mut line = Vec::new();
     reader

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// --quick 5]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long the whole run may take [default: 200, with --quick 45]
+    /// About how long the whole run may take [default: 180, with --quick 40]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     /// Operations in flight, for transports that have that notion
@@ -142,7 +142,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         transports: arguments.transports.clone(),
         sizes: or(&arguments.sizes, if quick { &SIZES_QUICK } else { &SIZES }),
         repetitions: arguments.repetitions.unwrap_or(if quick { 5 } else { 10 }),
-        budget_seconds: arguments.time.unwrap_or(if quick { 45.0 } else { 200.0 }),
+        budget_seconds: arguments.time.unwrap_or(if quick { 40.0 } else { 180.0 }),
         in_flight: arguments.in_flight,
         connections: arguments.connections,
         pinning: !arguments.no_pinning,

@@ -49,11 +49,18 @@ pub(crate) fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HE
         optional(measurement.latency_ns.map(|latency| time_ns(latency.median))),
         rate(measurement),
         optional(measurement.cpu_seconds_per_gigabyte.map(|cpu| digits(cpu.median))),
-        optional(measurement.ratio_to(BASELINE).map(|ratio| format!("{}×", digits(ratio.median)))),
+        optional(to_baseline(measurement)),
         optional(measurement.extra_frame_percent.map(digits)),
         optional(measurement.out_of_order_percent.map(digits)),
         format!("±{:.0} %", primary(measurement).spread_percent()),
     ]
+}
+
+fn to_baseline(measurement: &Measurement) -> Option<String> {
+    if measurement.transport == BASELINE {
+        return Some("1×".to_string());
+    }
+    Some(format!("{}×", digits(measurement.ratio_to(BASELINE)?.median)))
 }
 
 /// Bits per second where there are bytes to count, operations per second elsewhere.
