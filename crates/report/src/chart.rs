@@ -5,7 +5,7 @@ use std::ops::Range;
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::prelude::*;
 
-use crate::format::{digits, size};
+use crate::format::{digits, short_size};
 
 /// One curve.
 #[derive(Debug, Clone)]
@@ -96,9 +96,9 @@ fn draw_on(
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .label_style(text())
-        .x_label_formatter(&|bytes| size(*bytes as u64))
+        .x_label_formatter(&|bytes| short_size(*bytes as u64))
         .y_label_formatter(&|value| tick_label(*value))
-        .x_desc("message size")
+        .x_desc("message size (bytes)")
         .y_desc(value_axis)
         .axis_desc_style(text())
         .draw()

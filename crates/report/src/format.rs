@@ -41,6 +41,11 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// [`size`] for an axis, where nine of them stand side by side.
+pub(crate) fn short_size(bytes: u64) -> String {
+    size(bytes).replace(" KiB", "K").replace(" MiB", "M").replace(" B", "")
+}
+
 /// A date and time in UTC, from seconds since 1970.
 pub(crate) fn date(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
@@ -88,5 +93,6 @@ mod tests {
         assert_eq!(time_ns(12.0e6), "12.0 ms");
         assert_eq!(size(4 << 20), "4 MiB");
         assert_eq!(size(1536), "1536 B");
+        assert_eq!([8, 4096, 1 << 20].map(short_size), ["8", "4K", "1M"]);
     }
 }
