@@ -660,6 +660,8 @@ fn size_buffers(
 
 #[cfg(test)]
 mod tests {
+    use mem::PayloadSlice;
+
     use super::*;
 
     #[test]
@@ -671,5 +673,55 @@ mod tests {
         assert_eq!(frame_sizes(1420, false, Family::V4, 9200), (1392, 1200));
         assert_eq!(frame_sizes(1500, false, Family::V4, 1000), (1000, 1000));
         assert_eq!(frame_sizes(20, false, Family::V6, 9200), (0, 0));
+    }
+
+    /// A kernel refuses to segment for a socket without checksums, as it does on devices that
+    /// cannot compute them.
+    fn unable_to_segment() -> UdpLink {
+        let link = UdpLink::bind(([127, 0, 0, 1], 0).into(), &UdpConfig::default()).unwrap();
+        socket::set_option(link.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        link
+    }
+
+    #[test]
+    fn refused_segmentation_is_done_without_and_no_frame_is_lost() {
+        let mut link = unable_to_segment();
+        if !link.features().segmentation {
+            println!("skipped: this kernel has no UDP segmentation");
+            return;
+        }
+        let mut batch = TxBatch::new(300, 300 * 40);
+        batch.reset(link.caps().local);
+        for index in 0..300_u16 {
+            batch.header_mut().extend_from_slice(&[index.to_be_bytes(); 20].concat());
+            batch.finish_frame(PayloadSlice::EMPTY);
+        }
+        assert_eq!(link.send(&batch).unwrap(), 300);
+        assert!(!link.features().segmentation);
+        assert_eq!(link.caps().segments, 1);
+        // First the number of segments is doubted, then segmentation itself.
+        assert_eq!(link.statistics().fallbacks, 2);
+        for segments in [64, 1] {
+            let event = link.poll_event();
+            assert!(
+                matches!(event, Some(LinkEvent::Changed(caps)) if caps.segments == segments),
+                "{event:?}"
+            );
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 300 {
+            link.receive(Instant(0), 512, &mut |f| seen.push([f.bytes[0], f.bytes[1]])).unwrap();
+        }
+        assert_eq!(seen, (0..300_u16).map(u16::to_be_bytes).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn events_nobody_polls_are_bounded() {
+        let mut link = unable_to_segment();
+        for _ in 0..EVENTS_MAX + 3 {
+            link.push_event(LinkEvent::Down);
+        }
+        assert_eq!(link.events.len(), EVENTS_MAX);
+        assert_eq!(link.statistics().events_dropped, 3);
     }
 }
