@@ -29,9 +29,11 @@ fn frame_sizes_and_carrier_are_those_of_the_interface() {
             "{event:?}"
         );
         ip("link set edge1 down");
+        await_carrier(Carrier::Down);
         assert!(matches!(turn(&mut link), Some(LinkEvent::Down)));
         assert!(turn(&mut link).is_none());
         ip("link set edge1 up");
+        await_carrier(Carrier::Up);
         assert!(matches!(turn(&mut link), Some(LinkEvent::Changed(_))));
         ip("link delete edge0");
         assert!(matches!(turn(&mut link), Some(LinkEvent::Down)));
@@ -101,6 +103,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         ip("address add 10.9.8.1/24 dev edge1");
         ip("link set edge0 up");
         ip("link set edge1 up");
+        await_carrier(Carrier::Up);
         test();
     });
     if let Err(panic) = thread.join() {
@@ -111,6 +114,23 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
 fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
     assert!(status.success(), "ip {arguments}");
+}
+
+/// Waits until `edge0` is up or not: the kernel tells some time after the carrier has changed.
+fn await_carrier(wanted: Carrier) {
+    loop {
+        let output = Command::new("ip").args(["-o", "link", "show", "edge0"]).output().unwrap();
+        let is_up = String::from_utf8_lossy(&output.stdout).contains("state UP");
+        if is_up == (wanted == Carrier::Up) {
+            return;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Carrier {
+    Up,
+    Down,
 }
 
 fn bind(address: &str, features: UdpFeatures) -> UdpLink {
