@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! udp_throughput rx ADDRESS SECONDS [LIMIT]
-//! udp_throughput tx PEER SECONDS HEADER_BYTES PAYLOAD_BYTES FRAMES [CORE]
+//! udp_throughput tx PEER SECONDS HEADER_BYTES PAYLOAD_BYTES FRAMES
 //! ```
 //! The sender takes payload from a region of 1 MiB; with 0 payload bytes all lies in the batch.
-//! Without arguments both run as threads on loopback.
+//! Without arguments both run as threads on loopback. The environment variable `WITHOUT` names
+//! capabilities to do without, as in `WITHOUT=coalescing,batching`.
 
 use std::env;
 use std::error::Error;
