@@ -22,9 +22,14 @@ impl Engine {
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         self.ask_for_news(now, connection);
-        let mut deadline = connection.retry_at.min(connection.silence.deadline());
-        for path in &connection.paths {
-            deadline = deadline.min(path.deadline());
+        let mut deadline = connection.retry_at;
+        if !matches!(connection.phase, Phase::Closing | Phase::Drained) {
+            deadline = deadline.min(connection.silence.deadline());
+        }
+        if connection.phase == Phase::Established {
+            for path in &connection.paths {
+                deadline = deadline.min(path.deadline());
+            }
         }
         self.timers.set(connection.handle.index, deadline);
     }
