@@ -1,0 +1,136 @@
+//! Links: the only code that does packet I/O.
+//!
+//! A [`Link`] carries frames to peers with no promise about loss, order or duplication. The engine
+//! calls it once per batch of frames, never once per frame, so that unlike links can live in one
+//! endpoint behind `dyn Link` without the call being felt.
+//!
+//! * [`UdpLink`] sends with segmentation offload straight from registered memory and receives
+//!   coalesced datagrams with the kernel's timestamps and congestion marks.
+//! * [`Capture`] writes what passes through any link to a pcapng file.
+//! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+//CAP mod capture;
+//CAP mod fault;
+//CAP mod pcapng;
+mod udp;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+
+//CAP pub use capture::{Capture, CaptureClock, CaptureStatistics};
+//CAP pub use fault::{Fault, FaultConfig, FaultStatistics};
+pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+
+/// A path that carries frames to peers, with no promise about loss, order or duplication.
+///
+/// No method blocks.
+pub trait Link: Send {
+    /// What the link can do now; a change is announced as [`LinkEvent::Changed`].
+    fn caps(&self) -> LinkCaps;
+
+    /// Passes waiting frames to `on_frame`, at most about `limit`, and returns how many.
+    ///
+    /// A message that the kernel coalesced from many frames is never split, so the count may exceed
+    /// `limit` by what one message holds, or a few when their sizes change abruptly. `now` is the
+    /// engine's time of this turn; [`RxFrame::received_at`] is never later. A return value below
+    /// `limit` means that nothing waited any more.
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize>;
+
+    /// Sends a prefix of the batch, in order, and returns its length; 0 when the driver is full.
+    ///
+    /// A frame that the host cannot send to this peer (too big, no route) counts as sent: the link
+    /// lost it. Payload memory is not read after return.
+    ///
+    /// # Errors
+    /// Kind [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside when payload memory
+    /// cannot be read; frames before the one it names were sent. Other errors mean that the link
+    /// itself has failed.
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
+
+    /// The next change of state, if any. Call after [`Link::receive`] and [`Link::send`] until it
+    /// returns `None`.
+    fn poll_event(&mut self) -> Option<LinkEvent>;
+
+    /// Readable when frames wait; `None` if the link must be polled.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Counters since the link was made.
+    fn statistics(&self) -> LinkStatistics;
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn caps(&self) -> LinkCaps {
+        (**self).caps()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        (**self).receive(now, limit, on_frame)
+    }
+
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        (**self).send(batch)
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        (**self).poll_event()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wait_fd()
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        (**self).statistics()
+    }
+}
+
+/// Counters of one link since it was made.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct LinkStatistics {
+    /// System calls that asked for frames, including those that found none.
+    pub receive_calls: u64,
+    /// Messages received, each one or more coalesced frames.
+    pub receive_messages: u64,
+    /// Frames received.
+    pub receive_frames: u64,
+    /// Bytes of received frames.
+    pub receive_bytes: u64,
+    /// Messages dropped because they did not fit the buffer or came from no usable address.
+    pub receive_discarded: u64,
+    /// Frames the kernel dropped because the receive buffer was full.
+    pub receive_kernel_drops: u64,
+    /// System calls that sent frames, including those that failed.
+    pub send_calls: u64,
+    /// Messages sent, each one or more frames.
+    pub send_messages: u64,
+    /// Frames sent.
+    pub send_frames: u64,
+    /// Bytes of sent frames.
+    pub send_bytes: u64,
+    /// Times the kernel had no room for more.
+    pub send_full: u64,
+    /// Frames dropped because they exceed what the host can send to the peer.
+    pub send_too_big: u64,
+    /// Frames dropped because the host has no way to the peer.
+    pub send_unreachable: u64,
+    /// Reports read from the socket's error queue.
+    pub errors_reported: u64,
+    /// Events dropped because nobody polled them.
+    pub events_dropped: u64,
+    /// Capabilities found missing at run time and done without since then.
+    pub fallbacks: u32,
+}

@@ -1,0 +1,675 @@
+//! Frames in UDP datagrams.
+
+mod address;
+mod clock;
+mod config;
+mod control;
+mod error;
+mod interface;
+mod receive;
+mod socket;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+
+use self::address::{Family, SocketName};
+use self::clock::ReceiveClock;
+use self::control::{ControlBuffer, ECN_CAPABLE, ErrorReport};
+use self::interface::Interface;
+use self::receive::ReceiveRing;
+use self::transmit::{Run, SEGMENTS_MAX, SEGMENTS_SAFE, Transmitter};
+use crate::{Link, LinkStatistics};
+
+pub use self::config::{UdpConfig, UdpFeatures};
+pub use self::error::{PayloadUnmapped, UdpError};
+
+/// One unconnected UDP socket that speaks with any number of peers.
+///
+/// A batch is sent as one system call per run of equal-sized frames, whose pieces the kernel takes
+/// straight from the batch and from registered memory. Received messages are split where the kernel
+/// has coalesced frames. What the kernel turns out not to support is done without from then on; see
+/// [`UdpLink::features`].
+#[derive(Debug)]
+pub struct UdpLink {
+    socket: OwnedFd,
+    family: Family,
+    features: UdpFeatures,
+    config: UdpConfig,
+    caps: LinkCaps,
+    interface: Option<Interface>,
+    is_down: bool,
+    interface_checked_at: Instant,
+    ring: ReceiveRing,
+    transmitter: Transmitter,
+    clock: ReceiveClock,
+    /// The kernel's drop count when it was last told, modulo 2^32.
+    drops_told: u32,
+    events: VecDeque<LinkEvent>,
+    hints: Vec<String>,
+    statistics: LinkStatistics,
+}
+
+impl UdpLink {
+    /// A link on `address`; port 0 takes a free one, an unspecified address serves all interfaces.
+    pub fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, UdpError> {
+        let family = Family::of(&address);
+        let failed = |attempt| move |source| UdpError::new(attempt, address, source);
+        let socket = socket::open(family).map_err(failed("open a socket for"))?;
+        let given_scope = if let SocketAddr::V6(v6) = address { v6.scope_id() } else { 0 };
+        let scope = interface::scope_of(address.ip(), given_scope);
+        let mut scoped = address;
+        if let SocketAddr::V6(v6) = &mut scoped {
+            v6.set_scope_id(scope);
+        }
+        socket::bind(socket.as_fd(), &SocketName::new(&scoped)).map_err(failed("bind"))?;
+        let local = socket::local_name(socket.as_fd())
+            .and_then(|name| name.peer().ok_or_else(|| io::ErrorKind::Unsupported.into()))
+            .map_err(failed("read the address bound to"))?;
+
+        let mut features = config.features;
+        let fallbacks = set_options(socket.as_fd(), family, &mut features)
+            .map_err(failed("set the path MTU option of"))?;
+        let mut hints = Vec::new();
+        let receive_buffer_bytes = size_buffers(socket.as_fd(), config, &mut features, &mut hints)
+            .map_err(failed("size the buffers of"))?;
+        let interface = Interface::of(socket.as_fd(), address.ip()).unwrap_or(None);
+
+        let mut link = Self {
+            family,
+            features,
+            config: *config,
+            caps: LinkCaps {
+                frame_bytes_max: 0,
+                frame_bytes_safe: 0,
+                segments: 1,
+                receive_buffer_bytes,
+                rate: interface.as_ref().and_then(Interface::rate),
+                local,
+            },
+            interface,
+            is_down: false,
+            interface_checked_at: Instant(0),
+            ring: ReceiveRing::new(if features.batching {
+                config.receive_messages.into()
+            } else {
+                1
+            }),
+            transmitter: Transmitter::new(family, scope),
+            clock: ReceiveClock::new(),
+            drops_told: 0,
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            hints,
+            statistics: LinkStatistics { fallbacks, ..LinkStatistics::default() },
+            socket,
+        };
+        if features.segmentation {
+            link.caps.segments = SEGMENTS_MAX as u16;
+        }
+        link.set_frame_sizes();
+        Ok(link)
+    }
+
+    /// What the link makes use of, after what it found missing.
+    pub const fn features(&self) -> UdpFeatures {
+        self.features
+    }
+
+    /// What an administrator could improve, each a sentence with a command.
+    pub fn hints(&self) -> &[String] {
+        &self.hints
+    }
+
+    /// Derives the frame sizes from the interface's MTU.
+    fn set_frame_sizes(&mut self) {
+        let mtu_bytes = self.interface.as_ref().map_or(MTU_UNKNOWN_BYTES, |i| i.mtu_bytes);
+        let is_loopback = self.interface.as_ref().is_some_and(|i| i.is_loopback);
+        let (max, safe) =
+            frame_sizes(mtu_bytes, is_loopback, self.family, self.config.frame_bytes_max);
+        self.caps.frame_bytes_max = max;
+        self.caps.frame_bytes_safe = safe;
+    }
+
+    fn push_event(&mut self, event: LinkEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.statistics.events_dropped += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Counts a capability that turned out to be missing and tells of changed capabilities.
+    #[cold]
+    fn fall_back(&mut self) {
+        self.statistics.fallbacks += 1;
+        self.push_event(LinkEvent::Changed(self.caps));
+    }
+
+    /// Looks at the interface now and then: its MTU, and whether it runs.
+    fn watch_interface(&mut self, now: Instant) {
+        if now.since_ns(self.interface_checked_at) < INTERFACE_CHECK_NS {
+            return;
+        }
+        self.interface_checked_at = now;
+        self.check_interface();
+    }
+
+    #[cold]
+    fn check_interface(&mut self) {
+        let Some(known) = &self.interface else { return };
+        let seen = known.refreshed(self.socket.as_fd());
+        let is_down = !seen.is_running && !self.caps_serve_all_interfaces();
+        let is_changed = seen.mtu_bytes != known.mtu_bytes || (self.is_down && !is_down);
+        self.interface = Some(seen);
+        self.set_frame_sizes();
+        if is_down && !self.is_down {
+            self.push_event(LinkEvent::Down);
+        } else if is_changed && !is_down {
+            self.push_event(LinkEvent::Changed(self.caps));
+        }
+        self.is_down = is_down;
+    }
+
+    fn caps_serve_all_interfaces(&self) -> bool {
+        self.caps.local.to_socket().is_none_or(|local| local.ip().is_unspecified())
+    }
+
+    /// Passes on message `index` of the ring and returns the number of its frames.
+    fn deliver(
+        &mut self,
+        index: usize,
+        now: Instant,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> usize {
+        let message = self.ring.message(index);
+        self.statistics.receive_messages += 1;
+        if let Some(drops) = message.ancillary.drops {
+            self.statistics.receive_kernel_drops += u64::from(drops.wrapping_sub(self.drops_told));
+            self.drops_told = drops;
+        }
+        let Some(from) = message.from.peer().filter(|_| !message.is_truncated) else {
+            self.statistics.receive_discarded += 1;
+            return 0;
+        };
+        let received_at = match message.ancillary.wall_ns {
+            Some(wall_ns) => self.clock.instant(wall_ns, now),
+            None => now,
+        };
+        let congestion_experienced = message.ancillary.congestion_experienced;
+        let bytes = message.bytes.len();
+        let segment_bytes = match message.ancillary.segment_bytes {
+            0 => bytes.max(1),
+            segment_bytes => segment_bytes as usize,
+        };
+        let mut frames = 0;
+        for bytes in message.bytes.chunks_mut(segment_bytes) {
+            frames += 1;
+            on_frame(RxFrame { bytes, received_at, congestion_experienced, from });
+        }
+        self.statistics.receive_frames += frames as u64;
+        self.statistics.receive_bytes += bytes as u64;
+        frames
+    }
+
+    /// Decides what a failed receive means: an error of an earlier send is read from the error queue.
+    #[cold]
+    fn on_receive_error(&mut self, error: io::Error) -> io::Result<Receiving> {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS) => Ok(Receiving::Empty),
+            Some(libc::EINTR) => Ok(Receiving::Again),
+            Some(libc::ENOSYS) if self.features.batching => {
+                self.features.batching = false;
+                self.ring = ReceiveRing::new(1);
+                self.fall_back();
+                Ok(Receiving::Again)
+            }
+            Some(errno) if is_asynchronous(errno) => {
+                self.drain_errors();
+                Ok(Receiving::Again)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Reads the error queue and turns its reports into events.
+    #[cold]
+    fn drain_errors(&mut self) -> Drained {
+        let mut drained = Drained::default();
+        if !self.features.error_queue {
+            return drained;
+        }
+        let mut control = ControlBuffer::default();
+        for _ in 0..ERRORS_MAX {
+            let Ok((name, len)) = receive::receive_error(self.socket.as_fd(), &mut control) else {
+                break;
+            };
+            self.statistics.errors_reported += 1;
+            let Some(report) = control.0.get(..len).and_then(ErrorReport::parse) else { continue };
+            drained.any |= !report.is_local;
+            let Some(peer) = name.peer() else { continue };
+            match report.errno {
+                libc::EMSGSIZE => {
+                    drained.local_too_big |= report.is_local;
+                    let frame_bytes = report.info.saturating_sub(self.family.header_bytes());
+                    let frame_bytes = u16::try_from(frame_bytes).unwrap_or(u16::MAX);
+                    self.push_event(LinkEvent::TooBig(peer, frame_bytes));
+                }
+                libc::ECONNREFUSED => self.push_event(LinkEvent::Refused(peer)),
+                _ => {}
+            }
+        }
+        drained
+    }
+
+    /// Sends some frames from `first` on; returns how many were taken, 0 if there is no room.
+    fn send_some(&mut self, batch: &TxBatch, first: usize) -> io::Result<usize> {
+        let is_segmented = self.features.segmentation;
+        let segments_max = if is_segmented { usize::from(self.caps.segments) } else { 1 };
+        let mut attempts = 0;
+        loop {
+            self.statistics.send_calls += 1;
+            let (result, run) = if is_segmented || !self.features.batching {
+                let run = self.transmitter.gather(batch, first, segments_max);
+                (self.transmitter.send_run(self.socket.as_fd(), run).map(|()| run.frames), run)
+            } else {
+                let run = Run { frames: 1, bytes: 0, segment_bytes: batch.frame(first).len() };
+                (self.transmitter.send_each(self.socket.as_fd(), batch, first, usize::MAX), run)
+            };
+            let error = match result {
+                Ok(frames) => {
+                    self.note_sent(batch, first, frames, run);
+                    return Ok(frames);
+                }
+                Err(error) => error,
+            };
+            attempts += 1;
+            match self.on_send_error(&error, batch, first, run, attempts) {
+                Sending::Again => {}
+                Sending::Full => {
+                    self.statistics.send_full += 1;
+                    return Ok(0);
+                }
+                Sending::Lost => return Ok(run.frames),
+                Sending::Singly => return self.send_singly(batch, first, run),
+                Sending::Failed => return Err(error),
+            }
+        }
+    }
+
+    fn note_sent(&mut self, batch: &TxBatch, first: usize, frames: usize, run: Run) {
+        self.statistics.send_frames += frames as u64;
+        if run.frames == frames && run.bytes > 0 {
+            self.statistics.send_messages += 1;
+            self.statistics.send_bytes += run.bytes as u64;
+        } else {
+            self.statistics.send_messages += frames as u64;
+            let bytes: usize = (first..first + frames).map(|index| batch.frame(index).len()).sum();
+            self.statistics.send_bytes += bytes as u64;
+        }
+    }
+
+    /// Decides what a failed send of `run` means.
+    #[cold]
+    fn on_send_error(
+        &mut self,
+        error: &io::Error,
+        batch: &TxBatch,
+        first: usize,
+        run: Run,
+        attempts: usize,
+    ) -> Sending {
+        let Some(errno) = error.raw_os_error() else { return Sending::Failed };
+        match errno {
+            libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Sending::Full,
+            libc::EINTR => Sending::Again,
+            // Which frame is to blame is found by sending each on its own.
+            libc::EFAULT | libc::EINVAL | libc::EIO if run.frames > 1 => Sending::Singly,
+            libc::EFAULT => Sending::Failed,
+            libc::ENOSYS if self.features.batching => {
+                self.features.batching = false;
+                self.fall_back();
+                Sending::Again
+            }
+            _ => {
+                let drained = self.drain_errors();
+                if drained.any && !drained.local_too_big && attempts < ATTEMPTS_MAX {
+                    // The error was that of an earlier send and this one has not been tried.
+                    return Sending::Again;
+                }
+                if errno == libc::EMSGSIZE {
+                    self.statistics.send_too_big += run.frames as u64;
+                    self.check_interface();
+                    if !drained.local_too_big {
+                        let len = batch.frame(first).len().saturating_sub(1) as u16;
+                        self.push_event(LinkEvent::TooBig(
+                            batch.to(),
+                            len.min(self.caps.frame_bytes_max),
+                        ));
+                    }
+                    return Sending::Lost;
+                }
+                if is_failure_of_the_socket(errno) {
+                    return Sending::Failed;
+                }
+                self.statistics.send_unreachable += run.frames as u64;
+                Sending::Lost
+            }
+        }
+    }
+
+    /// Sends the frames of a run that was refused as a whole each on its own, which tells a frame
+    /// that cannot be sent from a kernel that cannot segment.
+    #[cold]
+    fn send_singly(&mut self, batch: &TxBatch, first: usize, run: Run) -> io::Result<usize> {
+        let mut frame = first;
+        let mut attempts = 0;
+        while frame < first + run.frames {
+            let single = self.transmitter.gather(batch, frame, 1);
+            self.statistics.send_calls += 1;
+            let Err(error) = self.transmitter.send_run(self.socket.as_fd(), single) else {
+                self.note_sent(batch, frame, 1, single);
+                frame += 1;
+                continue;
+            };
+            if error.raw_os_error() == Some(libc::EFAULT) {
+                return Err(PayloadUnmapped { frame }.into());
+            }
+            attempts += 1;
+            match self.on_send_error(&error, batch, frame, single, attempts) {
+                Sending::Again => {}
+                Sending::Full => {
+                    self.statistics.send_full += 1;
+                    return Ok(frame - first);
+                }
+                Sending::Lost | Sending::Singly => {
+                    // A refusal of single frames says nothing about segmentation.
+                    return Ok(frame + 1 - first);
+                }
+                Sending::Failed => return Err(error),
+            }
+        }
+        if run.frames > SEGMENTS_SAFE {
+            self.caps.segments = SEGMENTS_SAFE as u16;
+        } else {
+            self.features.segmentation = false;
+            self.caps.segments = 1;
+        }
+        self.fall_back();
+        Ok(run.frames)
+    }
+}
+
+impl Link for UdpLink {
+    fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        self.watch_interface(now);
+        let mut delivered = 0;
+        let mut errors = 0;
+        while delivered < limit && errors < ATTEMPTS_MAX {
+            let wanted = self.ring.messages_for(limit - delivered);
+            self.statistics.receive_calls += 1;
+            let messages = match self.ring.fill(self.socket.as_fd(), wanted) {
+                Ok(messages) => messages,
+                Err(error) => match self.on_receive_error(error)? {
+                    Receiving::Empty => break,
+                    Receiving::Again => {
+                        errors += 1;
+                        continue;
+                    }
+                },
+            };
+            if self.features.timestamps && messages > 0 {
+                self.clock.refresh(now);
+            }
+            let mut fullest = 1;
+            for index in 0..messages {
+                let frames = self.deliver(index, now, on_frame);
+                delivered += frames;
+                fullest = fullest.max(frames);
+            }
+            self.ring.note_fullest(fullest);
+            if messages < wanted {
+                break;
+            }
+        }
+        Ok(delivered)
+    }
+
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        if !self.transmitter.set_peer(batch.to()) {
+            self.statistics.send_unreachable += batch.len() as u64;
+            return Ok(batch.len());
+        }
+        let mut sent = 0;
+        while sent < batch.len() {
+            match self.send_some(batch, sent) {
+                Ok(0) => break,
+                Ok(frames) => sent += frames,
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                    return Err(PayloadUnmapped { frame: sent }.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.statistics
+    }
+}
+
+/// What a failed receive means.
+enum Receiving {
+    /// Nothing waits.
+    Empty,
+    /// The error was about something else; frames may wait.
+    Again,
+}
+
+/// What a failed send means.
+enum Sending {
+    /// The error was about something else; the same send may work.
+    Again,
+    /// The kernel has no room.
+    Full,
+    /// The host cannot send these frames to this peer.
+    Lost,
+    /// The frames must be tried one by one.
+    Singly,
+    /// The socket is of no use, or payload memory is gone.
+    Failed,
+}
+
+/// What the error queue held.
+#[derive(Clone, Copy, Default)]
+struct Drained {
+    /// Whether a report of the network was among it.
+    any: bool,
+    /// Whether this host found the frame just sent too big.
+    local_too_big: bool,
+}
+
+/// Events nobody has polled; the oldest are dropped beyond it. A driver has one per peer in the
+/// worst case, and the engine polls after every turn.
+const EVENTS_MAX: usize = 64;
+
+/// Reports read from the error queue in one go; the rest is read after the next error.
+const ERRORS_MAX: usize = 64;
+
+/// Times an operation is tried again after an error that was about something else.
+const ATTEMPTS_MAX: usize = 4;
+
+/// How often the interface is looked at: two requests of a microsecond together, 0.001 % of a core.
+const INTERFACE_CHECK_NS: u64 = 100_000_000;
+
+/// MTU assumed when no interface is known: that of every Ethernet.
+const MTU_UNKNOWN_BYTES: u32 = 1500;
+
+/// Frame that nearly every path carries when the interface's MTU is unusual, in bytes (RFC 9000,
+/// section 14: 1200).
+const FRAME_BYTES_SAFE: u16 = 1200;
+
+/// Largest and safe frame size of an interface.
+fn frame_sizes(mtu_bytes: u32, is_loopback: bool, family: Family, bound: u16) -> (u16, u16) {
+    let carried = mtu_bytes.saturating_sub(family.header_bytes());
+    let max = u16::try_from(carried).unwrap_or(u16::MAX).min(bound);
+    let safe = if is_loopback {
+        max
+    } else if mtu_bytes >= 1500 {
+        max.min((1500 - family.header_bytes()) as u16)
+    } else {
+        max.min(FRAME_BYTES_SAFE)
+    };
+    (max, safe)
+}
+
+/// Errors that the socket reports about earlier datagrams, at whatever call comes next.
+const fn is_asynchronous(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETDOWN
+            | libc::EMSGSIZE
+            | libc::EOPNOTSUPP
+            | libc::ENOPROTOOPT
+            | libc::EPROTO
+            | libc::EACCES
+            | libc::ENONET
+    )
+}
+
+/// Errors that no other peer and no other frame would avoid.
+const fn is_failure_of_the_socket(errno: i32) -> bool {
+    matches!(errno, libc::EBADF | libc::ENOTSOCK | libc::EPIPE | libc::ENOSYS)
+}
+
+/// Sets the options that stay, switches off what the kernel lacks and returns how much that is.
+fn set_options(
+    socket: BorrowedFd<'_>,
+    family: Family,
+    features: &mut UdpFeatures,
+) -> io::Result<u32> {
+    let is_v6 = family == Family::V6;
+    let ip = |name, value| socket::set_option(socket, libc::IPPROTO_IP, name, value);
+    let ipv6 = |name, value| {
+        if is_v6 { socket::set_option(socket, libc::IPPROTO_IPV6, name, value) } else { Ok(()) }
+    };
+    let level = |name, value| socket::set_option(socket, libc::SOL_SOCKET, name, value);
+
+    // A dual-stack socket needs both levels. Frames are never fragmented, and the engine finds path
+    // MTUs itself.
+    ip(libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+    ipv6(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+
+    let mut fallbacks = 0;
+    let mut attempt = |wanted: &mut bool, set: &dyn Fn() -> io::Result<()>| {
+        if *wanted && set().is_err() {
+            *wanted = false;
+            fallbacks += 1;
+        }
+    };
+    attempt(&mut features.congestion_marks, &|| {
+        ip(libc::IP_TOS, ECN_CAPABLE)?;
+        ip(libc::IP_RECVTOS, 1)?;
+        ipv6(libc::IPV6_TCLASS, ECN_CAPABLE)?;
+        ipv6(libc::IPV6_RECVTCLASS, 1)
+    });
+    attempt(&mut features.error_queue, &|| {
+        ip(libc::IP_RECVERR, 1)?;
+        ipv6(libc::IPV6_RECVERR, 1)
+    });
+    attempt(&mut features.timestamps, &|| level(libc::SO_TIMESTAMPNS, 1));
+    attempt(&mut features.drop_count, &|| level(libc::SO_RXQ_OVFL, 1));
+    attempt(&mut features.coalescing, &|| {
+        socket::set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
+    });
+    // Reading the default segment size, 0, tells whether the kernel knows segmentation at all.
+    attempt(&mut features.segmentation, &|| {
+        socket::option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).map(|_| ())
+    });
+    Ok(fallbacks)
+}
+
+/// Asks for the buffers and returns how many bytes of frames the receive buffer surely holds.
+///
+/// The kernel doubles what it is asked for and charges each frame the memory it occupies: up to
+/// 4352 bytes for one of 1472 (a page and the descriptor), a third; and it returns the charge of
+/// frames already read in lumps of up to a quarter of the buffer. Three quarters of a third of the
+/// number it reports, or half of what was asked for, is what can be relied on. Coalesced frames
+/// need less.
+fn size_buffers(
+    socket: BorrowedFd<'_>,
+    config: &UdpConfig,
+    features: &mut UdpFeatures,
+    hints: &mut Vec<String>,
+) -> io::Result<u32> {
+    let mut size = |bytes: u32, force, ask| {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        if features.forced_buffers {
+            if socket::set_option(socket, libc::SOL_SOCKET, force, bytes).is_ok() {
+                return Ok(());
+            }
+            features.forced_buffers = false;
+        }
+        socket::set_option(socket, libc::SOL_SOCKET, ask, bytes)
+    };
+    size(config.receive_buffer_bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
+    size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
+    let granted = |name| {
+        let bytes = socket::option(socket, libc::SOL_SOCKET, name)?;
+        Ok::<u32, io::Error>(u32::try_from(bytes).unwrap_or(0))
+    };
+    let (receive, send) = (granted(libc::SO_RCVBUF)?, granted(libc::SO_SNDBUF)?);
+    let mut hint = |what, granted: u32, asked: u32, limit| {
+        if granted / 2 < asked {
+            hints.push(format!(
+                "The kernel limits the {what} buffer to {} of {asked} bytes; raise the limit with \
+                 `sysctl -w {limit}={asked}`.",
+                granted / 2
+            ));
+        }
+    };
+    hint("receive", receive, config.receive_buffer_bytes, "net.core.rmem_max");
+    hint("send", send, config.send_buffer_bytes, "net.core.wmem_max");
+    Ok(receive / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_sizes_follow_the_mtu() {
+        assert_eq!(frame_sizes(65_536, true, Family::V4, 9200), (9200, 9200));
+        assert_eq!(frame_sizes(1500, false, Family::V4, 9200), (1472, 1472));
+        assert_eq!(frame_sizes(1500, false, Family::V6, 9200), (1452, 1452));
+        assert_eq!(frame_sizes(9000, false, Family::V4, 9200), (8972, 1472));
+        assert_eq!(frame_sizes(1420, false, Family::V4, 9200), (1392, 1200));
+        assert_eq!(frame_sizes(1500, false, Family::V4, 1000), (1000, 1000));
+        assert_eq!(frame_sizes(20, false, Family::V6, 9200), (0, 0));
+    }
+}

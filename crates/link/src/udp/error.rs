@@ -1,0 +1,102 @@
+//! Why a UDP link cannot be made, and why a batch cannot be sent.
+
+use std::io;
+use std::net::SocketAddr;
+
+use thiserror::Error;
+
+/// Why a UDP link could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UdpError {
+    /// Another socket has the address.
+    #[error(
+        "cannot bind UDP {address}: the address is in use by another socket \
+         (`ss -ulpn` shows by whom); choose another port, or 0 for a free one"
+    )]
+    AddressInUse {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The host does not have the address.
+    #[error(
+        "cannot bind UDP {address}: no interface of this host has that address \
+         (`ip address` lists them); use one of them, or the unspecified address for all"
+    )]
+    NoSuchAddress {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The process may not use the port, or may not use sockets.
+    #[error(
+        "cannot bind UDP {address}: permission denied; ports below \
+         net.ipv4.ip_unprivileged_port_start (1024 by default) need CAP_NET_BIND_SERVICE, choose \
+         a higher port"
+    )]
+    NoPermission {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The host has no sockets of the family.
+    #[error(
+        "cannot bind UDP {address}: this host has no sockets of that address family; use an \
+         address of the other one"
+    )]
+    NoSuchFamily {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The process or the host has no descriptor left.
+    #[error("cannot bind UDP {address}: no descriptor left; raise the limit with `ulimit -n`")]
+    NoDescriptor {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// Anything else.
+    #[error("cannot {attempt} UDP {address}")]
+    Io {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl UdpError {
+    pub(super) fn new(attempt: &'static str, address: SocketAddr, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EADDRINUSE) => Self::AddressInUse { address },
+            Some(libc::EADDRNOTAVAIL) => Self::NoSuchAddress { address },
+            Some(libc::EACCES | libc::EPERM) => Self::NoPermission { address },
+            Some(libc::EAFNOSUPPORT) => Self::NoSuchFamily { address },
+            Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptor { address },
+            _ => Self::Io { attempt, address, source },
+        }
+    }
+}
+
+/// Payload memory of a frame could not be read: the application has unmapped it.
+///
+/// Comes inside an [`io::Error`] of kind [`io::ErrorKind::InvalidInput`]; the operation the frame
+/// belongs to has failed, the link has not.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("payload memory of frame {frame} of the batch cannot be read; was it unmapped?")]
+pub struct PayloadUnmapped {
+    /// Index of the frame in its batch. All frames before it were sent, none after it.
+    pub frame: usize,
+}
+
+impl PayloadUnmapped {
+    /// The frame that could not be read, if that is what `error` says.
+    pub fn from_io(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
+impl From<PayloadUnmapped> for io::Error {
+    fn from(error: PayloadUnmapped) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}

@@ -1,0 +1,276 @@
+//! Sending: runs of equal-sized frames become one message, straight from registered memory.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use delivery::TxBatch;
+use libc::{c_uint, iovec, mmsghdr, msghdr};
+use wire_edge::PeerAddr;
+
+use super::address::{Family, SocketName};
+use super::control::SegmentControl;
+
+/// Most frames in one segmented message that any kernel takes (`UDP_MAX_SEGMENTS` since 6.9).
+pub(super) const SEGMENTS_MAX: usize = 128;
+
+/// Most frames in one segmented message that every kernel with segmentation takes.
+pub(super) const SEGMENTS_SAFE: usize = 64;
+
+/// Messages in one `sendmmsg`.
+const MESSAGES_MAX: usize = 64;
+
+/// Each frame is at most a header and a payload. Far below the kernel's limit of 1024.
+const VECTORS_MAX: usize = 2 * SEGMENTS_MAX;
+
+/// Most bytes in one message: the largest IPv4 packet without its headers.
+const MESSAGE_BYTES_MAX: usize = 65_535 - 20 - 8;
+
+/// Everything a send needs that is not in the batch. Allocates only when made.
+#[derive(Debug)]
+pub(super) struct Transmitter {
+    vectors: Vec<iovec>,
+    messages: Vec<mmsghdr>,
+    control: SegmentControl,
+    family: Family,
+    scope: u32,
+    /// Whom `name` names.
+    peer: PeerAddr,
+    name: SocketName,
+}
+
+/// Frames that go into one message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Run {
+    /// Number of frames, at least 1.
+    pub(super) frames: usize,
+    /// Bytes of all of them.
+    pub(super) bytes: usize,
+    /// Bytes of each but the last, which may be shorter.
+    pub(super) segment_bytes: usize,
+}
+
+impl Transmitter {
+    /// For a socket of `family` whose link-local peers are in `scope`.
+    pub(super) fn new(family: Family, scope: u32) -> Self {
+        Self {
+            vectors: Vec::with_capacity(VECTORS_MAX),
+            messages: Vec::with_capacity(MESSAGES_MAX),
+            control: SegmentControl::new(),
+            family,
+            scope,
+            peer: PeerAddr::default(),
+            name: SocketName::default(),
+        }
+    }
+
+    /// Sets where the next messages go; false if the socket cannot reach `peer`.
+    #[must_use]
+    pub(super) fn set_peer(&mut self, peer: PeerAddr) -> bool {
+        if peer == self.peer {
+            return peer != PeerAddr::default();
+        }
+        let Some(name) = SocketName::of_peer(peer, self.family, self.scope) else { return false };
+        self.peer = peer;
+        self.name = name;
+        true
+    }
+
+    /// Collects the longest run from frame `first` of the batch, at most `frames_max` frames.
+    ///
+    /// Frames without outside payload follow each other in the batch's arena without a gap, so that
+    /// any number of them is one piece for the kernel.
+    pub(super) fn gather(&mut self, batch: &TxBatch, first: usize, frames_max: usize) -> Run {
+        self.vectors.clear();
+        let segment_bytes = batch.frame(first).len();
+        let mut run = Run { frames: 0, bytes: 0, segment_bytes };
+        let mut continues = false;
+        while run.frames < frames_max && first + run.frames < batch.len() {
+            let frame = batch.frame(first + run.frames);
+            let len = frame.len();
+            let is_room = run.bytes + len <= MESSAGE_BYTES_MAX
+                && self.vectors.len() + 2 <= self.vectors.capacity();
+            if run.frames > 0 && (len > segment_bytes || !is_room) {
+                break;
+            }
+            push_frame(&mut self.vectors, &mut continues, frame);
+            run.frames += 1;
+            run.bytes += len;
+            if len < segment_bytes || len == 0 {
+                break;
+            }
+        }
+        run
+    }
+
+    /// Sends the run collected last as one message.
+    pub(super) fn send_run(&mut self, socket: BorrowedFd<'_>, run: Run) -> io::Result<()> {
+        let vectors = self.vectors.as_mut_ptr();
+        let mut header = self.header(vectors, self.vectors.len());
+        if run.frames > 1 {
+            self.control.set(run.segment_bytes as u16);
+            header.msg_control = self.control.bytes().as_ptr().cast_mut().cast();
+            header.msg_controllen = self.control.bytes().len() as _;
+        }
+        // SAFETY: name, control data and the array of pieces belong to `self` and are not written by
+        // the kernel. The pieces are header bytes of the batch, which is borrowed by the caller, and
+        // payload, which the kernel reads with checks of its own: memory that is gone gives EFAULT.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, SEND_FLAGS) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Sends frames from `first` on as one message each, and returns how many, at least 1.
+    pub(super) fn send_each(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        batch: &TxBatch,
+        first: usize,
+        frames_max: usize,
+    ) -> io::Result<usize> {
+        self.vectors.clear();
+        self.messages.clear();
+        let vectors = self.vectors.as_mut_ptr();
+        let end = batch.len().min(first + frames_max.min(MESSAGES_MAX));
+        for index in first..end {
+            let start = self.vectors.len();
+            push_frame(&mut self.vectors, &mut false, batch.frame(index));
+            // The vector never grows beyond its capacity (two pieces for each of 64 frames), so its
+            // memory stays where it is.
+            let header = self.header(vectors.wrapping_add(start), self.vectors.len() - start);
+            self.messages.push(mmsghdr { msg_hdr: header, msg_len: 0 });
+        }
+        if let [only] = self.messages.as_slice() {
+            // SAFETY: as in `send_run`.
+            let sent =
+                unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const only.msg_hdr, SEND_FLAGS) };
+            return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
+        }
+        // SAFETY: as in `send_run`; the kernel writes only the `msg_len` of each message.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                self.messages.len() as c_uint,
+                SEND_FLAGS,
+            )
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+
+    fn header(&self, vectors: *mut iovec, count: usize) -> msghdr {
+        // SAFETY: all-zero bytes are a valid `msghdr`.
+        let mut header: msghdr = unsafe { zeroed() };
+        header.msg_name = self.name.as_ptr().cast_mut().cast();
+        header.msg_namelen = self.name.len();
+        header.msg_iov = vectors;
+        header.msg_iovlen = count as _;
+        header.msg_control = ptr::null_mut();
+        header
+    }
+}
+
+const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+#[inline]
+fn push_frame(vectors: &mut Vec<iovec>, continues: &mut bool, frame: delivery::TxFrame<'_>) {
+    match vectors.last_mut() {
+        Some(last) if *continues => last.iov_len += frame.header.len(),
+        _ => vectors.push(iovec {
+            iov_base: frame.header.as_ptr().cast_mut().cast(),
+            iov_len: frame.header.len(),
+        }),
+    }
+    *continues = frame.payload.len == 0;
+    if frame.payload.len > 0 {
+        vectors.push(iovec {
+            iov_base: frame.payload.start.cast_mut().cast(),
+            iov_len: frame.payload.len as usize,
+        });
+    }
+}
+
+// SAFETY: the pieces are addresses of the last batch and are only used while it is borrowed.
+unsafe impl Send for Transmitter {}
+
+#[cfg(test)]
+mod tests {
+    use mem::PayloadSlice;
+
+    use super::*;
+
+    const MEMORY: [u8; 2000] = [0; 2000];
+
+    /// A batch of frames given as (header bytes, payload bytes).
+    fn batch(frames: &[(usize, u32)]) -> TxBatch {
+        let mut batch = TxBatch::new(256, 1 << 20);
+        for &(header, payload) in frames {
+            let len = batch.header_mut().len();
+            batch.header_mut().resize(len + header, 0);
+            batch.finish_frame(PayloadSlice { start: MEMORY.as_ptr(), len: payload });
+        }
+        batch
+    }
+
+    fn runs(frames: &[(usize, u32)], frames_max: usize) -> Vec<(usize, usize)> {
+        let batch = batch(frames);
+        let mut transmitter = Transmitter::new(Family::V4, 0);
+        let mut runs = vec![];
+        let mut first = 0;
+        while first < batch.len() {
+            let run = transmitter.gather(&batch, first, frames_max);
+            let bytes: usize = transmitter.vectors.iter().map(|vector| vector.iov_len).sum();
+            assert_eq!(bytes, run.bytes);
+            runs.push((run.frames, transmitter.vectors.len()));
+            first += run.frames;
+        }
+        runs
+    }
+
+    #[test]
+    fn frames_without_outside_payload_are_one_piece() {
+        assert_eq!(runs(&[(40, 0); 64], 64), [(64, 1)]);
+        assert_eq!(runs(&[(40, 0); 128], 128), [(128, 1)]);
+    }
+
+    #[test]
+    fn frames_with_outside_payload_are_two_pieces_each() {
+        assert_eq!(runs(&[(32, 1440); 44], 64), [(44, 88)]);
+    }
+
+    #[test]
+    fn run_ends_behind_a_shorter_frame_and_before_a_longer_one() {
+        assert_eq!(
+            runs(&[(40, 0), (40, 0), (30, 0), (30, 0), (50, 0)], 64),
+            [(3, 1), (1, 1), (1, 1)]
+        );
+    }
+
+    #[test]
+    fn mixed_pieces_of_one_size_share_a_run() {
+        assert_eq!(runs(&[(40, 0), (40, 0), (30, 10), (40, 0)], 64), [(4, 3)]);
+    }
+
+    #[test]
+    fn message_stays_below_the_largest_packet() {
+        assert_eq!(runs(&[(32, 1440); 50], 64), [(44, 88), (6, 12)]);
+        assert_eq!(runs(&[(40, 0); 130], 64), [(64, 1), (64, 1), (2, 1)]);
+    }
+
+    #[test]
+    fn oversized_frame_is_a_run_of_its_own() {
+        assert_eq!(runs(&[(70_000, 0), (40, 0)], 64), [(1, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn peer_of_another_family_is_refused_and_the_last_one_kept() {
+        let mut transmitter = Transmitter::new(Family::V4, 0);
+        let v4 = PeerAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 9)));
+        let v6 = PeerAddr::from("[::1]:9".parse::<std::net::SocketAddr>().unwrap());
+        assert!(!transmitter.set_peer(PeerAddr::default()));
+        assert!(transmitter.set_peer(v4));
+        assert!(!transmitter.set_peer(v6));
+        assert!(transmitter.set_peer(v4));
+        assert_eq!(transmitter.name.peer(), Some(v4));
+    }
+}

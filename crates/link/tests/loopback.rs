@@ -1,0 +1,311 @@
+//! UDP links on loopback: what is sent arrives, with every capability and without each of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::time;
+
+use delivery::{Instant, LinkEvent, TxBatch};
+use link::{Link, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+use mem::PayloadSlice;
+use wire_edge::PeerAddr;
+
+#[test]
+fn frames_arrive_whole_and_in_order_with_every_set_of_capabilities() {
+    let with = |change: fn(&mut UdpFeatures)| {
+        let mut features = UdpFeatures::ALL;
+        change(&mut features);
+        features
+    };
+    let sets = [
+        UdpFeatures::ALL,
+        UdpFeatures::NONE,
+        with(|f| f.segmentation = false),
+        with(|f| f.coalescing = false),
+        with(|f| f.batching = false),
+        with(|f| f.timestamps = false),
+        with(|f| f.congestion_marks = false),
+        with(|f| f.error_queue = false),
+        with(|f| f.forced_buffers = false),
+        with(|f| f.drop_count = false),
+    ];
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        for features in sets {
+            let Some(mut pair) = Pair::new(address, features) else { continue };
+            pair.exchange(&[(40, 0); 200]);
+            pair.exchange(&[(32, 1440); 60]);
+            pair.exchange(&[(40, 0), (32, 900), (32, 900), (32, 100), (64, 0), (1, 0), (0, 9000)]);
+            assert_eq!(pair.sender.statistics().fallbacks, 0, "{features:?}");
+        }
+    }
+}
+
+#[test]
+fn links_of_unlike_capabilities_understand_each_other() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    pair.receiver = bind("127.0.0.1:0", UdpFeatures::NONE).unwrap();
+    pair.exchange(&[(32, 1440); 100]);
+    pair.sender = bind("127.0.0.1:0", UdpFeatures::NONE).unwrap();
+    pair.receiver = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    pair.exchange(&[(32, 1440); 100]);
+}
+
+#[test]
+fn equal_frames_travel_in_one_message() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    if !pair.sender.features().segmentation || !pair.receiver.features().coalescing {
+        println!("skipped: this kernel has no UDP segmentation");
+        return;
+    }
+    pair.exchange(&[(32, 1440); 44]);
+    let (sent, received) = (pair.sender.statistics(), pair.receiver.statistics());
+    assert_eq!((sent.send_calls, sent.send_messages, sent.send_frames), (1, 1, 44));
+    assert_eq!((received.receive_messages, received.receive_frames), (1, 44));
+}
+
+#[test]
+fn dual_stack_link_serves_both_families() {
+    let Ok(dual) = bind("[::]:0", UdpFeatures::ALL) else {
+        println!("skipped: this host has no IPv6");
+        return;
+    };
+    let port = dual.caps().local.to_socket().unwrap().port();
+    let mut pair =
+        Pair { sender: bind("127.0.0.1:0", UdpFeatures::ALL).unwrap(), receiver: dual, to: None };
+    pair.to = Some(SocketAddr::from(([127, 0, 0, 1], port)).into());
+    pair.exchange(&[(32, 1000); 20]);
+    core::mem::swap(&mut pair.sender, &mut pair.receiver);
+    pair.to = None;
+    pair.exchange(&[(32, 1000); 20]);
+}
+
+#[test]
+fn reception_is_not_later_than_the_turn_and_near_it() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    for _ in 0..3 {
+        pair.send(&[(40, 0); 3]);
+        let now = clock();
+        let mut seen = 0;
+        while seen < 3 {
+            pair.receiver
+                .receive(now, 16, &mut |frame| {
+                    seen += 1;
+                    assert!(frame.received_at <= now);
+                    assert!(now.since_ns(frame.received_at) < 1_000_000_000);
+                })
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn looking_for_frames_in_vain_costs_one_system_call() {
+    let mut link = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    for turn in 1..=5 {
+        assert_eq!(link.receive(clock(), 64, &mut |_| unreachable!()).unwrap(), 0);
+        assert_eq!(link.statistics().receive_calls, turn);
+    }
+}
+
+#[test]
+fn closed_port_is_reported_and_the_link_lives_on() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    let gone = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    let gone_at = gone.caps().local;
+    drop(gone);
+    let mut batch = TxBatch::new(4, 256);
+    batch.reset(gone_at);
+    batch.header_mut().extend_from_slice(b"anyone?");
+    batch.finish_frame(PayloadSlice::EMPTY);
+    assert_eq!(pair.sender.send(&batch).unwrap(), 1);
+    // The report may interrupt either a receive or a send to somebody else.
+    pair.exchange(&[(40, 0); 10]);
+    pair.sender.receive(clock(), 16, &mut |_| {}).unwrap();
+    let event = pair.sender.poll_event();
+    assert!(matches!(event, Some(LinkEvent::Refused(peer)) if peer == gone_at), "{event:?}");
+}
+
+#[test]
+fn frame_beyond_the_interface_is_lost_and_reported() {
+    for features in [UdpFeatures::ALL, UdpFeatures::NONE] {
+        let mut pair = Pair::new("127.0.0.1:0", features).unwrap();
+        pair.send_to_peer(&[(66_000, 0), (40, 0)]);
+        assert_eq!(pair.sender.statistics().send_too_big, 1);
+        let event = pair.sender.poll_event();
+        let to = pair.receiver.caps().local;
+        assert!(matches!(event, Some(LinkEvent::TooBig(peer, _)) if peer == to), "{event:?}");
+        let mut sizes = vec![];
+        while sizes.is_empty() {
+            pair.receiver.receive(clock(), 16, &mut |f| sizes.push(f.bytes.len())).unwrap();
+        }
+        assert_eq!(sizes, [40]);
+    }
+}
+
+#[test]
+fn unmapped_payload_fails_its_frame_and_nothing_else() {
+    for features in [UdpFeatures::ALL, UdpFeatures::NONE] {
+        let mut pair = Pair::new("127.0.0.1:0", features).unwrap();
+        let payload = vec![7_u8; 1000];
+        let mut batch = TxBatch::new(8, 1024);
+        batch.reset(pair.receiver.caps().local);
+        for index in 0..4 {
+            batch.header_mut().extend_from_slice(&[index; 32]);
+            // The lowest page is never mapped.
+            let start = if index == 2 { 64 as *const u8 } else { payload.as_ptr() };
+            batch.finish_frame(PayloadSlice { start, len: 1000 });
+        }
+        let error = pair.sender.send(&batch).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(PayloadUnmapped::from_io(&error), Some(PayloadUnmapped { frame: 2 }));
+        let mut first = vec![];
+        while first.len() < 2 {
+            pair.receiver.receive(clock(), 16, &mut |f| first.push(f.bytes[0])).unwrap();
+        }
+        assert_eq!(first, [0, 1]);
+        assert_eq!(pair.sender.features(), pair.receiver.features());
+        pair.exchange(&[(32, 1000); 10]);
+    }
+}
+
+#[test]
+fn peer_of_another_family_loses_the_frames_only() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    let to = pair.to.replace("[::1]:9".parse::<SocketAddr>().unwrap().into());
+    pair.send(&[(40, 0); 3]);
+    assert_eq!(pair.sender.statistics().send_unreachable, 3);
+    pair.to = to;
+    pair.exchange(&[(40, 0); 3]);
+}
+
+#[test]
+fn address_in_use_and_foreign_address_are_named() {
+    let link = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    let taken = link.caps().local.to_socket().unwrap();
+    let error = UdpLink::bind(taken, &UdpConfig::default()).unwrap_err();
+    assert!(matches!(error, UdpError::AddressInUse { address } if address == taken));
+    assert!(error.to_string().contains(&taken.to_string()));
+    let error = bind("192.0.2.1:0", UdpFeatures::ALL).unwrap_err();
+    assert!(matches!(error, UdpError::NoSuchAddress { .. }), "{error}");
+}
+
+#[test]
+fn descriptor_is_readable_when_frames_wait() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    assert!(!is_readable(&pair.receiver));
+    pair.send(&[(40, 0)]);
+    assert!(is_readable(&pair.receiver));
+    pair.receiver.receive(clock(), 16, &mut |_| {}).unwrap();
+    assert!(!is_readable(&pair.receiver));
+}
+
+#[test]
+fn full_receive_buffer_is_noticed() {
+    let config = UdpConfig { receive_buffer_bytes: 4096, ..UdpConfig::default() };
+    let mut receiver = UdpLink::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+    let sender = bind("127.0.0.1:0", UdpFeatures::NONE).unwrap();
+    let to = receiver.caps().local;
+    let mut pair =
+        Pair { sender, receiver: bind("127.0.0.1:0", UdpFeatures::ALL).unwrap(), to: Some(to) };
+    pair.send(&[(1000, 0); 100]);
+    while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() > 0 {}
+    // The count comes with the next frame that finds room.
+    pair.send(&[(1000, 0); 1]);
+    while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() == 0 {}
+    let statistics = receiver.statistics();
+    assert!(statistics.receive_kernel_drops > 0);
+    assert_eq!(statistics.receive_frames + statistics.receive_kernel_drops, 101);
+}
+
+#[test]
+fn buffers_beyond_the_limit_come_with_a_hint() {
+    let features = UdpFeatures { forced_buffers: false, ..UdpFeatures::ALL };
+    let config = UdpConfig { receive_buffer_bytes: 1 << 30, features, ..UdpConfig::default() };
+    let link = UdpLink::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+    if link.hints().is_empty() {
+        println!("skipped: this host allows buffers of 1 GiB");
+        return;
+    }
+    assert!(link.hints()[0].contains("sysctl -w net.core.rmem_max=1073741824"));
+}
+
+#[test]
+fn loopback_frames_are_large_and_safe() {
+    let caps = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap().caps();
+    assert_eq!((caps.frame_bytes_max, caps.frame_bytes_safe), (9200, 9200));
+    assert!(caps.receive_buffer_bytes > 0);
+}
+
+struct Pair {
+    sender: UdpLink,
+    receiver: UdpLink,
+    /// Where frames go, if not to the receiver's own address.
+    to: Option<PeerAddr>,
+}
+
+impl Pair {
+    fn new(address: &str, features: UdpFeatures) -> Option<Self> {
+        let bind = |_| match bind(address, features) {
+            Ok(link) => Some(link),
+            Err(error) => {
+                println!("skipped: {error}");
+                None
+            }
+        };
+        Some(Self { sender: bind(())?, receiver: bind(())?, to: None })
+    }
+
+    /// Sends frames of (header bytes, payload bytes) and checks that they arrive as they were.
+    fn exchange(&mut self, frames: &[(usize, usize)]) {
+        let sent = self.send(frames);
+        let from = self.sender.caps().local;
+        let mut received = Vec::new();
+        while received.len() < sent.len() {
+            self.receiver
+                .receive(clock(), 64, &mut |frame| {
+                    assert!(from.to_socket().unwrap().ip().is_unspecified() || frame.from == from);
+                    assert!(!frame.congestion_experienced);
+                    received.push(frame.bytes.to_vec());
+                })
+                .unwrap();
+        }
+        assert!(received == sent, "{frames:?}");
+    }
+
+    fn send_to_peer(&mut self, frames: &[(usize, usize)]) {
+        self.send(frames);
+    }
+
+    fn send(&mut self, frames: &[(usize, usize)]) -> Vec<Vec<u8>> {
+        let memory: Vec<u8> = (0..20_000_u32).map(|i| (i * 7 / 3) as u8).collect();
+        let mut batch = TxBatch::new(frames.len(), 1 << 16);
+        batch.reset(self.to.unwrap_or(self.receiver.caps().local));
+        let mut expected = Vec::new();
+        for (index, &(header, payload)) in frames.iter().enumerate() {
+            let header = vec![index as u8; header];
+            let payload = &memory[index * 13..index * 13 + payload];
+            batch.header_mut().extend_from_slice(&header);
+            batch.finish_frame(PayloadSlice { start: payload.as_ptr(), len: payload.len() as u32 });
+            expected.push([&header, payload].concat());
+        }
+        assert_eq!(self.sender.send(&batch).unwrap(), frames.len());
+        expected
+    }
+}
+
+fn bind(address: &str, features: UdpFeatures) -> Result<UdpLink, UdpError> {
+    UdpLink::bind(address.parse().unwrap(), &UdpConfig { features, ..UdpConfig::default() })
+}
+
+/// Nanoseconds since the tests began.
+fn clock() -> Instant {
+    static START: std::sync::LazyLock<time::Instant> = std::sync::LazyLock::new(time::Instant::now);
+    Instant(START.elapsed().as_nanos() as u64)
+}
+
+fn is_readable(link: &UdpLink) -> bool {
+    let fd = link.wait_fd().unwrap().as_raw_fd();
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry, no timeout.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
