@@ -5,6 +5,7 @@ mod boundary;
 mod congestion;
 mod cookie;
 mod counters;
+mod coverage;
 mod loss;
 mod path_mtu;
 mod path_state;
@@ -13,6 +14,7 @@ mod rate;
 mod received;
 mod rtt;
 mod scheduler;
+mod send_config;
 mod send_half;
 mod sent_packets;
 mod time;
@@ -34,6 +36,8 @@ pub use scheduler::{
     BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
 };
 pub use send_half::{AckSummary, Fate, SendConfig, SendHalf, TimeoutOutcome};
+pub use send_config::SendConfig;
+pub use send_half::{AckSummary, Fate, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};
 pub use time::Instant;
 pub use timer_queue::TimerQueue;

@@ -17,7 +17,7 @@ pub(crate) struct SendStamp {
     delivered: u32,
     /// How long before sending the last delivery was, in nanoseconds, at most 4.3 s.
     since_delivered_ns: u32,
-    /// How long before, the newest delivered packet had been sent; in nanoseconds. The top bit
+    /// How long before, the newest delivered packet had been sent, in nanoseconds, at most 2.1 s. The top bit
     /// tells that the application, not the window, limited what was in flight.
     since_first_sent_ns: u32,
 }
@@ -25,15 +25,7 @@ pub(crate) struct SendStamp {
 /// Top bit of [`SendStamp::since_first_sent_ns`].
 const LIMITED: u32 = 1 << 31;
 
-/// What one acknowledgement says about the rate.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RateUpdate {
-    /// Bytes per second over the last round trip, if the sample is usable.
-    pub(crate) sample: Option<u64>,
-    /// Whether the packet was sent after the last round began to be acknowledged.
-    pub(crate) round_started: bool,
-}
-
+/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateEstimator {
     /// Bytes acknowledged.
@@ -50,6 +42,8 @@ pub(crate) struct RateEstimator {
     /// Rounds that had a sample; only these age the maximum.
     sampled_rounds: u32,
     sampled: bool,
+    /// Whether a sample was ever taken while the window was the limit.
+    unlimited: bool,
     half_started: u32,
     /// Largest sample of this and of the previous half of the filter, 0 if none.
     max: [u64; 2],
@@ -67,6 +61,7 @@ impl RateEstimator {
             round: 0,
             sampled_rounds: 0,
             sampled: false,
+            unlimited: false,
             half_started: 0,
             max: [0; 2],
         }
@@ -95,7 +90,8 @@ impl RateEstimator {
         }
     }
 
-    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`.
+    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`. Returns
+    /// whether a round ended: the newest packet was sent after the previous end was acknowledged.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
@@ -103,10 +99,10 @@ impl RateEstimator {
         newest: SendStamp,
         newest_sent_at: Instant,
         rtt_min_ns: u64,
-    ) -> RateUpdate {
+    ) -> bool {
         self.delivered += u64::from(bytes);
-        let since = u64::from((self.delivered as u32).wrapping_sub(newest.delivered));
-        let round_started = self.delivered - since >= self.round_ends;
+        let since = (self.delivered as u32).wrapping_sub(newest.delivered);
+        let round_started = self.delivered - u64::from(since) >= self.round_ends;
         if round_started {
             self.round_ends = self.delivered;
             self.round = self.round.wrapping_add(1);
@@ -119,21 +115,33 @@ impl RateEstimator {
         let interval_ns = acked_ns.max(sent_ns);
         // Acknowledgements bunched together would show a rate that no link has.
         if interval_ns == 0 || interval_ns < rtt_min_ns {
-            return RateUpdate { sample: None, round_started };
+            return round_started;
         }
-        let sample = (u128::from(since) * 1_000_000_000 / u128::from(interval_ns)) as u64;
+        let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0;
         if limited && sample <= self.max() {
-            return RateUpdate { sample: None, round_started };
+            return round_started;
         }
+        self.unlimited |= !limited;
         self.take_sample(sample);
-        RateUpdate { sample: Some(sample), round_started }
+        round_started
     }
 
     /// Largest rate of the last rounds, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         let max = self.max();
         (max > 0).then_some(max)
+    }
+
+    /// Forgets all samples.
+    pub(crate) const fn restart(&mut self) {
+        self.unlimited = false;
+        self.max = [0; 2];
+    }
+
+    /// Whether the estimate is only what the application asked for: the link may be much faster.
+    pub(crate) const fn is_lower_bound(&self) -> bool {
+        !self.unlimited
     }
 
     /// Number of the current round trip.
@@ -155,6 +163,15 @@ impl RateEstimator {
     }
 }
 
+/// Bytes that `rate` bytes per second move in `ns` nanoseconds.
+pub(crate) fn bytes_in(rate: u64, ns: u64) -> u64 {
+    // 64 bits hold 18 GB: every product of a rate and a round trip that a link has.
+    match rate.checked_mul(ns) {
+        Some(product) => product / 1_000_000_000,
+        None => (u128::from(rate) * u128::from(ns) / 1_000_000_000).try_into().unwrap_or(u64::MAX),
+    }
+}
+
 fn saturate(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(u32::MAX)
 }
@@ -171,6 +188,13 @@ mod tests {
             *now = now.after_ns(rtt_ns);
             rate.on_acked(*now, bytes, stamp, sent_at, rtt_ns);
         }
+    }
+
+    #[test]
+    fn bytes_in_a_time_are_exact_beyond_64_bits() {
+        assert_eq!(bytes_in(125_000_000, 100_000), 12_500);
+        assert_eq!(bytes_in(1_000_000, 100_000_000_000_000), 100_000_000_000);
+        assert_eq!(bytes_in(u64::MAX, u64::MAX), u64::MAX);
     }
 
     #[test]

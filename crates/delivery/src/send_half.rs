@@ -2,14 +2,20 @@
 
 use wire_edge::{AckBlock, PacketNumber};
 
+<<<<<<< HEAD
 use crate::congestion::{
     AckSample, CongestionAlgorithm, CongestionController, Controller, LossSample,
 };
+=======
+use crate::ack_block::AckBlock;
+use crate::congestion::{AckSample, CongestionController, Controller, LossSample};
+use crate::coverage::{Coverage, reaches};
+>>>>>>> sendhalf
 use crate::loss::{ReorderTolerance, Verdict};
-use crate::rate::{RateEstimator, SendStamp};
+use crate::rate::{RateEstimator, SendStamp, bytes_in};
 use crate::rtt::RttEstimator;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, Record, SentPackets, SentPool};
-use crate::{Instant, ProtocolError};
+use crate::{Instant, ProtocolError, SendConfig};
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -18,49 +24,6 @@ pub enum Fate {
     Acked,
     /// It must be sent again.
     Lost,
-}
-
-/// How one link of one connection sends.
-#[derive(Clone, Copy, Debug)]
-pub struct SendConfig {
-    /// Congestion control.
-    pub algorithm: CongestionAlgorithm,
-    /// Window at the start, in frames.
-    pub initial_window_frames: u32,
-    /// Size of a full frame, in bytes, 256–65507.
-    pub frame_bytes: u32,
-    /// Bytes in flight that the peer's driver can buffer on this link.
-    pub receive_buffer_bytes: u32,
-    /// Longest time the peer holds back an acknowledgement, in nanoseconds.
-    pub ack_delay_max_ns: u32,
-    /// Shortest probe timeout, in nanoseconds: 200 µs where nothing is scheduled by a kernel.
-    pub probe_timeout_min_ns: u64,
-    /// Longest probe timeout with backoff, in nanoseconds.
-    pub probe_timeout_max_ns: u64,
-    /// Round-trip time before one is measured, in nanoseconds.
-    pub initial_rtt_ns: u64,
-    /// Nominal rate in bytes per second, used until one is measured.
-    pub nominal_rate: Option<u64>,
-    /// Packets that may be in flight, at most the capacity of the pool's records.
-    pub packets_max: u16,
-}
-
-impl Default for SendConfig {
-    /// For a host on Ethernet: 16 frames of 1472 bytes, 1 ms to 1 s probe timeout.
-    fn default() -> Self {
-        Self {
-            algorithm: CongestionAlgorithm::Aimd,
-            initial_window_frames: 16,
-            frame_bytes: 1472,
-            receive_buffer_bytes: u32::MAX,
-            ack_delay_max_ns: 100_000,
-            probe_timeout_min_ns: 1_000_000,
-            probe_timeout_max_ns: 1_000_000_000,
-            initial_rtt_ns: 1_000_000,
-            nominal_rate: None,
-            packets_max: SentPool::<()>::RECORDS as u16,
-        }
-    }
 }
 
 /// What an acknowledgement changed.
@@ -101,7 +64,8 @@ pub enum TimeoutOutcome {
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
 /// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
-/// the order of frames, so a packet that later ones overtake is lost ([`ReorderTolerance`]). Records
+/// the order of frames, so a packet that later ones overtake is lost: three numbers or a quarter of the smallest round
+/// trip later, more after losses that turned out to be none. Records
 /// of lost packets stay for a while as *ghosts* without content: an acknowledgement of one proves
 /// that it was not lost, and undoes what congestion control made of it.
 #[derive(Debug)]
@@ -111,6 +75,7 @@ pub struct SendHalf<T: Copy> {
     rate: RateEstimator,
     controller: Controller,
     tolerance: ReorderTolerance,
+    drain: Drain,
     next: PacketNumber,
     /// One more than the largest number acknowledged.
     acked_end: PacketNumber,
@@ -152,12 +117,20 @@ const QUANTUM_FRAMES_MIN: u32 = 2;
 /// Doublings of the probe timeout after which it no longer grows.
 const BACKOFF_MAX: u32 = 16;
 
+/// Round trips for which the queue is kept drained: one until others notice, one until they have
+/// drained it, too, one to measure, and one as rounds are counted from their middle.
+const DRAINED_ROUNDS: u32 = 4;
+
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
 const PERSISTENT_PROBES: u32 = 3;
 
 impl<T: Copy> SendHalf<T> {
     /// A half with nothing in flight; its first packet has number 0.
+    ///
+    /// # Panics
+    /// If a full frame has no byte or more than 65535.
     pub fn new(config: &SendConfig, now: Instant) -> Self {
+        assert!((1..=u32::from(u16::MAX)).contains(&config.frame_bytes));
         Self {
             packets: SentPackets::new(),
             rtt: RttEstimator::new(config.initial_rtt_ns, now),
@@ -168,6 +141,7 @@ impl<T: Copy> SendHalf<T> {
                 config.frame_bytes,
             ),
             tolerance: ReorderTolerance::default(),
+            drain: Drain::No,
             next: PacketNumber(0),
             acked_end: PacketNumber(0),
             newest_acked_sent_at: Instant(0),
@@ -250,7 +224,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// The peer acknowledged packets. Contents that it accepted are reported in the order in which
-    /// they were sent, then those that count as lost now.
+    /// they were sent, then those that count as lost now. `received_at` is when the acknowledgement
+    /// arrived at the host, at most `now`: between the two no network was involved.
     ///
     /// # Errors
     /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.
@@ -258,6 +233,7 @@ impl<T: Copy> SendHalf<T> {
         &mut self,
         pool: &mut SentPool<T>,
         now: Instant,
+        received_at: Instant,
         block: &AckBlock,
         report: &mut impl FnMut(Fate, T),
     ) -> Result<AckSummary, ProtocolError> {
@@ -277,6 +253,7 @@ impl<T: Copy> SendHalf<T> {
         }
         summary.newly_acked = acked.packets;
         summary.newly_acked_bytes = acked.bytes;
+<<<<<<< HEAD
         if let Some((sent_at, stamp)) = acked.newest {
             self.on_progress(now, sent_at);
             let elapsed_ns = now.since_ns(sent_at);
@@ -300,6 +277,21 @@ impl<T: Copy> SendHalf<T> {
                 quantum_bytes,
             };
             self.controller.on_ack(now, &sample);
+=======
+        if acked.newest.is_some() {
+            let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
+                > self.window()
+                && self.drain == Drain::No;
+            let waited_ns = now.since_ns(received_at);
+            self.on_progress(
+                now,
+                waited_ns,
+                block.delay.to_ns(),
+                window_limited,
+                &acked,
+                &mut summary,
+            );
+>>>>>>> sendhalf
         }
         summary.newly_lost = self.detect_losses(now, report);
         self.bound_backlog(now);
@@ -361,6 +353,19 @@ impl<T: Copy> SendHalf<T> {
         self.in_flight_bytes = 0;
         self.loss_at = Instant::NEVER;
         self.idle_at = Instant(0);
+        self.drain = Drain::No;
+    }
+
+    /// The link came back, or leads another way now: round-trip time, rate and window are measured
+    /// from the beginning. Numbers go on, and what is in flight stays.
+    pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
+        self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
+        self.rate.restart();
+        self.controller =
+            Controller::new(config.algorithm, config.initial_window_frames, self.frame_bytes);
+        self.tolerance = ReorderTolerance::default();
+        self.drain = Drain::No;
+        self.probe_count = 0;
     }
 
     /// Sets the size of a full frame, in bytes.
@@ -430,14 +435,15 @@ impl<T: Copy> SendHalf<T> {
     /// Bytes to send in one burst.
     pub fn quantum_bytes(&self) -> u32 {
         let rate = self.believed_rate().unwrap_or(0);
-        let bytes = (u128::from(rate) * u128::from(QUANTUM_NS) / 1_000_000_000) as u64;
+        let bytes = bytes_in(rate, QUANTUM_NS);
         let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
     /// The congestion window bounded by the peer's buffer, in bytes; one frame always fits.
     pub fn window(&self) -> u32 {
-        self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes)
+        let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);
+        if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
     }
 
     /// Reports what `block` acknowledges of the packets in flight.
@@ -489,13 +495,84 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    fn on_progress(&mut self, now: Instant, newest_sent_at: Instant) {
+    /// Something new was acknowledged: measures round-trip time and rate, and tells congestion
+    /// control.
+    fn on_progress(
+        &mut self,
+        now: Instant,
+        waited_ns: u64,
+        delay_ns: u64,
+        window_limited: bool,
+        acked: &Acked,
+        summary: &mut AckSummary,
+    ) {
+        let Some((sent_at, stamp)) = acked.newest else { return };
         self.progress_at = now;
         self.probe_count = 0;
-        if newest_sent_at >= self.newest_acked_sent_at {
-            self.newest_acked_sent_at = newest_sent_at;
-            self.newest_acked_took_ns = now.since_ns(newest_sent_at);
+        let took_ns = now.since_ns(sent_at);
+        if sent_at >= self.newest_acked_sent_at {
+            self.newest_acked_sent_at = sent_at;
+            self.newest_acked_took_ns = took_ns;
         }
+        let waited_ns = waited_ns.min(took_ns);
+        let others_drain =
+            self.rtt.others_drain(now, (took_ns - waited_ns).saturating_sub(delay_ns));
+        let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
+        summary.rtt_sample_ns = Some(rtt_ns);
+        let round_started = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+        if round_started {
+            self.tolerance.on_round(self.rate.round());
+            self.rtt.on_round();
+        }
+        self.drain_for_min(now, others_drain);
+        let sample = AckSample {
+            acked_bytes: acked.bytes,
+            acked_packets: acked.packets,
+            marked_frames: summary.marked,
+            window_limited,
+            round_started,
+            rtt_ns: Some(rtt_ns),
+            rtt_min_ns: self.rtt.min_ns(),
+            host_ns: self.rtt.host_ns(),
+            rate: self.rate.bytes_per_second(),
+            rate_is_lower_bound: self.rate.is_lower_bound(),
+            quantum_bytes: self.quantum_bytes(),
+        };
+        self.controller.on_ack(now, &sample);
+    }
+
+    /// When the smallest round-trip time has not been seen for long, a queue of the sender's own
+    /// making may hide it, or the route is longer now: halves what is in flight for some round
+    /// trips. Competing senders see that and join in, or a queue of theirs would be measured.
+    fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
+        match self.drain {
+            Drain::No => {
+                let due = others_drain || self.rtt.min_is_old(now);
+                if due && !self.controller.is_fixed() {
+                    self.drain = Drain::Emptying;
+                }
+            }
+            Drain::Emptying => {
+                if self.in_flight_bytes <= self.drained_bytes() {
+                    self.rtt.start_anew();
+                    self.drain = Drain::Measuring { round: self.rate.round() };
+                }
+            }
+            Drain::Measuring { round } => {
+                if self.rate.round().wrapping_sub(round) >= DRAINED_ROUNDS {
+                    self.rtt.finish_anew(now);
+                    self.drain = Drain::No;
+                }
+            }
+        }
+    }
+
+    /// What is in flight while the queue is drained: half of what the link itself holds.
+    fn drained_bytes(&self) -> u32 {
+        let rate = self.rate.bytes_per_second().unwrap_or(0);
+        let half = bytes_in(rate, self.rtt.min_ns()) / 2;
+        let least = QUANTUM_FRAMES_MIN * self.frame_bytes;
+        u32::try_from(half).unwrap_or(u32::MAX).max(least)
     }
 
     /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
@@ -584,8 +661,9 @@ impl<T: Copy> SendHalf<T> {
     fn probe_at(&self) -> Instant {
         let Some(slot) = self.packets.oldest() else { return Instant::NEVER };
         let since = self.packets.record(slot).sent_at.max(self.progress_at);
-        let backed_off = self.probe_timeout_ns() << self.probe_count.min(BACKOFF_MAX);
-        since.after_ns(backed_off.min(self.probe_timeout_max_ns))
+        let doubled = 1 << self.probe_count.min(BACKOFF_MAX);
+        let backed_off_ns = self.probe_timeout_ns().saturating_mul(doubled);
+        since.after_ns(backed_off_ns.min(self.probe_timeout_max_ns))
     }
 
     fn believed_rate(&self) -> Option<u64> {
@@ -604,36 +682,16 @@ impl<T: Copy> SendHalf<T> {
     }
 }
 
-/// What an acknowledgement says about one packet.
+/// Progress of a measurement of the smallest round-trip time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Coverage {
-    Received,
-    Missing,
-    /// Sent after the largest packet of the block.
-    Beyond,
-}
-
-impl Coverage {
-    fn of(block: &AckBlock, packet: u32) -> Self {
-        let below = block.largest.wrapping_sub(packet);
-        if below.cast_signed() < 0 {
-            return Self::Beyond;
-        }
-        let run = u32::from(block.run);
-        if below < run {
-            return Self::Received;
-        }
-        // The packet right below the run is missing, or the run would be longer.
-        let Some(bit) = below.checked_sub(run + 1) else { return Self::Missing };
-        let word = (bit / 64) as usize;
-        if word >= usize::from(block.words) {
-            return Self::Missing;
-        }
-        match block.bitmap.get(word) {
-            Some(bits) if bits >> (bit % 64) & 1 == 1 => Self::Received,
-            _ => Self::Missing,
-        }
-    }
+enum Drain {
+    No,
+    /// Too much is in flight still.
+    Emptying,
+    /// What is in flight was halved in this round.
+    Measuring {
+        round: u32,
+    },
 }
 
 /// Sums over the packets one block acknowledges.
@@ -683,7 +741,5 @@ impl Lost {
     }
 }
 
-/// Whether the number with the low bits `packet` is at least the one with the low bits `end`.
-const fn reaches(packet: u32, end: u32) -> bool {
-    packet.wrapping_sub(end).cast_signed() >= 0
-}
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,8 @@ pub(crate) enum Phase {
     Closing,
     /// The peer closed; only repeats its acknowledgement of that.
     Drained,
+    /// Over: the engine forgets it as soon as it has it in hand.
+    Gone,
 }
 
 /// One connection of an endpoint.
@@ -42,6 +44,8 @@ pub(crate) struct Connection {
     pub(crate) epoch: Epoch,
     /// The epoch to put into frames to the peer.
     pub(crate) peer_epoch: Epoch,
+    /// What the peer said of itself in the handshake.
+    pub(crate) peer: Option<Parameters>,
     pub(crate) paths: Vec<Path>,
     /// Present with several links.
     pub(crate) scheduler: Option<Box<SchedulerState>>,
@@ -60,6 +64,10 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// It is in the engine's list of connections whose deliveries wait.
     pub(crate) listed_stalled: bool,
+    /// Something authentic arrived since the connection was last served.
+    pub(crate) heard: bool,
+    /// The furthest byte of a request so far: what comes before it came out of order.
+    pub(crate) furthest: (OperationNumber, u32),
     /// The peer is to hear of deliveries or receives even if there is no packet to acknowledge.
     pub(crate) report_now: bool,
     /// The credit last told to the peer.
@@ -81,8 +89,6 @@ pub(crate) struct HandshakeState {
     pub(crate) candidate: usize,
     pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
     pub(crate) private_data: Vec<u8>,
-    /// What the peer said of itself.
-    pub(crate) peer: Option<Parameters>,
 }
 
 impl Connection {

@@ -106,7 +106,9 @@ pub enum EngineLinkError {
     #[error("link identifier {0} is not below {LINKS_MAX}")]
     Identifier(u8),
     /// Frames must be at least 256 bytes.
-    #[error("link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)")]
+    #[error(
+        "link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)"
+    )]
     FrameTooSmall {
         /// Which link.
         link: u8,
@@ -167,16 +169,14 @@ impl Engine {
             let frame_bytes = caps.frame_bytes_max;
             return Err(EngineLinkError::FrameTooSmall { link: link.0, frame_bytes });
         }
-        let slot = self
-            .links
-            .get_mut(usize::from(link.0))
-            .ok_or(EngineLinkError::Identifier(link.0))?;
+        let slot =
+            self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
         *slot = Some(EngineLink { caps, up: true, blocked: false });
         Ok(())
     }
 
     /// Takes a link away; connections go on over their others.
-    pub fn detach_link(&mut self, now: Instant, link: LinkId) {
+    pub fn detach_link(&mut self, link: LinkId) {
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
                 let gone: Vec<u8> = connection
@@ -186,7 +186,7 @@ impl Engine {
                     .map(|path| path.index.0)
                     .collect();
                 for index in gone {
-                    engine.remove_path_of(now, connection, index);
+                    engine.remove_path_of(connection, index);
                 }
             });
         }
@@ -225,7 +225,7 @@ impl Engine {
         let limit = self.connections.limit();
         let (handle, id) =
             self.connections.reserve().ok_or(ConnectError::NoConnectionLeft(limit))?;
-        let mut connection = self.fresh_connection(handle, id, Phase::Connecting, now);
+        let mut connection = self.fresh_connection(handle, id, Phase::Connecting);
         connection.queue = Arc::clone(&request.queue);
         connection.inbound = self.inbound(handle, request.domain, &request.queue);
         connection.outbound = Outbound::new(handle.index, NOTHING_GRANTED, request.queue);
@@ -237,7 +237,6 @@ impl Engine {
             candidate: 0,
             cookie: [0; wire_edge::COOKIE_BYTES],
             private_data: request.private_data,
-            peer: None,
         }));
         connection.retry_at = now;
         self.counters.handshakes_started += 1;
@@ -256,24 +255,15 @@ impl Engine {
     ) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         match connection.phase {
-            Phase::Requested => self.refuse(&mut connection, wire_edge::RejectReason::Application, private_data),
-            Phase::Connecting => {
-                self.end(now, &mut connection, Closed::Here, Vec::new());
-                self.forget(connection);
-                return Ok(());
-            }
+            Phase::Requested => self.refuse(&mut connection, private_data),
+            Phase::Connecting => self.end(&mut connection, Closed::Here, Vec::new()),
             Phase::Accepted | Phase::Established => {
                 let kept = private_data.len().min(wire_edge::CLOSE_PRIVATE_BYTES_MAX);
                 connection.close_data = private_data.get(..kept).unwrap_or_default().to_vec();
-                self.begin_close(
-                    now,
-                    &mut connection,
-                    CloseReason::Application,
-                    OperationNumber(0),
-                    Closed::Here,
-                );
+                let close = (CloseReason::Application, OperationNumber(0));
+                self.begin_close(now, &mut connection, close, Closed::Here);
             }
-            Phase::Closing | Phase::Drained => {}
+            Phase::Closing | Phase::Drained | Phase::Gone => {}
         }
         self.put_back(connection);
         Ok(())
@@ -287,8 +277,7 @@ impl Engine {
         handle: ConnectionHandle,
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
-        let mut connection =
-            self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
+        let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
             connection.outbound.post(memory, &mut self.pools, operation)
         } else {
@@ -306,8 +295,7 @@ impl Engine {
         handle: ConnectionHandle,
         receive: Receive,
     ) -> Result<(), PostError> {
-        let mut connection =
-            self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
+        let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let open = !matches!(connection.phase, Phase::Closing | Phase::Drained | Phase::Requested);
         let result = if open {
             connection.inbound.post_receive(memory, receive)
@@ -336,8 +324,12 @@ impl Engine {
         frame: RxFrame<'_>,
     ) {
         match wire_edge::peek(frame.bytes) {
-            Ok((wire_edge::Kind::Handshake, ..)) => self.handle_handshake(now, memory, link, &frame),
-            Ok((_, id, epoch)) => self.handle_connection_frame(now, memory, link, &frame, id, epoch),
+            Ok((wire_edge::Kind::Handshake, ..)) => {
+                self.handle_handshake(now, memory, link, &frame)
+            }
+            Ok((_, id, epoch)) => {
+                self.handle_connection_frame(now, memory, link, &frame, id, epoch)
+            }
             Err(_) => self.counters.malformed += 1,
         }
     }
@@ -370,8 +362,7 @@ impl Engine {
         self.events.pop_front()
     }
 
-    /// Lets the next [`Engine::poll_transmit`] send acknowledgements that are only owed, not due:
-    /// for a thread about to sleep.
+    /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
         !self.ready.is_empty() || !self.replies.is_empty()
     }
@@ -423,18 +414,18 @@ impl Engine {
     }
 
     /// Works on a connection that is in the table, and has it served.
-    pub(crate) fn with_index(
-        &mut self,
-        index: u32,
-        work: impl FnOnce(&mut Self, &mut Connection),
-    ) {
+    pub(crate) fn with_index(&mut self, index: u32, work: impl FnOnce(&mut Self, &mut Connection)) {
         let Some(mut connection) = self.connections.take(index) else { return };
         work(self, &mut connection);
         self.put_back(connection);
     }
 
-    /// Puts a connection back into the table, and has it served.
+    /// Puts a connection back into the table and has it served, or forgets it if it is over.
     pub(crate) fn put_back(&mut self, mut connection: Box<Connection>) {
+        if connection.phase == Phase::Gone {
+            self.forget(connection);
+            return;
+        }
         self.mark_ready(&mut connection);
         self.connections.put(connection);
     }
@@ -446,12 +437,9 @@ impl Engine {
     }
 
     /// Drops a connection that was taken out of the table.
-    pub(crate) fn forget(&mut self, connection: Box<Connection>) {
+    fn forget(&mut self, connection: Box<Connection>) {
         let handle = connection.handle;
         self.timers.set(handle.index, Instant::NEVER);
-        if connection.phase == Phase::Requested {
-            self.requests -= 1;
-        }
         if let Some(key) = connection.hello_key {
             self.hellos.remove(&key);
         }
@@ -471,10 +459,8 @@ impl Engine {
         handle: ConnectionHandle,
         id: ConnectionId,
         phase: Phase,
-        now: Instant,
     ) -> Box<Connection> {
         let queue = Arc::clone(&self.nobodys_queue);
-        let _ = now;
         Box::new(Connection {
             handle,
             phase,
@@ -482,6 +468,7 @@ impl Engine {
             peer_id: ConnectionId(0),
             epoch: Epoch(self.entropy.next_u32() as u16),
             peer_epoch: Epoch(0),
+            peer: None,
             paths: Vec::new(),
             scheduler: None,
             outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
@@ -494,6 +481,8 @@ impl Engine {
             retries: 0,
             queued: false,
             listed_stalled: false,
+            heard: false,
+            furthest: (OperationNumber(0), 0),
             report_now: false,
             told_credit: MessageNumber(0),
             told_delivered: OperationNumber(0),

@@ -88,11 +88,13 @@ pub enum Closed {
         RejectReason::NoListener => "nothing listens for this service",
         RejectReason::ConnectionLimit => "its limit of connections is reached",
         RejectReason::Parameters => "it cannot accept our parameters",
-        RejectReason::Other(_) => "for a reason this version does not know",
+        _ => "for a reason this version does not know",
     })]
     Rejected(RejectReason),
     /// The peer speaks other versions.
-    #[error("the peer speaks versions {lowest} to {highest} of the edge protocol, this side speaks 1")]
+    #[error(
+        "the peer speaks versions {lowest} to {highest} of the edge protocol, this side speaks 1"
+    )]
     Version {
         /// Lowest version it speaks.
         lowest: u16,
@@ -100,7 +102,9 @@ pub enum Closed {
         highest: u16,
     },
     /// No link reached the peer for the whole silence budget.
-    #[error("{peer} did not answer for {silence_ms} ms; is it running, and does the network carry UDP to it?")]
+    #[error(
+        "{peer} did not answer for {silence_ms} ms; is it running, and does the network carry UDP to it?"
+    )]
     Unreachable {
         /// Where it was.
         peer: PeerAddr,

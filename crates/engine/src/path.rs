@@ -26,6 +26,10 @@ pub(crate) struct Path {
     pub(crate) response: Option<u64>,
     /// Status of this link to tell the peer, over whichever link works.
     pub(crate) announce: Option<LinkStatus>,
+    /// Links (by bit) that are gone from this side and of which the peer must hear on this one.
+    pub(crate) removed: u32,
+    /// Links (by bit) whose status must be told again, because the frame that told it was lost.
+    pub(crate) retry_status: u32,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
     /// The peer asked to use this link only when no other works.
@@ -59,6 +63,8 @@ impl Path {
             control: 0,
             response: None,
             announce: None,
+            removed: 0,
+            retry_status: 0,
             probes_allowed: 0,
             backup: false,
             progress_at: now,

@@ -50,7 +50,13 @@ impl TurnGate {
     /// Begins an access. The result goes to [`TurnGate::leave`], once.
     #[inline]
     pub(crate) fn enter(&self) -> Phase {
-        let parity = self.phase.load(SeqCst) & 1;
+        self.count_in(self.phase.load(SeqCst) & 1)
+    }
+
+    /// The phase may have changed since it was read, even twice; that is why a waiter waits for
+    /// both counters.
+    #[inline]
+    fn count_in(&self, parity: usize) -> Phase {
         self.inside[parity].0.fetch_add(1, SeqCst);
         ACCESSES_OF_THREAD.with(|count| count.set(count.get() + 1));
         Phase(parity)
@@ -130,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn wait_outlasts_an_access_of_either_phase() {
-        for turns_before in 0..3 {
+    fn wait_outlasts_an_access_whatever_phase_it_has_read() {
+        for (waits_before, parity) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
             let gate = Arc::new(TurnGate::new());
-            for _ in 0..turns_before {
+            for _ in 0..waits_before {
                 gate.wait();
             }
             let ended = Arc::new(AtomicBool::new(false));
-            let phase = gate.enter();
+            let phase = gate.count_in(parity);
             let waiter = thread::spawn({
                 let (gate, ended) = (gate.clone(), ended.clone());
                 move || {
@@ -145,7 +151,7 @@ mod tests {
                     ended.load(SeqCst)
                 }
             });
-            while !gate.is_waited_for() {
+            while !gate.is_waited_for() && !waiter.is_finished() {
                 thread::yield_now();
             }
             ended.store(true, SeqCst);

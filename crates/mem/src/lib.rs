@@ -60,6 +60,8 @@ mod buffer;
 mod copy;
 mod error;
 mod gate;
+#[cfg(all(test, not(miri)))]
+mod mapping;
 mod probe;
 mod rights;
 mod slot;

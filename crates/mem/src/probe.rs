@@ -92,7 +92,7 @@ fn page_bytes() -> u64 {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
-    use crate::table::tests::Mapping;
+    use crate::mapping::Mapping;
 
     #[test]
     fn a_writable_range_passes_and_keeps_its_bytes() {
@@ -136,6 +136,35 @@ mod tests {
             Err(RegisterError::Unwritable { start, len, address })
         );
         assert!(!is_writable(address));
+    }
+
+    #[test]
+    fn a_page_beyond_the_end_of_its_file_is_refused() {
+        // SAFETY: the name is a C string.
+        let file = unsafe { libc::memfd_create(c"short".as_ptr(), 0) };
+        if file < 0 {
+            println!("skipped: no memory files here");
+            return;
+        }
+        let (access, bytes) = (libc::PROT_READ | libc::PROT_WRITE, 2 * 4096);
+        // SAFETY: the kernel chooses an address that nothing uses.
+        let start = unsafe {
+            libc::ftruncate(file, 4096);
+            libc::mmap(core::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let (start, len) = (start.expose_provenance() as u64, bytes as u64);
+        let address = start + 4096;
+        for write in [false, true] {
+            assert_eq!(check_range(start, 4096, write), Ok(()));
+            let refused = Err(RegisterError::Unreadable { start, len, address });
+            assert_eq!(check_range(start, len, write), refused);
+        }
+        // SAFETY: the mapping and the file are this test's own.
+        unsafe {
+            libc::munmap(core::ptr::with_exposed_provenance_mut(start as usize), bytes);
+            libc::close(file);
+        }
     }
 
     #[test]

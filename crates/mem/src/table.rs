@@ -201,11 +201,15 @@ impl MemoryTable {
         self.slots.get(index)
     }
 
-    /// The slot index and the end of the generation that `key` stands for.
-    #[inline]
-    pub(crate) const fn open_key(&self, key: RemoteKey) -> (u32, u32) {
+    /// What `key` stands for. Out of line, so that lookups of the last key stay small.
+    #[inline(never)]
+    pub(crate) const fn open_key(&self, key: RemoteKey) -> OpenedKey {
         let plain = self.permutation.decrypt(key.0);
-        (plain >> KEY_GENERATION_BITS, plain & KEY_GENERATION_MASK)
+        OpenedKey {
+            key,
+            index: plain >> KEY_GENERATION_BITS,
+            generation: plain & KEY_GENERATION_MASK,
+        }
     }
 
     /// The whole-address-space region of `domain`, if it has one.
@@ -375,6 +379,21 @@ pub struct Region {
     pub rights: Rights,
 }
 
+/// A remote key and what it decrypts to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedKey {
+    pub(crate) key: RemoteKey,
+    /// Of the slot.
+    pub(crate) index: u32,
+    /// The low [`KEY_GENERATION_BITS`] bits of the region's generation.
+    pub(crate) generation: u32,
+}
+
+impl OpenedKey {
+    /// Key 0, which names nothing: there is no such slot.
+    pub(crate) const NOTHING: Self = Self { key: RemoteKey(0), index: u32::MAX, generation: 0 };
+}
+
 /// What only registration looks at.
 #[derive(Debug, Default)]
 struct Registry {
@@ -415,7 +434,7 @@ struct Domain {
     regions: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Range {
     memory: *mut u8,
     start: u64,
@@ -436,79 +455,14 @@ const DOMAIN_INDEX_BITS: u32 = 20;
 const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
 #[cfg(test)]
-pub(crate) mod tests {
-    #[cfg(not(miri))]
-    use core::ptr::copy_nonoverlapping;
+mod tests {
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
     use super::*;
-    use crate::AccessError;
-
-    /// Anonymous pages of which single ones can be unmapped and protected.
     #[cfg(not(miri))]
-    pub(crate) struct Mapping {
-        start: *mut u8,
-        pages: usize,
-    }
-
-    #[cfg(not(miri))]
-    impl Mapping {
-        pub(crate) const PAGE: usize = 4096;
-
-        pub(crate) fn new(pages: usize) -> Self {
-            let (access, flags) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: the kernel chooses an address that nothing uses.
-            let start = unsafe {
-                libc::mmap(core::ptr::null_mut(), pages * Self::PAGE, access, flags, -1, 0)
-            };
-            assert_ne!(start, libc::MAP_FAILED);
-            Self { start: start.cast(), pages }
-        }
-
-        pub(crate) fn start(&self) -> *mut u8 {
-            self.start
-        }
-
-        pub(crate) fn address(&self) -> u64 {
-            self.start.expose_provenance() as u64
-        }
-
-        pub(crate) fn unmap_page(&self, page: usize) {
-            self.protect_page(page, libc::PROT_NONE);
-        }
-
-        pub(crate) fn protect_page(&self, page: usize, access: libc::c_int) {
-            assert!(page < self.pages);
-            // SAFETY: a page of this mapping, to which no reference exists.
-            let result = unsafe {
-                let page = self.start.add(page * Self::PAGE);
-                libc::mprotect(page.cast(), Self::PAGE, access)
-            };
-            assert_eq!(result, 0);
-        }
-
-        pub(crate) fn fill(&self, byte: u8) {
-            // SAFETY: all pages are mapped and writable when a test calls this.
-            unsafe { self.start.write_bytes(byte, self.pages * Self::PAGE) }
-        }
-
-        pub(crate) fn bytes(&self) -> Vec<u8> {
-            let mut bytes = vec![0; self.pages * Self::PAGE];
-            // SAFETY: all pages are mapped and readable when a test calls this.
-            unsafe { copy_nonoverlapping(self.start, bytes.as_mut_ptr(), bytes.len()) }
-            bytes
-        }
-    }
-
-    #[cfg(not(miri))]
-    impl Drop for Mapping {
-        fn drop(&mut self) {
-            // SAFETY: the mapping is this test's own and ends here.
-            unsafe { libc::munmap(self.start.cast(), self.pages * Self::PAGE) };
-        }
-    }
+    use crate::mapping::Mapping;
+    use crate::{AccessError, copy};
 
     #[test]
     fn deregister_waits_for_an_access_that_began_before() {
@@ -522,7 +476,7 @@ pub(crate) mod tests {
                 table.deregister(region.id).unwrap();
                 assert!(ended.load(Ordering::SeqCst), "the wait ended before the access");
             });
-            while !table.gate.is_waited_for() {
+            while !table.gate.is_waited_for() && !waiter.is_finished() {
                 thread::yield_now();
             }
             let stale = Err(AccessError::InvalidKey { name: region.id.to_raw() });
@@ -531,6 +485,62 @@ pub(crate) mod tests {
             drop(access);
             waiter.join().unwrap();
         });
+    }
+
+    #[test]
+    fn memory_is_not_touched_after_deregister_while_turns_go_on() {
+        const PLACERS: usize = 2;
+        const BYTES: usize = 256;
+        let rounds = if cfg!(miri) { 5 } else { 200 };
+        let (table, domain) = table();
+        let buffer = Buffer::new(BYTES as u64);
+        // The key and the name of the region that placers use, changed without waiting for them.
+        let current = [AtomicU64::new(0), AtomicU64::new(0)];
+        let stop = AtomicBool::new(false);
+        let placed = AtomicU64::new(0);
+        let mut touched = false;
+        thread::scope(|scope| {
+            for _ in 0..PLACERS {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let key = RemoteKey(current[0].load(Ordering::Relaxed) as u32);
+                        let id = RegionId::from_raw(current[1].load(Ordering::Relaxed));
+                        let (start, len) = (buffer.address(), BYTES as u64);
+                        let access = table.access();
+                        let remote = access.resolve(domain, key, start, len, Rights::REMOTE_READ);
+                        let remote = remote.and_then(|at| access.source_of(&at, 0, BYTES as u32));
+                        let local = access.source(id, 0, BYTES as u32);
+                        for slice in [remote, local].into_iter().flatten() {
+                            // The longest that a turn can hold on to what it was given.
+                            thread::yield_now();
+                            let bytes = [0xff; BYTES];
+                            // SAFETY: the buffer outlives the threads.
+                            unsafe { copy::copy(slice.start.cast_mut(), bytes.as_ptr(), BYTES) };
+                            placed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..rounds {
+                let region = table.register(domain, buffer.clone(), Rights::ALL).unwrap();
+                current[0].store(u64::from(region.key.0), Ordering::Relaxed);
+                current[1].store(region.id.to_raw(), Ordering::Relaxed);
+                let before = placed.load(Ordering::Relaxed);
+                while placed.load(Ordering::Relaxed) == before {
+                    thread::yield_now();
+                }
+                table.deregister(region.id).unwrap();
+                buffer.write(0, &[0; BYTES]);
+                for _ in 0..3 {
+                    thread::yield_now();
+                    let mut bytes = [0; BYTES];
+                    buffer.read(0, &mut bytes);
+                    touched |= bytes != [0; BYTES];
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(!touched, "bytes changed after the end of their region");
     }
 
     #[test]

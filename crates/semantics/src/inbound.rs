@@ -187,7 +187,7 @@ impl Inbound {
             return Verdict::Refused(Refusal::Window);
         }
         if let InKind::Send { message } = kind
-            && !self.receives.as_ref().is_some_and(|receives| receives.get(message).is_some())
+            && self.receives.as_ref().is_none_or(|receives| receives.get(message).is_none())
         {
             // Nobody sends a message before a receive is posted for it: credits say how many are.
             return violation(CloseReason::ProtocolViolation, number);
@@ -196,7 +196,7 @@ impl Inbound {
         if distance == 0 && self.head == NIL && whole {
             return self.handle_whole(around, flags, kind, immediate, payload);
         }
-        self.handle_part(around, Part { number, flags, kind, offset, immediate, payload })
+        self.handle_part(around, &Part { number, flags, kind, offset, immediate, payload })
     }
 
     /// Goes on with deliveries that had to wait. Call when [`Inbound::is_stalled`] and a completion
@@ -250,6 +250,11 @@ impl Inbound {
     /// Every operation of the peer before this number is delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.expected
+    }
+
+    /// Number of the first message that was not delivered.
+    pub const fn next_message(&self) -> MessageNumber {
+        self.next_message
     }
 
     /// Message number up to which (exclusive) receives are posted.
@@ -316,13 +321,13 @@ impl Inbound {
         }
     }
 
-    fn handle_part(&mut self, around: &mut Surroundings<'_, '_>, part: Part<'_>) -> Verdict {
+    fn handle_part(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let number = part.number;
         let slot = match self.find_or_open(around.pools, number, part.flags, part.kind) {
             Ok(slot) => slot,
             Err(verdict) => return verdict,
         };
-        let verdict = self.accept_part(around, slot, &part);
+        let verdict = self.accept_part(around, slot, part);
         if verdict == Verdict::Accepted && number == self.expected {
             return self.advance(around);
         }

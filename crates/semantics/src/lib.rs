@@ -21,15 +21,15 @@ mod slab;
 mod status;
 
 pub use completion::{Completion, CompletionKind, CompletionQueue};
-pub use inbound::{Inbound, InboundLimits, Refusal, Verdict};
+pub use inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};
 pub use limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX, OPERATION_WINDOW_DEFAULT, PoolLimits};
 pub use operation::{
     AccessFault, Operation, OperationError, OperationFlags, Ordering, PostError, Receive, Request,
     Source,
 };
 pub use outbound::{
-    Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, PeerLimits,
+    Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, PeerLimits,
 };
 pub use pools::{PoolUse, Pools};
-pub use range_set::RangeSet;
+pub use range_set::{Full, RangeSet};
 pub use status::{OperationStatus, StatusTable};

@@ -32,7 +32,7 @@ impl RangeSet {
         self.len = 0;
     }
 
-    /// Adds `[start, end)`. Fails, and changes nothing, if that needs more than [`RANGES_MAX`] ranges.
+    /// Adds `[start, end)`. Fails, and changes nothing, if that needs more than 48 ranges.
     pub fn insert(&mut self, start: u32, end: u32) -> Result<(), Full> {
         if start >= end {
             return Ok(());

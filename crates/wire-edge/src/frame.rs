@@ -2,6 +2,7 @@
 
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
+use crate::rules::{check_flags, check_ranges, check_write};
 use crate::{
     AckSection, ConnectionId, DecodeError, Epoch, Flags, Kind, LinkIndex, MessageNumber,
     OperationNumber, RemoteKey, handshake,
@@ -402,84 +403,6 @@ fn atomic(header: &[u8; ATOMIC_BYTES]) -> Result<Header, DecodeError> {
         operand: u64::from_le_bytes(get!(header, fields::OPERAND)),
         compare: u64::from_le_bytes(get!(header, fields::COMPARE)),
     })
-}
-
-/// The flags that announce parts, or say that a frame is a whole operation, fit the kind.
-fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
-    let (required, forbidden) = match kind {
-        Kind::Handshake => return Err(DecodeError::Handshake),
-        Kind::Ack => (Flags::ACK, Flags::IMMEDIATE),
-        Kind::Control | Kind::ReadResponse => (Flags::NONE, Flags::IMMEDIATE),
-        Kind::Probe => (Flags::NONE, Flags::IMMEDIATE.with(Flags::ACK)),
-        Kind::Write | Kind::Send if flags.contains(Flags::IMMEDIATE) => (Flags::LAST, Flags::NONE),
-        Kind::Write | Kind::Send => (Flags::NONE, Flags::NONE),
-        Kind::ReadRequest | Kind::Atomic | Kind::AtomicResponse => (Flags::LAST, Flags::IMMEDIATE),
-    };
-    if !flags.contains(required) {
-        return Err(DecodeError::FlagMissing { kind, flag: required });
-    }
-    if flags.intersects(forbidden) {
-        return Err(DecodeError::FlagForbidden { kind, flag: Flags(flags.0 & forbidden.0) });
-    }
-    Ok(())
-}
-
-/// The numbers of a header and what follows it agree.
-fn check_ranges(flags: Flags, header: &Header, payload: &[u8]) -> Result<(), DecodeError> {
-    match *header {
-        Header::Write { offset, address, .. } => check_write(flags, offset, address, payload),
-        Header::Send { offset, .. } | Header::ReadResponse { offset, .. } => {
-            check_offset(flags, offset, payload)
-        }
-        Header::ReadRequest { length, address, .. } => {
-            if u64::from(length) > OPERATION_BYTES_MAX {
-                return Err(DecodeError::OperationLength { end: length.into() });
-            }
-            check_address(address, length.into())?;
-            check_end("ReadRequest", payload)
-        }
-        Header::Atomic { address, .. } => {
-            check_address(address, 8)?;
-            check_end("Atomic", payload)
-        }
-        Header::AtomicResponse { .. } => check_end("AtomicResponse", payload),
-        Header::Ack => check_end("Ack", payload),
-        Header::Control if payload.is_empty() => Err(DecodeError::ControlEmpty),
-        Header::Control | Header::Probe => Ok(()),
-    }
-}
-
-#[inline]
-fn check_write(flags: Flags, offset: u32, address: u64, payload: &[u8]) -> Result<(), DecodeError> {
-    check_offset(flags, offset, payload)?;
-    if address < offset.into() {
-        return Err(DecodeError::AddressBeforeStart { address, offset });
-    }
-    check_address(address, payload.len() as u64)
-}
-
-#[inline]
-fn check_offset(flags: Flags, offset: u32, payload: &[u8]) -> Result<(), DecodeError> {
-    let end = u64::from(offset) + payload.len() as u64;
-    if end > OPERATION_BYTES_MAX {
-        return Err(DecodeError::OperationLength { end });
-    }
-    if payload.is_empty() && !(offset == 0 && flags.contains(Flags::LAST)) {
-        return Err(DecodeError::PayloadEmpty { offset });
-    }
-    Ok(())
-}
-
-#[inline]
-fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
-    match address.checked_add(length) {
-        Some(_) => Ok(()),
-        None => Err(DecodeError::AddressWraps { address, length }),
-    }
-}
-
-fn check_end(part: &'static str, rest: &[u8]) -> Result<(), DecodeError> {
-    if rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing { part, bytes: rest.len() }) }
 }
 
 #[cold]

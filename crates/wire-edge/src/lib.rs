@@ -32,6 +32,7 @@ mod octets;
 mod parameters;
 mod permutation;
 mod reason;
+mod rules;
 
 pub use acknowledgement::{
     ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, AckBlocks, AckDelay,

@@ -3,6 +3,7 @@
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
+use crate::rate::bytes_in;
 
 /// What a loss leaves of the window, in percent (CUBIC, RFC 9438 §4.6).
 const LOSS_LEAVES_PERCENT: u64 = 70;
@@ -16,29 +17,34 @@ const MARKED_SHARE_ONE: u32 = 1 << 10;
 /// Round trips after a mark in which the window does not follow the measured rate upwards.
 const MARK_LASTS_ROUNDS: u8 = 8;
 
-/// Packets over which the share of losses is judged. At 5 % random loss 3.2 of 64 are lost, with
-/// a standard deviation of 1.7; the bound below is five of them away.
-const LOSS_EPOCH_PACKETS: u32 = 64;
+/// Packets over which the share of losses is judged. At 5 % random loss 6.4 of 128 are lost, with
+/// a standard deviation of 2.5; the bound below, 16, is nearly four of them away.
+const LOSS_EPOCH_PACKETS: u32 = 128;
 
 /// More losses than one in this many packets are not chance but an overloaded link, and then the
 /// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
-const LOSS_EXCESSIVE_ONE_IN: u32 = 5;
+const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
+
+/// Larger windows are never meant: this is more than the records of one link can hold in flight.
+const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Round trips at the cap after which the sender tries whether a larger window brings more.
-const CRUISE_ROUNDS: u8 = 8;
+const CRUISE_ROUNDS: u8 = 32;
 
 /// Congestion control by marks and losses.
 ///
 /// The window starts by doubling every round trip and then grows by one frame per round trip. A
 /// congestion mark reduces it by the marked share (DCTCP), a loss to 70 %, once per round trip.
 ///
-/// Two bounds come from the measured rate and the smallest round-trip time:
-/// * A loss does not push the window below 1.25 · rate · RTT + 2 bursts, as this is what the link
-///   was just seen to deliver (TCP Westwood's idea): random loss hardly costs anything.
-/// * The window does not exceed 2 · rate · RTT + 3 bursts, which keeps the queue short without any
-///   signal from the network. Where the round trip is long for reasons of the hosts, such a cap
-///   would feed on itself: less in flight, less rate, a lower cap. So every few round trips at the
-///   cap half a window more is tried, and kept if it brought more.
+/// Two bounds come from the measured rate, the smallest round-trip time of the network, and the
+/// time that frames spend in the hosts:
+/// * A loss does not push the window below rate · (1.25 · RTT + hosts) + 2 bursts, as this is what
+///   the link was just seen to deliver (TCP Westwood's idea): random loss hardly costs anything.
+/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts, which keeps the queue short
+///   without any signal from the network. Where the round trip is long for reasons that nothing
+///   measures, such a cap would feed on itself: less in flight, less rate, a lower cap. So every
+///   few round trips at the cap half a window more is tried, and kept if it brought more without
+///   a longer round trip; a sender that only took from others would see a longer one.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
@@ -123,11 +129,7 @@ impl Aimd {
         self.round_packets = 0;
         self.round_marked = 0;
         let at_cap = self.window >= self.cap.saturating_sub(self.frame_bytes);
-        self.search.on_round(
-            sample.rate.unwrap_or(0),
-            at_cap && sample.window_limited,
-            self.window,
-        );
+        self.search.on_round(sample, at_cap && sample.window_limited, self.window, self.cap);
     }
 
     fn grow(&mut self, acked_bytes: u32) {
@@ -149,19 +151,26 @@ impl CongestionController for Aimd {
         self.round_marked += sample.marked_frames;
         self.count_epoch(sample.acked_packets, 0);
         if let Some(rate) = sample.rate {
-            let product = (u128::from(rate) * u128::from(sample.rtt_min_ns) / 1_000_000_000) as u64;
+            let link = bytes_in(rate, sample.rtt_min_ns).min(WINDOW_BYTES_MAX);
+            let hosts = bytes_in(rate, sample.host_ns).min(WINDOW_BYTES_MAX);
             let quantum = u64::from(sample.quantum_bytes);
-            self.floor = saturate(product + product / 4 + 2 * quantum);
-            self.cap = saturate(2 * product + 3 * quantum);
+            self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
+            if !sample.rate_is_lower_bound {
+                self.cap = saturate(2 * link + hosts + 3 * quantum);
+            }
+        }
+        if let Some(rtt_ns) = sample.rtt_ns {
+            self.search.on_ack(rtt_ns);
         }
         if sample.round_started {
             self.end_round(sample);
         }
+        // A window that nobody fills neither proves nor disproves anything.
         if sample.window_limited {
             self.grow(sample.acked_bytes);
+            let cap = self.search.apply(self.cap, &mut self.window);
+            self.window = self.window.min(cap).max(self.window_min());
         }
-        let cap = self.search.apply(self.cap, &mut self.window);
-        self.window = self.window.min(cap).max(self.window_min());
     }
 
     fn on_loss(&mut self, now: Instant, loss: &LossSample) {
@@ -210,6 +219,9 @@ struct CapSearch {
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,
+    /// Smoothed round-trip time, in nanoseconds, and what it was before the trial.
+    rtt_ns: u64,
+    rtt_before_ns: u64,
     /// Window that was found to bring more than the computed cap, 0 if none.
     found: u32,
     /// Window of the trial.
@@ -220,31 +232,36 @@ impl CapSearch {
     /// Rounds of a trial: one to fill the larger window, two to see it acknowledged.
     const TRIAL_ROUNDS: u8 = 3;
 
-    fn on_round(&mut self, rate: u64, at_cap: bool, window: u32) {
+    fn on_ack(&mut self, rtt_ns: u64) {
+        self.rtt_ns =
+            if self.rtt_ns == 0 { rtt_ns } else { self.rtt_ns - self.rtt_ns / 8 + rtt_ns / 8 };
+    }
+
+    fn on_round(&mut self, sample: &AckSample, at_cap: bool, window: u32, cap: u32) {
+        let rate = sample.rate.unwrap_or(0);
         if self.trial_rounds > 0 {
             self.trial_rounds -= 1;
             if self.trial_rounds > 0 {
                 return;
             }
-            if rate > self.rate_before + self.rate_before / 8 {
-                self.found = self.trial;
-                self.start(rate, self.trial);
+            let faster = rate > self.rate_before + self.rate_before / 8;
+            let longer = self.rtt_ns > self.rtt_before_ns + self.rtt_before_ns / 16;
+            if faster && !longer {
+                // Twice the cap at most: enough to break the feedback, too little to win a race.
+                self.found = self.trial.min(cap.saturating_mul(2));
             } else {
                 self.found -= self.found / 8;
             }
         } else if at_cap {
             self.cruised_rounds += 1;
             if self.cruised_rounds >= CRUISE_ROUNDS {
-                self.start(rate, window);
+                self.cruised_rounds = 0;
+                self.trial_rounds = Self::TRIAL_ROUNDS;
+                self.rate_before = rate;
+                self.rtt_before_ns = self.rtt_ns;
+                self.trial = window.saturating_add(window / 2);
             }
         }
-    }
-
-    fn start(&mut self, rate: u64, window: u32) {
-        self.cruised_rounds = 0;
-        self.trial_rounds = Self::TRIAL_ROUNDS;
-        self.rate_before = rate;
-        self.trial = window.saturating_add(window / 2);
     }
 
     /// The cap that holds now; during a trial the window is raised to it.
@@ -260,4 +277,175 @@ impl CapSearch {
 
 fn saturate(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: u32 = 1_000;
+
+    /// A round trip of 100 µs at 1 GB/s: 100 kB on the link, bursts of 10 kB.
+    fn round(marked_frames: u32) -> AckSample {
+        AckSample {
+            acked_bytes: 100 * FRAME,
+            acked_packets: 100,
+            marked_frames,
+            window_limited: true,
+            round_started: true,
+            rtt_ns: Some(100_000),
+            rtt_min_ns: 100_000,
+            host_ns: 0,
+            rate: Some(1_000_000_000),
+            rate_is_lower_bound: false,
+            quantum_bytes: 10_000,
+        }
+    }
+
+    fn lost(packets: u32, newest_sent_at: u64, persistent: bool) -> LossSample {
+        LossSample {
+            lost_bytes: packets * FRAME,
+            lost_packets: packets,
+            newest_sent_at: Instant(newest_sent_at),
+            persistent,
+        }
+    }
+
+    fn grown() -> Aimd {
+        let mut aimd = Aimd::new(16, FRAME);
+        for _ in 0..5 {
+            aimd.on_ack(Instant(0), &round(0));
+        }
+        aimd
+    }
+
+    #[test]
+    fn window_doubles_up_to_the_cap() {
+        let mut aimd = Aimd::new(16, FRAME);
+        assert_eq!(aimd.window(), 16_000);
+        aimd.on_ack(Instant(0), &round(0));
+        assert_eq!(aimd.window(), 116_000);
+        aimd.on_ack(Instant(0), &round(0));
+        assert_eq!(aimd.window(), 216_000);
+        aimd.on_ack(Instant(0), &round(0));
+        assert_eq!(aimd.window(), 230_000, "2 x 100 kB + 3 x 10 kB");
+    }
+
+    #[test]
+    fn small_requests_do_not_shrink_the_window_of_a_large_one() {
+        let mut aimd = Aimd::new(16, FRAME);
+        let request =
+            AckSample { acked_bytes: 100, acked_packets: 1, rate: Some(1_000_000), ..round(0) };
+        let limited = AckSample { window_limited: false, rate_is_lower_bound: true, ..request };
+        for _ in 0..100 {
+            aimd.on_ack(Instant(0), &limited);
+        }
+        assert_eq!(aimd.window(), 16_000);
+        aimd.on_ack(Instant(0), &AckSample { rate_is_lower_bound: true, ..round(0) });
+        assert_eq!(aimd.window(), 116_000);
+    }
+
+    #[test]
+    fn time_in_the_hosts_widens_the_cap() {
+        let mut aimd = grown();
+        for _ in 0..3 {
+            aimd.on_ack(Instant(0), &AckSample { host_ns: 50_000, ..round(0) });
+        }
+        assert!(aimd.window() > 230_000 && aimd.window() <= 280_000);
+    }
+
+    #[test]
+    fn a_loss_reduces_once_per_round_trip_and_not_below_the_floor() {
+        let mut aimd = grown();
+        aimd.on_loss(Instant(100), &lost(1, 50, false));
+        assert_eq!(aimd.window(), 161_000);
+        aimd.on_loss(Instant(150), &lost(1, 100, false));
+        assert_eq!(aimd.window(), 161_000, "sent before the reduction");
+        aimd.on_loss(Instant(300), &lost(1, 200, false));
+        assert_eq!(aimd.window(), 145_000, "1.25 x 100 kB + 2 x 10 kB");
+        aimd.on_loss(Instant(500), &lost(1, 400, false));
+        assert_eq!(aimd.window(), 145_000);
+    }
+
+    #[test]
+    fn excessive_loss_has_no_floor() {
+        let mut aimd = grown();
+        aimd.on_loss(Instant(1), &lost(100, 0, false));
+        for at in 1..20 {
+            aimd.on_loss(Instant(100 * at + 50), &lost(30, 100 * at, false));
+        }
+        assert_eq!(aimd.window(), 2 * FRAME);
+    }
+
+    #[test]
+    fn losses_that_were_none_are_undone() {
+        let mut aimd = grown();
+        aimd.on_loss(Instant(100), &lost(2, 50, false));
+        aimd.on_loss(Instant(110), &lost(1, 60, false));
+        aimd.on_spurious_loss();
+        aimd.on_spurious_loss();
+        assert_eq!(aimd.window(), 161_000, "one of three is still lost");
+        aimd.on_spurious_loss();
+        assert_eq!(aimd.window(), 230_000);
+    }
+
+    #[test]
+    fn silence_leaves_two_frames() {
+        let mut aimd = grown();
+        aimd.on_loss(Instant(100), &lost(0, 100, true));
+        assert_eq!(aimd.window(), 2 * FRAME);
+    }
+
+    #[test]
+    fn few_marks_reduce_little_and_many_reduce_much() {
+        let (mut few, mut many) = (grown(), grown());
+        for _ in 0..100 {
+            few.on_ack(Instant(0), &AckSample { window_limited: false, ..round(0) });
+            many.on_ack(Instant(0), &AckSample { window_limited: false, ..round(0) });
+        }
+        let before = few.window();
+        few.on_ack(Instant(0), &round(2));
+        many.on_ack(Instant(0), &round(100));
+        assert!(few.window() < before && few.window() > before * 99 / 100);
+        assert!(many.window() < few.window());
+    }
+
+    #[test]
+    fn a_window_that_brings_more_without_a_longer_round_trip_is_kept() {
+        let mut search = CapSearch::default();
+        let (cap, mut window) = (10_000, 10_000);
+        let mut sample = round(0);
+        for _ in 0..CRUISE_ROUNDS {
+            search.on_ack(100_000);
+            search.on_round(&sample, true, window, cap);
+        }
+        assert_eq!(search.apply(cap, &mut window), 15_000);
+        assert_eq!(window, 15_000);
+        sample.rate = Some(1_400_000_000);
+        for _ in 0..CapSearch::TRIAL_ROUNDS {
+            search.on_ack(100_000);
+            search.on_round(&sample, true, window, cap);
+        }
+        assert_eq!(search.apply(cap, &mut window), 15_000);
+    }
+
+    #[test]
+    fn a_window_that_only_lengthens_the_queue_is_given_up() {
+        let mut search = CapSearch::default();
+        let (cap, mut window) = (10_000, 10_000);
+        let mut sample = round(0);
+        for _ in 0..CRUISE_ROUNDS {
+            search.on_ack(100_000);
+            search.on_round(&sample, true, window, cap);
+        }
+        search.apply(cap, &mut window);
+        sample.rate = Some(1_400_000_000);
+        for _ in 0..CapSearch::TRIAL_ROUNDS {
+            for _ in 0..20 {
+                search.on_ack(150_000);
+            }
+            search.on_round(&sample, true, window, cap);
+        }
+        assert_eq!(search.apply(cap, &mut window), 10_000);
+    }
 }

@@ -118,8 +118,9 @@ mod tests {
             round_started,
             rtt_ns: Some(rtt_ns),
             rtt_min_ns: 100_000,
-            rate_sample: None,
+            host_ns: 0,
             rate: None,
+            rate_is_lower_bound: true,
             quantum_bytes: 2_000,
         }
     }

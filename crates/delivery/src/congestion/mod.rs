@@ -30,10 +30,12 @@ pub struct AckSample {
     pub rtt_ns: Option<u64>,
     /// Recent minimum of the round-trip time, in nanoseconds.
     pub rtt_min_ns: u64,
-    /// Delivery rate over the last round trip, in bytes per second, if the sample is usable.
-    pub rate_sample: Option<u64>,
+    /// What the two hosts add to the round trip, in nanoseconds.
+    pub host_ns: u64,
     /// Largest delivery rate of the last rounds, in bytes per second.
     pub rate: Option<u64>,
+    /// Whether the application has always limited that rate, so that the link may be much faster.
+    pub rate_is_lower_bound: bool,
     /// Bytes of one burst.
     pub quantum_bytes: u32,
 }
@@ -111,6 +113,12 @@ impl Controller {
                 Self::Delay(Delay::new(initial_frames, frame_bytes, target_ns))
             }
         }
+    }
+}
+
+impl Controller {
+    pub(crate) const fn is_fixed(&self) -> bool {
+        matches!(self, Self::Fixed(_))
     }
 }
 

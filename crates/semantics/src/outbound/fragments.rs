@@ -128,9 +128,7 @@ impl Outbound {
                     };
                     Some(operation.fragment(memory, carried.slot, carried.offset, end, room)?)
                 }
-                _ => {
-                    self.answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?
-                }
+                _ => Self::answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?,
             }
         } else {
             None
@@ -159,8 +157,7 @@ impl Outbound {
     ) -> Result<Fragment, LocalFault> {
         let slot = self.answer_cursor;
         let (sent, length) = (pools.responses[slot].sent, pools.responses[slot].length);
-        let fragment = self
-            .answer_fragment(memory, pools, slot, sent, length, room)?
+        let fragment = Self::answer_fragment(memory, pools, slot, sent, length, room)?
             .ok_or(LocalFault { operation: pools.responses[slot].number })?;
         let response = &mut pools.responses[slot];
         response.sent += u32::from(fragment.carried.length);
@@ -173,7 +170,6 @@ impl Outbound {
     }
 
     fn answer_fragment(
-        &self,
         memory: &MemoryAccess<'_>,
         pools: &Pools,
         slot: u32,

@@ -1,0 +1,47 @@
+//! How a link sends.
+
+use crate::congestion::CongestionAlgorithm;
+use crate::sent_packets::SentPool;
+
+/// How one link of one connection sends.
+#[derive(Clone, Copy, Debug)]
+pub struct SendConfig {
+    /// Congestion control.
+    pub algorithm: CongestionAlgorithm,
+    /// Window at the start, in frames.
+    pub initial_window_frames: u32,
+    /// Size of a full frame, in bytes, 256–65507.
+    pub frame_bytes: u32,
+    /// Bytes in flight that the peer's driver can buffer on this link.
+    pub receive_buffer_bytes: u32,
+    /// Longest time the peer holds back an acknowledgement, in nanoseconds.
+    pub ack_delay_max_ns: u32,
+    /// Shortest probe timeout, in nanoseconds: 200 µs where nothing is scheduled by a kernel.
+    pub probe_timeout_min_ns: u64,
+    /// Longest probe timeout with backoff, in nanoseconds.
+    pub probe_timeout_max_ns: u64,
+    /// Round-trip time before one is measured, in nanoseconds.
+    pub initial_rtt_ns: u64,
+    /// Nominal rate in bytes per second, used until one is measured.
+    pub nominal_rate: Option<u64>,
+    /// Packets that may be in flight, at most the capacity of the pool's records.
+    pub packets_max: u16,
+}
+
+impl Default for SendConfig {
+    /// For a host on Ethernet: 16 frames of 1472 bytes, 1 ms to 1 s probe timeout.
+    fn default() -> Self {
+        Self {
+            algorithm: CongestionAlgorithm::Aimd,
+            initial_window_frames: 16,
+            frame_bytes: 1472,
+            receive_buffer_bytes: u32::MAX,
+            ack_delay_max_ns: 100_000,
+            probe_timeout_min_ns: 1_000_000,
+            probe_timeout_max_ns: 1_000_000_000,
+            initial_rtt_ns: 1_000_000,
+            nominal_rate: None,
+            packets_max: SentPool::<()>::RECORDS as u16,
+        }
+    }
+}

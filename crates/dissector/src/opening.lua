@@ -1,0 +1,11 @@
+-- Wireshark dissector of the Ethernot edge protocol (docs/protocol.md).
+--
+-- Generated from the table of fields in crates/wire-edge; don't edit. To make it anew:
+--   cargo run -p dissector > tools/wireshark/ethernot.lua
+-- To use it: wireshark -X lua_script:tools/wireshark/ethernot.lua
+-- or copy it into the personal plugin folder (Help > About > Folders).
+--
+-- Handshakes are recognised by their magic, connection frames by the UDP conversation or by
+-- connection id and epoch of a handshake seen before. For a capture without the handshake, set the
+-- preference "UDP port".
+

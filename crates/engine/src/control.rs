@@ -1,0 +1,334 @@
+//! Control messages: what is pending on a link, and what the peer's mean.
+
+use delivery::{Instant, LinkEvent, LinkId, PathChange, PathState};
+use semantics::OperationError;
+use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
+
+use crate::connection::{Connection, Phase};
+use crate::engine::Engine;
+use crate::event::{Closed, ConnectionHandle, Event, Unknown};
+
+/// Bits of [`crate::path::Path::control`]: messages to send on that link.
+pub(crate) const PING: u16 = 1;
+/// See [`PING`].
+pub(crate) const CLOSE: u16 = 2;
+/// See [`PING`].
+pub(crate) const CLOSE_ACK: u16 = 4;
+
+/// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
+pub(crate) const MTU_PROBE: u32 = 1 << 31;
+/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in its `offset`.
+pub(crate) const STATUS: u32 = 1 << 30;
+
+impl Engine {
+    /// Adds a link to an established connection. It carries data once the peer has answered on it.
+    ///
+    /// # Errors
+    /// The connection does not exist or is not established, the link is not attached, or all link
+    /// indices of the connection are in use.
+    pub fn add_path(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        link: LinkId,
+        peer: PeerAddr,
+    ) -> Result<u8, Unknown> {
+        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
+        let mut result = Err(Unknown);
+        if connection.is_open()
+            && let Some(index) = self.free_index(&connection)
+            && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
+        {
+            result = Ok(index.0);
+        }
+        self.put_back(connection);
+        result
+    }
+
+    /// Takes a link away from a connection; what is in flight on it goes over the others. The last
+    /// link stays.
+    pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
+        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
+        self.remove_path_of(&mut connection, index);
+        self.put_back(connection);
+        Ok(())
+    }
+
+    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) {
+        if self.drop_path(connection, LinkIndex(index))
+            && let Some(path) = connection.paths.first_mut()
+        {
+            path.removed |= 1 << index;
+        }
+    }
+
+    /// Handles one control message that arrived on link `index`.
+    pub(crate) fn on_control(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        index: LinkIndex,
+        message: &Control<'_>,
+    ) {
+        match *message {
+            Control::Padding | Control::Ping | Control::Address(_) => {}
+            Control::PathChallenge(nonce) => {
+                if let Some(path) = connection.path_mut(index) {
+                    path.response = Some(nonce);
+                }
+            }
+            Control::PathResponse(nonce) => {
+                let change = connection
+                    .path_mut(index)
+                    .and_then(|path| path.state.on_challenge_answered(now, nonce));
+                self.on_path_change(connection, index, change);
+            }
+            Control::LinkStatus(which, status) => {
+                self.on_link_status(now, connection, which, status);
+            }
+            Control::Close { reason, operation, private_data } => {
+                self.on_close(now, connection, index, (reason, operation), private_data);
+            }
+            Control::CloseAck => {
+                if connection.phase == Phase::Closing {
+                    connection.phase = Phase::Gone;
+                }
+            }
+        }
+    }
+
+    /// Acts on a change of state of a link of a connection.
+    pub(crate) fn on_path_change(
+        &mut self,
+        connection: &mut Connection,
+        index: LinkIndex,
+        change: Option<PathChange>,
+    ) {
+        let Some(change) = change else { return };
+        let handle = connection.handle;
+        let Connection { paths, outbound, scheduler, .. } = connection;
+        let Some((position, path)) =
+            paths.iter_mut().enumerate().find(|(_, path)| path.index == index)
+        else {
+            return;
+        };
+        match change {
+            PathChange::Suspected | PathChange::Failed => {
+                let (sent, pools) = (&mut self.sent, &mut self.pools);
+                let counters = &mut path.counters;
+                path.send.drain(sent, &mut |carried| {
+                    counters.retransmissions += 1;
+                    outbound.on_lost(pools, carried);
+                });
+                if change == PathChange::Failed {
+                    path.counters.failures += 1;
+                    path.announce = Some(LinkStatus::Down);
+                } else {
+                    path.counters.suspicions += 1;
+                }
+            }
+            PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
+                if let Some(state) = scheduler
+                    && change != PathChange::Recovered
+                {
+                    state.forget(position);
+                }
+            }
+        }
+        self.events.push_back(Event::Path {
+            connection: handle,
+            index: index.0,
+            link: path.link,
+            state: path.state.state(),
+        });
+    }
+
+    /// Acts on a change of a link of the endpoint.
+    pub(crate) fn on_link_event(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        link: LinkId,
+        event: LinkEvent,
+    ) {
+        if let (Phase::Connecting, LinkEvent::Refused(peer)) = (connection.phase, event) {
+            return self.on_refused(connection, link, peer);
+        }
+        let sole = connection.paths.len() == 1;
+        let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
+        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+            match event {
+                LinkEvent::Changed(caps) => {
+                    path.mtu.on_frame_too_big(caps.frame_bytes_max);
+                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
+                    path.state.on_link_up(now);
+                }
+                LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
+                LinkEvent::TooBig(peer, limit) if peer == path.peer => {
+                    path.mtu.on_frame_too_big(limit);
+                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
+                }
+                _ => {}
+            }
+        }
+        for (index, change) in changes {
+            self.on_path_change(connection, index, change);
+        }
+    }
+
+    /// Ends a connection whose peer is told so: operations complete as flushed.
+    pub(crate) fn begin_close(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        close: (CloseReason, OperationNumber),
+        reason: Closed,
+    ) {
+        self.flush(connection, reason.operation_error(), None);
+        self.counters.closed_here += 1;
+        connection.phase = Phase::Closing;
+        connection.close = close;
+        connection.retry_at = now;
+        connection.retries = 0;
+        self.events.push_back(Event::Closed {
+            connection: connection.handle,
+            reason,
+            private_data: Vec::new(),
+        });
+    }
+
+    /// Ends a connection without a word to the peer.
+    pub(crate) fn end(
+        &mut self,
+        connection: &mut Connection,
+        reason: Closed,
+        private_data: Vec<u8>,
+    ) {
+        self.flush(connection, reason.operation_error(), None);
+        connection.phase = Phase::Gone;
+        self.events.push_back(Event::Closed {
+            connection: connection.handle,
+            reason,
+            private_data,
+        });
+    }
+
+    /// Completes everything outstanding and frees every record.
+    fn flush(
+        &mut self,
+        connection: &mut Connection,
+        rest: OperationError,
+        at_fault: Option<(OperationNumber, OperationError)>,
+    ) {
+        connection.outbound.flush(&mut self.pools, rest, at_fault);
+        connection.inbound.flush(&mut self.pools);
+        for path in &mut connection.paths {
+            path.send.drain(&mut self.sent, &mut |_| {});
+        }
+    }
+
+    fn on_close(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        index: LinkIndex,
+        (reason, operation): (CloseReason, OperationNumber),
+        private_data: &[u8],
+    ) {
+        if let Some(path) = connection.path_mut(index) {
+            path.control |= CLOSE_ACK;
+        }
+        let before = connection.phase;
+        if before != Phase::Drained {
+            connection.phase = Phase::Drained;
+            connection.retry_at = now.after_ns(DRAIN_NS);
+        }
+        if matches!(before, Phase::Closing | Phase::Drained) {
+            return;
+        }
+        let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
+        let fault = (!peaceful).then(|| (operation, OperationError::from_close(reason)));
+        self.flush(connection, OperationError::Flushed, fault);
+        self.counters.closed_by_peer += 1;
+        self.events.push_back(Event::Closed {
+            connection: connection.handle,
+            reason: if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) },
+            private_data: private_data.to_vec(),
+        });
+    }
+
+    fn on_link_status(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        which: LinkIndex,
+        status: LinkStatus,
+    ) {
+        let sole = connection.paths.len() == 1;
+        let Some(path) = connection.path_mut(which) else { return };
+        match status {
+            LinkStatus::Available => {
+                path.backup = false;
+                path.state.on_link_up(now);
+            }
+            LinkStatus::Backup => path.backup = true,
+            LinkStatus::Down if !sole => {
+                let change = path.state.on_link_down();
+                path.state.on_link_up(now);
+                self.on_path_change(connection, which, change);
+                // The peer knows already.
+                if let Some(path) = connection.path_mut(which) {
+                    path.announce = None;
+                }
+            }
+            LinkStatus::Removed => {
+                self.drop_path(connection, which);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a link out of a connection, if it is not the last one.
+    fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        if connection.paths.len() < 2 {
+            return false;
+        }
+        let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
+            return false;
+        };
+        let mut path = connection.paths.remove(position);
+        let Connection { outbound, scheduler, .. } = connection;
+        let pools = &mut self.pools;
+        path.send.drain(&mut self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        path.state.on_removed();
+        // Positions have shifted: what was learnt belongs to other links now.
+        if let Some(state) = scheduler {
+            **state = delivery::SchedulerState::default();
+        }
+        self.events.push_back(Event::Path {
+            connection: connection.handle,
+            index: index.0,
+            link: path.link,
+            state: path.state.state(),
+        });
+        true
+    }
+
+    /// Nothing listens at an address we try to connect to.
+    fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
+        let Some(state) = connection.handshake.as_mut() else { return };
+        let before = state.candidates.len();
+        state.candidates.retain(|&candidate| candidate != (link, peer));
+        if state.candidates.len() == before {
+            return;
+        }
+        state.candidate = 0;
+        if state.candidates.is_empty() {
+            self.counters.handshakes_failed += 1;
+            self.end(connection, Closed::Refused(peer), Vec::new());
+        }
+    }
+}
+
+/// How long a connection closed by its peer answers repetitions of the peer's Close.
+const DRAIN_NS: u64 = 200_000_000;

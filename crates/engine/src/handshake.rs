@@ -1,0 +1,587 @@
+//! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
+
+use delivery::{Instant, LinkId, PathState, RxFrame};
+use mem::{MemoryAccess, ProtectionDomain};
+use rand_chacha::rand_core::Rng;
+use semantics::{CompletionQueue, Outbound, PeerLimits};
+use std::sync::Arc;
+use wire_edge::{
+    Addresses, ConnectionId, DecodeError, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake,
+    HandshakeFrame, LinkIndex, PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
+};
+
+use crate::connection::{Connection, HandshakeState, Phase};
+use crate::control::PING;
+use crate::engine::{Engine, REPLIES_MAX};
+use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
+use crate::path::Path;
+
+/// A handshake frame on its way out.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) link: LinkId,
+    pub(crate) to: PeerAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A request of a peer, as decoded.
+struct Hello<'a> {
+    source: ConnectionId,
+    parameters: Parameters,
+    cookie: [u8; wire_edge::COOKIE_BYTES],
+    private_data: &'a [u8],
+}
+
+impl Engine {
+    /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queue`.
+    /// [`Event::Established`] follows when the peer is known to have heard.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queue: Arc<CompletionQueue>,
+        private_data: &[u8],
+    ) -> Result<(), AcceptError> {
+        if private_data.len() > PRIVATE_BYTES_MAX {
+            return Err(AcceptError::PrivateData(private_data.len()));
+        }
+        let mut connection = self.connections.take_handle(handle).ok_or(AcceptError::Gone)?;
+        let place =
+            connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
+        let (Phase::Requested, Some(parameters), Some((link, peer))) =
+            (connection.phase, connection.peer, place)
+        else {
+            self.connections.put(connection);
+            return Err(AcceptError::Gone);
+        };
+        self.requests -= 1;
+        connection.inbound = self.inbound(handle, domain, &queue);
+        connection.outbound = Outbound::new(handle.index, granted(&parameters), Arc::clone(&queue));
+        connection.queue = queue;
+        connection.phase = Phase::Accepted;
+        if let Some(state) = connection.handshake.as_mut() {
+            state.private_data = private_data.to_vec();
+            state.started_at = now;
+        }
+        self.open_path(now, &mut connection, LinkIndex(0), link, peer, PathState::validated(now));
+        self.by_peer.insert((connection.peer_id, connection.peer_epoch), handle.index);
+        connection.silence.on_waiting(now);
+        connection.retry_at = now;
+        connection.retries = 0;
+        self.put_back(connection);
+        Ok(())
+    }
+
+    /// Rejects a request, with private data (at most 512 bytes, more is cut off).
+    pub fn reject(&mut self, handle: ConnectionHandle, private_data: &[u8]) -> Result<(), Unknown> {
+        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
+        if connection.phase == Phase::Requested {
+            self.refuse(&mut connection, private_data);
+        }
+        self.put_back(connection);
+        Ok(())
+    }
+
+    /// Handles a handshake frame.
+    #[cold]
+    pub(crate) fn handle_handshake(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+    ) {
+        let from = frame.from;
+        let decoded = match wire_edge::decode_handshake(frame.bytes) {
+            Ok(decoded) => decoded,
+            Err(DecodeError::Version(_)) => {
+                self.counters.unsupported += 1;
+                return self.on_other_version(now, link, from, frame.bytes);
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                return;
+            }
+        };
+        let HandshakeFrame { source, destination, .. } = decoded;
+        match decoded.body {
+            Handshake::Hello { parameters, cookie, private_data, .. } => {
+                let hello = Hello { source, parameters, cookie, private_data };
+                self.on_hello(now, link, from, &hello);
+            }
+            Handshake::Reset { epoch, packet } => {
+                self.on_reset(memory, from, source, epoch, packet)
+            }
+            body => self.on_answer(now, link, from, source, destination, &body),
+        }
+    }
+
+    /// Sends what a connection in set-up has to send, if it is time.
+    pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
+        if connection.retry_at > now {
+            return;
+        }
+        let Some(mut state) = connection.handshake.take() else { return };
+        let pause_ns =
+            (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
+        connection.retry_at = now.after_ns(pause_ns);
+        connection.retries = connection.retries.saturating_add(1);
+        let addresses = self.local_addresses();
+        let parameters = self.parameters(connection, state.service);
+        match connection.phase {
+            Phase::Connecting => {
+                let body = Handshake::Hello {
+                    parameters,
+                    cookie: state.cookie,
+                    addresses: Addresses::from_slice(&addresses),
+                    private_data: &state.private_data,
+                };
+                if let Some(&(link, to)) = state.candidates.get(state.candidate) {
+                    self.reply(link, to, ConnectionId(0), connection.id, body);
+                }
+                state.candidate = (state.candidate + 1) % state.candidates.len().max(1);
+            }
+            Phase::Accepted => {
+                let body = Handshake::Accept {
+                    parameters: Parameters { service: 0, ..parameters },
+                    addresses: Addresses::from_slice(&addresses),
+                    private_data: &state.private_data,
+                };
+                if let Some(&(link, to)) = state.candidates.first() {
+                    self.reply(link, to, connection.peer_id, connection.id, body);
+                }
+            }
+            _ => connection.retry_at = Instant::NEVER,
+        }
+        connection.handshake = Some(state);
+    }
+
+    /// A frame of a connection that does not exist: its sender may be speaking to an earlier life.
+    #[cold]
+    pub(crate) fn on_unknown_connection(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+        id: ConnectionId,
+        epoch: Epoch,
+    ) {
+        self.counters.unknown_connection += 1;
+        let Ok(decoded) = wire_edge::decode(frame.bytes) else { return };
+        // A reset is no longer than the frame that asked for it, and there are only so many.
+        if frame.bytes.len() < RESET_BYTES || !self.reset_limit.allow(now) {
+            self.counters.rate_limited += 1;
+            return;
+        }
+        self.counters.resets_sent += 1;
+        let body = Handshake::Reset { epoch, packet: decoded.prefix.packet };
+        self.reply(link, frame.from, ConnectionId(0), id, body);
+    }
+
+    /// Says no to the peer of a request, and ends it.
+    pub(crate) fn refuse(&mut self, connection: &mut Connection, private_data: &[u8]) {
+        let kept = private_data.len().min(PRIVATE_BYTES_MAX);
+        let body = Handshake::Reject {
+            reason: RejectReason::Application,
+            private_data: private_data.get(..kept).unwrap_or_default(),
+        };
+        let place =
+            connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
+        if let Some((link, to)) = place {
+            self.reply(link, to, connection.peer_id, ConnectionId(0), body);
+        }
+        self.requests -= 1;
+        self.counters.handshakes_refused += 1;
+        connection.phase = Phase::Gone;
+    }
+
+    /// Adds a link to a connection.
+    pub(crate) fn open_path(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        index: LinkIndex,
+        link: LinkId,
+        peer: PeerAddr,
+        state: PathState,
+    ) -> bool {
+        let (Some(Some(known)), Some(parameters)) =
+            (self.links.get(usize::from(link.0)), connection.peer.as_ref())
+        else {
+            return false;
+        };
+        let mut path = Path::new(now, index, link, peer, &known.caps, &self.config, parameters);
+        path.state = state;
+        // Room for one link is not wasted on the many connections that have no other.
+        connection.paths.reserve_exact(1);
+        connection.paths.push(path);
+        if connection.paths.len() > 1 && connection.scheduler.is_none() {
+            connection.scheduler = Some(Box::default());
+        }
+        true
+    }
+
+    /// The lowest link index that is free on a connection, within the limits of both sides.
+    pub(crate) fn free_index(&self, connection: &Connection) -> Option<LinkIndex> {
+        let theirs = connection.peer.as_ref().map_or(1, |peer| peer.links_max.min(16) as u8);
+        let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
+        (0..limit)
+            .map(LinkIndex)
+            .find(|index| !connection.paths.iter().any(|path| path.index == *index))
+    }
+
+    fn on_other_version(&mut self, now: Instant, link: LinkId, from: PeerAddr, bytes: &[u8]) {
+        let Ok(preamble) = wire_edge::preamble(bytes) else { return };
+        let hello = Handshake::Hello {
+            parameters: NO_PARAMETERS,
+            cookie: [0; wire_edge::COOKIE_BYTES],
+            addresses: Addresses::NONE,
+            private_data: &[],
+        };
+        if preamble.step == hello.step() && self.reply_limit.allow(now) {
+            let body = Handshake::VersionMismatch { lowest: VERSION, highest: VERSION };
+            self.reply(link, from, preamble.source, ConnectionId(0), body);
+        }
+    }
+
+    fn on_hello(&mut self, now: Instant, link: LinkId, from: PeerAddr, hello: &Hello<'_>) {
+        self.counters.hellos_received += 1;
+        let Hello { source, parameters, .. } = *hello;
+        if !self.reply_limit.allow(now) {
+            self.counters.rate_limited += 1;
+            return;
+        }
+        let reject = |reason| Handshake::Reject { reason, private_data: &[] };
+        if !self.listeners.contains(&parameters.service) {
+            let body = reject(RejectReason::NoListener);
+            return self.reply(link, from, source, ConnectionId(0), body);
+        }
+        if let Err(error) =
+            self.cookies.verify(now, from, source, parameters.service, &hello.cookie)
+        {
+            match error {
+                delivery::CookieError::Expired => self.counters.cookies_expired += 1,
+                _ if hello.cookie != [0; wire_edge::COOKIE_BYTES] => {
+                    self.counters.cookies_forged += 1;
+                }
+                _ => {}
+            }
+            self.counters.retries_sent += 1;
+            let cookie = self.cookies.issue(now, from, source, parameters.service);
+            return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
+        }
+        if let Some(&index) = self.hellos.get(&(from, source)) {
+            return self.on_repeated_hello(now, link, from, source, index);
+        }
+        let slot = if self.requests < self.config.requests_max {
+            self.connections.reserve()
+        } else {
+            None
+        };
+        let Some((handle, id)) = slot else {
+            self.counters.handshakes_refused += 1;
+            let body = reject(RejectReason::ConnectionLimit);
+            return self.reply(link, from, source, ConnectionId(0), body);
+        };
+        self.begin_request(now, link, from, hello, handle, id);
+    }
+
+    fn begin_request(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: PeerAddr,
+        hello: &Hello<'_>,
+        handle: ConnectionHandle,
+        id: ConnectionId,
+    ) {
+        let mut connection = self.fresh_connection(handle, id, Phase::Requested);
+        connection.peer_id = hello.source;
+        connection.peer_epoch = hello.parameters.epoch;
+        connection.peer = Some(hello.parameters);
+        connection.hello_key = Some((from, hello.source));
+        connection.handshake = Some(Box::new(HandshakeState {
+            started_at: now,
+            service: hello.parameters.service,
+            candidates: vec![(link, from)],
+            candidate: 0,
+            cookie: hello.cookie,
+            private_data: Vec::new(),
+        }));
+        self.hellos.insert((from, hello.source), handle.index);
+        self.requests += 1;
+        self.events.push_back(Event::Requested {
+            connection: handle,
+            service: hello.parameters.service,
+            peer: from,
+            private_data: hello.private_data.to_vec(),
+        });
+        self.adopt(connection);
+    }
+
+    fn on_repeated_hello(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: PeerAddr,
+        source: ConnectionId,
+        index: u32,
+    ) {
+        self.with_index(index, |engine, connection| match connection.phase {
+            Phase::Requested => {
+                engine.reply(link, from, source, ConnectionId(0), Handshake::Pending);
+            }
+            Phase::Accepted => connection.retry_at = now,
+            _ => {}
+        });
+    }
+
+    /// Handles an answer to a Hello of ours.
+    fn on_answer(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: PeerAddr,
+        source: ConnectionId,
+        destination: ConnectionId,
+        body: &Handshake<'_>,
+    ) {
+        let Some(index) = self.connections.find(destination) else {
+            self.counters.unknown_connection += 1;
+            return;
+        };
+        self.with_index(index, |engine, connection| {
+            if connection.phase != Phase::Connecting {
+                // The peer repeats its Accept until it hears something from us.
+                if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase)
+                    && let Some(path) = connection.paths.first_mut()
+                {
+                    path.control |= PING;
+                }
+                return;
+            }
+            match *body {
+                Handshake::Retry { cookie } => {
+                    if let Some(state) = connection.handshake.as_mut() {
+                        state.cookie = cookie;
+                        // The one that answered is asked again.
+                        let answered = state.candidates.iter().position(|c| *c == (link, from));
+                        state.candidate = answered.unwrap_or(state.candidate);
+                    }
+                    connection.retry_at = now;
+                    connection.retries = 0;
+                }
+                Handshake::Pending => {
+                    connection.silence.on_progress(now, true);
+                    connection.retry_at = connection.retry_at.max(now.after_ns(PENDING_RETRY_NS));
+                }
+                Handshake::Accept { ref parameters, addresses, private_data } => {
+                    let place = (link, from);
+                    engine.on_accept(now, connection, place, source, parameters, addresses);
+                    engine.events.push_back(Event::Established {
+                        connection: connection.handle,
+                        private_data: private_data.to_vec(),
+                    });
+                }
+                Handshake::Reject { reason, private_data } => {
+                    engine.counters.handshakes_failed += 1;
+                    engine.end(connection, Closed::Rejected(reason), private_data.to_vec());
+                }
+                Handshake::VersionMismatch { lowest, highest } => {
+                    engine.counters.handshakes_failed += 1;
+                    engine.end(connection, Closed::Version { lowest, highest }, Vec::new());
+                }
+                Handshake::Hello { .. } | Handshake::Reset { .. } => {}
+            }
+        });
+    }
+
+    fn on_accept(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        (link, from): (LinkId, PeerAddr),
+        source: ConnectionId,
+        parameters: &Parameters,
+        addresses: Addresses<'_>,
+    ) {
+        connection.peer_id = source;
+        connection.peer_epoch = parameters.epoch;
+        connection.peer = Some(*parameters);
+        connection.outbound.set_peer_limits(granted(parameters));
+        connection.phase = Phase::Established;
+        connection.retry_at = Instant::NEVER;
+        connection.retries = 0;
+        connection.silence.on_progress(now, false);
+        self.counters.handshakes_completed += 1;
+        self.by_peer.insert((source, parameters.epoch), connection.handle.index);
+        self.open_path(now, connection, LinkIndex(0), link, from, PathState::validated(now));
+        if let Some(path) = connection.paths.first_mut() {
+            path.control |= PING;
+        }
+        let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
+        let more = if asked.len() > 1 {
+            asked.into_iter().filter(|&(other, peer)| other != link || peer != from).collect()
+        } else {
+            let remote: Vec<PeerAddr> = addresses.iter().filter(|&peer| peer != from).collect();
+            self.pair_links(link, &remote)
+        };
+        for (link, peer) in more {
+            if let Some(index) = self.free_index(connection) {
+                self.open_path(now, connection, index, link, peer, PathState::new(now));
+            }
+        }
+    }
+
+    /// Pairs our other links with the peer's other addresses: those first that share the longest
+    /// prefix, as links on one network do.
+    fn pair_links(&self, used: LinkId, remote: &[PeerAddr]) -> Vec<(LinkId, PeerAddr)> {
+        let mut pairs: Vec<(usize, LinkId, PeerAddr)> = Vec::new();
+        for (index, slot) in self.links.iter().enumerate() {
+            let link = LinkId(index as u8);
+            let Some(known) = slot else { continue };
+            if link != used {
+                let rank = |peer: &PeerAddr| common_prefix(&known.caps.local, peer);
+                pairs.extend(remote.iter().map(|peer| (rank(peer), link, *peer)));
+            }
+        }
+        pairs.sort_by_key(|&(rank, link, _)| (core::cmp::Reverse(rank), link));
+        let mut chosen: Vec<(LinkId, PeerAddr)> = Vec::new();
+        for (rank, link, peer) in pairs {
+            let fresh = !chosen.iter().any(|&(l, p)| l == link || p == peer);
+            if fresh && rank > 0 {
+                chosen.push((link, peer));
+            }
+        }
+        chosen.sort_by_key(|&(link, _)| link);
+        chosen
+    }
+
+    /// The peer does not know the connection any more, if the reset answers something we sent.
+    fn on_reset(
+        &mut self,
+        _memory: &MemoryAccess<'_>,
+        from: PeerAddr,
+        source: ConnectionId,
+        epoch: Epoch,
+        packet: u32,
+    ) {
+        let Some(&index) = self.by_peer.get(&(source, epoch)) else {
+            self.counters.resets_ignored += 1;
+            return;
+        };
+        self.with_index(index, |engine, connection| {
+            let answers_us = connection.paths.iter().any(|path| {
+                let behind = path.send.next_packet().truncate().wrapping_sub(packet);
+                path.peer == from && (1..=RESET_PACKETS_MAX).contains(&behind)
+            });
+            if !answers_us {
+                engine.counters.resets_ignored += 1;
+                return;
+            }
+            engine.counters.resets_accepted += 1;
+            match connection.phase {
+                Phase::Closing | Phase::Drained => connection.phase = Phase::Gone,
+                _ => engine.end(connection, Closed::PeerRestarted, Vec::new()),
+            }
+        });
+    }
+
+    fn reply(
+        &mut self,
+        link: LinkId,
+        to: PeerAddr,
+        destination: ConnectionId,
+        source: ConnectionId,
+        body: Handshake<'_>,
+    ) {
+        if self.replies.len() >= REPLIES_MAX {
+            self.counters.rate_limited += 1;
+            return;
+        }
+        let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
+        let frame = HandshakeFrame { version: VERSION, destination, source, body };
+        let len = frame.encode(&mut bytes);
+        bytes.truncate(len);
+        self.replies.push_back(Reply { link, to, bytes });
+    }
+
+    fn local_addresses(&self) -> Vec<PeerAddr> {
+        self.links.iter().flatten().map(|link| link.caps.local).collect()
+    }
+
+    fn parameters(&mut self, connection: &Connection, service: u32) -> Parameters {
+        let links = || self.links.iter().flatten();
+        Parameters {
+            incarnation: self.incarnation,
+            features: Features::NONE,
+            epoch: connection.epoch,
+            links_max: u16::from(self.config.links_max.clamp(1, LinkIndex::MAX + 1)),
+            frame_bytes_max: links().map(|link| link.caps.frame_bytes_max).max().unwrap_or(1472),
+            read_depth: self.config.read_depth.min(4096),
+            operation_window: self.config.operation_window.clamp(1, 65_536),
+            order_pool_bytes: self.config.order_pool_bytes,
+            receive_buffer_bytes: links()
+                .map(|link| link.caps.receive_buffer_bytes)
+                .min()
+                .unwrap_or(65_536),
+            ack_delay_max_ns: self.config.acknowledgement.ack_delay_ns,
+            receive_credit: connection.inbound.credit(),
+            service,
+        }
+    }
+}
+
+impl Engine {
+    /// Fresh random bits.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.entropy.next_u64()
+    }
+}
+
+/// What a peer grants by its parameters.
+const fn granted(parameters: &Parameters) -> PeerLimits {
+    PeerLimits {
+        operation_window: parameters.operation_window,
+        read_depth: parameters.read_depth,
+        order_pool_bytes: parameters.order_pool_bytes,
+        credit: parameters.receive_credit,
+    }
+}
+
+/// Leading bits two addresses of one family share.
+fn common_prefix(a: &PeerAddr, b: &PeerAddr) -> usize {
+    if a.0[0] != b.0[0] {
+        return 0;
+    }
+    let differing = a.0[4..].iter().zip(&b.0[4..]).position(|(x, y)| x != y);
+    differing
+        .map_or(128, |index| index * 8 + (a.0[4 + index] ^ b.0[4 + index]).leading_zeros() as usize)
+}
+
+/// Pause before the first repetition of a handshake frame; doubles with each.
+const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
+/// Longest pause between repetitions.
+const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
+/// Pause after the peer said that its application has the request.
+const PENDING_RETRY_NS: u64 = 500_000_000;
+/// Bytes of a reset on the wire.
+const RESET_BYTES: usize = 24;
+/// A reset must name one of the last so many packets: no guess of one who does not see them hits.
+const RESET_PACKETS_MAX: u32 = 4096;
+
+const NO_PARAMETERS: Parameters = Parameters {
+    incarnation: 0,
+    features: Features::NONE,
+    epoch: Epoch(0),
+    links_max: 1,
+    frame_bytes_max: 256,
+    read_depth: 0,
+    operation_window: 1,
+    order_pool_bytes: 0,
+    receive_buffer_bytes: 0,
+    ack_delay_max_ns: 0,
+    receive_credit: wire_edge::MessageNumber(0),
+    service: 0,
+};

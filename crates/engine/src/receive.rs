@@ -1,0 +1,442 @@
+//! Frames of connections coming in.
+
+use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, PathState, RxFrame};
+use mem::MemoryAccess;
+use semantics::{Answer, CarriedKind, Refusal, Surroundings, Verdict};
+use wire_edge::{
+    AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
+    OperationNumber, control_messages,
+};
+
+use crate::connection::{Connection, Phase};
+use crate::control::{MTU_PROBE, STATUS};
+use crate::engine::Engine;
+use crate::event::{Closed, Event};
+
+impl Engine {
+    /// Handles a frame that claims to belong to connection `id`.
+    #[inline]
+    pub(crate) fn handle_connection_frame(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+        id: ConnectionId,
+        epoch: Epoch,
+    ) {
+        let Some(index) = self.connections.find(id) else {
+            return self.on_unknown_connection(now, link, frame, id, epoch);
+        };
+        let Some(mut connection) = self.connections.take(index) else { return };
+        if connection.epoch == epoch {
+            self.receive(now, memory, link, frame, &mut connection);
+        } else {
+            self.counters.wrong_epoch += 1;
+        }
+        self.put_back(connection);
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+        connection: &mut Connection,
+    ) {
+        let decoded = match wire_edge::decode(frame.bytes) {
+            Ok(decoded) => decoded,
+            Err(_) => {
+                self.counters.malformed += 1;
+                return;
+            }
+        };
+        if matches!(connection.phase, Phase::Connecting | Phase::Requested | Phase::Gone) {
+            return;
+        }
+        let index = decoded.prefix.link;
+        let Some(position) = self.position(now, connection, link, frame, &decoded, index) else {
+            self.counters.wrong_address += 1;
+            return;
+        };
+        let path = &mut connection.paths[position];
+        let eliciting =
+            if decoded.header.kind().is_ack_eliciting() { Eliciting::Yes } else { Eliciting::No };
+        let ack_now = decoded.prefix.flags.contains(Flags::ACK_NOW);
+        let marked = frame.congestion_experienced;
+        let arrival = path.received.classify(decoded.prefix.packet);
+        let counters = &mut path.counters;
+        counters.frames_received += 1;
+        counters.bytes_received += frame.bytes.len() as u64;
+        match arrival {
+            Arrival::New { .. } => {}
+            Arrival::Implausible => {
+                counters.dropped_implausible += 1;
+                return;
+            }
+            Arrival::Duplicate | Arrival::TooOld => {
+                match arrival {
+                    Arrival::Duplicate => counters.dropped_duplicate += 1,
+                    _ => counters.dropped_too_old += 1,
+                }
+                let at = frame.received_at;
+                path.received.observe(now, at, decoded.prefix.packet, marked, eliciting, ack_now);
+                return;
+            }
+        }
+        counters.congestion_marked += u64::from(marked);
+        if connection.phase == Phase::Accepted {
+            self.confirm(now, connection);
+        }
+        connection.heard = true;
+        if let Some(acks) = &decoded.acks {
+            self.handle_acks(now, memory, connection, position, &decoded, acks);
+        }
+        if self.handle_body(now, memory, connection, position, &decoded) {
+            // The connection's links may have changed.
+            if let Some(path) = connection.path_mut(index) {
+                let at = frame.received_at;
+                path.received.observe(now, at, decoded.prefix.packet, marked, eliciting, ack_now);
+            }
+        }
+    }
+
+    /// Position of the link the frame belongs to. The peer opens a new link by a challenge on it.
+    #[inline]
+    fn position(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+        decoded: &Frame<'_>,
+        index: LinkIndex,
+    ) -> Option<usize> {
+        if let Some(position) = connection.paths.iter().position(|path| path.index == index) {
+            let path = &connection.paths[position];
+            return (path.link == link && path.peer == frame.from).then_some(position);
+        }
+        let challenge = matches!(decoded.header, Header::Control)
+            && control_messages(decoded.payload)
+                .any(|message| matches!(message, Ok(Control::PathChallenge(_))));
+        let room = connection.paths.len() < usize::from(self.config.links_max);
+        if !challenge || !room || !connection.is_open() {
+            return None;
+        }
+        let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));
+        opened.then(|| connection.paths.len() - 1)
+    }
+
+    /// The first frame of the peer proves that it has our Accept.
+    #[cold]
+    fn confirm(&mut self, now: Instant, connection: &mut Connection) {
+        connection.phase = Phase::Established;
+        connection.handshake = None;
+        connection.retry_at = Instant::NEVER;
+        connection.retries = 0;
+        connection.silence.on_progress(now, false);
+        self.counters.handshakes_completed += 1;
+        self.events.push_back(Event::Established {
+            connection: connection.handle,
+            private_data: Vec::new(),
+        });
+    }
+
+    /// Handles what a frame acknowledges, of packets and of operations.
+    fn handle_acks(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+        decoded: &Frame<'_>,
+        acks: &AckSection<'_>,
+    ) {
+        let counters = &mut connection.paths[position].counters;
+        if matches!(decoded.header, Header::Ack) {
+            counters.explicit_acks_received += 1;
+        } else {
+            counters.piggybacked_acks_received += 1;
+        }
+        if !matches!(connection.phase, Phase::Established) {
+            return;
+        }
+        for block in acks.blocks() {
+            if !self.handle_block(now, connection, &block) {
+                return self.violated(now, connection, OperationNumber(0));
+            }
+        }
+        let (delivered, credit) = (acks.delivered(), acks.credit());
+        if !connection.outbound.on_delivered(&mut self.pools, delivered, credit) {
+            return self.violated(now, connection, delivered);
+        }
+        if connection.inbound.is_stalled() {
+            self.resume(now, memory, connection);
+        }
+    }
+
+    /// Handles the acknowledgement of one link's packets; false if it breaks the protocol.
+    fn handle_block(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        block: &wire_edge::AckBlock,
+    ) -> bool {
+        let Connection { paths, outbound, .. } = connection;
+        let Some(path) = paths.iter_mut().find(|path| path.index == block.link) else {
+            // It may have been removed a moment ago.
+            return true;
+        };
+        let pools = &mut self.pools;
+        let mut probe = None;
+        let (mut control, mut status) = (0, 0);
+        let mut again = 0;
+        let result = path.send.on_ack(&mut self.sent, now, block, &mut |fate, carried| match (
+            fate,
+            carried.kind,
+        ) {
+            (_, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
+                probe = Some((fate, carried.slot as u16));
+            }
+            (Fate::Lost, CarriedKind::Control) => {
+                control |= carried.slot as u16;
+                status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
+            }
+            (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
+            (Fate::Lost, _) => {
+                again += 1;
+                outbound.on_lost(pools, carried);
+            }
+        });
+        let Ok(summary) = result else { return false };
+        path.control |= control;
+        path.retry_status |= status;
+        path.counters.retransmissions += again;
+        path.counters.packets_lost += u64::from(summary.newly_lost);
+        path.counters.spurious_losses += u64::from(summary.spurious);
+        match probe {
+            Some((Fate::Acked, size)) => {
+                path.mtu.on_probe_acked(size);
+                path.send.set_frame_bytes(u32::from(path.mtu.current()));
+            }
+            Some((Fate::Lost, size)) => {
+                path.counters.mtu_probes_lost += 1;
+                path.mtu.on_probe_lost(size);
+            }
+            None => {}
+        }
+        if summary.newly_acked > 0 {
+            path.progress_at = now;
+            if summary.newly_acked_bytes > summary.newly_acked * u32::from(path.mtu.safe()) {
+                path.mtu.on_large_frame_acked();
+            }
+            let change = path.state.on_progress();
+            self.on_path_change(connection, block.link, change);
+        }
+        true
+    }
+
+    /// Handles what a frame carries; false if it must not be acknowledged.
+    #[inline]
+    fn handle_body(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+        decoded: &Frame<'_>,
+    ) -> bool {
+        match decoded.header {
+            Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
+                let path = &mut connection.paths[position];
+                path.counters.data_frames_received += 1;
+                let place = (operation, offset);
+                let ahead = operation.since(connection.furthest.0);
+                if ahead < 0 || (ahead == 0 && offset < connection.furthest.1) {
+                    path.counters.out_of_order += 1;
+                } else {
+                    connection.furthest = place;
+                }
+                self.handle_request(now, memory, connection, position, decoded)
+            }
+            Header::ReadRequest { .. } | Header::Atomic { .. } => {
+                self.handle_request(now, memory, connection, position, decoded)
+            }
+            Header::ReadResponse { .. } | Header::AtomicResponse { .. } => {
+                connection.paths[position].counters.data_frames_received += 1;
+                self.handle_answer(now, memory, connection, position, decoded)
+            }
+            Header::Control => {
+                connection.paths[position].counters.control_frames_received += 1;
+                let index = connection.paths[position].index;
+                for message in control_messages(decoded.payload) {
+                    match message {
+                        Ok(message) => self.on_control(now, connection, index, &message),
+                        Err(_) => self.counters.malformed += 1,
+                    }
+                }
+                true
+            }
+            Header::Ack | Header::Probe => true,
+        }
+    }
+
+    #[inline]
+    fn handle_request(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+        decoded: &Frame<'_>,
+    ) -> bool {
+        if !connection.is_open() {
+            return true;
+        }
+        let Connection { inbound, outbound, paths, .. } = connection;
+        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let verdict =
+            inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, decoded.payload);
+        let counters = &mut paths[position].counters;
+        match verdict {
+            Verdict::Accepted => {
+                counters.payload_bytes_received += decoded.payload.len() as u64;
+                self.note_stall(connection);
+                true
+            }
+            Verdict::Duplicate => {
+                counters.not_placed += 1;
+                true
+            }
+            Verdict::Refused(refusal) => {
+                match refusal {
+                    Refusal::Window => counters.dropped_outside_window += 1,
+                    Refusal::Pool | Refusal::Ranges => counters.dropped_no_room += 1,
+                }
+                false
+            }
+            Verdict::Violation { reason, operation } => {
+                self.refuse_access(now, connection, reason, operation);
+                true
+            }
+        }
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+        decoded: &Frame<'_>,
+    ) -> bool {
+        if !connection.is_open() {
+            return true;
+        }
+        let Connection { outbound, paths, .. } = connection;
+        let counters = &mut paths[position].counters;
+        let flags = decoded.prefix.flags;
+        match outbound.handle_answer(
+            memory,
+            &mut self.pools,
+            flags,
+            &decoded.header,
+            decoded.payload,
+        ) {
+            Ok(Answer::Accepted) => {
+                counters.payload_bytes_received += decoded.payload.len() as u64;
+                true
+            }
+            Ok(Answer::Duplicate) => {
+                counters.not_placed += 1;
+                true
+            }
+            Ok(Answer::NoRoom) => {
+                counters.dropped_no_room += 1;
+                false
+            }
+            Ok(Answer::Violation) => {
+                self.violated(now, connection, OperationNumber(0));
+                true
+            }
+            Err(fault) => {
+                self.local_memory_gone(now, connection, fault.operation);
+                true
+            }
+        }
+    }
+
+    /// Goes on with deliveries that had to wait.
+    pub(crate) fn resume(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+    ) {
+        let Connection { inbound, outbound, .. } = connection;
+        let before = inbound.delivered();
+        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        match inbound.resume(&mut around) {
+            Verdict::Violation { reason, operation } => {
+                self.refuse_access(now, connection, reason, operation);
+            }
+            _ => {
+                connection.report_now |= connection.inbound.delivered() != before;
+                self.note_stall(connection);
+            }
+        }
+    }
+
+    /// Remembers a connection whose deliveries wait for the application to poll.
+    #[inline]
+    fn note_stall(&mut self, connection: &mut Connection) {
+        if connection.inbound.is_stalled() && !connection.listed_stalled {
+            connection.listed_stalled = true;
+            self.stalled.push(connection.handle.index);
+        }
+    }
+
+    /// Closes a connection whose peer asked for what it may not have.
+    #[cold]
+    fn refuse_access(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        reason: CloseReason,
+        operation: OperationNumber,
+    ) {
+        self.counters.violations += 1;
+        let closed = match reason {
+            CloseReason::LocalMemoryGone => Closed::LocalMemory,
+            _ => Closed::PeerMisbehaved(reason),
+        };
+        self.begin_close(now, connection, (reason, operation), closed);
+    }
+
+    /// Closes a connection whose peer broke a rule.
+    #[cold]
+    pub(crate) fn violated(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        operation: OperationNumber,
+    ) {
+        self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
+    }
+
+    /// Closes a connection because local memory of an operation is gone; that operation learns so.
+    #[cold]
+    pub(crate) fn local_memory_gone(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        operation: OperationNumber,
+    ) {
+        let fault = (operation, semantics::OperationError::LocalAccess);
+        let rest = semantics::OperationError::Flushed;
+        connection.outbound.flush(&mut self.pools, rest, Some(fault));
+        let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
+        self.begin_close(now, connection, close, Closed::LocalMemory);
+    }
+}

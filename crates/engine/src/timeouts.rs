@@ -1,0 +1,197 @@
+//! Timers: probes, repetitions, silence.
+
+use delivery::{Fate, Instant, TimeoutOutcome};
+use mem::MemoryAccess;
+use semantics::CarriedKind;
+
+use crate::connection::{Connection, Phase};
+use crate::control::{CLOSE, MTU_PROBE, PING, STATUS};
+use crate::engine::Engine;
+use crate::event::Closed;
+
+impl Engine {
+    /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
+    /// [`Engine::poll_transmit`] afterwards.
+    pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
+        let _ = memory;
+        while let Some(index) = self.timers.pop_due(now) {
+            self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+        }
+    }
+
+    /// Sets the timer of a connection to the earliest thing that is due on it.
+    pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
+        self.ask_for_news(now, connection);
+        let mut deadline = connection.retry_at.min(connection.silence.deadline());
+        for path in &connection.paths {
+            deadline = deadline.min(path.deadline());
+        }
+        self.timers.set(connection.handle.index, deadline);
+    }
+
+    /// Sends Close again, or gives up, when it is time.
+    pub(crate) fn serve_close(&mut self, now: Instant, connection: &mut Connection) {
+        if connection.retry_at > now {
+            return;
+        }
+        if connection.phase == Phase::Drained || connection.retries >= CLOSE_TRIES {
+            connection.phase = Phase::Gone;
+            return;
+        }
+        for path in &mut connection.paths {
+            path.control |= CLOSE;
+        }
+        connection.retry_at = now.after_ns(CLOSE_RETRY_NS << connection.retries);
+        connection.retries += 1;
+    }
+
+    fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
+        if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
+            && let Some(state) = connection.handshake.as_ref()
+            && connection.silence.is_exhausted(now)
+        {
+            let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
+            let silence_ms = now.since_ns(state.started_at) / 1_000_000;
+            self.counters.handshakes_failed += 1;
+            self.counters.unreachable += 1;
+            self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
+            return;
+        }
+        if connection.phase != Phase::Established {
+            return;
+        }
+        if connection.silence.is_exhausted(now) {
+            let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer);
+            let silence_ms = self.config.silence_budget_ns / 1_000_000;
+            self.counters.unreachable += 1;
+            self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
+            return;
+        }
+        for position in 0..connection.paths.len() {
+            self.on_path_timeout(now, connection, position);
+        }
+        if connection.retry_at <= now {
+            connection.retry_at = Instant::NEVER;
+            let nearest = connection.nearest_path();
+            if let Some(path) = connection.paths.get_mut(nearest) {
+                path.control |= PING;
+            }
+        }
+    }
+
+    fn on_path_timeout(&mut self, now: Instant, connection: &mut Connection, position: usize) {
+        let others_at = connection
+            .paths
+            .iter()
+            .enumerate()
+            .filter(|&(other, _)| other != position)
+            .map(|(_, path)| path.progress_at)
+            .max()
+            .unwrap_or_default();
+        let Connection { paths, outbound, .. } = connection;
+        let path = &mut paths[position];
+        if path.send.deadline() > now {
+            return;
+        }
+        let pools = &mut self.pools;
+        let (mut control, mut status, mut again) = (0, 0, 0);
+        let mut probe_lost = None;
+        let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
+            fate,
+            carried.kind,
+        ) {
+            (Fate::Acked, _) => {}
+            (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
+                probe_lost = Some(carried.slot as u16);
+            }
+            (Fate::Lost, CarriedKind::Control) => {
+                control |= carried.slot as u16;
+                status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
+            }
+            (Fate::Lost, _) => {
+                again += 1;
+                outbound.on_lost(pools, carried);
+            }
+        });
+        path.control |= control;
+        path.retry_status |= status;
+        path.counters.retransmissions += again;
+        path.counters.packets_lost += again;
+        if let Some(size) = probe_lost {
+            path.counters.mtu_probes_lost += 1;
+            path.mtu.on_probe_lost(size);
+        }
+        if let TimeoutOutcome::Probe { .. } = outcome {
+            path.counters.probe_timeouts += 1;
+            self.probe(now, connection, position, others_at);
+        }
+    }
+
+    /// A probe timeout fired: the oldest unacknowledged bytes go out again, on the best link there
+    /// is, and a link that stays silent while others answer loses what it holds.
+    fn probe(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        position: usize,
+        others_at: Instant,
+    ) {
+        let Connection { paths, outbound, .. } = connection;
+        let path = &mut paths[position];
+        if path.mtu.current() > path.mtu.safe() && path.mtu.on_timeouts_of_large_frames() {
+            path.send.set_frame_bytes(u32::from(path.mtu.current()));
+        }
+        let index = path.index;
+        let others_progress = others_at > path.progress_at;
+        let change = path.state.on_probe_timeout(now, others_progress);
+        if change.is_some() {
+            self.on_path_change(connection, index, change);
+            return;
+        }
+        match path.send.retire_oldest_for_probe() {
+            Some(carried) if carried.kind == CarriedKind::Control => {
+                path.control |= carried.slot as u16 | PING;
+            }
+            Some(carried) if carried.kind != CarriedKind::Nothing => {
+                path.counters.retransmissions += 1;
+                outbound.on_returned(&mut self.pools, carried);
+                path.probes_allowed = path.probes_allowed.max(1);
+                if !outbound.wants_to_send() {
+                    // The bytes are no longer wanted; something must ask nevertheless.
+                    path.control |= PING;
+                }
+            }
+            _ => path.control |= PING,
+        }
+    }
+
+    /// With operations outstanding and nothing in flight, only the peer can bring news; it is asked
+    /// for some, in case what it said was lost.
+    fn ask_for_news(&mut self, now: Instant, connection: &mut Connection) {
+        if connection.phase != Phase::Established {
+            return;
+        }
+        if !connection.outbound.waits_for_peer() || connection.in_flight() {
+            connection.retry_at = Instant::NEVER;
+            if connection.in_flight() {
+                return;
+            }
+            connection.retries = 0;
+            return;
+        }
+        if connection.retry_at == Instant::NEVER {
+            let pause_ns = (NEWS_NS << connection.retries.min(5)).min(NEWS_NS_MAX);
+            connection.retry_at = now.after_ns(pause_ns);
+            connection.retries = connection.retries.saturating_add(1).min(8);
+        }
+    }
+}
+
+/// Pause before Close is repeated; doubles each time.
+const CLOSE_RETRY_NS: u64 = 20_000_000;
+/// Times Close is sent before the peer counts as gone: 620 ms in all.
+const CLOSE_TRIES: u8 = 5;
+/// Pause before a peer is asked for news; doubles while there are none.
+const NEWS_NS: u64 = 1_000_000;
+/// Longest pause between questions for news (protocol.md §5.5: receiver not ready).
+const NEWS_NS_MAX: u64 = 20_000_000;

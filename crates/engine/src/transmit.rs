@@ -1,0 +1,714 @@
+//! Frames going out: control, data with acknowledgements, bare acknowledgements, probes.
+
+use delivery::{Decision, Instant, LinkId, LinkView, PacketClass, TxBatch, pick};
+use mem::{MemoryAccess, PayloadSlice};
+use semantics::{Carried, CarriedKind, Fragment, FragmentPayload};
+use wire_edge::{
+    ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, CONTROL_BYTES_MAX, Control, Flags,
+    HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix, encode_acks, encode_header,
+};
+
+use crate::connection::{Connection, Phase};
+use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
+use crate::engine::{Emitted, Engine};
+
+/// How a link driver takes frames.
+pub(crate) type Emit<'a> = &'a mut dyn FnMut(LinkId, &TxBatch) -> Emitted;
+
+/// What is left to do for a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Served {
+    /// Nothing before something happens.
+    Done,
+    /// More could be sent at once.
+    More,
+    /// More could be sent, but the link is full.
+    Blocked,
+}
+
+/// Batches a connection may send before others have their turn.
+const BATCHES_PER_TURN: u32 = 4;
+
+impl Engine {
+    /// Passes the frames to send now to `emit`, batch by batch. Call it after every other call, and
+    /// again soon when it returns true: then there is more to send than fits one turn, or a link is
+    /// full.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
+    ) -> bool {
+        for link in self.links.iter_mut().flatten() {
+            link.blocked = false;
+        }
+        self.resume_stalled(now, memory);
+        let mut more = false;
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            let Some(mut connection) = self.connections.take(index) else { continue };
+            connection.queued = false;
+            match self.serve(now, memory, &mut connection, emit) {
+                Served::Done => {}
+                Served::More | Served::Blocked => {
+                    more = true;
+                    self.mark_ready(&mut connection);
+                }
+            }
+            self.settle(now, &mut connection);
+            if connection.phase == Phase::Gone {
+                self.put_back(connection);
+            } else {
+                self.connections.put(connection);
+            }
+        }
+        self.send_replies(emit);
+        more
+    }
+
+    /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
+    /// [`Engine::poll_transmit`] afterwards.
+    pub fn hasten_acknowledgements(&mut self) {
+        for index in self.connections.indices() {
+            let Some(mut connection) = self.connections.take(index) else { continue };
+            if connection.paths.iter().any(|path| path.received.acknowledgement_owed()) {
+                connection.report_now = true;
+                self.mark_ready(&mut connection);
+            }
+            self.connections.put(connection);
+        }
+    }
+
+    fn resume_stalled(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
+        for _ in 0..self.stalled.len() {
+            let index = self.stalled.swap_remove(0);
+            self.with_index(index, |engine, connection| {
+                connection.listed_stalled = false;
+                if connection.is_open() && connection.inbound.is_stalled() {
+                    engine.resume(now, memory, connection);
+                }
+            });
+        }
+    }
+
+    fn serve(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) -> Served {
+        if connection.heard {
+            connection.heard = false;
+            let waiting = connection.awaits_peer();
+            connection.silence.on_progress(now, waiting);
+        }
+        match connection.phase {
+            Phase::Connecting | Phase::Accepted => {
+                self.serve_handshake(now, connection);
+                return Served::Done;
+            }
+            Phase::Requested | Phase::Gone => return Served::Done,
+            Phase::Closing | Phase::Drained => {
+                self.serve_close(now, connection);
+                self.send_control(now, connection, emit);
+                return Served::Done;
+            }
+            Phase::Established => {}
+        }
+        self.send_control(now, connection, emit);
+        let served = self.send_data(now, memory, connection, emit);
+        if connection.phase == Phase::Established {
+            self.send_due_acknowledgements(now, connection, emit);
+        }
+        if connection.awaits_peer() {
+            connection.silence.on_waiting(now);
+        }
+        served
+    }
+
+    /// Sends control messages that are pending on any link.
+    fn send_control(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
+        let nearest = connection.nearest_path();
+        self.gather_status(connection, nearest);
+        for position in 0..connection.paths.len() {
+            let nonce = self.random();
+            let path = &mut connection.paths[position];
+            let challenged = path.state.poll_challenge(now);
+            let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
+            if !challenged && path.control == 0 && path.response.is_none() && !announces {
+                continue;
+            }
+            let challenge = challenged.then_some(nonce);
+            self.send_control_on(now, connection, position, challenge, announces, emit);
+        }
+    }
+
+    /// Collects what is to be told of the links on the nearest one.
+    fn gather_status(&mut self, connection: &mut Connection, nearest: usize) {
+        if connection.paths.len() < 2 {
+            return;
+        }
+        let (mut status, mut removed) = (0, 0);
+        for path in &mut connection.paths {
+            status |= core::mem::take(&mut path.retry_status);
+            removed |= core::mem::take(&mut path.removed);
+            if path.announce.is_some() {
+                status |= 1 << path.index.0;
+            }
+        }
+        if let Some(path) = connection.paths.get_mut(nearest) {
+            path.retry_status = status;
+            path.removed = removed;
+        }
+    }
+
+    fn send_control_on(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        position: usize,
+        challenge: Option<u64>,
+        announces: bool,
+        emit: Emit<'_>,
+    ) {
+        let statuses: [Option<LinkStatus>; 16] = statuses_of(connection, position, announces);
+        let Connection { paths, close, close_data, peer_id, peer_epoch, .. } = connection;
+        let path = &mut paths[position];
+        let mut body = Vec::with_capacity(64);
+        let mut add = |message: Control<'_>| {
+            let mut bytes = [0; CONTROL_BYTES_MAX];
+            let len = message.encode(&mut bytes);
+            body.extend_from_slice(&bytes[..len]);
+        };
+        if path.control & PING != 0 {
+            add(Control::Ping);
+        }
+        if path.control & CLOSE != 0 {
+            let (reason, operation) = *close;
+            add(Control::Close { reason, operation, private_data: close_data });
+        }
+        if path.control & CLOSE_ACK != 0 {
+            add(Control::CloseAck);
+        }
+        if let Some(nonce) = challenge {
+            add(Control::PathChallenge(nonce));
+            path.state.on_challenge_sent(nonce);
+            path.counters.path_challenges_sent += 1;
+        }
+        if let Some(nonce) = path.response.take() {
+            add(Control::PathResponse(nonce));
+        }
+        for (index, status) in statuses.iter().enumerate() {
+            if let Some(status) = status {
+                add(Control::LinkStatus(LinkIndex(index as u8), *status));
+            }
+        }
+        let told = if announces { path.retry_status | path.removed } else { 0 };
+        let control = core::mem::take(&mut path.control);
+        let kept = u32::from(control) | if announces { STATUS } else { 0 };
+        path.counters.control_frames_sent += 1;
+        // What only asks or answers whether the way works is not repeated by loss detection.
+        let class = if kept == 0 { PacketClass::Unacknowledged } else { PacketClass::Data };
+        let carried =
+            Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
+        let urgent = if control & (PING | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
+        let prefix = Prefix {
+            kind: Header::Control.kind(),
+            link: path.index,
+            flags: urgent,
+            epoch: *peer_epoch,
+            connection: *peer_id,
+            packet: path.send.next_packet().truncate(),
+        };
+        if announces {
+            path.retry_status = 0;
+            path.removed = 0;
+        }
+        let link = path.link;
+        self.batch.reset(path.peer);
+        push_frame(&mut self.batch, &prefix, &Header::Control, &[]);
+        self.batch.header_mut().extend_from_slice(&body);
+        self.batch.finish_frame(PayloadSlice::EMPTY);
+        let bytes = self.batch.frame(0).len() as u32;
+        path.send.on_sent(&mut self.sent, now, bytes, class, carried);
+        path.counters.frames_sent += 1;
+        path.counters.bytes_sent += u64::from(bytes);
+        for (position, status) in statuses.iter().enumerate() {
+            if status.is_some()
+                && let Some(told) = paths.iter_mut().find(|path| path.index.0 == position as u8)
+            {
+                told.announce = None;
+            }
+        }
+        self.emit_one(link, emit);
+    }
+
+    /// Sends data on the links that should have it, with whatever there is to acknowledge.
+    fn send_data(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) -> Served {
+        for _ in 0..BATCHES_PER_TURN {
+            if !connection.outbound.wants_to_send() {
+                self.probe_mtu(now, connection, emit);
+                return Served::Done;
+            }
+            let Some((position, burst_bytes)) = self.choose_path(now, connection) else {
+                return if self.any_blocked(connection) { Served::Blocked } else { Served::Done };
+            };
+            match self.send_batch(now, memory, connection, position, burst_bytes, emit) {
+                Sent::All => {}
+                Sent::Nothing => return Served::Done,
+                Sent::Blocked => return Served::Blocked,
+                Sent::Failed => return Served::Done,
+            }
+            if connection.in_flight() {
+                self.probe_mtu(now, connection, emit);
+            }
+        }
+        Served::More
+    }
+
+    /// The link for the next batch, and how many bytes it should get.
+    #[inline]
+    fn choose_path(&self, now: Instant, connection: &mut Connection) -> Option<(usize, u32)> {
+        if let [path] = connection.paths.as_slice() {
+            let allowed = may_send(path) && !self.is_blocked(path.link);
+            return allowed.then_some((0, path.send.quantum_bytes()));
+        }
+        self.schedule(now, connection)
+    }
+
+    #[cold]
+    fn schedule(&self, now: Instant, connection: &mut Connection) -> Option<(usize, u32)> {
+        let backlog = connection.outbound.backlog_bytes().max(1);
+        let Connection { paths, scheduler, .. } = connection;
+        let none_up = !paths.iter().any(|path| path.state.may_carry_data());
+        let mut views = [UNUSABLE; delivery::LINKS_MAX];
+        for (view, path) in views.iter_mut().zip(paths.iter()) {
+            *view = path.view(now, none_up);
+            if self.is_blocked(path.link) {
+                view.usable = false;
+            }
+        }
+        let views = &views[..paths.len()];
+        let state = scheduler.as_mut()?;
+        // A probe after a timeout goes out on the link it is for.
+        let usable = |position: usize| views[position].usable;
+        if let Some(position) = (0..paths.len())
+            .find(|&p| paths[p].probes_allowed > 0 && !self.is_blocked(paths[p].link))
+        {
+            return Some((position, 1));
+        }
+        (0..paths.len())
+            .filter(|&position| usable(position) && may_send(&paths[position]))
+            .find_map(|position| {
+                let frame_bytes = u32::from(paths[position].mtu.current());
+                let policy = self.config.scheduling;
+                match pick(policy, position, backlog, frame_bytes, now, views, state) {
+                    Decision::Send { burst_bytes } => Some((position, burst_bytes)),
+                    Decision::Wait => None,
+                }
+            })
+    }
+
+    /// Sends one batch of data frames on one link.
+    fn send_batch(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+        burst_bytes: u32,
+        emit: Emit<'_>,
+    ) -> Sent {
+        let segments = self.segments(connection.paths[position].link);
+        self.batch.reset(connection.paths[position].peer);
+        let mut acks = AckBytes::default();
+        if owes_acknowledgement(connection) {
+            acks.fill(now, connection);
+        }
+        let had_acks = acks.len > 0;
+        let mut bytes = 0;
+        let mut last_start = 0;
+        let mut ask = false;
+        let mut fault = None;
+        while self.batch.len() < segments && bytes < burst_bytes {
+            let path = &mut connection.paths[position];
+            if path.probes_allowed == 0 && !may_send(path) {
+                ask = true;
+                break;
+            }
+            let room = u32::from(path.mtu.current()) - COMMON_BYTES - acks.len as u32;
+            match connection.outbound.next_fragment(memory, &mut self.pools, room) {
+                Ok(Some(fragment)) => {
+                    last_start = self.batch.header_mut().len();
+                    match self.push_data(now, memory, connection, position, &fragment, &acks) {
+                        Ok(len) => bytes += len,
+                        Err(operation) => {
+                            fault = Some(operation);
+                            break;
+                        }
+                    }
+                    acks.len = 0;
+                    let tail = fragment.carried.last && fragment.carried.offset > 0;
+                    ask = tail || !may_send(&connection.paths[position]);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    fault = Some(error.operation);
+                    break;
+                }
+            }
+        }
+        if let Some(operation) = fault {
+            self.local_memory_gone(now, connection, operation);
+            return Sent::Failed;
+        }
+        if self.batch.is_empty() {
+            if had_acks {
+                connection.report_now = true;
+            }
+            return Sent::Nothing;
+        }
+        if ask && let Some(flags) = self.batch.header_mut().get_mut(last_start + FLAGS_OFFSET) {
+            *flags |= Flags::ACK_NOW.bits();
+        }
+        let path = &mut connection.paths[position];
+        path.send.set_application_limited(!connection.outbound.wants_to_send());
+        self.emit_data(now, connection, position, had_acks, emit)
+    }
+
+    /// Appends one data frame to the batch and to what is in flight; returns its bytes.
+    #[inline]
+    fn push_data(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+        fragment: &Fragment,
+        acks: &AckBytes,
+    ) -> Result<u32, wire_edge::OperationNumber> {
+        let path = &mut connection.paths[position];
+        let with_acks = if acks.len > 0 { Flags::ACK } else { Flags::NONE };
+        let prefix = Prefix {
+            kind: fragment.header.kind(),
+            link: path.index,
+            flags: fragment.flags.with(with_acks),
+            epoch: connection.peer_epoch,
+            connection: connection.peer_id,
+            packet: path.send.next_packet().truncate(),
+        };
+        let start = self.batch.header_mut().len();
+        push_frame(&mut self.batch, &prefix, &fragment.header, acks.as_slice());
+        let operation = fragment.carried.number;
+        let outside =
+            append_payload(&mut self.batch, memory, &fragment.payload).map_err(|()| operation)?;
+        let bytes = (self.batch.header_mut().len() - start) as u32 + outside.len;
+        self.batch.finish_frame(outside);
+        path.send.on_sent(&mut self.sent, now, bytes, PacketClass::Data, fragment.carried);
+        path.probes_allowed = path.probes_allowed.saturating_sub(1);
+        let counters = &mut path.counters;
+        counters.frames_sent += 1;
+        counters.data_frames_sent += 1;
+        counters.bytes_sent += u64::from(bytes);
+        counters.payload_bytes_sent += u64::from(fragment.carried.length);
+        counters.piggybacked_acks_sent += u64::from(acks.len > 0);
+        Ok(bytes)
+    }
+
+    /// Hands the batch to the driver; what it does not take is the next to be sent.
+    fn emit_data(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        position: usize,
+        had_acks: bool,
+        emit: Emit<'_>,
+    ) -> Sent {
+        let frames = self.batch.len();
+        let Connection { paths, outbound, .. } = connection;
+        let path = &mut paths[position];
+        let taken = match emit(path.link, &self.batch) {
+            Emitted::Taken(taken) => taken.min(frames),
+            Emitted::PayloadUnmapped => {
+                // The oldest operation under way is the one to blame.
+                let operation = outbound.oldest(&self.pools);
+                self.local_memory_gone(now, connection, operation);
+                return Sent::Failed;
+            }
+        };
+        if taken == frames {
+            return Sent::All;
+        }
+        let pools = &mut self.pools;
+        path.send.unsend(&mut self.sent, frames - taken, &mut |carried| {
+            outbound.on_returned(pools, carried);
+        });
+        let unsent_bytes: u64 = (taken..frames).map(|i| self.batch.frame(i).len() as u64).sum();
+        path.counters.frames_sent -= (frames - taken) as u64;
+        path.counters.data_frames_sent -= (frames - taken) as u64;
+        path.counters.bytes_sent -= unsent_bytes;
+        connection.report_now |= had_acks && taken == 0;
+        self.block(connection.paths[position].link);
+        Sent::Blocked
+    }
+
+    /// Sends acknowledgements by themselves, if they are due and nothing else carried them.
+    fn send_due_acknowledgements(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) {
+        let due = connection.report_now
+            || connection.paths.iter().any(|path| path.received.acknowledgement_due(now));
+        if !due {
+            return;
+        }
+        let position = connection.nearest_path();
+        let mut acks = AckBytes::default();
+        acks.fill(now, connection);
+        let Some(path) = connection.paths.get_mut(position) else { return };
+        if acks.len == 0 {
+            return;
+        }
+        let prefix = Prefix {
+            kind: Header::Ack.kind(),
+            link: path.index,
+            flags: Flags::ACK,
+            epoch: connection.peer_epoch,
+            connection: connection.peer_id,
+            packet: path.send.next_packet().truncate(),
+        };
+        self.batch.reset(path.peer);
+        push_frame(&mut self.batch, &prefix, &Header::Ack, acks.as_slice());
+        self.batch.finish_frame(PayloadSlice::EMPTY);
+        let bytes = self.batch.frame(0).len() as u32;
+        let class = PacketClass::Unacknowledged;
+        path.send.on_sent(&mut self.sent, now, bytes, class, Carried::default());
+        path.counters.frames_sent += 1;
+        path.counters.bytes_sent += u64::from(bytes);
+        path.counters.explicit_acks_sent += 1;
+        let link = path.link;
+        self.emit_one(link, emit);
+    }
+
+    /// Sends a probe of the path MTU on links that carry data, when one is due.
+    fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
+        for position in 0..connection.paths.len() {
+            let path = &mut connection.paths[position];
+            if path.mtu.deadline() > now || !path.state.may_carry_data() {
+                continue;
+            }
+            let Some(size) = path.mtu.poll_probe(now) else { continue };
+            let prefix = Prefix {
+                kind: Header::Probe.kind(),
+                link: path.index,
+                flags: Flags::ACK_NOW,
+                epoch: connection.peer_epoch,
+                connection: connection.peer_id,
+                packet: path.send.next_packet().truncate(),
+            };
+            self.batch.reset(path.peer);
+            push_frame(&mut self.batch, &prefix, &Header::Probe, &[]);
+            self.batch.header_mut().resize(usize::from(size), 0);
+            self.batch.finish_frame(PayloadSlice::EMPTY);
+            let carried = Carried {
+                slot: MTU_PROBE | u32::from(size),
+                kind: CarriedKind::Control,
+                ..Carried::default()
+            };
+            let class = PacketClass::MtuProbe;
+            path.send.on_sent(&mut self.sent, now, u32::from(size), class, carried);
+            path.counters.frames_sent += 1;
+            path.counters.bytes_sent += u64::from(size);
+            path.counters.mtu_probes_sent += 1;
+            let link = path.link;
+            self.emit_one(link, emit);
+        }
+    }
+
+    fn send_replies(&mut self, emit: Emit<'_>) {
+        while let Some(reply) = self.replies.pop_front() {
+            self.batch.reset(reply.to);
+            self.batch.header_mut().extend_from_slice(&reply.bytes);
+            self.batch.finish_frame(PayloadSlice::EMPTY);
+            self.emit_one(reply.link, emit);
+        }
+    }
+
+    /// Hands a batch of one frame to a driver. One that is not taken counts as lost on the way.
+    fn emit_one(&mut self, link: LinkId, emit: Emit<'_>) {
+        if !self.is_blocked(link) && emit(link, &self.batch) == Emitted::Taken(0) {
+            self.block(link);
+        }
+    }
+
+    fn segments(&self, link: LinkId) -> usize {
+        let known = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
+        let segments = known.map_or(1, |link| usize::from(link.caps.segments));
+        segments.clamp(1, self.batch.room())
+    }
+
+    fn is_blocked(&self, link: LinkId) -> bool {
+        match self.links.get(usize::from(link.0)) {
+            Some(Some(link)) => link.blocked || !link.up,
+            _ => true,
+        }
+    }
+
+    fn any_blocked(&self, connection: &Connection) -> bool {
+        connection.paths.iter().any(|path| self.is_blocked(path.link))
+    }
+
+    fn block(&mut self, link: LinkId) {
+        if let Some(Some(link)) = self.links.get_mut(usize::from(link.0)) {
+            link.blocked = true;
+        }
+    }
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Sent {
+    All,
+    Nothing,
+    Blocked,
+    Failed,
+}
+
+/// An encoded ack section.
+struct AckBytes {
+    bytes: [u8; ACK_SECTION_BYTES_MAX],
+    len: usize,
+}
+
+impl Default for AckBytes {
+    #[inline]
+    fn default() -> Self {
+        Self { bytes: [0; ACK_SECTION_BYTES_MAX], len: 0 }
+    }
+}
+
+impl AckBytes {
+    /// Acknowledges all that is owed on every link, and tells what is delivered.
+    fn fill(&mut self, now: Instant, connection: &mut Connection) {
+        let mut blocks = [AckBlock::default(); ACK_BLOCKS_MAX];
+        let mut used = 0;
+        let everything = connection.report_now;
+        for path in &mut connection.paths {
+            if used < blocks.len()
+                && (everything || path.received.acknowledgement_owed())
+                && let Some(block) = path.received.write_block(now, path.index)
+            {
+                blocks[used] = block;
+                used += 1;
+            }
+        }
+        let delivered = connection.inbound.delivered();
+        let credit = connection.inbound.credit();
+        connection.report_now = false;
+        connection.told_delivered = delivered;
+        connection.told_credit = credit;
+        self.len = encode_acks(delivered, credit, &blocks[..used], &mut self.bytes);
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Whether a link's window has room for a frame: a full one while much is in flight.
+#[inline]
+fn may_send(path: &crate::path::Path) -> bool {
+    let left = path.send.window_left();
+    left >= u32::from(path.mtu.current()) || path.probes_allowed > 0
+}
+
+#[inline]
+fn owes_acknowledgement(connection: &Connection) -> bool {
+    connection.report_now
+        || connection.paths.iter().any(|path| path.received.acknowledgement_owed())
+}
+
+/// Appends the headers of a frame to the batch.
+#[inline]
+fn push_frame(batch: &mut TxBatch, prefix: &Prefix, header: &Header, acks: &[u8]) {
+    let mut bytes = [0; HEADER_BYTES_MAX];
+    let len = encode_header(prefix, header, &mut bytes);
+    let out = batch.header_mut();
+    out.extend_from_slice(&bytes[..len]);
+    out.extend_from_slice(acks);
+}
+
+/// Copies a small payload behind the headers, or says where a large one is.
+#[inline]
+fn append_payload(
+    batch: &mut TxBatch,
+    memory: &MemoryAccess<'_>,
+    payload: &FragmentPayload,
+) -> Result<PayloadSlice, ()> {
+    let out = batch.header_mut();
+    let start = out.len();
+    let copied = match *payload {
+        FragmentPayload::Outside(slice) => return Ok(slice),
+        FragmentPayload::None => Ok(()),
+        FragmentPayload::Inline(bytes, len) => {
+            out.extend_from_slice(&bytes[..len as usize]);
+            Ok(())
+        }
+        FragmentPayload::Region(region, offset, len) => {
+            out.resize(start + len as usize, 0);
+            memory.copy_out(region, offset, &mut out[start..])
+        }
+        FragmentPayload::Target(target, offset, len) => {
+            out.resize(start + len as usize, 0);
+            memory.copy_from(&target, offset, &mut out[start..])
+        }
+    };
+    copied.map(|()| PayloadSlice::EMPTY).map_err(|_| ())
+}
+
+/// What to tell of each link index on the link at `position`.
+fn statuses_of(
+    connection: &Connection,
+    position: usize,
+    announces: bool,
+) -> [Option<LinkStatus>; 16] {
+    let mut statuses = [None; 16];
+    if !announces {
+        return statuses;
+    }
+    let Some(carrier) = connection.paths.get(position) else { return statuses };
+    for (index, slot) in statuses.iter_mut().enumerate() {
+        if (carrier.removed | carrier.retry_status) & 1 << index == 0 {
+            continue;
+        }
+        let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);
+        *slot = Some(match path {
+            None => LinkStatus::Removed,
+            Some(path) if path.state.may_carry_data() => LinkStatus::Available,
+            Some(_) => LinkStatus::Down,
+        });
+    }
+    statuses
+}
+
+/// Bytes of the common header, and where its flags are.
+const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
+const FLAGS_OFFSET: usize = 1;
+
+const UNUSABLE: LinkView = LinkView {
+    rate_bytes_per_second: None,
+    one_way_ns: 0,
+    idle_at: Instant::NEVER,
+    window_left_bytes: 0,
+    usable: false,
+    backup: false,
+};
