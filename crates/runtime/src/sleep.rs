@@ -105,10 +105,10 @@ pub(crate) fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Bytes that nobody can predict, for [`crate::RuntimeConfig::seed`].
-pub fn entropy() -> io::Result<[u8; 32]> {
-    let mut bytes = [0_u8; 32];
-    // SAFETY: the kernel writes at most that many bytes. Requests of up to 256 bytes are never cut.
+/// Bytes that nobody can predict; at most 256, which the kernel gives as a whole.
+pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0_u8; BYTES];
+    // SAFETY: the kernel writes at most that many bytes.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if got == bytes.len() as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
@@ -139,6 +139,6 @@ mod tests {
 
     #[test]
     fn entropy_differs() {
-        assert_ne!(entropy().expect("entropy"), entropy().expect("entropy"));
+        assert_ne!(entropy::<16>().expect("entropy"), entropy().expect("entropy"));
     }
 }
