@@ -182,7 +182,10 @@ mod tests {
             *count += 1;
             rounds += 1;
             if rounds == 1 {
-                assert_eq!(cell.drive(8, |_| unreachable!("somebody is inside")), Drive::HandedOver);
+                assert_eq!(
+                    cell.drive(8, |_| unreachable!("somebody is inside")),
+                    Drive::HandedOver
+                );
             }
             false
         });

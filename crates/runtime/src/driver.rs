@@ -80,6 +80,8 @@ pub(crate) struct Driver {
     links: [Option<Attached>; LINKS_MAX],
     /// A bit for each link that had no room for frames when the engine last sent.
     full: u16,
+    /// Frames came since acknowledgements were last hastened.
+    may_owe: bool,
     held: HeldBack,
     pub(crate) counters: RuntimeCounters,
 }
@@ -90,6 +92,7 @@ impl Driver {
             engine,
             links: [const { None }; LINKS_MAX],
             full: 0,
+            may_owe: false,
             held: HeldBack::new(),
             counters: RuntimeCounters::default(),
         }
@@ -111,7 +114,9 @@ impl Driver {
             self.engine.handle_timeout(now, &memory);
             worked = true;
         }
-        if host.is_parting.swap(false, Ordering::Relaxed) {
+        self.may_owe |= received;
+        if host.is_parting.swap(false, Ordering::Relaxed) && self.may_owe {
+            self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
         more |= self.transmit(host, now, &memory);
@@ -338,7 +343,8 @@ impl Driver {
     /// Tells the sleeper what to look at.
     #[cold]
     fn watch(&self, host: &Host, index: usize) {
-        let watched = self.links.get(index).and_then(Option::as_ref).filter(|link| !link.has_failed);
+        let watched =
+            self.links.get(index).and_then(Option::as_ref).filter(|link| !link.has_failed);
         host.sleeper.watch(
             index,
             watched.map(|link| Watched {

@@ -323,9 +323,9 @@ impl Shared {
     /// Drives on behalf of an application that polls.
     #[inline]
     fn drive_inline(&self) -> Drive {
-        self.after(self.cell.drive(ROUNDS_INLINE, |driver| {
-            driver.turn(&self.host, Caller::Application)
-        }))
+        self.after(
+            self.cell.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+        )
     }
 
     /// Somebody must go on where a budget has ended.
@@ -353,7 +353,9 @@ impl Shared {
         if doorbell == Doorbell::Ring && result.is_ok() {
             self.send_and_leave(inside);
         } else if let Err(inside) = inside.leave() {
-            self.after(inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)));
+            self.after(
+                inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+            );
         }
         Ok(result?)
     }
@@ -367,7 +369,9 @@ impl Shared {
                 Err(again) => inside = again,
             }
         }
-        self.after(inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)));
+        self.after(
+            inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+        );
     }
 
     #[cold]
@@ -404,7 +408,10 @@ impl Shared {
         self.host.has_commands.store(true, Ordering::Release);
         let (slot, answered) = &*answer;
         loop {
-            self.after(self.cell.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)));
+            self.after(
+                self.cell
+                    .drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+            );
             let answer = lock(slot);
             // The limit only bounds the wait for a thread that ran out of rounds meanwhile.
             let (mut answer, _) = answered

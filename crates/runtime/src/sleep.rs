@@ -68,10 +68,9 @@ impl Sleeper {
             slot.fd = fd;
             slot.events = if link.is_full { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         }
-        if let [.., last] = &mut fds {
-            last.fd = self.call.as_raw_fd();
-            last.events = libc::POLLIN;
-        }
+        let [.., call] = &mut fds;
+        call.fd = self.call.as_raw_fd();
+        call.events = libc::POLLIN;
         let limit = limit_ns.map(|ns| libc::timespec {
             tv_sec: (ns / 1_000_000_000) as libc::time_t,
             tv_nsec: (ns % 1_000_000_000) as libc::c_long,
@@ -79,10 +78,11 @@ impl Sleeper {
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: `fds` is an array of that many entries, a negative descriptor is skipped, and the
         // limit is null or lives until the end of the call.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, std::ptr::null()) };
-        if let [.., last] = &fds
-            && last.revents != 0
-        {
+        unsafe {
+            libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, std::ptr::null())
+        };
+        let [.., call] = &fds;
+        if call.revents != 0 {
             self.answer();
         }
     }
