@@ -6,10 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+pub mod host;
 mod network;
+mod oracle;
 mod queue;
 mod random;
+pub mod torture;
 mod trace;
+mod world;
 
 #[cfg(test)]
 mod network_tests;
@@ -18,6 +22,8 @@ pub use channel::{Corruption, Faults, Jitter, LinkModel, Overhead};
 pub use network::{
     Arrival, Counters, Network, NetworkEvent, Notice, PortId, Segment, SendOutcome, port_address,
 };
+pub use oracle::Violation;
 pub use queue::EventQueue;
 pub use random::Random;
 pub use trace::{Kind, Trace, TraceEntry, digest};
+pub use world::{Application, Livelock, World, WorldEvent};
