@@ -325,6 +325,16 @@ impl End {
 }
 
 impl Drawn {
+    /// Makes the operation report its success where silence could stall its application: operations
+    /// that don't report free their room only when a later one reports.
+    pub(crate) fn report_before_stall(&mut self, outstanding: u64, depth: u32) {
+        let report = outstanding + 2 > u64::from(depth)
+            || self.operation.length_bytes > UNREPORTED_BYTES_MAX
+            || outstanding > UNREPORTED_OPERATIONS_MAX;
+        self.operation.flags.signalled |= report;
+        self.posted.flags.signalled |= report;
+    }
+
     /// Gives a write a key that no region has.
     pub(crate) const fn make_rogue(&mut self) {
         self.rogue = true;
@@ -442,6 +452,10 @@ fn draw_immediate(random: &mut Random, traffic: &TrafficPlan) -> Option<u32> {
 /// Atomic cells of each side that one peer uses alone, and counters of a host that all share.
 pub(crate) const CELLS: usize = 4;
 pub(crate) const COUNTERS: usize = 2;
+
+/// With at most this much unreported, half of the local memory stays free.
+const UNREPORTED_BYTES_MAX: u32 = 2 << 10;
+const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES_MAX as u64 - 1;
 
 /// Receives that fit an inbox.
 const RECEIVE_SLOTS: u32 = 32;

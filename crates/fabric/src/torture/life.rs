@@ -158,7 +158,7 @@ impl<E: HostEngine> Run<'_, E> {
             end.stage = Stage::Open;
         }
         self.tally.connections += u64::from(side == 0);
-        let at = next_look(self, now, true);
+        let at = next_look(self, pair, now, false);
         self.wake_at(world, at, Wake::Look { pair, side });
     }
 
@@ -264,8 +264,8 @@ impl<E: HostEngine> Run<'_, E> {
         if end.generation != generation || end.stage != Stage::Open {
             return;
         }
-        let busy = self.pairs[pair].remaining[side] > 0 || end.model.outstanding() > 0;
-        let at = next_look(self, now, busy);
+        let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
+        let at = next_look(self, pair, now, idle);
         self.wake_at(world, at, Wake::Look { pair, side });
     }
 
@@ -299,6 +299,7 @@ impl<E: HostEngine> Run<'_, E> {
                 return;
             };
             let Some(mut drawn) = drawn else { return };
+            drawn.report_before_stall(end.model.outstanding(), traffic.depth);
             let rogue = remaining > 0
                 && !self.healed
                 && drawn.operation.action == Action::Write

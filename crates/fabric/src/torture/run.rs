@@ -443,11 +443,23 @@ const SLICE_NS: u64 = 1_000_000;
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
 
-/// Applications keep looking at this interval when they have nothing to do.
-pub(super) const IDLE_LOOK_NS: u64 = 1_000_000;
-
-/// When the application of an end looks next.
-pub(super) fn next_look<E>(run: &mut Run<'_, E>, now: Instant, busy: bool) -> Instant {
+/// When the application of an end looks next. `idle`: it has nothing to do.
+pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle: bool) -> Instant {
     let look = end::next_look(now, &mut run.random, &run.plan.traffic);
-    if busy { look } else { look.max(now.after_ns(IDLE_LOOK_NS)) }
+    let state = &run.pairs[pair];
+    let stalled_since = state.blocked_since.unwrap_or(now).min(Instant(run.plan.safety_ns));
+    let least_ns = match now.since_ns(stalled_since) {
+        PATIENCE_NS.. => STALLED_LOOK_NS,
+        _ if idle => IDLE_LOOK_NS,
+        _ => 0,
+    };
+    look.max(now.after_ns(least_ns))
 }
+
+/// An application that has nothing to do looks this often.
+const IDLE_LOOK_NS: u64 = 1_000_000;
+
+/// After this long in an outage, or after healing, applications look only this often: enough to
+/// notice the end, and cheap when it takes minutes.
+const PATIENCE_NS: u64 = 200_000_000;
+const STALLED_LOOK_NS: u64 = 10_000_000;
