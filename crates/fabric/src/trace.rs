@@ -61,8 +61,6 @@ pub enum Kind {
     Completed,
     /// A message or notification reached an application.
     Received,
-    /// The oracle compared memory with its model.
-    Compared,
 }
 
 /// One event of a trace.

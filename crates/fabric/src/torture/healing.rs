@@ -16,17 +16,17 @@ impl<E: HostEngine> Run<'_, E> {
         match disaster {
             Disaster::Cut { host, link, for_ns } => {
                 world.network.set_cut(self.port(host, link), true);
-                self.wake_at(world, now.after_ns(for_ns), Wake::EndCut { host, link });
+                self.block(world, host, link, for_ns);
             }
             Disaster::Isolate { host, for_ns } => {
                 for link in 0..self.plan.links.len() {
                     world.network.set_cut(self.port(host, link), true);
-                    self.wake_at(world, now.after_ns(for_ns), Wake::EndCut { host, link });
+                    self.block(world, host, link, for_ns);
                 }
             }
             Disaster::LinkDown { host, link, for_ns } => {
                 world.network.set_up(self.port(host, link), false);
-                self.wake_at(world, now.after_ns(for_ns), Wake::LinkUp { host, link });
+                self.block(world, host, link, for_ns);
             }
             Disaster::Pause { host, for_ns } => {
                 world.pause(host, now.after_ns(for_ns));
@@ -44,14 +44,23 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    pub(super) fn end_cut(&mut self, world: &mut World<E>, host: usize, link: usize) {
-        world.network.set_cut(self.port(host, link), false);
+    /// A cut ends or a link is back, unless another disaster lasts longer.
+    pub(super) fn unblock(&mut self, world: &mut World<E>, host: usize, link: usize) {
+        let port = self.port(host, link);
+        if world.now() < self.blocked_until[usize::from(port.0)] {
+            return;
+        }
+        world.network.set_cut(port, false);
+        world.network.set_up(port, true);
         self.reassess(world);
     }
 
-    pub(super) fn link_up(&mut self, world: &mut World<E>, host: usize, link: usize) {
-        world.network.set_up(self.port(host, link), true);
-        self.reassess(world);
+    /// Schedules the end of what blocks a port.
+    fn block(&mut self, world: &mut World<E>, host: usize, link: usize, for_ns: u64) {
+        let until = world.now().after_ns(for_ns);
+        let latest = &mut self.blocked_until[host * self.plan.links.len() + link];
+        *latest = until.max(*latest);
+        self.wake_at(world, until, Wake::Unblock { host, link });
     }
 
     /// All faults end.

@@ -17,8 +17,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Look { pair, side } => self.look(world, pair, side),
             Wake::Connect { pair } => self.connect(world, pair),
             Wake::Strike(disaster) => self.strike(world, disaster),
-            Wake::EndCut { host, link } => self.end_cut(world, host, link),
-            Wake::LinkUp { host, link } => self.link_up(world, host, link),
+            Wake::Unblock { host, link } => self.unblock(world, host, link),
             Wake::Reassess => self.reassess(world),
         }
     }
@@ -53,7 +52,6 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             }
         }
         if entirely {
-            world.trace.record(world.now(), Kind::Compared, host as u32, 0);
             self.check_host(world, host);
         }
     }
@@ -228,8 +226,7 @@ impl<E: HostEngine> Run<'_, E> {
             self.frozen.remove(0);
         }
         let digest = digest_of(world.engine(host), region);
-        let life = self.hosts[host].life;
-        self.frozen.push(Frozen { host, life, region, digest });
+        self.frozen.push(Frozen { host, region, digest });
     }
 
     fn find(&self, host: usize, connection: ConnectionHandle) -> Option<(usize, usize)> {

@@ -149,6 +149,8 @@ fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
     let mut rate =
         |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
     let (loss_ppm, burst) = (rate(&[1_000, 10_000, 50_000, 150_000]), rate(&[2, 8]));
+    // Bursts multiply the loss: at most 16 % in all.
+    let loss_ppm = if burst > 1 { loss_ppm.min(20_000) } else { loss_ppm };
     let duplicate_ppm = rate(&[1_000, 50_000, 200_000]);
     let reorder_ppm = rate(&[1_000, 50_000, 200_000]);
     let corrupt_ppm = if lenient { 20_000 } else { rate(&[1_000, 20_000]) };

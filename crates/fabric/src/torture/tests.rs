@@ -90,7 +90,8 @@ fn each_seed() {
     let make = |_, tuning| PlainEngine::new(&tuning, Bug::None);
     let options = Options { twice: false, ..Options::default() };
     let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    for seed in first..first + 20 {
+    let count = std::env::var("COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
+    for seed in first..first + count {
         println!("{}", run_with(seed, &options, &make));
     }
 }

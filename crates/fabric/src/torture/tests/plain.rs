@@ -83,6 +83,7 @@ struct Connection {
     sent: u32,
     expected: u32,
     owes_ack: bool,
+    pings: bool,
     operations: VecDeque<Pending>,
     next_operation: u64,
     receives: VecDeque<(Region, u32, u32, u64)>,
@@ -122,6 +123,8 @@ const READ: u8 = 2;
 const ATOMIC: u8 = 3;
 const SEND: u8 = 4;
 const RESPONSE: u8 = 5;
+/// Asks whether the peer is still there while an answer is awaited; has no number.
+const PING: u8 = 6;
 
 const GUARD: usize = 64;
 const FRAGMENT: usize = 1_000;
@@ -166,6 +169,7 @@ impl PlainEngine {
                 sent: 0,
                 expected: 0,
                 owes_ack: false,
+                pings: false,
                 operations: VecDeque::new(),
                 next_operation: 0,
                 receives: VecDeque::new(),
@@ -224,6 +228,9 @@ impl PlainEngine {
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.owes_ack = true;
+        if body[0] == PING {
+            return;
+        }
         let expected = connection.expected;
         let early = sequence > expected && self.bug == Bug::PlacesEarly;
         let again = sequence < expected
@@ -503,7 +510,9 @@ impl HostEngine for PlainEngine {
             if connection.retry_at > now {
                 continue;
             }
-            let waits = connection.state == State::Asking || !connection.window.is_empty();
+            let waits = connection.state == State::Asking
+                || !connection.window.is_empty()
+                || !connection.operations.is_empty();
             if !waits {
                 connection.retry_at = Instant::NEVER;
                 continue;
@@ -514,6 +523,7 @@ impl HostEngine for PlainEngine {
                 continue;
             }
             connection.retries += 1;
+            connection.pings = connection.window.is_empty();
             connection.sent = connection.acked;
             connection.path = (connection.path + 1) % connection.paths.len().max(1);
             let backoff_ns = 2_000_000 << connection.retries.min(6);
@@ -579,6 +589,14 @@ impl HostEngine for PlainEngine {
                 }
                 connection.sent += 1;
                 connection.owes_ack = false;
+            }
+            if connection.pings
+                && wire(
+                    to,
+                    &[&header(connection.sent, connection.expected, connection.peer), &[PING]],
+                )
+            {
+                connection.pings = false;
             }
             if connection.owes_ack
                 && wire(to, &[&header(connection.sent, connection.expected, connection.peer)])
