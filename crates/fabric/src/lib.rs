@@ -11,6 +11,7 @@ mod network;
 mod oracle;
 mod queue;
 mod random;
+pub mod scenario;
 pub mod torture;
 mod trace;
 mod world;

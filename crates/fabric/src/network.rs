@@ -45,6 +45,8 @@ pub struct Arrival {
     pub bytes: Vec<u8>,
     /// Whether a queue on the way marked it.
     pub marked: bool,
+    /// How many frames all hosts had sent before it.
+    pub ordinal: u64,
 }
 
 /// What a driver did with a frame.
@@ -164,6 +166,7 @@ impl Network {
             address,
             segment,
             up: true,
+            sent: 0,
             outward: Channel::new(model, stream(1)),
             inward: Channel::new(model, stream(2)),
             recorded: Vec::new(),
@@ -195,6 +198,7 @@ impl Network {
         for piece in pieces {
             bytes.extend_from_slice(piece);
         }
+        sender.sent += 1;
         self.counters.sent += 1;
         self.counters.sent_bytes += bytes.len() as u64;
         trace.record(now, Kind::Sent, u32::from(port.0), digest(&bytes));
@@ -254,6 +258,7 @@ impl Network {
                     from: frame.from,
                     bytes: core::mem::take(&mut frame.bytes),
                     marked: frame.marked,
+                    ordinal: frame.ordinal,
                 };
                 self.free_slots.push(slot);
                 self.counters.arrived += 1;
@@ -343,6 +348,11 @@ impl Network {
         &self.counters
     }
 
+    /// Frames that the host behind `port` has handed to this driver.
+    pub fn sent(&self, port: PortId) -> u64 {
+        self.ports[usize::from(port.0)].sent
+    }
+
     /// Frames between hosts now.
     pub const fn in_flight(&self) -> usize {
         self.frames.len() - self.free_slots.len()
@@ -391,7 +401,8 @@ impl Network {
         };
         let from = sender.address;
         let arrival = sender.outward.arrival(departs_at_ps);
-        let slot = self.store(Frame { bytes, from, to, marked: false });
+        let slot =
+            self.store(Frame { bytes, from, to, marked: false, ordinal: self.counters.sent });
         if marked {
             self.mark(trace, now, slot);
         }
@@ -490,7 +501,8 @@ impl Network {
         bytes.extend_from_slice(old);
         self.counters.replayed += 1;
         trace.record(queue.now(), Kind::Replayed, u32::from(port.0), digest(&bytes));
-        let slot = self.store(Frame { bytes, from, to, marked: false });
+        let slot =
+            self.store(Frame { bytes, from, to, marked: false, ordinal: self.counters.sent });
         self.forward(queue, slot, arrival);
     }
 
@@ -529,9 +541,9 @@ impl Network {
 
     fn copy(&mut self, slot: FrameSlot) -> FrameSlot {
         let mut bytes = self.free_buffers.pop().unwrap_or_default();
-        let Frame { bytes: original, from, to, marked } = &self.frames[slot.0 as usize];
+        let Frame { bytes: original, from, to, marked, ordinal } = &self.frames[slot.0 as usize];
         bytes.clone_from(original);
-        let copy = Frame { bytes, from: *from, to: *to, marked: *marked };
+        let copy = Frame { bytes, from: *from, to: *to, marked: *marked, ordinal: *ordinal };
         self.store(copy)
     }
 
@@ -564,6 +576,7 @@ struct Frame {
     from: PeerAddr,
     to: PortId,
     marked: bool,
+    ordinal: u64,
 }
 
 #[derive(Debug)]
@@ -571,6 +584,8 @@ struct Port {
     address: PeerAddr,
     segment: usize,
     up: bool,
+    /// Frames taken from the host.
+    sent: u64,
     outward: Channel,
     inward: Channel,
     /// Frames of the past and where they went.

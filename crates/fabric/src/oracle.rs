@@ -450,19 +450,19 @@ impl DirectionModel {
 
     /// All operations before `bound` are now known to have been performed.
     fn raise(&mut self, bound: u64, target: Option<&dyn TargetMemory>) -> Result<(), Violation> {
-        let mut bound = bound;
-        while self.bound < bound {
-            let from = self.bound;
-            for number in from..bound {
+        let mut needed = bound;
+        while self.bound < needed {
+            let raised = self.bound..needed;
+            for number in raised.clone() {
                 self.perform(number);
             }
-            self.bound = bound;
+            self.bound = raised.end;
             let Some(target) = target else { return Ok(()) };
-            for number in from..bound {
+            for number in raised {
                 let (posted, _) = &self.operations[(number - self.first) as usize];
                 if posted.action == Action::Write {
-                    let (offset, length_bytes) = (posted.offset, posted.length_bytes);
-                    bound = bound.max(self.check_range(offset, length_bytes, target)?);
+                    let proven = self.check_range(posted.offset, posted.length_bytes, target)?;
+                    needed = needed.max(proven);
                 }
             }
         }

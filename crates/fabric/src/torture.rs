@@ -22,4 +22,6 @@ use crate::host::Tuning;
 pub type MakeEngine<'a, E> = dyn Fn(usize, Tuning) -> E + 'a;
 
 #[cfg(test)]
+pub(crate) mod plain;
+#[cfg(test)]
 mod tests;

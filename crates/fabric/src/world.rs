@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, LinkEvent, LinkId, RxFrame};
 
-use crate::host::{HostEngine, HostEvent};
+use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent};
 use crate::network::RECEIVE_BUFFER_BYTES;
 use crate::{Arrival, EventQueue, Kind, Network, NetworkEvent, Notice, PortId, SendOutcome, Trace};
 
@@ -109,6 +109,8 @@ impl<E: HostEngine> World<E> {
             timer_at: Instant::NEVER,
             refusing: vec![false; ports.len()],
             unsettled: true,
+            newest_ordinal: 0,
+            overtaken: 0,
         });
         self.attach_links(host);
         host
@@ -135,9 +137,26 @@ impl<E: HostEngine> World<E> {
         &mut self.hosts[host].engine
     }
 
+    /// Takes a completion of a connection of a host.
+    pub fn poll_completion(
+        &mut self,
+        host: usize,
+        connection: ConnectionHandle,
+    ) -> Option<Completion> {
+        // Nothing is to be sent for it unless there was one.
+        let completion = self.hosts[host].engine.poll_completion(connection);
+        self.hosts[host].unsettled |= completion.is_some();
+        completion
+    }
+
     /// A host's ports in the order of its links.
     pub fn ports(&self, host: usize) -> &[PortId] {
         &self.hosts[host].ports
+    }
+
+    /// Frames that a host received after one that was sent later.
+    pub fn overtaken(&self, host: usize) -> u64 {
+        self.hosts[host].overtaken
     }
 
     /// Calls the application at `time`.
@@ -265,7 +284,10 @@ impl<E: HostEngine> World<E> {
             congestion_experienced: arrival.marked,
             from: arrival.from,
         };
-        self.hosts[host].engine.handle_frame(now, link, frame);
+        let state = &mut self.hosts[host];
+        state.overtaken += u64::from(arrival.ordinal < state.newest_ordinal);
+        state.newest_ordinal = state.newest_ordinal.max(arrival.ordinal);
+        state.engine.handle_frame(now, link, frame);
         self.network.recycle(arrival.bytes);
     }
 
@@ -360,6 +382,10 @@ struct Host<E> {
     refusing: Vec<bool>,
     /// Outputs have not been polled since the last input.
     unsettled: bool,
+    /// Ordinal of the newest frame that was handled.
+    newest_ordinal: u64,
+    /// Frames handled after one that was sent later.
+    overtaken: u64,
 }
 
 /// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills

@@ -30,7 +30,7 @@ pub(crate) struct End {
     pub(crate) connection: ConnectionHandle,
     pub(crate) stage: Stage,
     /// Something happened that may end this connection.
-    pub(crate) may_end: bool,
+    pub(crate) excused: bool,
     /// Sources of writes and sends, sinks of reads and atomics.
     pub(crate) local: Region,
     /// Memory of receives, in equal slots.
@@ -92,7 +92,7 @@ impl End {
             generation,
             connection: ConnectionHandle(u64::MAX),
             stage: Stage::Connecting,
-            may_end: false,
+            excused: false,
             local: engine.register(local_bytes),
             inbox: engine.register(RECEIVE_SLOTS * slot_bytes(traffic)),
             target: engine.register(target_bytes(traffic)),
@@ -377,7 +377,6 @@ impl Ring {
         let oldest = self.pieces.front().map(|&(start, _)| start);
         let start = match oldest {
             None if rounded <= self.size => 0,
-            None => return None,
             Some(oldest) if self.head > oldest => {
                 if self.size - self.head >= rounded {
                     self.head
@@ -388,7 +387,7 @@ impl Ring {
                 }
             }
             Some(oldest) if oldest - self.head > rounded => self.head,
-            Some(_) => return None,
+            None | Some(_) => return None,
         };
         self.head = start + rounded;
         self.pieces.push_back((start, self.head));

@@ -111,7 +111,7 @@ impl<E: HostEngine> Run<'_, E> {
         let current_ns = state.blocked_since.map_or(0, |since| now.since_ns(since));
         if state.blocked_ns + current_ns >= OUTAGE_EXCUSED_NS {
             for end in state.ends.iter_mut().flatten() {
-                end.may_end = true;
+                end.excused = true;
             }
         }
     }
@@ -130,10 +130,10 @@ impl<E: HostEngine> Run<'_, E> {
                 continue;
             };
             if let Some(end) = &mut self.pairs[pair].ends[1 - side] {
-                end.may_end = true;
+                end.excused = true;
             }
             if let Some(end) = &mut self.pairs[pair].ends[side] {
-                end.may_end = true;
+                end.excused = true;
                 end.stage = Stage::Closed;
             }
             if side == 0 {

@@ -173,7 +173,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.trace.record(now, Kind::Closed, host as u32, detail);
         let Some((pair, side)) = self.find(host, connection) else {
             // Let go before by this application.
-            while world.engine_mut(host).poll_completion(connection).is_some() {}
+            while world.poll_completion(host, connection).is_some() {}
             return world.engine_mut(host).release(connection);
         };
         self.excuse_long_outage(now, pair);
@@ -197,7 +197,7 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(other) = &mut self.pairs[pair].ends[1 - side]
             && Some(other.generation) == generation
         {
-            other.may_end = true;
+            other.excused = true;
         }
         if side == 0 {
             self.connect_later(world, pair);
@@ -217,7 +217,7 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        end.may_end || attempt_failed
+        end.excused || attempt_failed
     }
 
     /// From now on nobody may write this region.
@@ -306,9 +306,8 @@ impl<E: HostEngine> Run<'_, E> {
             }
             let host = end.host;
             match end.post(world, &mut self.random, drawn) {
-                Ok(false) => return,
+                Ok(false) | Err(Refusal::Closed) => return,
                 Ok(true) => self.note_posted(world, pair, side, rogue),
-                Err(Refusal::Closed) => return,
                 Err(refusal) => return self.refused(host, "an operation", refusal),
             }
         }
@@ -344,7 +343,7 @@ impl<E: HostEngine> Run<'_, E> {
         state.remaining[side] = state.remaining[side].saturating_sub(1);
         if rogue {
             for end in state.ends.iter_mut().flatten() {
-                end.may_end = true;
+                end.excused = true;
             }
         }
         if let Some(end) = &mut state.ends[side] {
@@ -376,7 +375,7 @@ impl<E: HostEngine> Run<'_, E> {
         for _ in 0..patience {
             let Some(end) = &self.pairs[pair].ends[side] else { return };
             let (host, connection) = (end.host, end.connection);
-            let Some(completion) = world.engine_mut(host).poll_completion(connection) else {
+            let Some(completion) = world.poll_completion(host, connection) else {
                 return;
             };
             let outcome = match completion.kind {
@@ -487,7 +486,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
         self.tally.delivered += 1;
         let view = self.target(world, pair, 1 - side);
-        let generation = end_generation(&self.pairs[pair].ends[side]);
+        let generation = self.pairs[pair].ends[side].as_ref().map(|end| end.generation);
         let Some(other) = &mut self.pairs[pair].ends[1 - side] else { return Ok(()) };
         if Some(other.generation) != generation {
             return Ok(());
@@ -500,10 +499,6 @@ impl<E: HostEngine> Run<'_, E> {
         let what = format!("{what}: {refusal}");
         self.check(Err(Violation::Refused { host, what }));
     }
-}
-
-fn end_generation(end: &Option<End>) -> Option<u32> {
-    end.as_ref().map(|end| end.generation)
 }
 
 /// What the first side of a pair sends along with its request.

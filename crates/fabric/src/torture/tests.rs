@@ -1,9 +1,6 @@
 //! The harness against an engine that keeps its promises, and against engines that don't.
 
-mod plain;
-
-use plain::{Bug, PlainEngine};
-
+use super::plain::{Bug, PlainEngine};
 use super::{Options, Report, run_range_with, run_with};
 use crate::Violation;
 
@@ -42,7 +39,7 @@ fn broken_promises_are_noticed() {
         (Bug::GivesUp, "although nothing ended it"),
         (Bug::WritesAfterEnd, "changed after"),
         (Bug::Hoards, "limit"),
-        (Bug::FallsSilent, "convergence"),
+        (Bug::FallsSilent, "ended by Unreachable although"),
         (Bug::ReadsStale, "read"),
     ] {
         let report = first_failure(bug, expected);
@@ -66,7 +63,8 @@ fn run_that_depends_on_more_than_its_seed_is_noticed() {
 
 #[test]
 fn failure_says_how_to_see_it_again() {
-    let report = first_failure(Bug::FallsSilent, "convergence").expect("silence is noticed");
+    let report = first_failure(Bug::FallsSilent, "ended by Unreachable although")
+        .expect("silence is noticed");
     let command = format!("ethernot sim torture --seeds {}..{}", report.seed, report.seed + 1);
     let text = report.to_string();
     assert!(text.contains(&command) && text.contains("last events"), "{text}");
