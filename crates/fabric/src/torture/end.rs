@@ -49,7 +49,7 @@ pub(crate) struct End {
     next_slot: u32,
     /// Additions to shared counters posted and not completed.
     pub(crate) shared_outstanding: u64,
-    /// Life of the other side's host when the connection was made: whose counters are meant.
+    /// Life of the other side's host that this connection is with, and whose counters it uses.
     pub(crate) counter_life: u32,
     /// The operation that proves the connection alive after healing was posted.
     pub(crate) probed: bool,

@@ -14,7 +14,7 @@ use crate::{Application, Kind, World, port_address};
 impl<E: HostEngine> Application<E> for Run<'_, E> {
     fn on_wake(&mut self, world: &mut World<E>, token: u64) {
         match self.wakes[token as usize] {
-            Wake::Look { pair, side } => self.look(world, pair, side),
+            Wake::Look { pair, side, generation } => self.look(world, pair, side, generation),
             Wake::Connect { pair } => self.connect(world, pair),
             Wake::Strike(disaster) => self.strike(world, disaster),
             Wake::Unblock { host, link } => self.unblock(world, host, link),
@@ -108,12 +108,17 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
-                let open = pair.ends[1].as_ref();
+                // The asker still waits, and asked this life of this host: otherwise it could
+                // already be connected to the former life.
+                let waits = pair.ends[0].as_ref().is_some_and(|end| {
+                    end.life == self.hosts[end.host].life
+                        && end.counter_life == self.hosts[host].life
+                });
+                let old = pair.ends[1].as_ref();
                 pair.hosts[1] == host
                     && pair.generation == invitation.generation
-                    && open.is_none_or(|end| {
-                        end.generation < invitation.generation || end.life != self.hosts[host].life
-                    })
+                    && waits
+                    && old.is_none_or(|end| end.generation < invitation.generation)
             })
         });
         let Some(Invitation { pair, generation }) = wanted else {
@@ -152,12 +157,12 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let Some((pair, side)) = self.find(host, connection) else { return };
         world.trace.record(now, Kind::Established, host as u32, pair as u64);
-        if let Some(end) = &mut self.pairs[pair].ends[side] {
-            end.stage = Stage::Open;
-        }
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+        end.stage = Stage::Open;
+        let generation = end.generation;
         self.tally.connections += u64::from(side == 0);
         let at = next_look(self, pair, now, false);
-        self.wake_at(world, at, Wake::Look { pair, side });
+        self.wake_at(world, at, Wake::Look { pair, side, generation });
     }
 
     /// A connection ended: nothing of it may be missing, and there must be a reason.
@@ -243,11 +248,14 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// An application looks at its side of a connection.
-    fn look(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+    fn look(&mut self, world: &mut World<E>, pair: usize, side: usize, generation: u32) {
         let now = world.now();
         let Some(end) = &self.pairs[pair].ends[side] else { return };
-        let (host, generation) = (end.host, end.generation);
-        if end.life != self.hosts[host].life || end.stage != Stage::Open {
+        let host = end.host;
+        if end.generation != generation
+            || end.life != self.hosts[host].life
+            || end.stage != Stage::Open
+        {
             return;
         }
         if !world.is_paused(host) {
@@ -263,7 +271,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
         let at = next_look(self, pair, now, idle);
-        self.wake_at(world, at, Wake::Look { pair, side });
+        self.wake_at(world, at, Wake::Look { pair, side, generation });
     }
 
     fn post_receives(&mut self, world: &mut World<E>, pair: usize, side: usize) {

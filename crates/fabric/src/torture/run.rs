@@ -95,7 +95,7 @@ pub(super) struct Pair {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wake {
     /// An application looks at one side of a pair.
-    Look { pair: usize, side: usize },
+    Look { pair: usize, side: usize, generation: u32 },
     /// The first side of a pair connects.
     Connect { pair: usize },
     /// Something goes wrong.

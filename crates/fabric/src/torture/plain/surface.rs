@@ -337,7 +337,10 @@ impl HostEngine for PlainEngine {
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]) {
         let start = GUARD + offset as usize;
         if let Some(memory) = self.regions.get_mut(&region.number) {
-            memory.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+            // A corrupted length may lead beyond the region.
+            let end = (start + bytes.len()).min(memory.bytes.len() - GUARD);
+            let start = start.min(end);
+            memory.bytes[start..end].copy_from_slice(&bytes[..end - start]);
         }
     }
 
