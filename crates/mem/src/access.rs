@@ -135,6 +135,15 @@ impl<'a> MemoryAccess<'a> {
         Ok(())
     }
 
+    /// Where in the memory of this process the target begins: regions that name the same memory by
+    /// different addresses can be compared by it.
+    ///
+    /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    pub fn memory_address(&self, target: &Target) -> Result<u64, AccessError> {
+        let place = self.find_target(target, 0, target.len, Use::Write)?;
+        Ok(place.memory().addr() as u64)
+    }
+
     /// Bytes of a target for a driver to send from, until the access ends: the source of a peer's
     /// read.
     ///

@@ -19,7 +19,7 @@ pub struct Completion {
     pub result: Result<(), OperationError>,
     /// Bytes written, read, sent, received or notified about.
     pub bytes: u32,
-    /// The immediate value that came with a message or notification.
+    /// The immediate value that came from the peer with a message or notification.
     pub immediate: Option<u32>,
     /// Atomics: what the memory held before. Notification: the address written to. Else 0.
     pub value: u64,

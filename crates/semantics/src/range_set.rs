@@ -60,6 +60,23 @@ impl RangeSet {
         Ok(())
     }
 
+    /// Whether [`RangeSet::insert`] of `[start, end)` succeeds.
+    pub fn takes(&self, start: u32, end: u32) -> bool {
+        usize::from(self.len) < RANGES_MAX
+            || start >= end
+            || self.as_slice().iter().any(|range| range.0 <= end && start <= range.1)
+    }
+
+    /// The first byte in the set, or 0 if it is empty.
+    pub fn start(&self) -> u32 {
+        self.as_slice().first().map_or(0, |range| range.0)
+    }
+
+    /// End of the last range, or 0 if the set is empty.
+    pub fn end(&self) -> u32 {
+        self.as_slice().last().map_or(0, |range| range.1)
+    }
+
     /// Calls `visit` with each part of `[start, end)` that is not in the set, in order.
     pub fn uncovered(&self, start: u32, end: u32, mut visit: impl FnMut(u32, u32)) {
         let mut from = start;
@@ -90,7 +107,7 @@ impl RangeSet {
 
     /// Whether any byte of `[start, end)` is in the set.
     pub fn intersects(&self, start: u32, end: u32) -> bool {
-        self.as_slice().iter().any(|range| range.0 < end && start < range.1)
+        start < end && self.as_slice().iter().any(|range| range.0 < end && start < range.1)
     }
 
     /// The ranges, ascending.
@@ -131,7 +148,10 @@ mod tests {
                 let expected: Vec<u32> = (start..end).filter(|&b| !model[b as usize]).collect();
                 prop_assert_eq!(missing, expected);
                 prop_assert_eq!(set.intersects(start, end), (start..end).any(|b| model[b as usize]));
-                if set.insert(start, end).is_ok() {
+                let takes = set.takes(start, end);
+                let inserted = set.insert(start, end);
+                prop_assert_eq!(inserted.is_ok(), takes);
+                if inserted.is_ok() {
                     model[start as usize..end as usize].fill(true);
                 }
                 prop_assert_eq!(set.contains(start, end), (start..end).all(|b| model[b as usize]));

@@ -43,6 +43,12 @@ impl<T> Slab<T> {
         Ok(index)
     }
 
+    /// Stores `value`, in newly allocated memory if the slab is full. For values whose number is
+    /// bounded elsewhere, so that the capacity is what is expected and not what is possible.
+    pub(crate) fn insert_growing(&mut self, value: T) -> u32 {
+        self.insert(value).unwrap_or_else(|value| self.grow(value))
+    }
+
     /// Frees `index`, which must be in use.
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
@@ -79,6 +85,14 @@ impl<T> Slab<T> {
     /// Values that still fit.
     pub(crate) fn room(&self) -> u32 {
         self.entries.len() as u32 - self.used
+    }
+
+    #[cold]
+    fn grow(&mut self, value: T) -> u32 {
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry::Used(value));
+        self.used += 1;
+        index
     }
 }
 
@@ -120,6 +134,16 @@ mod tests {
         assert_eq!((slab.get(first), slab.get(second)), (None, Some(&'b')));
         assert_eq!(slab.insert('d'), Ok(first));
         assert_eq!((slab.used(), slab.room()), (2, 0));
+    }
+
+    #[test]
+    fn grows_only_when_full_and_only_if_asked() {
+        let mut slab = Slab::new(1);
+        let (first, second) = (slab.insert_growing('a'), slab.insert_growing('b'));
+        assert_eq!((slab.get(first), slab.get(second)), (Some(&'a'), Some(&'b')));
+        assert_eq!(slab.insert('c'), Err('c'));
+        slab.remove(first);
+        assert_eq!((slab.insert_growing('d'), slab.used(), slab.room()), (first, 2, 0));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use mem::{MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
 
 use super::answers::Content;
-use super::{OutKind, OutOperation, Outbound, open_ranges, own_operation};
+use super::{OutKind, OutOperation, Outbound, own_operation};
 use crate::Source;
 use crate::limits::INLINE_BYTES_MAX;
 use crate::pools::Pools;
@@ -92,6 +92,7 @@ impl Outbound {
         pools: &mut Pools,
         room: u32,
     ) -> Result<Option<Fragment>, LocalFault> {
+        let room = room.min(u32::from(u16::MAX));
         while self.retransmit_head != NIL {
             if let Some(fragment) = self.next_retransmission(memory, pools, room)? {
                 return Ok(Some(fragment));
@@ -111,39 +112,37 @@ impl Outbound {
         Ok(None)
     }
 
+    /// A fragment of the oldest retransmission; None if nobody waits for it any more.
     fn next_retransmission(
         &mut self,
         memory: &MemoryAccess<'_>,
         pools: &mut Pools,
         room: u32,
     ) -> Result<Option<Fragment>, LocalFault> {
-        let slot = self.retransmit_head;
-        let carried = pools.retransmissions[slot].carried;
-        let fragment = if self.is_wanted(pools, &carried) {
-            let end = carried.offset + u32::from(carried.length);
-            match carried.kind {
-                CarriedKind::Request => {
-                    let Some(operation) = own_operation(pools, self.connection, &carried) else {
-                        return Ok(None);
-                    };
-                    Some(operation.fragment(memory, carried.slot, carried.offset, end, room)?)
-                }
-                _ => Self::answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?,
-            }
-        } else {
+        let node = self.retransmit_head;
+        let carried = pools.retransmissions[node].carried;
+        let Carried { slot, offset, length, kind, .. } = carried;
+        let end = offset + u32::from(length);
+        let fragment = if !self.is_wanted(pools, &carried) {
             None
+        } else if kind == CarriedKind::Answer {
+            Self::answer_fragment(memory, pools, slot, offset, end, room)?
+        } else {
+            match own_operation(pools, self.connection, &carried) {
+                Some(operation) => Some(operation.fragment(memory, slot, offset, end, room)?),
+                None => None,
+            }
         };
-        let taken = fragment.as_ref().map_or(carried.length, |fragment| fragment.carried.length);
+        let taken = fragment.as_ref().map_or(length, |fragment| fragment.carried.length);
         self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(taken));
-        if taken < carried.length {
-            let node = &mut pools.retransmissions[slot].carried;
-            node.offset += u32::from(taken);
-            node.length -= taken;
+        if taken < length {
+            let rest = &mut pools.retransmissions[node].carried;
+            rest.offset += u32::from(taken);
+            rest.length -= taken;
             return Ok(fragment);
         }
-        let node = pools.retransmissions.remove(slot);
-        self.retransmit_head = node.next;
-        if node.next == NIL {
+        self.retransmit_head = pools.retransmissions.remove(node).next;
+        if self.retransmit_head == NIL {
             self.retransmit_tail = NIL;
         }
         Ok(fragment)
@@ -210,74 +209,68 @@ impl Outbound {
         room: u32,
     ) -> Result<Option<Fragment>, LocalFault> {
         let slot = self.cursor;
-        if pools.operations[slot].sent == 0 && !self.may_begin(pools, slot) {
-            self.blocked = true;
-            return Ok(None);
+        let operation = &mut pools.operations[slot];
+        let begins = operation.sent == 0;
+        if begins {
+            if self.last_fence.is_some() {
+                operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
+            }
+            if !self.may_begin(operation) {
+                self.blocked = true;
+                return Ok(None);
+            }
         }
-        let operation = &pools.operations[slot];
         let fragment = operation.fragment(memory, slot, operation.sent, operation.length, room)?;
         if !self.may_risk(operation, &fragment) {
             self.blocked = true;
             return Ok(None);
         }
-        let length = fragment.carried.length;
-        let risk = if is_at_risk(&fragment) { u32::from(length) } else { 0 };
+        let length = u32::from(fragment.carried.length);
+        let risk = if is_at_risk(&fragment) { length } else { 0 };
         self.at_risk_bytes += risk;
-        let operation = &mut pools.operations[slot];
         operation.at_risk += risk;
-        operation.sent += u32::from(length);
-        if fragment.carried.last {
-            operation.all_sent = true;
-            self.cursor = operation.next;
+        operation.sent += length;
+        operation.all_sent = fragment.carried.last;
+        let (next, number) = (operation.next, operation.number);
+        let handed_out = if length == 0 { operation.backlog_bytes() } else { length };
+        self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(handed_out));
+        if begins && operation.flags.contains(Flags::FENCE_AFTER) {
+            self.last_fence = Some(number);
         }
-        let bytes = match operation.kind {
-            OutKind::Read { .. } | OutKind::Atomic { .. } => operation.length.max(1),
-            _ => u32::from(length).max(u32::from(operation.length == 0)),
-        };
-        self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(bytes));
+        if begins && operation.is_question() {
+            self.asked += 1;
+            pools.reads_index.insert(self.connection, number, slot);
+        }
+        if fragment.carried.last {
+            self.cursor = next;
+        }
         Ok(Some(fragment))
     }
 
-    /// Whether the first fragment of an operation may be sent now; settles its fence.
-    fn may_begin(&mut self, pools: &mut Pools, slot: u32) -> bool {
-        let operation = &pools.operations[slot];
-        let number = operation.number;
-        if number.since(self.delivered) as u32 >= self.peer.operation_window {
-            return false;
-        }
-        match operation.kind {
-            OutKind::Write { .. } => {}
-            OutKind::Send { message, .. } => {
-                if message.since(self.peer.credit) >= 0 {
-                    return false;
-                }
-            }
+    /// Whether the first fragment of an operation may be sent now.
+    fn may_begin(&self, operation: &OutOperation) -> bool {
+        let in_window =
+            (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
+        // A read is delivered when the peer begins to answer it, and its bytes leave the peer's
+        // memory later: what is fenced against it waits here for the answer.
+        let fence_holds = self.asked > 0 && operation.flags.contains(Flags::FENCE_BEFORE);
+        let granted = match operation.kind {
+            OutKind::Write { .. } => true,
+            OutKind::Send { message, .. } => message.since(self.peer.credit) < 0,
             OutKind::Read { .. } | OutKind::Atomic { .. } => {
-                if operation.all_sent {
-                    return true;
-                }
-                if self.asked >= u32::from(self.peer.read_depth) || !begin_asking(pools, slot) {
-                    return false;
-                }
-                self.asked += 1;
-                pools.reads_index.insert(self.connection, number, slot);
+                self.asked < u32::from(self.peer.read_depth)
             }
-        }
-        let operation = &mut pools.operations[slot];
-        if self.last_fence.is_some() {
-            operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
-        }
-        if operation.flags.contains(Flags::FENCE_AFTER) {
-            self.last_fence = Some(number);
-        }
-        true
+        };
+        in_window && granted && !fence_holds
     }
 
     /// Whether the peer could hold this fragment if it had to: the oldest operation never waits.
     fn may_risk(&self, operation: &OutOperation, fragment: &Fragment) -> bool {
-        !is_at_risk(fragment)
+        let bytes = u32::from(fragment.carried.length);
+        bytes == 0
+            || !is_at_risk(fragment)
             || operation.number == self.delivered
-            || self.at_risk_bytes + u32::from(fragment.carried.length) <= self.peer.order_pool_bytes
+            || self.at_risk_bytes.saturating_add(bytes) <= self.peer.order_pool_bytes
     }
 }
 
@@ -344,6 +337,16 @@ impl OutOperation {
         Ok(Fragment { header, flags, payload, carried })
     }
 
+    /// Payload bytes to hand out; 1 if there are none, as something is to be sent all the same.
+    pub(super) const fn backlog_bytes(&self) -> u32 {
+        if self.is_question() || self.length == 0 { 1 } else { self.length }
+    }
+
+    /// Whether the operation is complete only with an answer of the peer.
+    const fn is_question(&self) -> bool {
+        matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
+    }
+
     /// The one fragment of a read request or atomic.
     fn question(&self, slot: u32) -> Fragment {
         let operation = self.number;
@@ -372,18 +375,6 @@ impl OutOperation {
 const fn is_at_risk(fragment: &Fragment) -> bool {
     fragment.flags.contains(Flags::FENCE_BEFORE)
         || (fragment.carried.last && fragment.flags.contains(Flags::STRICT))
-}
-
-/// Takes what a read needs until it is answered; false if there is none left.
-fn begin_asking(pools: &mut Pools, slot: u32) -> bool {
-    if !matches!(pools.operations[slot].kind, OutKind::Read { .. }) {
-        return true;
-    }
-    let Some(fresh) = open_ranges(pools) else { return false };
-    if let OutKind::Read { ranges, .. } = &mut pools.operations[slot].kind {
-        *ranges = fresh;
-    }
-    true
 }
 
 /// Bytes of the headers behind the common one (protocol.md §3.2).
