@@ -124,6 +124,12 @@ impl Inbound {
         }
     }
 
+    /// Begins with operation `first`, for tests of the wrap-around.
+    #[cfg(test)]
+    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
+        self.expected = first;
+    }
+
     /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
     /// in order, and never allocates.
     ///

@@ -116,7 +116,8 @@ pub struct Outbound {
     next_message: MessageNumber,
     /// First operation the peer has not delivered.
     delivered: OperationNumber,
-    /// The latest operation with a forward fence that was (partly) sent.
+    /// The latest operation with a forward fence that was (partly) sent and is not complete: delivered
+    /// is not enough, as a read's bytes leave the peer's memory later.
     last_fence: Option<OperationNumber>,
     peer: PeerLimits,
     at_risk_bytes: u32,
@@ -164,6 +165,13 @@ impl Outbound {
     pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
         self.peer = peer;
         self.blocked = false;
+    }
+
+    /// Begins with operation `first`, for tests of the wrap-around.
+    #[cfg(test)]
+    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
+        self.next_number = first;
+        self.delivered = first;
     }
 
     /// Accepts an operation. Allocates nothing; its fragments come from
@@ -227,9 +235,6 @@ impl Outbound {
         }
         self.delivered = delivered;
         self.blocked = false;
-        if self.last_fence.is_some_and(|fence| fence.since(delivered) < 0) {
-            self.last_fence = None;
-        }
         self.complete_ready(pools);
         true
     }

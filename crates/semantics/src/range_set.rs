@@ -135,6 +135,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
         #[test]
         fn behaves_like_a_set_of_bytes(
             inserts in proptest::collection::vec((0_u32..200, 0_u32..40), 1..80),

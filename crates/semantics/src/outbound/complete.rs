@@ -33,6 +33,9 @@ impl Outbound {
         let operation = pools.operations.remove(slot);
         self.at_risk_bytes -= operation.at_risk;
         self.outstanding -= 1;
+        if self.last_fence == Some(operation.number) {
+            self.last_fence = None;
+        }
         let (is_question, value) = match operation.kind {
             OutKind::Read { ranges, .. } => {
                 if ranges != NIL {
