@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use wire_edge::{Header, OperationNumber};
 
 use super::pair::{
-    Config, Pair, assert_completed_in_order, flags, operation, remote, source, write,
+    Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
 use crate::{OperationFlags, Ordering, Request, Verdict};
 
@@ -115,7 +115,9 @@ fn a_small_completion_queue_only_slows_things_down() {
 fn notifications_wait_for_room_and_come_once_and_in_order() {
     let mut stalled = false;
     for seed in 0..100 {
-        let mut pair = Pair::new(Config { queue: 4, ..Config::default() }, seed);
+        let config = Config::default();
+        let mut pair = Pair::new(config, seed);
+        pair.sides[1] = Side::new(&Config { queue: 2, ..config }, seed);
         let mut operations: Vec<_> = (0..30)
             .map(|i| write(&pair, i, i as u64 * 8, 8 + i as u32 * 9, of_seed(seed)))
             .collect();

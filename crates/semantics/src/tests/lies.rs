@@ -16,10 +16,12 @@ fn part(pair: &Pair, number: u32, offset: u32) -> Header {
 const BROKEN: Verdict =
     Verdict::Violation { reason: CloseReason::ProtocolViolation, operation: OperationNumber(1) };
 
+/// Flags, offset and length.
+type Frame = (Flags, u32, u32);
+
 #[test]
 fn fragments_that_contradict_one_another_end_the_connection() {
     let (last, none) = (Flags::LAST, Flags::NONE);
-    type Frame = (Flags, u32, u32);
     let cases: [(&[Frame], &str); 6] = [
         (&[(last, 100, 10), (last, 200, 10)], "a second, later end"),
         (&[(last, 100, 10), (last, 50, 10)], "a second, earlier end"),
