@@ -81,6 +81,24 @@ impl<'a> MemoryAccess<'a> {
         found.validate(index, address, len, want)
     }
 
+    /// Validates another range of the region that `known` lies in, for the same rights, without
+    /// looking the key up again: what [`MemoryAccess::resolve`] would answer for the same domain and
+    /// key.
+    #[inline]
+    pub fn resolve_again(
+        &self,
+        known: &Target,
+        address: u64,
+        len: u64,
+    ) -> Result<Target, AccessError> {
+        self.find(RegionId::new(known.index, known.generation))?.validate(
+            known.index,
+            address,
+            len,
+            known.rights,
+        )
+    }
+
     /// Validates an access of the owner, such as the sink of a read or a receive: `offset` counts
     /// from the start of the region.
     #[inline]

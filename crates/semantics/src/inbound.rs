@@ -7,8 +7,8 @@ mod records;
 
 use std::sync::Arc;
 
-use mem::{AccessError, MemoryAccess, ProtectionDomain, Rights};
-use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber};
+use mem::{AccessError, MemoryAccess, ProtectionDomain, Rights, Target};
+use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::operation::close_reason_of;
 use crate::outbound::Outbound;
@@ -95,6 +95,8 @@ pub struct Inbound {
     next_message: MessageNumber,
     /// Delivery waits for room in the completion queue or for an answer to be finished.
     stalled: bool,
+    /// The region last written to.
+    known: Option<(RemoteKey, Target)>,
     queue: Arc<CompletionQueue>,
     receives: Option<Box<ReceiveQueue>>,
 }
@@ -119,6 +121,7 @@ impl Inbound {
             limits,
             next_message: MessageNumber(0),
             stalled: false,
+            known: None,
             queue,
             receives: None,
         }
@@ -144,6 +147,9 @@ impl Inbound {
         let (number, offset, kind, immediate) = match *header {
             Header::Write { operation, offset, key, address, immediate } => {
                 let base = address.wrapping_sub(u64::from(offset));
+                if self.known.is_none_or(|(known, _)| known != key) {
+                    self.know(around.memory, key, address);
+                }
                 (operation, offset, InKind::Write { key, base }, immediate)
             }
             Header::Send { operation, offset, message, immediate } => {
@@ -256,7 +262,7 @@ impl Inbound {
     /// if it cannot be delivered at once.
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
-        let Part { number, flags, kind, immediate, payload, .. } = *part;
+        let Part { number, flags, ref kind, immediate, payload, .. } = *part;
         if !self.may_open(around.pools, number) {
             return Verdict::Refused(Refusal::Pool);
         }
@@ -264,9 +270,9 @@ impl Inbound {
         let placed =
             self.place_yielding(memory, around.pools, self.head, order, 0, payload, Tail::Ordered);
         if let Err(error) = placed {
-            return fault(kind, error, number);
+            return fault(*kind, error, number);
         }
-        match self.deliver(around, kind, immediate, payload.len() as u32) {
+        match self.deliver(around, *kind, immediate, payload.len() as u32) {
             Ok(()) => {
                 self.expected = number.next();
                 if self.head == NIL { Verdict::Accepted } else { self.advance(around) }
@@ -275,7 +281,7 @@ impl Inbound {
                 self.stalled = true;
                 self.open_stalled(around.pools, part)
             }
-            Err(Stop::Fault(error)) => fault(kind, error, number),
+            Err(Stop::Fault(error)) => fault(*kind, error, number),
             Err(Stop::Peer(reason)) => violation(reason, number),
         }
     }
@@ -283,7 +289,7 @@ impl Inbound {
     /// Keeps an operation that is placed but not delivered until it can be.
     #[cold]
     fn open_stalled(&mut self, pools: &mut Pools, part: &Part<'_>) -> Verdict {
-        let slot = match self.find_or_open(pools, part.number, part.flags, part.kind) {
+        let slot = match self.find_or_open(pools, part.number, part.flags, &part.kind) {
             Ok(slot) => slot,
             Err(verdict) => return verdict,
         };
@@ -296,19 +302,24 @@ impl Inbound {
         Verdict::Accepted
     }
 
+    #[inline]
     fn handle_part(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let number = part.number;
-        let slot = match self.find_or_open(around.pools, number, part.flags, part.kind) {
+        let slot = match self.find_or_open(around.pools, number, part.flags, &part.kind) {
             Ok(slot) => slot,
             Err(verdict) => return verdict,
         };
         let verdict = self.accept_part(around, slot, part);
-        if verdict == Verdict::Accepted && number == self.expected {
+        // Without its end the operation cannot be complete, and what it held was placed when its turn
+        // came.
+        let may_advance = number == self.expected && around.pools.incoming[slot].total.is_some();
+        if may_advance && verdict == Verdict::Accepted {
             return self.advance(around);
         }
         verdict
     }
 
+    #[inline]
     fn accept_part(
         &mut self,
         around: &mut Surroundings<'_, '_>,
@@ -322,7 +333,8 @@ impl Inbound {
             return verdict;
         }
         let last = part.flags.contains(Flags::LAST);
-        if received.contains(start, end) && (!last || operation.total.is_some()) {
+        let is_old = start < received.end() || start == end;
+        if is_old && received.contains(start, end) && (!last || operation.total.is_some()) {
             return Verdict::Duplicate;
         }
         if !received.takes(start, end) {
@@ -354,6 +366,7 @@ impl Inbound {
     }
 
     /// Places those bytes of a fragment that are not here yet.
+    #[inline]
     fn place_new(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -370,9 +383,13 @@ impl Inbound {
         }
         let next = operation.next;
         let tail = if part.flags.contains(Flags::LAST) { Tail::Ordered } else { Tail::Any };
-        let order = (part.flags, part.kind);
+        let order = (part.flags, &part.kind);
+        let received = &pools.received[slot as usize];
+        if start >= received.end() {
+            return self.place_yielding(memory, pools, next, order, start, payload, tail);
+        }
         let mut result = Ok(());
-        pools.received[slot as usize].uncovered(start, end, |low, high| {
+        received.uncovered(start, end, |low, high| {
             let piece = &payload[(low - start) as usize..(high - start) as usize];
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };

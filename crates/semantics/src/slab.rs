@@ -32,6 +32,7 @@ impl<T> Slab<T> {
     }
 
     /// Stores `value`, or gives it back when the slab is full.
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
         let index = self.free;
         let Some(entry) = self.entries.get_mut(index as usize) else { return Err(value) };
@@ -50,6 +51,7 @@ impl<T> Slab<T> {
     }
 
     /// Frees `index`, which must be in use.
+    #[inline]
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
         assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
@@ -61,7 +63,18 @@ impl<T> Slab<T> {
         value
     }
 
+    /// Frees `index`, which must be in use, without moving its value.
+    #[inline]
+    pub(crate) fn free(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
+        *entry = Entry::Free(self.free);
+        self.free = index;
+        self.used -= 1;
+    }
+
     /// The value at `index`, if it is in use.
+    #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         match self.entries.get(index as usize) {
             Some(Entry::Used(value)) => Some(value),
@@ -70,6 +83,7 @@ impl<T> Slab<T> {
     }
 
     /// The value at `index`, if it is in use.
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match self.entries.get_mut(index as usize) {
             Some(Entry::Used(value)) => Some(value),

@@ -34,13 +34,13 @@ impl Inbound {
         memory: &MemoryAccess<'_>,
         pools: &Pools,
         later: u32,
-        (flags, kind): (Flags, InKind),
+        (flags, kind): (Flags, &InKind),
         offset: u32,
         bytes: &[u8],
         tail: Tail,
     ) -> Result<(), AccessError> {
         let yields = self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT);
-        match kind {
+        match *kind {
             InKind::Write { key, base } if yields => {
                 self.place_around(memory, pools, later, (key, base), offset, bytes, tail)
             }
@@ -68,7 +68,7 @@ impl Inbound {
                 break;
             }
             let tail = if is_tail { Tail::Ordered } else { Tail::Any };
-            result = self.place_yielding(memory, pools, next, (flags, kind), offset, bytes, tail);
+            result = self.place_yielding(memory, pools, next, (flags, &kind), offset, bytes, tail);
             self.held_bytes -= pools.order.pop(&mut held);
             if result.is_err() {
                 break;
@@ -168,7 +168,7 @@ impl Inbound {
                 Newer::FreeUntil(to) => {
                     let piece = &bytes[(from - start) as usize..(to - start) as usize];
                     let tail = if to == end { tail } else { Tail::Any };
-                    self.place(memory, kind, (from - base) as u32, piece, tail)?;
+                    self.place(memory, &kind, (from - base) as u32, piece, tail)?;
                     from = to;
                 }
             }
@@ -250,7 +250,7 @@ impl Inbound {
     fn place(
         &self,
         memory: &MemoryAccess<'_>,
-        kind: InKind,
+        kind: &InKind,
         offset: u32,
         bytes: &[u8],
         tail: Tail,
@@ -259,10 +259,18 @@ impl Inbound {
             return Ok(());
         }
         let len = bytes.len() as u64;
-        let target = match kind {
+        let target = match *kind {
             InKind::Write { key, base } => {
                 let address = base.wrapping_add(u64::from(offset));
-                memory.resolve(self.domain, key, address, len, Rights::REMOTE_WRITE)?
+                match &self.known {
+                    Some((known, target)) if *known == key => {
+                        match memory.resolve_again(target, address, len) {
+                            Ok(target) => target,
+                            Err(_) => self.resolve(memory, key, address, len)?,
+                        }
+                    }
+                    _ => self.resolve(memory, key, address, len)?,
+                }
             }
             InKind::Send { message } => self.sink(memory, message, offset, len)?,
             InKind::Read { .. } | InKind::Atomic { .. } => return Ok(()),
@@ -271,6 +279,24 @@ impl Inbound {
             Tail::Ordered => memory.place_tail(&target, 0, bytes),
             Tail::Any => memory.place(&target, 0, bytes),
         }
+    }
+
+    /// Remembers the region under `key`, so that the next fragments need no look-up.
+    #[cold]
+    pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
+        self.known = self.resolve(memory, key, address, 0).ok().map(|target| (key, target));
+    }
+
+    /// Looks `key` up, and names the cause if that fails.
+    #[inline(never)]
+    fn resolve(
+        &self,
+        memory: &MemoryAccess<'_>,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+    ) -> Result<Target, AccessError> {
+        memory.resolve(self.domain, key, address, len, Rights::REMOTE_WRITE)
     }
 
     /// Where bytes of a message go.

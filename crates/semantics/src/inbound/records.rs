@@ -9,18 +9,31 @@ use crate::slab::NIL;
 
 impl Inbound {
     /// The record of operation `number`, opened if there is none yet.
+    #[inline]
     pub(super) fn find_or_open(
         &mut self,
         pools: &mut Pools,
         number: OperationNumber,
         flags: Flags,
-        kind: InKind,
+        kind: &InKind,
     ) -> Result<u32, Verdict> {
         if let Some(operation) = pools.incoming.get(self.current)
             && operation.number == number
         {
             return Ok(self.current);
         }
+        self.find_or_open_other(pools, number, flags, kind)
+    }
+
+    /// Like [`Inbound::find_or_open`], for another operation than the last fragment's.
+    #[inline(never)]
+    fn find_or_open_other(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        flags: Flags,
+        kind: &InKind,
+    ) -> Result<u32, Verdict> {
         if let Some(slot) = pools.incoming_index.get(self.connection, number) {
             self.current = slot;
             return Ok(slot);
@@ -28,7 +41,7 @@ impl Inbound {
         if !self.may_open(pools, number) {
             return Err(Verdict::Refused(Refusal::Pool));
         }
-        let operation = InOperation::new(number, flags, kind);
+        let operation = InOperation::new(number, flags, *kind);
         let slot = pools.incoming.insert(operation).map_err(|_| Verdict::Refused(Refusal::Pool))?;
         pools.received[slot as usize].clear();
         pools.incoming_index.insert(self.connection, number, slot);

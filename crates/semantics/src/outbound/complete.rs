@@ -30,7 +30,7 @@ impl Outbound {
         slot: u32,
         result: Result<(), OperationError>,
     ) {
-        let operation = pools.operations.remove(slot);
+        let operation = &pools.operations[slot];
         self.at_risk_bytes -= operation.at_risk;
         self.outstanding -= 1;
         if self.last_fence == Some(operation.number) {
@@ -56,6 +56,7 @@ impl Outbound {
         }
         if result.is_ok() && !operation.signalled {
             self.queue.release();
+            pools.operations.free(slot);
             return;
         }
         self.queue.fill(Completion {
@@ -67,6 +68,7 @@ impl Outbound {
             immediate: None,
             value,
         });
+        pools.operations.free(slot);
     }
 }
 

@@ -6,7 +6,6 @@ use wire_edge::{Flags, Header, OperationNumber};
 use super::answers::Content;
 use super::{OutKind, OutOperation, Outbound, own_operation};
 use crate::Source;
-use crate::limits::INLINE_BYTES_MAX;
 use crate::pools::Pools;
 use crate::slab::NIL;
 
@@ -65,8 +64,9 @@ pub enum FragmentPayload {
     Region(RegionId, u64, u32),
     /// In memory the peer reads, short enough to be copied behind the header.
     Target(Target, u64, u32),
-    /// Carried by value.
-    Inline([u8; INLINE_BYTES_MAX], u32),
+    /// In the record of the operation: [`Pools::inline_payload`] has the bytes, until the next call
+    /// of a method of [`Outbound`].
+    Inline,
 }
 
 /// The local memory of an operation is gone.
@@ -103,8 +103,8 @@ impl Outbound {
         if self.answer_cursor != NIL && (self.answer_turn || !request_possible) {
             return self.next_answer(memory, pools, room).map(Some);
         }
-        if request_possible && let Some(fragment) = self.next_request(memory, pools, room)? {
-            return Ok(Some(fragment));
+        if request_possible && let Some(cut) = self.cut_request(pools, room) {
+            return self.next_request(memory, pools, &cut).map(Some);
         }
         if self.answer_cursor != NIL {
             return self.next_answer(memory, pools, room).map(Some);
@@ -129,7 +129,10 @@ impl Outbound {
             Self::answer_fragment(memory, pools, slot, offset, end, room)?
         } else {
             match own_operation(pools, self.connection, &carried) {
-                Some(operation) => Some(operation.fragment(memory, slot, offset, end, room)?),
+                Some(operation) => {
+                    let cut = operation.cut(offset, end, room);
+                    Some(operation.fragment(memory, slot, &cut)?)
+                }
                 None => None,
             }
         };
@@ -202,49 +205,50 @@ impl Outbound {
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
+    /// What of the operation at the cursor may be sent now; None if the peer must say more first.
+    #[inline]
+    fn cut_request(&mut self, pools: &mut Pools, room: u32) -> Option<Cut> {
+        let operation = &mut pools.operations[self.cursor];
+        if operation.sent == 0 && self.last_fence.is_some() {
+            operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
+        }
+        let cut = operation.cut(operation.sent, operation.length, room);
+        let may_send =
+            (operation.sent > 0 || self.may_begin(operation)) && self.may_risk(operation, cut);
+        self.blocked = !may_send;
+        may_send.then_some(cut)
+    }
+
+    /// The next fragment of the operation at the cursor.
+    #[inline]
     fn next_request(
         &mut self,
         memory: &MemoryAccess<'_>,
         pools: &mut Pools,
-        room: u32,
-    ) -> Result<Option<Fragment>, LocalFault> {
+        cut: &Cut,
+    ) -> Result<Fragment, LocalFault> {
         let slot = self.cursor;
         let operation = &mut pools.operations[slot];
-        let begins = operation.sent == 0;
-        if begins {
-            if self.last_fence.is_some() {
-                operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
+        if operation.sent == 0 {
+            if operation.flags.contains(Flags::FENCE_AFTER) {
+                self.last_fence = Some(operation.number);
             }
-            if !self.may_begin(operation) {
-                self.blocked = true;
-                return Ok(None);
+            if operation.is_question() {
+                self.asked += 1;
+                pools.reads_index.insert(self.connection, operation.number, slot);
             }
         }
-        let fragment = operation.fragment(memory, slot, operation.sent, operation.length, room)?;
-        if !self.may_risk(operation, &fragment) {
-            self.blocked = true;
-            return Ok(None);
-        }
-        let length = u32::from(fragment.carried.length);
-        let risk = if is_at_risk(&fragment) { length } else { 0 };
+        let risk = if operation.is_at_risk(*cut) { cut.len } else { 0 };
         self.at_risk_bytes += risk;
         operation.at_risk += risk;
-        operation.sent += length;
-        operation.all_sent = fragment.carried.last;
-        let (next, number) = (operation.next, operation.number);
-        let handed_out = if length == 0 { operation.backlog_bytes() } else { length };
+        operation.sent += cut.len;
+        operation.all_sent = cut.last;
+        if cut.last {
+            self.cursor = operation.next;
+        }
+        let handed_out = if cut.len == 0 { operation.backlog_bytes() } else { cut.len };
         self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(handed_out));
-        if begins && operation.flags.contains(Flags::FENCE_AFTER) {
-            self.last_fence = Some(number);
-        }
-        if begins && operation.is_question() {
-            self.asked += 1;
-            pools.reads_index.insert(self.connection, number, slot);
-        }
-        if fragment.carried.last {
-            self.cursor = next;
-        }
-        Ok(Some(fragment))
+        operation.fragment(memory, slot, cut)
     }
 
     /// Whether the first fragment of an operation may be sent now.
@@ -265,46 +269,82 @@ impl Outbound {
     }
 
     /// Whether the peer could hold this fragment if it had to: the oldest operation never waits.
-    fn may_risk(&self, operation: &OutOperation, fragment: &Fragment) -> bool {
-        let bytes = u32::from(fragment.carried.length);
-        bytes == 0
-            || !is_at_risk(fragment)
+    fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
+        cut.len == 0
+            || !operation.is_at_risk(cut)
             || operation.number == self.delivered
-            || self.at_risk_bytes.saturating_add(bytes) <= self.peer.order_pool_bytes
+            || self.at_risk_bytes.saturating_add(cut.len) <= self.peer.order_pool_bytes
+    }
+}
+
+/// A stretch of an operation, for one fragment.
+#[derive(Clone, Copy)]
+struct Cut {
+    offset: u32,
+    len: u32,
+    /// It ends the operation, and carries the immediate.
+    last: bool,
+}
+
+impl Pools {
+    /// The bytes of a fragment whose payload is [`FragmentPayload::Inline`]; none of any other.
+    #[inline]
+    pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
+        let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
+        let Some(OutKind::Write { source } | OutKind::Send { source, .. }) = operation else {
+            return &[];
+        };
+        let Source::Inline(bytes) = source else { return &[] };
+        let start = carried.offset as usize;
+        bytes.get(start..start + usize::from(carried.length)).unwrap_or(&[])
     }
 }
 
 impl OutOperation {
-    /// The fragment of bytes `[offset, …)`, at most up to `end`.
+    /// How much of `[offset, end)` goes into one fragment with `room` for headers and payload.
+    #[inline]
+    fn cut(&self, offset: u32, end: u32, room: u32) -> Cut {
+        let header_bytes = match self.kind {
+            OutKind::Write { .. } => WRITE_BYTES,
+            OutKind::Send { .. } => SEND_BYTES,
+            OutKind::Read { .. } | OutKind::Atomic { .. } => {
+                return Cut { offset: 0, len: 0, last: true };
+            }
+        };
+        let mut len = (end - offset).min(room - header_bytes);
+        let mut last = offset + len == self.length;
+        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
+            // The immediate does not fit behind this much payload: a few bytes are left for the tail.
+            len -= IMMEDIATE_BYTES;
+            last = false;
+        }
+        Cut { offset, len, last }
+    }
+
+    /// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a
+    /// strict one.
+    #[inline]
+    const fn is_at_risk(&self, cut: Cut) -> bool {
+        self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
+    }
+
+    /// The fragment of a stretch.
     #[inline]
     fn fragment(
         &self,
         memory: &MemoryAccess<'_>,
         slot: u32,
-        offset: u32,
-        end: u32,
-        room: u32,
+        cut: &Cut,
     ) -> Result<Fragment, LocalFault> {
         let operation = self.number;
-        let (header_bytes, source) = match self.kind {
-            OutKind::Write { source } => (WRITE_BYTES, source),
-            OutKind::Send { source, .. } => (SEND_BYTES, source),
+        let Cut { offset, len, last } = *cut;
+        let source = match &self.kind {
+            OutKind::Write { source } | OutKind::Send { source, .. } => source,
             OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(self.question(slot)),
         };
-        let mut len = (end - offset).min(room - header_bytes);
-        let mut last = offset + len == self.length;
-        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate does not fit behind this much payload: one byte is left for the tail.
-            len -= IMMEDIATE_BYTES;
-            last = false;
-        }
-        let payload = match source {
+        let payload = match *source {
             _ if len == 0 => FragmentPayload::None,
-            Source::Inline(bytes) if offset == 0 => FragmentPayload::Inline(bytes, len),
-            Source::Inline(mut bytes) => {
-                bytes.copy_within(offset as usize.., 0);
-                FragmentPayload::Inline(bytes, len)
-            }
+            Source::Inline(_) => FragmentPayload::Inline,
             Source::Region { region, offset: start } if len <= COPY_BYTES_MAX => {
                 FragmentPayload::Region(region, start + u64::from(offset), len)
             }
@@ -368,13 +408,6 @@ impl OutOperation {
         let flags = self.flags.with(Flags::LAST);
         Fragment { header, flags, payload: FragmentPayload::None, carried }
     }
-}
-
-/// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a strict
-/// one.
-const fn is_at_risk(fragment: &Fragment) -> bool {
-    fragment.flags.contains(Flags::FENCE_BEFORE)
-        || (fragment.carried.last && fragment.flags.contains(Flags::STRICT))
 }
 
 /// Bytes of the headers behind the common one (protocol.md §3.2).

@@ -204,7 +204,7 @@ impl Side {
         let memory = self.table.access();
         match fragment.payload {
             FragmentPayload::None => Vec::new(),
-            FragmentPayload::Inline(bytes, len) => bytes[..len as usize].to_vec(),
+            FragmentPayload::Inline => self.pools.inline_payload(&fragment.carried).to_vec(),
             FragmentPayload::Region(region, offset, len) => {
                 let mut out = vec![0; len as usize];
                 memory.copy_out(region, offset, &mut out).unwrap();
