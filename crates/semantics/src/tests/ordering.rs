@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use proptest::prelude::*;
 use wire_edge::{Flags, OperationNumber};
 
-use super::pair::{Config, Pair, Random, Side, assert_completed_in_order, flags, operation, write};
+use super::pair::{
+    Config, MEMORY_BYTES, Pair, Random, Side, assert_completed_in_order, flags, operation, write,
+};
 use crate::{Operation, OperationFlags, Ordering, Request, Source};
 
 /// The range of one write, and its order.
@@ -41,7 +43,7 @@ fn pieces(random: &mut Random, count: usize, ordering: Ordering, fences: u64) ->
 }
 
 fn sequential(pieces: &[Piece]) -> Vec<u8> {
-    let mut memory = vec![0; ARENA_BYTES];
+    let mut memory = vec![0; MEMORY_BYTES as usize];
     for (index, piece) in pieces.iter().enumerate() {
         memory[piece.offset as usize..][..piece.length as usize].fill(index as u8 + 1);
     }
@@ -89,16 +91,20 @@ fn strict_run(seed: u64, config: Config, fences: u64, stripped: Flags) {
     let mut random = Random(seed ^ 0x5eed);
     let count = 2 + random.below(24);
     let pieces = pieces(&mut random, count, Ordering::Strict, fences);
+    run_pieces(seed, config, &pieces, ARENA_BYTES, stripped);
+}
+
+fn run_pieces(seed: u64, config: Config, pieces: &[Piece], arena: usize, stripped: Flags) {
     let mut pair = Pair::new(config, seed);
     pair.stripped = stripped;
-    let operations = operations(&pair, &pieces);
+    let operations = operations(&pair, pieces);
     pair.run(&operations, &mut |sides| {
-        let memory = &sides[1].bytes()[..ARENA_BYTES];
-        check_tails(&pieces, memory);
-        check_fences(&pieces, &sides[1], config.first, memory);
+        let memory = &sides[1].bytes()[..arena];
+        check_tails(pieces, memory);
+        check_fences(pieces, &sides[1], config.first, memory);
     });
-    assert_eq!(pair.sides[1].bytes()[..ARENA_BYTES], sequential(&pieces));
-    assert_completed_in_order(&pair, count);
+    assert_eq!(pair.sides[1].bytes()[..arena], sequential(pieces)[..arena]);
+    assert_completed_in_order(&pair, pieces.len());
 }
 
 const SEEDS: u64 = 400;
@@ -134,6 +140,31 @@ fn order_holds_when_every_pool_is_tiny() {
     for seed in 0..SEEDS / 2 {
         strict_run(seed, config, 10, Flags::NONE);
         strict_run(seed, Config { order_pool_bytes: 0, ..config }, 10, Flags::NONE);
+    }
+}
+
+/// Frames of several blocks of the order pool, cut anew by smaller ones.
+#[test]
+fn order_holds_when_frames_differ_much_in_size() {
+    const ARENA: usize = 6000;
+    let rooms = &[128, 400, 1460, 4200];
+    for seed in 0..SEEDS / 5 {
+        let mut random = Random(seed ^ 0xb16);
+        let piece = |random: &mut Random| Piece {
+            offset: random.below(ARENA - 4000) as u64,
+            length: random.below(4000) as u32,
+            flags: OperationFlags {
+                fence_before: random.chance(15),
+                fence_after: random.chance(5),
+                ..flags(Ordering::Strict)
+            },
+        };
+        let pieces: Vec<_> = (0..8).map(|_| piece(&mut random)).collect();
+        let config = Config { rooms, ..Config::default() };
+        run_pieces(seed, config, &pieces, ARENA, Flags::NONE);
+        let mut config = Config { order_pool_bytes: 6000, ..config };
+        config.pools.order_blocks = 4;
+        run_pieces(seed, config, &pieces, ARENA, Flags::NONE);
     }
 }
 
@@ -206,7 +237,7 @@ fn a_late_writer_yields_by_memory_and_not_by_address() {
             }
         }
         pair.run(&operations, &mut |sides| check_tails(&pieces, &sides[1].bytes()));
-        assert_eq!(pair.sides[1].bytes()[..ARENA_BYTES], sequential(&pieces));
+        assert_eq!(pair.sides[1].bytes(), sequential(&pieces));
     }
 }
 
@@ -240,7 +271,7 @@ proptest! {
         let mut pair = Pair::new(config, seed);
         let operations = operations(&pair, &pieces);
         pair.run(&operations, &mut |sides| check_tails(&pieces, &sides[1].bytes()));
-        prop_assert_eq!(&pair.sides[1].bytes()[..ARENA_BYTES], &sequential(&pieces)[..]);
+        prop_assert_eq!(pair.sides[1].bytes(), sequential(&pieces));
     }
 
     #[test]
