@@ -1,6 +1,6 @@
 //! What an acknowledgement says about a packet, in the 32 bits of a number that the wire carries.
 
-use crate::ack_block::AckBlock;
+use wire_edge::AckBlock;
 
 /// What an acknowledgement says about one packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,7 +42,7 @@ pub(crate) const fn reaches(packet: u32, end: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ack_block::AckDelay;
+    use wire_edge::AckDelay;
     use wire_edge::LinkIndex;
 
     #[test]

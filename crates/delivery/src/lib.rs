@@ -35,7 +35,6 @@ pub use received::{
 pub use scheduler::{
     BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
 };
-pub use send_half::{AckSummary, Fate, SendConfig, SendHalf, TimeoutOutcome};
 pub use send_config::SendConfig;
 pub use send_half::{AckSummary, Fate, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};

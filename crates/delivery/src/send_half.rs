@@ -1,21 +1,15 @@
 //! The sending half of one link of one connection.
 
-use wire_edge::{AckBlock, PacketNumber};
+use wire_edge::PacketNumber;
 
-<<<<<<< HEAD
-use crate::congestion::{
-    AckSample, CongestionAlgorithm, CongestionController, Controller, LossSample,
-};
-=======
-use crate::ack_block::AckBlock;
 use crate::congestion::{AckSample, CongestionController, Controller, LossSample};
 use crate::coverage::{Coverage, reaches};
->>>>>>> sendhalf
 use crate::loss::{ReorderTolerance, Verdict};
 use crate::rate::{RateEstimator, SendStamp, bytes_in};
 use crate::rtt::RttEstimator;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, Record, SentPackets, SentPool};
 use crate::{Instant, ProtocolError, SendConfig};
+use wire_edge::AckBlock;
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -253,31 +247,6 @@ impl<T: Copy> SendHalf<T> {
         }
         summary.newly_acked = acked.packets;
         summary.newly_acked_bytes = acked.bytes;
-<<<<<<< HEAD
-        if let Some((sent_at, stamp)) = acked.newest {
-            self.on_progress(now, sent_at);
-            let elapsed_ns = now.since_ns(sent_at);
-            let rtt_ns = self.rtt.on_sample(now, elapsed_ns, block.delay.to_ns());
-            summary.rtt_sample_ns = Some(rtt_ns);
-            let rate = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
-            if rate.round_started {
-                self.tolerance.on_round(self.rate.round());
-            }
-            let quantum_bytes = self.quantum_bytes();
-            let sample = AckSample {
-                acked_bytes: acked.bytes,
-                acked_packets: acked.packets,
-                marked_frames: summary.marked,
-                window_limited: in_flight_before.saturating_add(quantum_bytes) > self.window(),
-                round_started: rate.round_started,
-                rtt_ns: Some(rtt_ns),
-                rtt_min_ns: self.rtt.min_ns(),
-                rate_sample: rate.sample,
-                rate: self.rate.bytes_per_second(),
-                quantum_bytes,
-            };
-            self.controller.on_ack(now, &sample);
-=======
         if acked.newest.is_some() {
             let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
                 > self.window()
@@ -291,7 +260,6 @@ impl<T: Copy> SendHalf<T> {
                 &acked,
                 &mut summary,
             );
->>>>>>> sendhalf
         }
         summary.newly_lost = self.detect_losses(now, report);
         self.bound_backlog(now);

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use delivery::{
-    AckBlock, AckDelay, CongestionAlgorithm, Fate, Instant, PacketClass, ProtocolError, SendConfig,
-    SendHalf, SentPool, TimeoutOutcome,
+    CongestionAlgorithm, Fate, Instant, PacketClass, ProtocolError, SendConfig, SendHalf, SentPool,
+    TimeoutOutcome,
 };
 use proptest::prelude::*;
+use wire_edge::{AckBlock, AckDelay};
 
 #[derive(Clone, Debug)]
 enum Step {

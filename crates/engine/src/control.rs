@@ -81,7 +81,7 @@ impl Engine {
                 let change = connection
                     .path_mut(index)
                     .and_then(|path| path.state.on_challenge_answered(now, nonce));
-                self.on_path_change(connection, index, change);
+                self.on_path_change(now, connection, index, change);
             }
             Control::LinkStatus(which, status) => {
                 self.on_link_status(now, connection, which, status);
@@ -100,13 +100,14 @@ impl Engine {
     /// Acts on a change of state of a link of a connection.
     pub(crate) fn on_path_change(
         &mut self,
+        now: Instant,
         connection: &mut Connection,
         index: LinkIndex,
         change: Option<PathChange>,
     ) {
         let Some(change) = change else { return };
         let handle = connection.handle;
-        let Connection { paths, outbound, scheduler, .. } = connection;
+        let Connection { paths, outbound, scheduler, peer, .. } = connection;
         let Some((position, path)) =
             paths.iter_mut().enumerate().find(|(_, path)| path.index == index)
         else {
@@ -128,6 +129,11 @@ impl Engine {
                 }
             }
             PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
+                if let (PathChange::Restored, Some(Some(known)), Some(parameters)) =
+                    (change, self.links.get(usize::from(path.link.0)), peer.as_ref())
+                {
+                    path.restart(now, &known.caps, &self.config, parameters);
+                }
                 if let Some(state) = scheduler
                     && change != PathChange::Recovered
                 {
@@ -172,7 +178,7 @@ impl Engine {
             }
         }
         for (index, change) in changes {
-            self.on_path_change(connection, index, change);
+            self.on_path_change(now, connection, index, change);
         }
     }
 
@@ -275,7 +281,7 @@ impl Engine {
             LinkStatus::Down if !sole => {
                 let change = path.state.on_link_down();
                 path.state.on_link_up(now);
-                self.on_path_change(connection, which, change);
+                self.on_path_change(now, connection, which, change);
                 // The peer knows already.
                 if let Some(path) = connection.path_mut(which) {
                     path.announce = None;

@@ -71,6 +71,17 @@ impl Path {
         }
     }
 
+    /// Forgets what was measured: the link came back, perhaps over another way.
+    pub(crate) fn restart(
+        &mut self,
+        now: Instant,
+        caps: &LinkCaps,
+        config: &EngineConfig,
+        parameters: &Parameters,
+    ) {
+        self.send.restart_measurement(&send_config(caps, config, parameters, &self.mtu), now);
+    }
+
     /// What the scheduler is shown.
     pub(crate) fn view(&self, now: Instant, sole: bool) -> LinkView {
         LinkView {

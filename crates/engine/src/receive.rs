@@ -91,7 +91,7 @@ impl Engine {
         }
         connection.heard = true;
         if let Some(acks) = &decoded.acks {
-            self.handle_acks(now, memory, connection, position, &decoded, acks);
+            self.handle_acks(now, memory, connection, position, &decoded, acks, frame.received_at);
         }
         if self.handle_body(now, memory, connection, position, &decoded) {
             // The connection's links may have changed.
@@ -144,6 +144,10 @@ impl Engine {
     }
 
     /// Handles what a frame acknowledges, of packets and of operations.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the frame, its link and its time belong together"
+    )]
     fn handle_acks(
         &mut self,
         now: Instant,
@@ -152,6 +156,7 @@ impl Engine {
         position: usize,
         decoded: &Frame<'_>,
         acks: &AckSection<'_>,
+        received_at: Instant,
     ) {
         let counters = &mut connection.paths[position].counters;
         if matches!(decoded.header, Header::Ack) {
@@ -163,7 +168,7 @@ impl Engine {
             return;
         }
         for block in acks.blocks() {
-            if !self.handle_block(now, connection, &block) {
+            if !self.handle_block(now, received_at, connection, &block) {
                 return self.violated(now, connection, OperationNumber(0));
             }
         }
@@ -180,6 +185,7 @@ impl Engine {
     fn handle_block(
         &mut self,
         now: Instant,
+        received_at: Instant,
         connection: &mut Connection,
         block: &wire_edge::AckBlock,
     ) -> bool {
@@ -192,23 +198,24 @@ impl Engine {
         let mut probe = None;
         let (mut control, mut status) = (0, 0);
         let mut again = 0;
-        let result = path.send.on_ack(&mut self.sent, now, block, &mut |fate, carried| match (
-            fate,
-            carried.kind,
-        ) {
-            (_, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
-                probe = Some((fate, carried.slot as u16));
-            }
-            (Fate::Lost, CarriedKind::Control) => {
-                control |= carried.slot as u16;
-                status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
-            }
-            (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
-            (Fate::Lost, _) => {
-                again += 1;
-                outbound.on_lost(pools, carried);
-            }
-        });
+        let result =
+            path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
+                fate,
+                carried.kind,
+            ) {
+                (_, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
+                    probe = Some((fate, carried.slot as u16));
+                }
+                (Fate::Lost, CarriedKind::Control) => {
+                    control |= carried.slot as u16;
+                    status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
+                }
+                (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
+                (Fate::Lost, _) => {
+                    again += 1;
+                    outbound.on_lost(pools, carried);
+                }
+            });
         let Ok(summary) = result else { return false };
         path.control |= control;
         path.retry_status |= status;
@@ -232,7 +239,7 @@ impl Engine {
                 path.mtu.on_large_frame_acked();
             }
             let change = path.state.on_progress();
-            self.on_path_change(connection, block.link, change);
+            self.on_path_change(now, connection, block.link, change);
         }
         true
     }

@@ -22,9 +22,14 @@ impl Engine {
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         self.ask_for_news(now, connection);
-        let mut deadline = connection.retry_at.min(connection.silence.deadline());
-        for path in &connection.paths {
-            deadline = deadline.min(path.deadline());
+        let mut deadline = connection.retry_at;
+        if !matches!(connection.phase, Phase::Closing | Phase::Drained) {
+            deadline = deadline.min(connection.silence.deadline());
+        }
+        if connection.phase == Phase::Established {
+            for path in &connection.paths {
+                deadline = deadline.min(path.deadline());
+            }
         }
         self.timers.set(connection.handle.index, deadline);
     }
@@ -145,7 +150,7 @@ impl Engine {
         let others_progress = others_at > path.progress_at;
         let change = path.state.on_probe_timeout(now, others_progress);
         if change.is_some() {
-            self.on_path_change(connection, index, change);
+            self.on_path_change(now, connection, index, change);
             return;
         }
         match path.send.retire_oldest_for_probe() {

@@ -1,0 +1,320 @@
+//! A link that misbehaves on purpose, the same way for the same seed.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use wire_edge::PeerAddr;
+
+use crate::{Link, LinkStatistics, PayloadUnmapped};
+
+/// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultConfig {
+    /// Everything random follows from it and from the order of the frames.
+    pub seed: u64,
+    /// Frames lost on arrival.
+    pub receive_loss: f64,
+    /// Frames lost before they are sent.
+    pub send_loss: f64,
+    /// Frames delivered twice, the second time later.
+    pub duplication: f64,
+    /// Frames held back while others pass.
+    pub reordering: f64,
+    /// Frames delivered with one bit inverted.
+    pub corruption: f64,
+    /// Most frames that pass a frame held back, at least 1.
+    pub distance_frames: u32,
+    /// Longest time a frame is held back, in nanoseconds of the engine's clock.
+    pub hold_ns: u64,
+}
+
+impl Default for FaultConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            receive_loss: 0.0,
+            send_loss: 0.0,
+            duplication: 0.0,
+            reordering: 0.0,
+            corruption: 0.0,
+            distance_frames: 16,
+            hold_ns: 1_000_000,
+        }
+    }
+}
+
+/// Directions in which nothing passes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Cut {
+    /// Everything passes.
+    #[default]
+    None,
+    /// Nothing is received.
+    Incoming,
+    /// Nothing is sent.
+    Outgoing,
+    /// Nothing is received nor sent.
+    Both,
+}
+
+/// What a faulty link has done so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FaultStatistics {
+    /// Frames lost on arrival, without those of a cut.
+    pub receive_lost: u64,
+    /// Frames lost before they were sent, without those of a cut.
+    pub send_lost: u64,
+    /// Frames delivered twice.
+    pub duplicated: u64,
+    /// Frames held back.
+    pub reordered: u64,
+    /// Frames corrupted.
+    pub corrupted: u64,
+    /// Frames of either direction that a cut took.
+    pub cut: u64,
+}
+
+/// A link that loses, duplicates, reorders and corrupts frames, from a seed.
+///
+/// Frames that are held back are delivered by a later [`Link::receive`]; [`Link::wait_fd`] does not
+/// become readable for them. Lost frames count in what `receive` returns.
+#[derive(Debug)]
+pub struct Fault<L> {
+    link: L,
+    config: FaultConfig,
+    cut: Cut,
+    random: Random,
+    /// Frames to deliver later, in no order.
+    held: VecDeque<Held>,
+    /// What is left of a batch after the losses, and where each of its frames was before.
+    remaining: TxBatch,
+    origins: Vec<usize>,
+    statistics: FaultStatistics,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    received_at: Instant,
+    congestion_experienced: bool,
+    from: PeerAddr,
+    /// Frames that still pass it.
+    passes: u32,
+    release_at: Instant,
+}
+
+impl<L: Link> Fault<L> {
+    /// Makes `link` faulty.
+    pub fn new(link: L, config: FaultConfig) -> Self {
+        Self {
+            link,
+            config,
+            cut: Cut::None,
+            random: Random(config.seed),
+            held: VecDeque::new(),
+            remaining: TxBatch::new(0, 0),
+            origins: Vec::new(),
+            statistics: FaultStatistics::default(),
+        }
+    }
+
+    /// Cuts the link, or makes it whole again.
+    pub const fn set_cut(&mut self, cut: Cut) {
+        self.cut = cut;
+    }
+
+    /// What was done so far.
+    pub const fn fault_statistics(&self) -> FaultStatistics {
+        self.statistics
+    }
+
+    /// The link without faults; frames held back are lost.
+    pub fn into_inner(self) -> L {
+        self.link
+    }
+
+    /// Copies the frames of `batch` that are not lost to `remaining`.
+    fn thin_out(&mut self, batch: &TxBatch) {
+        self.remaining.reset(batch.to());
+        self.origins.clear();
+        for index in 0..batch.len() {
+            if self.random.is_hit(self.config.send_loss) {
+                self.statistics.send_lost += 1;
+                continue;
+            }
+            let frame = batch.frame(index);
+            self.remaining.header_mut().extend_from_slice(frame.header);
+            self.remaining.finish_frame(frame.payload);
+            self.origins.push(index);
+        }
+    }
+}
+
+impl<L: Link> Link for Fault<L> {
+    fn caps(&self) -> LinkCaps {
+        self.link.caps()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut arrivals = Arrivals {
+            now,
+            config: &self.config,
+            is_cut: matches!(self.cut, Cut::Incoming | Cut::Both),
+            random: &mut self.random,
+            held: &mut self.held,
+            statistics: &mut self.statistics,
+            delivered: 0,
+        };
+        let taken = self.link.receive(now, limit, &mut |frame| arrivals.take(frame, on_frame))?;
+        arrivals.release(0, on_frame);
+        Ok(taken.max(arrivals.delivered))
+    }
+
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        if matches!(self.cut, Cut::Outgoing | Cut::Both) {
+            self.statistics.cut += batch.len() as u64;
+            return Ok(batch.len());
+        }
+        if self.config.send_loss <= 0.0 {
+            return self.link.send(batch);
+        }
+        self.thin_out(batch);
+        if self.remaining.is_empty() {
+            return Ok(batch.len());
+        }
+        let origin = |frame: usize| self.origins.get(frame).copied().unwrap_or(batch.len());
+        match self.link.send(&self.remaining) {
+            // Frames lost before the first one not taken count as taken, those after it get
+            // another chance to be lost.
+            Ok(frames) => Ok(origin(frames)),
+            Err(error) => match PayloadUnmapped::from_io(&error) {
+                Some(PayloadUnmapped { frame }) => {
+                    Err(PayloadUnmapped { frame: origin(frame) }.into())
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        self.link.poll_event()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.wait_fd()
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.link.statistics()
+    }
+}
+
+/// The faults of one receive.
+struct Arrivals<'a> {
+    now: Instant,
+    config: &'a FaultConfig,
+    is_cut: bool,
+    random: &'a mut Random,
+    held: &'a mut VecDeque<Held>,
+    statistics: &'a mut FaultStatistics,
+    delivered: usize,
+}
+
+impl Arrivals<'_> {
+    /// Does to one frame what chance wants.
+    fn take(&mut self, frame: RxFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+        if self.is_cut {
+            self.statistics.cut += 1;
+            return;
+        }
+        if self.random.is_hit(self.config.receive_loss) {
+            self.statistics.receive_lost += 1;
+            return;
+        }
+        if self.random.is_hit(self.config.corruption) && !frame.bytes.is_empty() {
+            let bit = self.random.below(frame.bytes.len() as u64 * 8) as usize;
+            if let Some(byte) = frame.bytes.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+                self.statistics.corrupted += 1;
+            }
+        }
+        if self.random.is_hit(self.config.duplication) {
+            self.statistics.duplicated += 1;
+            self.hold(&frame);
+        }
+        if self.held.len() < HELD_MAX && self.random.is_hit(self.config.reordering) {
+            self.statistics.reordered += 1;
+            self.hold(&frame);
+            return;
+        }
+        self.delivered += 1;
+        on_frame(frame);
+        self.release(1, on_frame);
+    }
+
+    fn hold(&mut self, frame: &RxFrame<'_>) {
+        let distance = u64::from(self.config.distance_frames.max(1));
+        self.held.push_back(Held {
+            bytes: frame.bytes.to_vec(),
+            received_at: frame.received_at,
+            congestion_experienced: frame.congestion_experienced,
+            from: frame.from,
+            passes: 1 + self.random.below(distance) as u32,
+            release_at: self.now.after_ns(self.config.hold_ns),
+        });
+    }
+
+    /// Notes that `passed` frames passed the held ones and delivers those that waited enough.
+    fn release(&mut self, passed: u32, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+        for _ in 0..self.held.len() {
+            let Some(mut held) = self.held.pop_front() else { return };
+            held.passes = held.passes.saturating_sub(passed);
+            if held.passes > 0 && held.release_at > self.now {
+                self.held.push_back(held);
+                continue;
+            }
+            self.delivered += 1;
+            on_frame(RxFrame {
+                bytes: &mut held.bytes,
+                received_at: held.received_at,
+                congestion_experienced: held.congestion_experienced,
+                from: held.from,
+            });
+        }
+    }
+}
+
+/// Frames held back at a time; beyond it frames are no more reordered.
+const HELD_MAX: usize = 1024;
+
+/// `SplitMix64`: equal seeds give equal faults on every host.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// True with probability `rate`. A rate of zero takes nothing from the sequence.
+    fn is_hit(&mut self, rate: f64) -> bool {
+        rate > 0.0 && ((self.next() >> 11) as f64) < rate * (1_u64 << 53) as f64
+    }
+
+    /// A number below `end`, 0 if that is 0.
+    fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+}

@@ -10,9 +10,10 @@
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
 
-//CAP mod capture;
-//CAP mod fault;
-//CAP mod pcapng;
+mod capture;
+mod fault;
+mod payload;
+mod pcapng;
 mod udp;
 
 use std::io;
@@ -20,8 +21,8 @@ use std::os::fd::BorrowedFd;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
-//CAP pub use capture::{Capture, CaptureClock, CaptureStatistics};
-//CAP pub use fault::{Fault, FaultConfig, FaultStatistics};
+pub use capture::{Capture, CaptureClock, CaptureStatistics};
+pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.

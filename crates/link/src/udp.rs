@@ -7,6 +7,7 @@ mod control;
 mod error;
 mod interface;
 mod receive;
+mod setup;
 mod socket;
 mod transmit;
 
@@ -19,7 +20,7 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 use self::address::{Family, SocketName};
 use self::clock::ReceiveClock;
-use self::control::{ControlBuffer, ECN_CAPABLE, ErrorReport};
+use self::control::{ControlBuffer, ErrorReport};
 use self::interface::Interface;
 use self::receive::ReceiveRing;
 use self::transmit::{Run, SEGMENTS_MAX, SEGMENTS_SAFE, Transmitter};
@@ -72,11 +73,12 @@ impl UdpLink {
             .map_err(failed("read the address bound to"))?;
 
         let mut features = config.features;
-        let fallbacks = set_options(socket.as_fd(), family, &mut features)
+        let fallbacks = setup::set_options(socket.as_fd(), family, &mut features)
             .map_err(failed("set the path MTU option of"))?;
         let mut hints = Vec::new();
-        let receive_buffer_bytes = size_buffers(socket.as_fd(), config, &mut features, &mut hints)
-            .map_err(failed("size the buffers of"))?;
+        let receive_buffer_bytes =
+            setup::size_buffers(socket.as_fd(), config, &mut features, &mut hints)
+                .map_err(failed("size the buffers of"))?;
         let interface = Interface::of(socket.as_fd(), address.ip()).unwrap_or(None);
 
         let mut link = Self {
@@ -129,7 +131,7 @@ impl UdpLink {
         let mtu_bytes = self.interface.as_ref().map_or(MTU_UNKNOWN_BYTES, |i| i.mtu_bytes);
         let is_loopback = self.interface.as_ref().is_some_and(|i| i.is_loopback);
         let (max, safe) =
-            frame_sizes(mtu_bytes, is_loopback, self.family, self.config.frame_bytes_max);
+            setup::frame_sizes(mtu_bytes, is_loopback, self.family, self.config.frame_bytes_max);
         self.caps.frame_bytes_max = max;
         self.caps.frame_bytes_safe = safe;
     }
@@ -526,24 +528,6 @@ const INTERFACE_CHECK_NS: u64 = 100_000_000;
 /// MTU assumed when no interface is known: that of every Ethernet.
 const MTU_UNKNOWN_BYTES: u32 = 1500;
 
-/// Frame that nearly every path carries when the interface's MTU is unusual, in bytes (RFC 9000,
-/// section 14: 1200).
-const FRAME_BYTES_SAFE: u16 = 1200;
-
-/// Largest and safe frame size of an interface.
-fn frame_sizes(mtu_bytes: u32, is_loopback: bool, family: Family, bound: u16) -> (u16, u16) {
-    let carried = mtu_bytes.saturating_sub(family.header_bytes());
-    let max = u16::try_from(carried).unwrap_or(u16::MAX).min(bound);
-    let safe = if is_loopback {
-        max
-    } else if mtu_bytes >= 1500 {
-        max.min((1500 - family.header_bytes()) as u16)
-    } else {
-        max.min(FRAME_BYTES_SAFE)
-    };
-    (max, safe)
-}
-
 /// Errors that the socket reports about earlier datagrams, at whatever call comes next.
 const fn is_asynchronous(errno: i32) -> bool {
     matches!(
@@ -567,109 +551,59 @@ const fn is_failure_of_the_socket(errno: i32) -> bool {
     matches!(errno, libc::EBADF | libc::ENOTSOCK | libc::EPIPE | libc::ENOSYS)
 }
 
-/// Sets the options that stay, switches off what the kernel lacks and returns how much that is.
-fn set_options(
-    socket: BorrowedFd<'_>,
-    family: Family,
-    features: &mut UdpFeatures,
-) -> io::Result<u32> {
-    let is_v6 = family == Family::V6;
-    let ip = |name, value| socket::set_option(socket, libc::IPPROTO_IP, name, value);
-    let ipv6 = |name, value| {
-        if is_v6 { socket::set_option(socket, libc::IPPROTO_IPV6, name, value) } else { Ok(()) }
-    };
-    let level = |name, value| socket::set_option(socket, libc::SOL_SOCKET, name, value);
-
-    // A dual-stack socket needs both levels. Frames are never fragmented, and the engine finds path
-    // MTUs itself.
-    ip(libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
-    ipv6(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
-
-    let mut fallbacks = 0;
-    let mut attempt = |wanted: &mut bool, set: &dyn Fn() -> io::Result<()>| {
-        if *wanted && set().is_err() {
-            *wanted = false;
-            fallbacks += 1;
-        }
-    };
-    attempt(&mut features.congestion_marks, &|| {
-        ip(libc::IP_TOS, ECN_CAPABLE)?;
-        ip(libc::IP_RECVTOS, 1)?;
-        ipv6(libc::IPV6_TCLASS, ECN_CAPABLE)?;
-        ipv6(libc::IPV6_RECVTCLASS, 1)
-    });
-    attempt(&mut features.error_queue, &|| {
-        ip(libc::IP_RECVERR, 1)?;
-        ipv6(libc::IPV6_RECVERR, 1)
-    });
-    attempt(&mut features.timestamps, &|| level(libc::SO_TIMESTAMPNS, 1));
-    attempt(&mut features.drop_count, &|| level(libc::SO_RXQ_OVFL, 1));
-    attempt(&mut features.coalescing, &|| {
-        socket::set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
-    });
-    // Reading the default segment size, 0, tells whether the kernel knows segmentation at all.
-    attempt(&mut features.segmentation, &|| {
-        socket::option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).map(|_| ())
-    });
-    Ok(fallbacks)
-}
-
-/// Asks for the buffers and returns how many bytes of frames the receive buffer surely holds.
-///
-/// The kernel doubles what it is asked for and charges each frame the memory it occupies: up to
-/// 4352 bytes for one of 1472 (a page and the descriptor), a third; and it returns the charge of
-/// frames already read in lumps of up to a quarter of the buffer. Three quarters of a third of the
-/// number it reports, or half of what was asked for, is what can be relied on. Coalesced frames
-/// need less.
-fn size_buffers(
-    socket: BorrowedFd<'_>,
-    config: &UdpConfig,
-    features: &mut UdpFeatures,
-    hints: &mut Vec<String>,
-) -> io::Result<u32> {
-    let mut size = |bytes: u32, force, ask| {
-        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        if features.forced_buffers {
-            if socket::set_option(socket, libc::SOL_SOCKET, force, bytes).is_ok() {
-                return Ok(());
-            }
-            features.forced_buffers = false;
-        }
-        socket::set_option(socket, libc::SOL_SOCKET, ask, bytes)
-    };
-    size(config.receive_buffer_bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
-    size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
-    let granted = |name| {
-        let bytes = socket::option(socket, libc::SOL_SOCKET, name)?;
-        Ok::<u32, io::Error>(u32::try_from(bytes).unwrap_or(0))
-    };
-    let (receive, send) = (granted(libc::SO_RCVBUF)?, granted(libc::SO_SNDBUF)?);
-    let mut hint = |what, granted: u32, asked: u32, limit| {
-        if granted / 2 < asked {
-            hints.push(format!(
-                "The kernel limits the {what} buffer to {} of {asked} bytes; raise the limit with \
-                 `sysctl -w {limit}={asked}`.",
-                granted / 2
-            ));
-        }
-    };
-    hint("receive", receive, config.receive_buffer_bytes, "net.core.rmem_max");
-    hint("send", send, config.send_buffer_bytes, "net.core.wmem_max");
-    Ok(receive / 4)
-}
-
 #[cfg(test)]
 mod tests {
+    use mem::PayloadSlice;
+
     use super::*;
 
+    /// A kernel refuses to segment for a socket without checksums, as it does on devices that
+    /// cannot compute them.
+    fn unable_to_segment() -> UdpLink {
+        let link = UdpLink::bind(([127, 0, 0, 1], 0).into(), &UdpConfig::default()).unwrap();
+        socket::set_option(link.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        link
+    }
+
     #[test]
-    fn frame_sizes_follow_the_mtu() {
-        assert_eq!(frame_sizes(65_536, true, Family::V4, 9200), (9200, 9200));
-        assert_eq!(frame_sizes(1500, false, Family::V4, 9200), (1472, 1472));
-        assert_eq!(frame_sizes(1500, false, Family::V6, 9200), (1452, 1452));
-        assert_eq!(frame_sizes(9000, false, Family::V4, 9200), (8972, 1472));
-        assert_eq!(frame_sizes(1420, false, Family::V4, 9200), (1392, 1200));
-        assert_eq!(frame_sizes(1500, false, Family::V4, 1000), (1000, 1000));
-        assert_eq!(frame_sizes(20, false, Family::V6, 9200), (0, 0));
+    fn refused_segmentation_is_done_without_and_no_frame_is_lost() {
+        let mut link = unable_to_segment();
+        if !link.features().segmentation {
+            println!("skipped: this kernel has no UDP segmentation");
+            return;
+        }
+        let mut batch = TxBatch::new(300, 300 * 40);
+        batch.reset(link.caps().local);
+        for index in 0..300_u16 {
+            batch.header_mut().extend_from_slice(&[index.to_be_bytes(); 20].concat());
+            batch.finish_frame(PayloadSlice::EMPTY);
+        }
+        assert_eq!(link.send(&batch).unwrap(), 300);
+        assert!(!link.features().segmentation);
+        assert_eq!(link.caps().segments, 1);
+        // First the number of segments is doubted, then segmentation itself.
+        assert_eq!(link.statistics().fallbacks, 2);
+        for segments in [64, 1] {
+            let event = link.poll_event();
+            assert!(
+                matches!(event, Some(LinkEvent::Changed(caps)) if caps.segments == segments),
+                "{event:?}"
+            );
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 300 {
+            link.receive(Instant(0), 512, &mut |f| seen.push([f.bytes[0], f.bytes[1]])).unwrap();
+        }
+        assert_eq!(seen, (0..300_u16).map(u16::to_be_bytes).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn events_nobody_polls_are_bounded() {
+        let mut link = unable_to_segment();
+        for _ in 0..EVENTS_MAX + 3 {
+            link.push_event(LinkEvent::Down);
+        }
+        assert_eq!(link.events.len(), EVENTS_MAX);
+        assert_eq!(link.statistics().events_dropped, 3);
     }
 }

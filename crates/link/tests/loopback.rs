@@ -99,6 +99,29 @@ fn reception_is_not_later_than_the_turn_and_near_it() {
 }
 
 #[test]
+fn congestion_marks_are_seen() {
+    let mark = 3_i32;
+    for (address, level, name) in [
+        ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_TOS),
+        ("[::1]:0", libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    ] {
+        let Ok(mut link) = bind(address, UdpFeatures::ALL) else { continue };
+        let socket = std::net::UdpSocket::bind(address).unwrap();
+        // SAFETY: the pointer and the length describe `mark`.
+        let result = unsafe {
+            libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const mark).cast(), 4)
+        };
+        assert_eq!(result, 0);
+        socket.send_to(b"marked", link.caps().local.to_socket().unwrap()).unwrap();
+        let mut is_marked = None;
+        while is_marked.is_none() {
+            link.receive(clock(), 1, &mut |f| is_marked = Some(f.congestion_experienced)).unwrap();
+        }
+        assert_eq!(is_marked, Some(true), "{address}");
+    }
+}
+
+#[test]
 fn looking_for_frames_in_vain_costs_one_system_call() {
     let mut link = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     for turn in 1..=5 {
@@ -245,14 +268,14 @@ struct Pair {
 
 impl Pair {
     fn new(address: &str, features: UdpFeatures) -> Option<Self> {
-        let bind = |_| match bind(address, features) {
+        let bind = || match bind(address, features) {
             Ok(link) => Some(link),
             Err(error) => {
                 println!("skipped: {error}");
                 None
             }
         };
-        Some(Self { sender: bind(())?, receiver: bind(())?, to: None })
+        Some(Self { sender: bind()?, receiver: bind()?, to: None })
     }
 
     /// Sends frames of (header bytes, payload bytes) and checks that they arrive as they were.

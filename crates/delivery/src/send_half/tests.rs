@@ -1,5 +1,5 @@
 use super::*;
-use crate::ack_block::AckDelay;
+use wire_edge::AckDelay;
 use wire_edge::LinkIndex;
 
 const US: u64 = 1_000;

@@ -3,9 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
-use delivery::{
-    AckBlock, AckDelay, Fate, Instant, PacketClass, SendConfig, SendHalf, SentPool, TimeoutOutcome,
-};
+use delivery::{Fate, Instant, PacketClass, SendConfig, SendHalf, SentPool, TimeoutOutcome};
+use wire_edge::{AckBlock, AckDelay};
 
 /// A bottleneck: a drop-tail queue, a rate, a delay.
 #[derive(Clone, Copy, Debug, Default)]

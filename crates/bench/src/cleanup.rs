@@ -1,0 +1,61 @@
+//! What must not outlive this process: namespaces and child processes.
+//!
+//! Values that own such things remove them when they are dropped, on errors and panics too. For
+//! signals, which run no destructors, everything is also registered here, and
+//! [`on_signals`] removes it all before the process ends.
+
+use std::process;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::namespaces;
+
+/// Everything registered. Whoever holds the lock may make or remove namespaces, so that a signal
+/// never comes between making one and registering it.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// Names of network namespaces.
+    pub(crate) namespaces: Vec<String>,
+    children: Vec<u32>,
+}
+
+/// Removes everything registered and ends the process with status 130 when SIGINT, SIGTERM or
+/// SIGHUP arrives. To be called once, early.
+pub fn on_signals() -> Result<(), ctrlc::Error> {
+    ctrlc::try_set_handler(|| {
+        let mut registry = lock();
+        for child in registry.children.drain(..) {
+            // Fails only for a child that has ended by itself.
+            let _ = kill(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
+        }
+        for name in registry.namespaces.drain(..) {
+            // Nobody is left to tell; the next run tries again.
+            let _ = namespaces::remove_namespace(&name);
+        }
+        // The lock stays held: nobody makes anything new while the process ends.
+        process::exit(STATUS_INTERRUPTED);
+    })
+}
+
+/// Adds a child process.
+pub(crate) fn register_child(pid: u32) {
+    lock().children.push(pid);
+}
+
+/// Removes a child process that has been waited for.
+pub(crate) fn forget_child(pid: u32) {
+    lock().children.retain(|&child| child != pid);
+}
+
+/// The registry. A panic elsewhere does not make it unusable.
+pub(crate) fn lock() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { namespaces: Vec::new(), children: Vec::new() });
+
+/// 128 + SIGINT, as shells have it.
+pub const STATUS_INTERRUPTED: i32 = 130;

@@ -1,0 +1,206 @@
+//! The client's process: takes samples against one server.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Stopwatch;
+use crate::control::{Channel, ControlError, Reply, Request, VERSION, unexpected};
+use crate::cpu::{self, SoftirqThreads};
+use crate::machine::Machine;
+use crate::results::Sample;
+use crate::transport::{ClientSide, Latencies, Phase, Setup, Test, TransportError};
+use crate::transports;
+
+/// One sample to take.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleRequest {
+    /// Name of the transport.
+    pub transport: String,
+    /// What both sides must know.
+    pub setup: Setup,
+    /// How long the run that counts should take, in seconds.
+    pub seconds: f64,
+}
+
+/// Why a sample could not be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The conversation with the server failed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The transport failed at our side.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+}
+
+/// A client with a conversation to a server.
+#[derive(Debug)]
+pub struct Client {
+    channel: Channel,
+    server: Machine,
+    server_transports: Vec<String>,
+    /// Whether the server's softirq threads are also ours.
+    shares_host: bool,
+    softirq: SoftirqThreads,
+    latencies: Latencies,
+    /// Operations per second in earlier samples, by what was measured.
+    rates: HashMap<(String, Test, u64, usize), f64>,
+}
+
+impl Client {
+    /// Greets the server at `address`. `shares_host`: the server runs on this host.
+    pub fn connect(address: SocketAddr, shares_host: bool) -> Result<Self, ClientError> {
+        let mut channel = Channel::connect(address)?;
+        let reply = channel.ask(&Request::Hello { version: VERSION })?;
+        let Reply::Hello { version, machine, transports } = reply else {
+            return Err(unexpected("a greeting", &reply).into());
+        };
+        if version != VERSION {
+            return Err(ControlError::Version { theirs: version }.into());
+        }
+        Ok(Self {
+            channel,
+            server: machine,
+            server_transports: transports,
+            shares_host,
+            softirq: SoftirqThreads::find(),
+            latencies: Latencies::new(),
+            rates: HashMap::new(),
+        })
+    }
+
+    /// The server's host.
+    pub fn server(&self) -> &Machine {
+        &self.server
+    }
+
+    /// Names of the transports that the server has.
+    pub fn server_transports(&self) -> &[String] {
+        &self.server_transports
+    }
+
+    /// Connects, warms up, measures, closes.
+    pub fn sample(&mut self, request: &SampleRequest) -> Result<Sample, ClientError> {
+        let transport = transports::by_name(&request.transport).ok_or_else(|| {
+            TransportError::Other(format!("no transport {:?} here", request.transport))
+        })?;
+        let prepare =
+            Request::Prepare { transport: request.transport.clone(), setup: request.setup.clone() };
+        let reply = self.channel.ask(&prepare)?;
+        let Reply::Prepared(advertisement) = reply else {
+            return Err(unexpected("an advertisement", &reply).into());
+        };
+        let side = transport.connect(&request.setup, &advertisement);
+        let mut side = side.map_err(|error| self.explain(error))?;
+        match self.channel.reply()? {
+            Reply::Connected => {}
+            reply => return Err(unexpected("a connection", &reply).into()),
+        }
+        let rate = self.warm_up(side.as_mut(), request)?;
+        let operations = (rate * request.seconds).ceil().max(1.0) as u64;
+        let sample = self.phase(side.as_mut(), &request.setup, Phase { operations })?;
+        drop(side);
+        match self.channel.ask(&Request::Close)? {
+            Reply::Closed => Ok(sample),
+            reply => Err(unexpected("the end of a sample", &reply).into()),
+        }
+    }
+
+    /// Runs phases that grow until one lasts as long as a warm-up should. Returns operations per
+    /// second.
+    fn warm_up(
+        &mut self,
+        side: &mut dyn ClientSide,
+        request: &SampleRequest,
+    ) -> Result<f64, ClientError> {
+        let setup = &request.setup;
+        let key = (request.transport.clone(), setup.test, setup.message_bytes, setup.links.len());
+        let wanted_seconds = request.seconds * WARM_UP_SHARE;
+        let known = self.rates.get(&key).map(|rate| rate * wanted_seconds);
+        let mut operations = known.unwrap_or(1.0).ceil().max(1.0) as u64;
+        loop {
+            let sample = self.phase(side, setup, Phase { operations })?;
+            let rate = operations as f64 / sample.seconds.max(1e-9);
+            if sample.seconds >= wanted_seconds / 2.0 || known.is_some() {
+                self.rates.insert(key, rate);
+                return Ok(rate);
+            }
+            // Grows in steps, because the first operations are the slowest.
+            let wanted = (rate * wanted_seconds).ceil() as u64;
+            operations = wanted.clamp(operations * 2, operations * GROWTH_MAX);
+        }
+    }
+
+    fn phase(
+        &mut self,
+        side: &mut dyn ClientSide,
+        setup: &Setup,
+        phase: Phase,
+    ) -> Result<Sample, ClientError> {
+        match self.channel.ask(&Request::Run(phase))? {
+            Reply::Started => {}
+            reply => return Err(unexpected("the start of a phase", &reply).into()),
+        }
+        self.latencies.clear();
+        let softirq_before = self.softirq.seconds();
+        let cpu_before = cpu_seconds()?;
+        let started = Stopwatch::start();
+        let outcome = side.run(phase, &mut self.latencies);
+        let seconds = started.elapsed_seconds();
+        let cpu_seconds_client = cpu_seconds()? - cpu_before;
+        let softirq_client = self.softirq.seconds() - softirq_before;
+        let mut counters = outcome.map_err(|error| self.explain(error))?.counters;
+        let reply = self.channel.reply()?;
+        let Reply::Finished { observed, cpu_seconds, softirq_cpu_seconds } = reply else {
+            return Err(unexpected("the end of a phase", &reply).into());
+        };
+        for (name, value) in observed.counters {
+            *counters.entry(name).or_default() += value;
+        }
+        let softirq_server = if self.shares_host { 0.0 } else { softirq_cpu_seconds };
+        Ok(Sample {
+            operations: phase.operations,
+            bytes: phase.operations * setup.message_bytes * messages_per_operation(setup.test),
+            seconds,
+            latency_ns: self.latencies.summary(),
+            cpu_seconds_client,
+            cpu_seconds_server: cpu_seconds,
+            cpu_seconds_softirq: softirq_client + softirq_server,
+            counters,
+        })
+    }
+
+    /// Adds the server's explanation to our error, if it has one.
+    fn explain(&mut self, error: TransportError) -> ClientError {
+        match self.channel.reply() {
+            Err(ControlError::Failed(message)) => {
+                TransportError::Other(format!("{error} (the server reports: {message})")).into()
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+fn messages_per_operation(test: Test) -> u64 {
+    match test {
+        Test::PingPong | Test::TwoWay | Test::ManyConnections => 2,
+        Test::OneWay | Test::OperationRate => 1,
+        Test::ConnectionSetup => 0,
+    }
+}
+
+fn cpu_seconds() -> Result<f64, ClientError> {
+    cpu::process_seconds().map_err(|source| {
+        TransportError::Io { attempt: "read our CPU time".to_string(), source }.into()
+    })
+}
+
+/// A warm-up lasts this share of the run that counts: congestion windows and buffers have grown by
+/// then, frequencies are up and caches are warm.
+const WARM_UP_SHARE: f64 = 0.4;
+
+/// Phases of a first warm-up grow at most by this factor.
+const GROWTH_MAX: u64 = 32;

@@ -1,0 +1,38 @@
+//! The only place of this crate that reads a clock.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A point of the monotonic clock, for measuring what passes after it.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts measuring.
+    #[inline]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Nanoseconds since the start.
+    #[inline]
+    pub fn elapsed_ns(self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+
+    /// Seconds since the start.
+    #[inline]
+    pub fn elapsed_seconds(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+
+    /// Whether at least `limit` has passed.
+    #[inline]
+    pub fn has_passed(self, limit: Duration) -> bool {
+        self.0.elapsed() >= limit
+    }
+}
+
+/// Seconds since 1970-01-01 00:00 UTC.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,276 @@
+//! The conversation between client and server beside the measured path: JSON lines over TCP.
+//!
+//! The client asks, the server answers; there is one question at a time. `Prepare` is answered by
+//! `Prepared` and then, when the client has connected, by `Connected`; `Run` by `Started` and then
+//! by `Finished`. Any of them may be answered by `Failed`, after which the client closes.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::transport::{Advertisement, Observed, Phase, Setup};
+
+/// Version of the conversation; both sides must have the same.
+pub const VERSION: u32 = 1;
+
+/// From client to server.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// The first line.
+    Hello {
+        /// [`VERSION`] of the client.
+        version: u32,
+    },
+    /// Makes a server's side.
+    Prepare {
+        /// Name of the transport.
+        transport: String,
+        /// What both sides must know.
+        setup: Setup,
+    },
+    /// Runs a phase on the side that exists.
+    Run(Phase),
+    /// Drops the side that exists.
+    Close,
+}
+
+/// From server to client.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// Answers `Hello`.
+    Hello {
+        /// [`VERSION`] of the server.
+        version: u32,
+        /// The server's host.
+        machine: Machine,
+        /// Names of the transports that the server has.
+        transports: Vec<String>,
+    },
+    /// The server listens.
+    Prepared(Advertisement),
+    /// The server has accepted.
+    Connected,
+    /// The server enters the phase.
+    Started,
+    /// The server has finished the phase.
+    Finished {
+        /// What it saw.
+        observed: Observed,
+        /// CPU seconds that its process used in the phase.
+        cpu_seconds: f64,
+        /// CPU seconds of its host's softirq threads in the phase.
+        softirq_cpu_seconds: f64,
+    },
+    /// `Close` is done.
+    Closed,
+    /// The request could not be carried out.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+/// Why the conversation ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// No connection.
+    #[error("connect to the server at {address}: {source}; is `ethernot serve` running there?")]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Reading or writing failed.
+    #[error("{attempt}: {source}")]
+    Io {
+        /// What was attempted.
+        attempt: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The other side went away.
+    #[error("the other side closed the control connection")]
+    Closed,
+    /// The other side did not speak our language.
+    #[error("the other side sent a line that is no message of ours ({reason}): {line:?}")]
+    Malformed {
+        /// What the parser said.
+        reason: String,
+        /// The start of the line.
+        line: String,
+    },
+    /// The other side speaks another version.
+    #[error(
+        "the other side speaks version {theirs} of the control messages, we {VERSION}; \
+             install the same ethernot on both hosts"
+    )]
+    Version {
+        /// Its version.
+        theirs: u32,
+    },
+    /// The other side said something that is no answer to our question.
+    #[error("expected {expected} from the other side, got {got}")]
+    Unexpected {
+        /// What we waited for.
+        expected: &'static str,
+        /// What came.
+        got: String,
+    },
+    /// The other side could not do what we asked.
+    #[error("the server reports: {0}")]
+    Failed(String),
+}
+
+/// One end of the conversation.
+#[derive(Debug)]
+pub struct Channel {
+    reader: BufReader<TcpStream>,
+    peer: SocketAddr,
+}
+
+impl Channel {
+    /// Connects to a server.
+    pub fn connect(address: SocketAddr) -> Result<Self, ControlError> {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)
+            .map_err(|source| ControlError::Connect { address, source })?;
+        let channel = Self::new(stream)?;
+        channel.limit_silence(Some(SILENCE_MAX))?;
+        Ok(channel)
+    }
+
+    /// Takes over an accepted stream.
+    pub fn new(stream: TcpStream) -> Result<Self, ControlError> {
+        let io = |source| ControlError::Io { attempt: "set up the control connection", source };
+        stream.set_nodelay(true).map_err(io)?;
+        stream.set_write_timeout(Some(SILENCE_MAX)).map_err(io)?;
+        let peer = stream.peer_addr().map_err(io)?;
+        Ok(Self { reader: BufReader::new(stream), peer })
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The address by which the other side reaches us.
+    pub fn own_address(&self) -> Result<IpAddr, ControlError> {
+        let address = self.reader.get_ref().local_addr();
+        address
+            .map(|address| address.ip())
+            .map_err(|source| ControlError::Io { attempt: "read our own address", source })
+    }
+
+    /// Limits how long [`receive`](Self::receive) waits.
+    pub fn limit_silence(&self, limit: Option<Duration>) -> Result<(), ControlError> {
+        self.reader
+            .get_ref()
+            .set_read_timeout(limit)
+            .map_err(|source| ControlError::Io { attempt: "limit the control reads", source })
+    }
+
+    /// Sends one message.
+    pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ControlError> {
+        write_line(self.reader.get_mut(), message)
+            .map_err(|source| ControlError::Io { attempt: "send a control message", source })
+    }
+
+    /// Waits for one message.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ControlError> {
+        read_line(&mut self.reader)
+    }
+
+    /// Waits for a reply; an error if it is [`Reply::Failed`].
+    pub fn reply(&mut self) -> Result<Reply, ControlError> {
+        match self.receive()? {
+            Reply::Failed { message } => Err(ControlError::Failed(message)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Sends `request` and waits for the reply.
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, ControlError> {
+        self.send(request)?;
+        self.reply()
+    }
+}
+
+/// Writes `message` as one line.
+pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    writer.write_all(&line)?;
+    writer.flush()
+}
+
+/// Reads one message of at most 64 KiB.
+pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, ControlError> {
+    let mut line = Vec::new();
+    reader
+        .by_ref()
+        .take(LINE_BYTES_MAX)
+        .read_until(b'\n', &mut line)
+        .map_err(|source| ControlError::Io { attempt: "receive a control message", source })?;
+    if line.is_empty() {
+        return Err(ControlError::Closed);
+    }
+    serde_json::from_slice(&line).map_err(|error| ControlError::Malformed {
+        reason: error.to_string(),
+        line: String::from_utf8_lossy(&line).chars().take(80).collect(),
+    })
+}
+
+/// The error of a reply that does not fit.
+pub fn unexpected(expected: &'static str, reply: &Reply) -> ControlError {
+    ControlError::Unexpected { expected, got: format!("{reply:?}") }
+}
+
+/// A host on a local network answers in milliseconds.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Longer than [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX), so that the side that gives
+/// up first can still say why.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// A `Prepare` with 255 links of IPv6 addresses is 24 KiB of JSON.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_survives_the_line() {
+        let mut line = Vec::new();
+        write_line(&mut line, &Request::Run(Phase { operations: 7 })).unwrap();
+        assert_eq!(line, b"{\"request\":\"run\",\"operations\":7}\n");
+        let request: Request = read_line(&mut line.as_slice()).unwrap();
+        assert!(matches!(request, Request::Run(Phase { operations: 7 })));
+    }
+
+    #[test]
+    fn garbage_is_named_and_cut() {
+        let garbage = [b'x'; 1000];
+        let error = read_line::<Request>(&mut garbage.as_slice()).unwrap_err();
+        let ControlError::Malformed { line, .. } = error else { panic!("{error}") };
+        assert_eq!(line.len(), 80);
+    }
+
+    #[test]
+    fn an_endless_line_is_cut_at_the_limit() {
+        let mut endless = BufReader::new(io::repeat(b'x'));
+        assert!(matches!(read_line::<Reply>(&mut endless), Err(ControlError::Malformed { .. })));
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_told_apart() {
+        assert!(matches!(read_line::<Reply>(&mut [].as_slice()), Err(ControlError::Closed)));
+    }
+}

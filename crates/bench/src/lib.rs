@@ -1,0 +1,25 @@
+//! Measures transports side by side: kernel TCP as the baseline, bare UDP as the yardstick, and
+//! whatever implements [`transport::Transport`].
+//!
+//! Client and server are two processes. Between them is a path: two network namespaces joined by
+//! veth pairs, the loopback interface, or a real network. [`run::run`] makes the path, starts the
+//! processes and takes samples of every transport in turn, so that all figures of a run are from
+//! the same path and the same minutes. [`results::Results`] is what comes out.
+
+#![forbid(unsafe_code)]
+
+pub mod cleanup;
+pub mod client;
+pub mod clock;
+pub mod control;
+pub mod cpu;
+pub mod machine;
+pub mod namespaces;
+pub mod plan;
+pub mod process;
+pub mod results;
+pub mod run;
+pub mod server;
+pub mod statistics;
+pub mod transport;
+pub mod transports;

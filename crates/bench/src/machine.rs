@@ -1,0 +1,36 @@
+//! Facts about a host that a reader of the figures needs.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The host that a process runs on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name for itself.
+    pub cpu: String,
+    /// CPUs of the host that are online.
+    pub cpus: u32,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+impl Machine {
+    /// Describes this host; unknown facts read `unknown`.
+    pub fn this() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map_or("unknown", |(_, name)| name.trim());
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let kernel = if kernel.trim().is_empty() { "unknown" } else { kernel.trim() };
+        Self {
+            cpu: cpu.to_string(),
+            // Not the CPUs that this process may use: it may be restricted to one.
+            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count().max(1)
+                as u32,
+            kernel: kernel.to_string(),
+        }
+    }
+}

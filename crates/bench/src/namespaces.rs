@@ -1,0 +1,265 @@
+//! Two network namespaces joined by veth pairs: a client's host and a server's host, with real
+//! interfaces between them, on one machine.
+//!
+//! Names carry the process id and start time of their maker, so that a later run can tell what a
+//! crashed one has left behind.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{self, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::unistd::geteuid;
+
+use crate::cleanup;
+use crate::process::NAMESPACE_DIRECTORY;
+use crate::transport::LinkAddresses;
+
+/// Why namespaces could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamespaceError {
+    /// `ip` is not there.
+    #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
+    Start {
+        /// The whole command.
+        command: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// `ip` has failed.
+    #[error(
+        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN), --loopback does not"
+    )]
+    Failed {
+        /// The whole command.
+        command: String,
+        /// What it said.
+        message: String,
+    },
+    /// Not a number of links that we can make.
+    #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
+    Links {
+        /// The number.
+        links: u32,
+    },
+    /// Not an MTU that IPv4 on a veth pair can have.
+    #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
+    Mtu {
+        /// The number.
+        mtu: u32,
+    },
+}
+
+/// Two namespaces. Dropping it removes them, and with them the interfaces inside.
+#[derive(Debug)]
+pub struct NamespacePair {
+    client: String,
+    server: String,
+    links: Vec<LinkAddresses>,
+}
+
+impl NamespacePair {
+    /// Makes two namespaces with `links` veth pairs of `mtu` bytes between them.
+    ///
+    /// Link `n` (from 1) is interface `link<n>` in both, 10.77.`n`.1/24 at the client and
+    /// 10.77.`n`.2/24 at the server. The host outside sees none of it.
+    pub fn create(links: u32, mtu: u32) -> Result<Self, NamespaceError> {
+        if !(1..=LINKS_MAX).contains(&links) {
+            return Err(NamespaceError::Links { links });
+        }
+        if !(MTU_MIN..=MTU_MAX).contains(&mtu) {
+            return Err(NamespaceError::Mtu { mtu });
+        }
+        let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let own = process::id();
+        let start = start_time(own).unwrap_or_default();
+        let name = |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}");
+        // From here on, dropping `pair` removes whatever exists.
+        let mut pair = Self { client: name("client"), server: name("server"), links: Vec::new() };
+
+        let mut registry = cleanup::lock();
+        registry.namespaces.extend([pair.client.clone(), pair.server.clone()]);
+        let built = pair.build(links, mtu);
+        // Dropping `pair` locks the registry again.
+        drop(registry);
+        built.map(|()| pair)
+    }
+
+    /// Name of the client's namespace.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// Name of the server's namespace.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The addresses of the links.
+    pub fn links(&self) -> &[LinkAddresses] {
+        &self.links
+    }
+
+    fn build(&mut self, links: u32, mtu: u32) -> Result<(), NamespaceError> {
+        let (client, server) = (self.client.as_str(), self.server.as_str());
+        let mtu = mtu.to_string();
+        for namespace in [client, server] {
+            ip(&["netns", "add", namespace])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+        }
+        for link in 1..=links {
+            let interface = format!("link{link}");
+            ip(&[
+                "link", "add", &interface, "mtu", &mtu, "netns", client, "type", "veth", "peer",
+                "name", &interface, "mtu", &mtu, "netns", server,
+            ])?;
+            let [client_address, server_address] =
+                [1, 2].map(|host| Ipv4Addr::new(10, 77, link as u8, host));
+            for (namespace, address) in [(client, client_address), (server, server_address)] {
+                let address = format!("{address}/24");
+                ip(&["-n", namespace, "address", "add", &address, "dev", &interface])?;
+                ip(&["-n", namespace, "link", "set", &interface, "up"])?;
+            }
+            self.links.push(LinkAddresses {
+                client: Some(IpAddr::V4(client_address)),
+                server: IpAddr::V4(server_address),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NamespacePair {
+    fn drop(&mut self) {
+        let mut registry = cleanup::lock();
+        for name in [&self.client, &self.server] {
+            // What cannot be removed now is tried again by the next run.
+            let _ = remove_namespace(name);
+            registry.namespaces.retain(|registered| registered != name);
+        }
+    }
+}
+
+/// Whether this process may be able to make namespaces.
+pub fn are_possible() -> bool {
+    geteuid().is_root()
+}
+
+/// Removes the namespaces of processes that have ended without doing so. Returns their names.
+///
+/// One that cannot be removed is left to the next run; most often another run has just done it.
+pub fn remove_leftovers() -> Vec<String> {
+    let _registry = cleanup::lock();
+    // No directory: no namespace was ever made.
+    let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_leftover =
+        |name: &String| maker(name).is_some_and(|(pid, start)| start_time(pid) != Some(start));
+    names.filter(is_leftover).filter(|name| remove_namespace(name).is_ok()).collect()
+}
+
+/// Removes one namespace, if it exists.
+pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
+    if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
+        ip(&["netns", "delete", name])?;
+    }
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
+    let command = || format!("ip {}", arguments.join(" "));
+    let output = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| NamespaceError::Start { command: command(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    Err(NamespaceError::Failed { command: command(), message })
+}
+
+/// Process id and start time of the maker of a namespace with a name of ours.
+fn maker(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
+    let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let _ordinal: u32 = parts.next()?.parse().ok()?;
+    let is_side = matches!(parts.next()?, "client" | "server");
+    (is_side && parts.next().is_none()).then_some((pid, start))
+}
+
+/// When a process was started, in clock ticks since boot; nothing if there is no such process.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the name, may hold spaces and parentheses; the start time is field 22.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19)?.parse().ok()
+}
+
+/// Most links: each has a byte in its addresses, and nobody has more interfaces.
+pub const LINKS_MAX: u32 = 16;
+/// Smallest MTU that IPv4 allows on an interface.
+pub const MTU_MIN: u32 = 68;
+/// Largest MTU of a veth pair.
+pub const MTU_MAX: u32 = 65_535;
+
+const NAME_PREFIX: &str = "ethernot-bench-";
+
+static NEXT_ORDINAL: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_have_a_maker() {
+        assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
+        for foreign in [
+            "blue",
+            "ethernot-bench-",
+            "ethernot-bench-12-345-0-other",
+            "ethernot-bench-12-345-0-client-x",
+        ] {
+            assert_eq!(maker(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_running_process_has_a_start_time() {
+        assert!(start_time(process::id()).is_some());
+        assert_eq!(start_time(u32::MAX), None);
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused_before_anything_is_made() {
+        assert!(matches!(NamespacePair::create(0, 1500), Err(NamespaceError::Links { links: 0 })));
+        assert!(matches!(NamespacePair::create(17, 1500), Err(NamespaceError::Links { .. })));
+        assert!(matches!(NamespacePair::create(1, 10), Err(NamespaceError::Mtu { mtu: 10 })));
+    }
+
+    #[test]
+    fn namespaces_exist_while_the_pair_does() {
+        if !are_possible() {
+            eprintln!("skipped: making network namespaces needs root");
+            return;
+        }
+        let pair = match NamespacePair::create(2, 1500) {
+            Ok(pair) => pair,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let paths =
+            [pair.client(), pair.server()].map(|name| format!("{NAMESPACE_DIRECTORY}/{name}"));
+        assert_eq!(pair.links().len(), 2);
+        assert!(paths.iter().all(|path| fs::exists(path).unwrap()));
+        let removed = remove_leftovers();
+        assert!(!removed.iter().any(|name| name == pair.client() || name == pair.server()));
+        drop(pair);
+        assert!(!paths.iter().any(|path| fs::exists(path).unwrap()));
+    }
+}

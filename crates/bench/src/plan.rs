@@ -1,0 +1,274 @@
+//! What will be measured, and for how long.
+
+use std::path::PathBuf;
+
+use crate::transport::{MESSAGE_BYTES_MAX, Test, Transport};
+use crate::transports;
+
+/// What the user wants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// The program that is started for client and server: this one.
+    pub program: PathBuf,
+    /// What the packets are to go over.
+    pub path: PathChoice,
+    /// Links between the hosts (not for [`PathChoice::Peer`]).
+    pub links: u32,
+    /// MTU of the links in namespaces.
+    pub mtu: u32,
+    /// The tests to run.
+    pub tests: Vec<Test>,
+    /// Names of the transports to measure; empty: all.
+    pub transports: Vec<String>,
+    /// Bytes of the messages of ping-pong, one-way and two-way.
+    pub sizes: Vec<u64>,
+    /// Samples of each measurement, at least 1.
+    pub repetitions: u32,
+    /// About how long the whole run may take, in seconds.
+    pub budget_seconds: f64,
+    /// Operations in flight where a transport has that notion.
+    pub in_flight: u32,
+    /// Connections of [`Test::ManyConnections`].
+    pub connections: u32,
+    /// Restrict client and server to one CPU each, where there are two.
+    pub pinning: bool,
+}
+
+/// What the packets are to go over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathChoice {
+    /// Namespaces if they can be made, else loopback.
+    Automatic,
+    /// The loopback interface.
+    Loopback,
+    /// `HOST`, `HOST:PORT` of a running `ethernot serve`; further hosts are further links to it.
+    Peer(Vec<String>),
+}
+
+/// One test with one message size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// What is measured.
+    pub test: Test,
+    /// Bytes of a message; 0 where there are none.
+    pub message_bytes: u64,
+    /// Who takes part, the baseline first.
+    pub contenders: Vec<Contender>,
+}
+
+/// A transport with a number of links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contender {
+    /// Name of the transport.
+    pub transport: String,
+    /// Links to use.
+    pub links: u32,
+}
+
+/// Everything that will be measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// In this order.
+    pub cases: Vec<Case>,
+    /// Samples of each contender.
+    pub repetitions: u32,
+    /// Seconds of a sample without its warm-up.
+    pub sample_seconds: f64,
+}
+
+/// Why there is nothing to measure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// No such transport.
+    #[error("no transport {name:?}; there are: {known}")]
+    UnknownTransport {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A size that cannot be measured.
+    #[error("message of {bytes} bytes: between 1 and {MESSAGE_BYTES_MAX} are possible")]
+    Size {
+        /// The size given.
+        bytes: u64,
+    },
+    /// A number of repetitions that makes no sense.
+    #[error("{repetitions} repetitions: between 1 and {REPETITIONS_MAX} are possible")]
+    Repetitions {
+        /// The number given.
+        repetitions: u32,
+    },
+    /// The selection is empty.
+    #[error("none of the chosen transports can run any of the chosen tests and sizes")]
+    Empty,
+}
+
+impl Plan {
+    /// Plans what `options` ask for on a path of `links` links with `mtu`, with the transports
+    /// that the server has too.
+    pub fn new(
+        options: &Options,
+        links: u32,
+        mtu: Option<u32>,
+        server_transports: &[String],
+    ) -> Result<Self, PlanError> {
+        let repetitions = options.repetitions;
+        if !(1..=REPETITIONS_MAX).contains(&repetitions) {
+            return Err(PlanError::Repetitions { repetitions });
+        }
+        if let Some(&bytes) =
+            options.sizes.iter().find(|size| !(1..=MESSAGE_BYTES_MAX).contains(*size))
+        {
+            return Err(PlanError::Size { bytes });
+        }
+        let mut transports = selected(&options.transports)?;
+        transports.retain(|transport| server_transports.iter().any(|n| n == transport.name()));
+        let mut cases = Vec::new();
+        for &test in &options.tests {
+            for message_bytes in sizes(test, &options.sizes) {
+                let contenders: Vec<_> = transports
+                    .iter()
+                    .filter(|transport| transport.supports(test, message_bytes, mtu))
+                    .flat_map(|transport| contenders(transport.as_ref(), test, links))
+                    .collect();
+                if !contenders.is_empty() {
+                    cases.push(Case { test, message_bytes, contenders });
+                }
+            }
+        }
+        if cases.is_empty() {
+            return Err(PlanError::Empty);
+        }
+        let mut plan = Self { cases, repetitions, sample_seconds: 0.0 };
+        let share_seconds = options.budget_seconds / plan.samples() as f64;
+        plan.sample_seconds = ((share_seconds - SAMPLE_OVERHEAD_SECONDS) / WITH_WARM_UP)
+            .clamp(SAMPLE_SECONDS_MIN, SAMPLE_SECONDS_MAX);
+        Ok(plan)
+    }
+
+    /// Number of samples.
+    pub fn samples(&self) -> u64 {
+        let contenders: usize = self.cases.iter().map(|case| case.contenders.len()).sum();
+        contenders as u64 * u64::from(self.repetitions)
+    }
+
+    /// About how long all samples take together.
+    pub fn seconds(&self) -> f64 {
+        let sample_seconds = self.sample_seconds * WITH_WARM_UP + SAMPLE_OVERHEAD_SECONDS;
+        self.samples() as f64 * sample_seconds
+    }
+}
+
+fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
+    let all = transports::all();
+    for name in names {
+        if !all.iter().any(|transport| transport.name() == name) {
+            let known: Vec<_> = all.iter().map(|transport| transport.name()).collect();
+            return Err(PlanError::UnknownTransport {
+                name: name.clone(),
+                known: known.join(", "),
+            });
+        }
+    }
+    let is_chosen = |transport: &dyn Transport| {
+        names.is_empty() || names.iter().any(|name| name == transport.name())
+    };
+    Ok(all.into_iter().filter(|transport| is_chosen(transport.as_ref())).collect())
+}
+
+fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
+    match test {
+        Test::PingPong | Test::OneWay | Test::TwoWay => chosen.to_vec(),
+        Test::OperationRate | Test::ManyConnections => vec![SMALL_MESSAGE_BYTES],
+        Test::ConnectionSetup => vec![0],
+    }
+}
+
+/// Small messages gain nothing from a second link, and set-up has none of its own.
+fn contenders(transport: &dyn Transport, test: Test, links: u32) -> Vec<Contender> {
+    let counts = match test {
+        Test::PingPong | Test::OneWay | Test::TwoWay => transport.link_counts(links),
+        _ => vec![1],
+    };
+    let contender = |links| Contender { transport: transport.name().to_string(), links };
+    counts.into_iter().map(contender).collect()
+}
+
+/// Bytes of the messages in tests about small operations.
+const SMALL_MESSAGE_BYTES: u64 = 8;
+
+/// More would take hours.
+const REPETITIONS_MAX: u32 = 1000;
+
+/// Connecting, the control messages and the rounding of warm-ups.
+const SAMPLE_OVERHEAD_SECONDS: f64 = 0.015;
+
+/// A sample and its warm-up, in samples.
+const WITH_WARM_UP: f64 = 1.4;
+
+/// A few scheduler ticks: less measures the scheduler.
+const SAMPLE_SECONDS_MIN: f64 = 0.02;
+
+/// More adds nothing: repetitions show the spread better.
+const SAMPLE_SECONDS_MAX: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_all_samples_is_within_the_budget() {
+        let options = Options { budget_seconds: 100.0, ..options() };
+        let plan = plan(&options).unwrap();
+        assert!((plan.seconds() - 100.0).abs() < 1.0, "{}", plan.seconds());
+    }
+
+    #[test]
+    fn transports_only_take_part_where_they_can() {
+        let plan = plan(&options()).unwrap();
+        let datagrams = |bytes| {
+            let mut cases = plan.cases.iter();
+            let case = cases.find(|c| c.test == Test::PingPong && c.message_bytes == bytes);
+            case.unwrap().contenders.iter().any(|c| c.transport == "udp")
+        };
+        assert!(datagrams(8));
+        assert!(!datagrams(1 << 20));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let unknown = Options { transports: vec!["pigeon".into()], ..options() };
+        let message = plan(&unknown).unwrap_err().to_string();
+        assert!(message.contains("pigeon") && message.contains("tcp"), "{message}");
+        let zero = Options { sizes: vec![8, 0], ..options() };
+        assert!(matches!(plan(&zero), Err(PlanError::Size { bytes: 0 })));
+        let never = Options { repetitions: 0, ..options() };
+        assert!(matches!(plan(&never), Err(PlanError::Repetitions { repetitions: 0 })));
+        let nothing = Options { tests: vec![], ..options() };
+        assert!(matches!(plan(&nothing), Err(PlanError::Empty)));
+    }
+
+    fn plan(options: &Options) -> Result<Plan, PlanError> {
+        let names: Vec<_> = transports::all().iter().map(|t| t.name().to_string()).collect();
+        Plan::new(options, 2, Some(1500), &names)
+    }
+
+    fn options() -> Options {
+        Options {
+            program: PathBuf::new(),
+            path: PathChoice::Automatic,
+            links: 2,
+            mtu: 1500,
+            tests: Test::ALL.to_vec(),
+            transports: vec![],
+            sizes: vec![8, 1 << 20],
+            repetitions: 10,
+            budget_seconds: 100.0,
+            in_flight: 64,
+            connections: 1,
+            pinning: true,
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The processes that measure: how they are started, and what they do.
+//!
+//! Both are the program itself with the hidden subcommand [`SUBCOMMAND`] and a [`ChildSpec`] as
+//! its argument. They enter their network namespace themselves, first of all, and die with the
+//! process that has started them.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::getppid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::cleanup;
+use crate::client::{Client, SampleRequest};
+use crate::control::{ControlError, read_line, write_line};
+use crate::cpu;
+use crate::machine::Machine;
+use crate::results::Sample;
+use crate::server;
+
+/// Name of the hidden subcommand that the program must pass to [`run_child`].
+pub const SUBCOMMAND: &str = "bench-process";
+
+/// What a child process is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildSpec {
+    /// Server or client.
+    pub role: Role,
+    /// Name of the network namespace to enter.
+    pub namespace: Option<String>,
+    /// CPU to run on.
+    pub cpu: Option<usize>,
+    /// Process whose death ends this one.
+    pub parent: u32,
+}
+
+/// The two kinds of child processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Serves on this address; tells the port by [`Line::Listening`].
+    Server(SocketAddr),
+    /// Takes samples against this server.
+    Client {
+        /// The server's control address.
+        server: SocketAddr,
+        /// Whether the server runs on this host.
+        shares_host: bool,
+    },
+}
+
+/// A line that a child writes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Line {
+    /// The server is ready.
+    Listening(SocketAddr),
+    /// The client is ready.
+    Ready {
+        /// The client's host.
+        client: Machine,
+        /// The server's host.
+        server: Machine,
+        /// Names of the server's transports.
+        server_transports: Vec<String>,
+    },
+    /// The answer to a [`SampleRequest`].
+    Sample(Sample),
+    /// The child could not do what it was asked for.
+    Failed(String),
+}
+
+/// Why a child process is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// It could not be started.
+    #[error("start {} as the benchmark's {role}: {source}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Server or client.
+        role: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It said that it failed.
+    #[error("{role}: {message}")]
+    Failed {
+        /// Server or client.
+        role: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// It went away or spoke nonsense.
+    #[error("the benchmark's {role} process is gone: {source}")]
+    Gone {
+        /// Server or client.
+        role: &'static str,
+        /// What was seen last.
+        source: ControlError,
+    },
+    /// It said something else than it should.
+    #[error("the benchmark's {role} process said {got}")]
+    Unexpected {
+        /// Server or client.
+        role: &'static str,
+        /// What it said.
+        got: String,
+    },
+}
+
+/// A running child process. Dropping it ends it.
+#[derive(Debug)]
+pub struct ChildProcess {
+    role: &'static str,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl ChildProcess {
+    /// Starts `program` as `spec` says.
+    pub fn start(program: &Path, spec: &ChildSpec) -> Result<Self, ProcessError> {
+        let role = match spec.role {
+            Role::Server(_) => "server",
+            Role::Client { .. } => "client",
+        };
+        let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
+        let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
+        let mut child = Command::new(program)
+            .arg(SUBCOMMAND)
+            .arg(argument)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C goes to the parent alone, which ends its children in order.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        cleanup::register_child(child.id());
+        let input = child.stdin.take();
+        let output = child.stdout.take().map(BufReader::new);
+        let output = output.ok_or_else(|| failed(io::Error::other("its output is not piped")))?;
+        Ok(Self { role, child, input, output })
+    }
+
+    /// Sends a line.
+    pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ProcessError> {
+        let input = self.input.as_mut().ok_or(io::Error::other("its input is closed"));
+        input.and_then(|input| write_line(input, message)).map_err(|source| {
+            let source = ControlError::Io { attempt: "write to it", source };
+            ProcessError::Gone { role: self.role, source }
+        })
+    }
+
+    /// Waits for a line; an error if it is [`Line::Failed`].
+    pub fn receive(&mut self) -> Result<Line, ProcessError> {
+        match read_line(&mut self.output) {
+            Ok(Line::Failed(message)) => Err(ProcessError::Failed { role: self.role, message }),
+            Ok(line) => Ok(line),
+            Err(source) => Err(ProcessError::Gone { role: self.role, source }),
+        }
+    }
+
+    /// The error of a line that does not fit.
+    pub fn unexpected(&self, line: &Line) -> ProcessError {
+        ProcessError::Unexpected { role: self.role, got: format!("{line:?}") }
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        // Both only fail for a child that has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        cleanup::forget_child(self.child.id());
+    }
+}
+
+/// The whole life of a child process. Errors go to the parent as [`Line::Failed`]; true if there
+/// were none.
+pub fn run_child(spec: &str) -> bool {
+    let outcome = parse(spec).and_then(|spec: ChildSpec| {
+        enter(&spec)?;
+        match spec.role {
+            Role::Server(address) => run_server(address),
+            Role::Client { server, shares_host } => run_client(server, shares_host),
+        }
+    });
+    match outcome {
+        Ok(()) => true,
+        Err(message) => {
+            // A parent that is gone needs no explanation.
+            let _ = tell(&Line::Failed(message));
+            false
+        }
+    }
+}
+
+/// Ties this process to its parent, its namespace and its CPU.
+fn enter(spec: &ChildSpec) -> Result<(), String> {
+    prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|errno| format!("ask to be ended with the parent process: {errno}"))?;
+    if getppid().as_raw().cast_unsigned() != spec.parent {
+        return Err("the parent process has ended already".to_string());
+    }
+    if let Some(name) = &spec.namespace {
+        let path = Path::new(NAMESPACE_DIRECTORY).join(name);
+        let file = File::open(&path)
+            .map_err(|error| format!("open network namespace {}: {error}", path.display()))?;
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            format!("enter network namespace {name}: {errno}; this needs CAP_SYS_ADMIN")
+        })?;
+    }
+    if let Some(cpu) = spec.cpu {
+        cpu::pin_to(cpu).map_err(|error| {
+            format!("restrict the process to CPU {cpu}: {error}; try --no-pinning")
+        })?;
+    }
+    Ok(())
+}
+
+fn run_server(address: SocketAddr) -> Result<(), String> {
+    let listener = TcpListener::bind(address)
+        .map_err(|error| format!("listen on {address} for the client: {error}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("read the address that the client is to use: {error}"))?;
+    tell(&Line::Listening(address))?;
+    server::serve(&listener, |_, _| ()).map_err(|error| error.to_string())
+}
+
+fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
+    let mut client = Client::connect(server, shares_host).map_err(|error| error.to_string())?;
+    tell(&Line::Ready {
+        client: Machine::this(),
+        server: client.server().clone(),
+        server_transports: client.server_transports().to_vec(),
+    })?;
+    let mut input = io::stdin().lock();
+    loop {
+        let request: SampleRequest = match read_line(&mut input) {
+            Ok(request) => request,
+            Err(ControlError::Closed) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let sample = client.sample(&request).map_err(|error| error.to_string())?;
+        tell(&Line::Sample(sample))?;
+    }
+}
+
+fn parse<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
+    serde_json::from_str(spec).map_err(|error| {
+        format!(
+            "{SUBCOMMAND} is for the program's own use; its argument is no specification: {error}"
+        )
+    })
+}
+
+fn tell(line: &Line) -> Result<(), String> {
+    write_line(&mut io::stdout().lock(), line)
+        .map_err(|error| format!("write to the parent process: {error}"))
+}
+
+/// Where `ip netns` keeps the namespaces that have names.
+pub const NAMESPACE_DIRECTORY: &str = "/run/netns";

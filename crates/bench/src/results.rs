@@ -1,0 +1,213 @@
+//! What a benchmark has found. [`Results`] is the JSON document that `docs/bench-json.md`
+//! describes; its shape only grows within one [`FORMAT`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::statistics::Summary;
+use crate::transport::{LatencySummary, Test};
+
+/// Everything that one run of the benchmark has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// What the packets went over.
+    pub path: PathFacts,
+    /// The client's host.
+    pub client: Machine,
+    /// The server's host; in most runs the same.
+    pub server: Machine,
+    /// How it was measured.
+    pub settings: Settings,
+    /// The transports that were measured.
+    pub transports: Vec<TransportFacts>,
+    /// One entry per test, message size, transport and number of links.
+    pub results: Vec<Measurement>,
+}
+
+/// The path between client and server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathFacts {
+    /// What it is.
+    pub kind: PathKind,
+    /// Links between the hosts.
+    pub links: u32,
+    /// Largest IP packet in bytes, where known.
+    pub mtu: Option<u32>,
+}
+
+/// Kinds of paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathKind {
+    /// Two network namespaces joined by veth pairs.
+    Namespaces,
+    /// The loopback interface.
+    Loopback,
+    /// Another host, or another address of this one.
+    Peer,
+}
+
+impl PathKind {
+    /// In words.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Namespaces => "two network namespaces joined by veth pairs",
+            Self::Loopback => "the loopback interface",
+            Self::Peer => "two hosts",
+        }
+    }
+}
+
+/// How it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Samples taken of each measurement.
+    pub repetitions: u32,
+    /// Samples left out of the summaries: the highest and the lowest, half each.
+    pub dropped: u32,
+    /// How long a sample was meant to take, without its warm-up.
+    pub sample_seconds: f64,
+    /// Operations in flight where a transport has that notion.
+    pub in_flight: u32,
+    /// CPUs of client and server, if each was restricted to one.
+    pub pinned_to: Option<[usize; 2]>,
+}
+
+/// A transport that was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransportFacts {
+    /// Its name in the measurements.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+}
+
+/// One test of one transport with one message size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// What was measured.
+    pub test: Test,
+    /// Name of the transport.
+    pub transport: String,
+    /// Links that it used.
+    pub links: u32,
+    /// Bytes of a message; 0 where there are none.
+    pub message_bytes: u64,
+    /// Median latency of an operation (ping-pong: half a round trip), in nanoseconds.
+    pub latency_ns: Option<Summary>,
+    /// Its 99th percentile.
+    pub latency_p99_ns: Option<Summary>,
+    /// Payload of both directions together.
+    pub bytes_per_second: Summary,
+    /// Operations.
+    pub operations_per_second: Summary,
+    /// CPU seconds of both processes per 10^9 payload bytes of both directions together.
+    pub cpu_seconds_per_gigabyte: Option<Summary>,
+    /// CPU seconds of the hosts' softirq threads per 10^9 payload bytes; an upper bound.
+    pub softirq_cpu_seconds_per_gigabyte: Option<Summary>,
+    /// Explicit acknowledgements and retransmissions per 100 data frames.
+    pub extra_frame_percent: Option<f64>,
+    /// Frames out of order per 100 data frames received.
+    pub out_of_order_percent: Option<f64>,
+    /// Compared with the baseline and the yardstick, repetition by repetition, where these were
+    /// measured and are not this one itself.
+    pub ratios: Vec<Ratio>,
+    /// Mean of each counter of the transport over the samples.
+    pub counters: BTreeMap<String, f64>,
+    /// The samples, in the order in which they were taken.
+    pub samples: Vec<Sample>,
+}
+
+impl Measurement {
+    /// The transport's name, with the number of links if there are several.
+    pub fn label(&self) -> String {
+        label(&self.transport, self.links)
+    }
+
+    /// The ratio to transport `to`, of what the test is about: latencies or rates.
+    pub fn ratio_to(&self, to: &str) -> Option<Summary> {
+        let ratio = self.ratios.iter().find(|ratio| ratio.to == to)?;
+        if self.test.is_about_latency() { ratio.latency } else { ratio.throughput }
+    }
+}
+
+/// The name of a transport with the number of its links if there are several.
+pub fn label(transport: &str, links: u32) -> String {
+    if links > 1 { format!("{transport} ×{links}") } else { transport.to_string() }
+}
+
+/// A measurement divided by that of another transport in the same repetition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Name of the other transport.
+    pub to: String,
+    /// Of latencies: below 1 is better.
+    pub latency: Option<Summary>,
+    /// Of operations per second: above 1 is better.
+    pub throughput: Option<Summary>,
+    /// Of CPU seconds per byte: below 1 is better.
+    pub cpu: Option<Summary>,
+}
+
+/// One run of one test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Operations performed.
+    pub operations: u64,
+    /// Payload bytes moved, both directions together.
+    pub bytes: u64,
+    /// How long it took, seen by the client.
+    pub seconds: f64,
+    /// Distribution of the operations' latencies, in tests that are about latency.
+    pub latency_ns: Option<LatencySummary>,
+    /// CPU seconds, user and system, of the client's process.
+    pub cpu_seconds_client: f64,
+    /// CPU seconds, user and system, of the server's process.
+    pub cpu_seconds_server: f64,
+    /// CPU seconds of the hosts' softirq threads.
+    pub cpu_seconds_softirq: f64,
+    /// Counters of the transport, both sides added up.
+    pub counters: BTreeMap<String, f64>,
+}
+
+impl Sample {
+    /// Median latency in nanoseconds.
+    pub fn latency_ns_p50(&self) -> Option<f64> {
+        self.latency_ns.map(|latency| latency.p50)
+    }
+
+    /// Operations per second.
+    pub fn operations_per_second(&self) -> f64 {
+        self.operations as f64 / self.seconds
+    }
+
+    /// Payload bytes per second.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.seconds
+    }
+
+    /// CPU seconds of both processes per 10^9 payload bytes.
+    pub fn cpu_seconds_per_gigabyte(&self) -> Option<f64> {
+        self.per_gigabyte(self.cpu_seconds_client + self.cpu_seconds_server)
+    }
+
+    /// CPU seconds of the softirq threads per 10^9 payload bytes.
+    pub fn softirq_cpu_seconds_per_gigabyte(&self) -> Option<f64> {
+        self.per_gigabyte(self.cpu_seconds_softirq)
+    }
+
+    fn per_gigabyte(&self, seconds: f64) -> Option<f64> {
+        (self.bytes > 0).then(|| seconds * 1e9 / self.bytes as f64)
+    }
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-bench/1";

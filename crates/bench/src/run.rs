@@ -1,0 +1,343 @@
+//! A whole run: makes the path, starts client and server, takes the samples in turn.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::process;
+
+use crate::client::SampleRequest;
+use crate::clock;
+use crate::cpu;
+use crate::machine::Machine;
+use crate::namespaces::{self, NamespaceError, NamespacePair};
+use crate::plan::{Case, Contender, Options, PathChoice, Plan, PlanError};
+use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role};
+use crate::results::{
+    FORMAT, Measurement, PathFacts, PathKind, Results, Sample, Settings, TransportFacts, label,
+};
+use crate::statistics;
+use crate::transport::{LinkAddresses, Setup, Test};
+use crate::transports::{self, BASELINE, YARDSTICK};
+
+/// Is told how a run proceeds.
+pub trait Observer {
+    /// Something that the user should know, such as a path other than the best one.
+    fn on_note(&mut self, note: &str);
+
+    /// The plan is made and the first sample is about to be taken.
+    fn on_start(&mut self, plan: &Plan);
+
+    /// The sample described by `what` is about to be taken.
+    fn on_sample(&mut self, what: &str);
+}
+
+/// Why a run has no results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The namespaces.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// The wishes.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The peer's name.
+    #[error("peer {peer:?}: {reason}; give HOST or HOST:PORT of a running `ethernot serve`")]
+    Peer {
+        /// As given.
+        peer: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A process that measures could not start.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A sample failed.
+    #[error("{what}: {source}")]
+    Sample {
+        /// Test, size and transport.
+        what: String,
+        /// What happened.
+        source: ProcessError,
+    },
+}
+
+/// Measures what `options` ask for.
+pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, RunError> {
+    let unix_seconds = clock::unix_seconds();
+    let path = Path::open(options, observer)?;
+    let pinned_to = options.pinning.then(cpu::first_two).flatten();
+    let mut bench = Bench::start(options, path, pinned_to)?;
+    let plan = Plan::new(
+        options,
+        bench.path.links.len() as u32,
+        bench.path.mtu,
+        &bench.server_transports,
+    )?;
+    observer.on_start(&plan);
+    let mut results = Vec::new();
+    for case in &plan.cases {
+        results.extend(bench.measure(case, &plan, options, observer)?);
+    }
+    Ok(Results {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds,
+        path: PathFacts {
+            kind: bench.path.kind,
+            links: bench.path.links.len() as u32,
+            mtu: bench.path.mtu,
+        },
+        client: bench.client_machine.clone(),
+        server: bench.server_machine.clone(),
+        settings: Settings {
+            repetitions: plan.repetitions,
+            dropped: statistics::dropped(plan.repetitions),
+            sample_seconds: plan.sample_seconds,
+            in_flight: options.in_flight,
+            pinned_to,
+        },
+        transports: transport_facts(&results),
+        results,
+    })
+}
+
+/// What the packets go over.
+struct Path {
+    kind: PathKind,
+    links: Vec<LinkAddresses>,
+    mtu: Option<u32>,
+    namespaces: Option<NamespacePair>,
+    /// Where the server listens for the control connection, or is to listen.
+    server: SocketAddr,
+}
+
+impl Path {
+    fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
+        match &options.path {
+            PathChoice::Peer(peers) => Self::to_peer(peers),
+            PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
+            PathChoice::Automatic if !namespaces::are_possible() => {
+                observer.on_note("not root: measuring over loopback instead of network namespaces");
+                Ok(Self::over_loopback(options.links))
+            }
+            PathChoice::Automatic => match Self::over_namespaces(options, observer) {
+                Ok(path) => Ok(path),
+                // Root without its powers, as in most containers.
+                Err(error @ NamespaceError::Failed { .. }) => {
+                    observer.on_note(&format!("{error}: measuring over loopback instead"));
+                    Ok(Self::over_loopback(options.links))
+                }
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    fn over_namespaces(
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, NamespaceError> {
+        for name in namespaces::remove_leftovers() {
+            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+        }
+        let pair = NamespacePair::create(options.links, options.mtu)?;
+        let links = pair.links().to_vec();
+        let server = links.first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |link| link.server);
+        Ok(Self {
+            kind: PathKind::Namespaces,
+            links,
+            mtu: Some(options.mtu),
+            namespaces: Some(pair),
+            server: SocketAddr::new(server, 0),
+        })
+    }
+
+    /// Loopback has one interface; further addresses stand for further links.
+    fn over_loopback(links: u32) -> Self {
+        let address = |link| IpAddr::V4(Ipv4Addr::new(127, 0, 0, link));
+        let links = (1..=links.clamp(1, namespaces::LINKS_MAX) as u8)
+            .map(|link| LinkAddresses { client: Some(address(link)), server: address(link) })
+            .collect();
+        Self {
+            kind: PathKind::Loopback,
+            links,
+            mtu: Some(LOOPBACK_MTU),
+            namespaces: None,
+            server: SocketAddr::new(address(1), 0),
+        }
+    }
+
+    fn to_peer(peers: &[String]) -> Result<Self, RunError> {
+        let addresses = peers.iter().map(|peer| resolve(peer)).collect::<Result<Vec<_>, _>>()?;
+        let server = *addresses.first().ok_or_else(|| RunError::Peer {
+            peer: String::new(),
+            reason: "no name given".to_string(),
+        })?;
+        let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
+        Ok(Self {
+            kind: PathKind::Peer,
+            links: addresses.iter().map(link).collect(),
+            mtu: None,
+            namespaces: None,
+            server,
+        })
+    }
+}
+
+fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
+    let failed = |reason: String| RunError::Peer { peer: peer.to_string(), reason };
+    let resolved = match peer.parse::<IpAddr>() {
+        Ok(address) => return Ok(SocketAddr::new(address, CONTROL_PORT)),
+        Err(_) if peer.contains(':') => peer.to_socket_addrs(),
+        Err(_) => (peer, CONTROL_PORT).to_socket_addrs(),
+    };
+    let mut addresses = resolved.map_err(|error| failed(error.to_string()))?;
+    addresses.next().ok_or_else(|| failed("the name has no address".to_string()))
+}
+
+/// The two processes that measure, and the path between them.
+///
+/// The order of the fields is the order in which they are dropped: processes before namespaces.
+struct Bench {
+    client: ChildProcess,
+    /// None if the server runs on another host.
+    _server: Option<ChildProcess>,
+    path: Path,
+    client_machine: Machine,
+    server_machine: Machine,
+    server_transports: Vec<String>,
+}
+
+impl Bench {
+    fn start(
+        options: &Options,
+        path: Path,
+        pinned_to: Option<[usize; 2]>,
+    ) -> Result<Self, RunError> {
+        let parent = process::id();
+        let names = path.namespaces.as_ref();
+        let mut control = path.server;
+        let mut server = None;
+        if path.kind != PathKind::Peer {
+            let spec = ChildSpec {
+                role: Role::Server(path.server),
+                namespace: names.map(|pair| pair.server().to_string()),
+                cpu: pinned_to.map(|[_, cpu]| cpu),
+                parent,
+            };
+            let mut child = ChildProcess::start(&options.program, &spec)?;
+            control = match child.receive()? {
+                Line::Listening(address) => address,
+                line => return Err(child.unexpected(&line).into()),
+            };
+            server = Some(child);
+        }
+        let spec = ChildSpec {
+            role: Role::Client { server: control, shares_host: server.is_some() },
+            namespace: names.map(|pair| pair.client().to_string()),
+            cpu: pinned_to.map(|[cpu, _]| cpu),
+            parent,
+        };
+        let mut client = ChildProcess::start(&options.program, &spec)?;
+        match client.receive()? {
+            Line::Ready { client: client_machine, server: server_machine, server_transports } => {
+                Ok(Self {
+                    client,
+                    _server: server,
+                    path,
+                    client_machine,
+                    server_machine,
+                    server_transports,
+                })
+            }
+            line => Err(client.unexpected(&line).into()),
+        }
+    }
+
+    /// Takes all samples of `case`, the contenders in turn within each repetition.
+    fn measure(
+        &mut self,
+        case: &Case,
+        plan: &Plan,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Measurement>, RunError> {
+        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); case.contenders.len()];
+        for repetition in 1..=plan.repetitions {
+            for (contender, samples) in case.contenders.iter().zip(&mut samples) {
+                let what = describe(case, contender);
+                observer.on_sample(&format!("{what}, {repetition} of {}", plan.repetitions));
+                let request = self.request(case, contender, plan, options);
+                let sample =
+                    self.sample(&request).map_err(|source| RunError::Sample { what, source })?;
+                samples.push(sample);
+            }
+        }
+        let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK]
+            .into_iter()
+            .filter_map(|name| {
+                let mut contenders = case.contenders.iter().zip(&samples);
+                let (_, samples) = contenders.find(|(c, _)| c.transport == name)?;
+                Some((name, samples.clone()))
+            })
+            .collect();
+        let references: Vec<(&str, &[Sample])> =
+            references.iter().map(|(name, samples)| (*name, samples.as_slice())).collect();
+        let contenders = case.contenders.iter().zip(samples);
+        Ok(contenders
+            .filter_map(|(c, samples)| statistics::measurement(case, c, samples, &references))
+            .collect())
+    }
+
+    fn request(
+        &self,
+        case: &Case,
+        contender: &Contender,
+        plan: &Plan,
+        options: &Options,
+    ) -> SampleRequest {
+        let many = case.test == Test::ManyConnections;
+        SampleRequest {
+            transport: contender.transport.clone(),
+            setup: Setup {
+                test: case.test,
+                message_bytes: case.message_bytes,
+                links: self.path.links.iter().take(contender.links as usize).copied().collect(),
+                mtu: self.path.mtu,
+                in_flight: options.in_flight,
+                connections: if many { options.connections } else { 1 },
+            },
+            seconds: plan.sample_seconds,
+        }
+    }
+
+    fn sample(&mut self, request: &SampleRequest) -> Result<Sample, ProcessError> {
+        self.client.send(request)?;
+        match self.client.receive()? {
+            Line::Sample(sample) => Ok(sample),
+            line => Err(self.client.unexpected(&line)),
+        }
+    }
+}
+
+fn describe(case: &Case, contender: &Contender) -> String {
+    let name = label(&contender.transport, contender.links);
+    match case.message_bytes {
+        0 => format!("{} {name}", case.test.name()),
+        bytes => format!("{} {bytes} B {name}", case.test.name()),
+    }
+}
+
+fn transport_facts(results: &[Measurement]) -> Vec<TransportFacts> {
+    let all = transports::all();
+    let measured = all.iter().filter(|t| results.iter().any(|r| r.transport == t.name()));
+    let facts = measured.map(|transport| TransportFacts {
+        name: transport.name().to_string(),
+        description: transport.description().to_string(),
+    });
+    facts.collect()
+}
+
+/// Port of `ethernot serve`, unless another one is given.
+pub const CONTROL_PORT: u16 = 7471;
+
+/// The loopback interface's, which few change.
+const LOOPBACK_MTU: u32 = 65_536;

@@ -1,0 +1,190 @@
+//! From samples to measurements.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Case, Contender};
+use crate::results::{Measurement, Ratio, Sample};
+use crate::transport::counter;
+
+/// A value over several repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The middle one; the mean of the two middle ones of an even number.
+    pub median: f64,
+    /// The lowest.
+    pub min: f64,
+    /// The highest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Summarises `values` without the highest and the lowest, as the papers do, if that leaves
+    /// any. Nothing for no values.
+    pub fn trimmed(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let drop_each = dropped(values.len() as u32) as usize / 2;
+        let kept = values.get(drop_each..values.len() - drop_each)?;
+        let (min, max) = (*kept.first()?, *kept.last()?);
+        let upper = *kept.get(kept.len() / 2)?;
+        let lower = *kept.get((kept.len() - 1) / 2)?;
+        Some(Self { median: f64::midpoint(lower, upper), min, max })
+    }
+
+    /// Half the distance between lowest and highest, in per cent of the median.
+    pub fn spread_percent(&self) -> f64 {
+        if self.median > 0.0 { (self.max - self.min) / self.median * 50.0 } else { 0.0 }
+    }
+}
+
+/// How many of `repetitions` values [`Summary::trimmed`] leaves out.
+pub fn dropped(repetitions: u32) -> u32 {
+    if repetitions >= 3 { 2 } else { 0 }
+}
+
+/// Summarises the samples of one contender of `case`. `references`: other transports and their
+/// samples of the same repetitions. Nothing without samples.
+pub fn measurement(
+    case: &Case,
+    contender: &Contender,
+    samples: Vec<Sample>,
+    references: &[(&str, &[Sample])],
+) -> Option<Measurement> {
+    let over =
+        |value: fn(&Sample) -> Option<f64>| Summary::trimmed(samples.iter().filter_map(value));
+    let ratios = references.iter().filter(|(name, _)| *name != contender.transport);
+    let ratios = ratios.map(|(name, reference)| Ratio {
+        to: (*name).to_string(),
+        latency: ratio(&samples, reference, Sample::latency_ns_p50),
+        throughput: ratio(&samples, reference, |sample| Some(sample.operations_per_second())),
+        cpu: ratio(&samples, reference, Sample::cpu_seconds_per_gigabyte),
+    });
+    Some(Measurement {
+        test: case.test,
+        transport: contender.transport.clone(),
+        links: contender.links,
+        message_bytes: case.message_bytes,
+        latency_ns: over(Sample::latency_ns_p50),
+        latency_p99_ns: over(|sample| sample.latency_ns.map(|latency| latency.p99)),
+        bytes_per_second: over(|sample| Some(sample.bytes_per_second()))?,
+        operations_per_second: over(|sample| Some(sample.operations_per_second()))?,
+        cpu_seconds_per_gigabyte: over(Sample::cpu_seconds_per_gigabyte),
+        softirq_cpu_seconds_per_gigabyte: over(Sample::softirq_cpu_seconds_per_gigabyte),
+        extra_frame_percent: percentage(
+            &samples,
+            &[counter::EXPLICIT_ACKS, counter::RETRANSMISSIONS],
+            counter::DATA_FRAMES,
+        ),
+        out_of_order_percent: percentage(
+            &samples,
+            &[counter::OUT_OF_ORDER_FRAMES],
+            counter::RECEIVED_DATA_FRAMES,
+        ),
+        ratios: ratios.collect(),
+        counters: means(&samples),
+        samples,
+    })
+}
+
+/// Divides repetition by repetition, so that a drift of the machine cancels.
+fn ratio(
+    samples: &[Sample],
+    reference: &[Sample],
+    value: fn(&Sample) -> Option<f64>,
+) -> Option<Summary> {
+    let ratios = samples
+        .iter()
+        .zip(reference)
+        .filter_map(|(sample, reference)| Some(value(sample)? / value(reference)?));
+    Summary::trimmed(ratios)
+}
+
+/// The sum of counters `parts` over all samples, in per cent of counter `whole`. Nothing for
+/// transports without these counters.
+fn percentage(samples: &[Sample], parts: &[&str], whole: &str) -> Option<f64> {
+    let sum =
+        |name: &str| -> f64 { samples.iter().filter_map(|sample| sample.counters.get(name)).sum() };
+    let whole = sum(whole);
+    (whole > 0.0).then(|| 100.0 * parts.iter().map(|part| sum(part)).sum::<f64>() / whole)
+}
+
+fn means(samples: &[Sample]) -> BTreeMap<String, f64> {
+    let mut means = BTreeMap::new();
+    for (name, value) in samples.iter().flat_map(|sample| &sample.counters) {
+        *means.entry(name.clone()).or_default() += value / samples.len() as f64;
+    }
+    means
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Test;
+
+    #[test]
+    fn the_highest_and_the_lowest_are_left_out() {
+        let summary = Summary::trimmed([100.0, 2.0, 1.0, 3.0, -50.0]).unwrap();
+        assert_eq!(summary, Summary { median: 2.0, min: 1.0, max: 3.0 });
+        let summary = Summary::trimmed([4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!(summary, Summary { median: 2.5, min: 2.0, max: 3.0 });
+    }
+
+    #[test]
+    fn one_or_two_values_are_all_kept() {
+        assert_eq!(Summary::trimmed([]), None);
+        assert_eq!(Summary::trimmed([5.0]), Some(Summary { median: 5.0, min: 5.0, max: 5.0 }));
+        let summary = Summary::trimmed([7.0, 5.0]).unwrap();
+        assert_eq!(summary, Summary { median: 6.0, min: 5.0, max: 7.0 });
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_ignored() {
+        let only = Summary { median: 1.0, min: 1.0, max: 1.0 };
+        assert_eq!(Summary::trimmed([f64::NAN, 1.0]), Some(only));
+    }
+
+    #[test]
+    fn a_drift_of_the_machine_cancels_in_the_ratio() {
+        // Each repetition is twice as slow as the one before, but twice the baseline.
+        let samples: Vec<_> = (0..5).map(|i| sample(2000 >> i)).collect();
+        let baseline: Vec<_> = (0..5).map(|i| sample(1000 >> i)).collect();
+        let contender = Contender { transport: "x".into(), links: 1 };
+        let contenders = vec![contender.clone()];
+        let case = Case { test: Test::OneWay, message_bytes: 1, contenders };
+        let references = [("tcp", baseline.as_slice()), ("x", baseline.as_slice())];
+        let found = measurement(&case, &contender, samples, &references).unwrap();
+        assert_eq!(found.ratios.len(), 1);
+        let throughput = found.ratio_to("tcp").unwrap();
+        assert!((throughput.median - 2.0).abs() < 0.02, "{throughput:?}");
+        assert!(throughput.spread_percent() < 1.0);
+        assert_eq!(found.extra_frame_percent, None);
+    }
+
+    #[test]
+    fn extra_frames_are_acks_and_retransmissions_per_data_frame() {
+        let mut one = sample(1);
+        one.counters = [
+            (counter::DATA_FRAMES.to_string(), 200.0),
+            (counter::EXPLICIT_ACKS.to_string(), 8.0),
+            (counter::RETRANSMISSIONS.to_string(), 2.0),
+        ]
+        .into();
+        let parts = [counter::EXPLICIT_ACKS, counter::RETRANSMISSIONS];
+        assert_eq!(percentage(&[one.clone(), one], &parts, counter::DATA_FRAMES), Some(5.0));
+    }
+
+    fn sample(operations: u64) -> Sample {
+        Sample {
+            operations,
+            bytes: operations,
+            seconds: 1.0,
+            latency_ns: None,
+            cpu_seconds_client: 0.5,
+            cpu_seconds_server: 0.5,
+            cpu_seconds_softirq: 0.0,
+            counters: [].into(),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The transports that can be measured.
+
+mod edge;
+mod patience;
+mod tcp;
+mod udp;
+
+use crate::transport::Transport;
+
+pub use edge::Edge;
+pub use tcp::Tcp;
+pub use udp::{EDGE_HEADER_BYTES, Udp};
+
+/// The name of the transport that the others are compared with.
+pub const BASELINE: &str = "tcp";
+
+/// The name of the transport that shows what a datagram costs.
+pub const YARDSTICK: &str = "udp";
+
+/// Every transport of this build, in the order in which they are run and shown.
+pub fn all() -> Vec<Box<dyn Transport>> {
+    vec![Box::new(Edge), Box::new(Tcp::blocking()), Box::new(Tcp::polling()), Box::new(Udp)]
+}
+
+/// The transport called `name`.
+pub fn by_name(name: &str) -> Option<Box<dyn Transport>> {
+    all().into_iter().find(|transport| transport.name() == name)
+}

@@ -1,0 +1,302 @@
+//! Bare UDP: the yardstick for what a datagram costs on this host, with no protocol at all.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::patience::Patience;
+use crate::clock::Stopwatch;
+use crate::transport::{
+    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
+    TransportError, counter,
+};
+
+/// Busy-polled UDP without retransmission.
+///
+/// A ping-pong sends datagrams of the message and [`EDGE_HEADER_BYTES`], so that they are as large
+/// as the packets of the edge protocol; the operation rate sends the message alone.
+#[derive(Debug)]
+pub struct Udp;
+
+impl Transport for Udp {
+    fn name(&self) -> &'static str {
+        "udp"
+    }
+
+    fn description(&self) -> &'static str {
+        "bare datagrams, busy-polled, nothing retransmitted: a yardstick"
+    }
+
+    fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool {
+        let mtu = u64::from(mtu.unwrap_or(ETHERNET_MTU));
+        let fits = message_bytes + EDGE_HEADER_BYTES as u64 + IP_AND_UDP_HEADER_BYTES <= mtu;
+        matches!(test, Test::PingPong | Test::OperationRate) && message_bytes >= 8 && fits
+    }
+
+    fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
+        let link = setup.links.first().ok_or(TransportError::Advertisement { what: "link" })?;
+        let (socket, address) = bind(SocketAddr::new(link.server, 0))?;
+        Ok(Box::new(Server { socket, address, buffer: buffer(setup), test: setup.test, phases: 0 }))
+    }
+
+    fn connect(
+        &self,
+        setup: &Setup,
+        advertisement: &Advertisement,
+    ) -> Result<Box<dyn ClientSide>, TransportError> {
+        let server = advertisement
+            .addresses
+            .first()
+            .copied()
+            .ok_or(TransportError::Advertisement { what: "address" })?;
+        let unspecified = match server {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let own = setup.links.first().and_then(|link| link.client).unwrap_or(unspecified);
+        let (socket, _) = bind(SocketAddr::new(own, 0))?;
+        socket
+            .connect(server)
+            .map_err(TransportError::io(format!("connect a UDP socket to {server}")))?;
+        let (buffer, test) = (buffer(setup), setup.test);
+        let mut client = Client { socket, buffer, test, phases: 0, next_ordinal: 0 };
+        client.ask(HELLO, "reach the server's UDP socket")?;
+        Ok(Box::new(client))
+    }
+}
+
+struct Server {
+    socket: UdpSocket,
+    address: SocketAddr,
+    buffer: Vec<u8>,
+    test: Test,
+    /// Phases begun; both sides count them alike.
+    phases: u64,
+}
+
+impl ServerSide for Server {
+    fn advertisement(&self) -> Advertisement {
+        Advertisement { addresses: vec![self.address], ..Advertisement::default() }
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        let mut patience = Patience::new("wait for the client's first datagram");
+        loop {
+            match self.socket.recv_from(&mut self.buffer) {
+                Ok((bytes, client)) if number(&self.buffer, bytes) == HELLO => {
+                    self.socket
+                        .connect(client)
+                        .map_err(TransportError::io(format!("connect a UDP socket to {client}")))?;
+                    return send(&self.socket, self.buffer.get(..bytes).unwrap_or_default());
+                }
+                Ok(_) => patience.on_idle()?,
+                Err(error) if is_transient(&error) => patience.on_idle()?,
+                Err(error) => return Err(TransportError::io("receive over UDP")(error)),
+            }
+        }
+    }
+
+    fn run(&mut self, _phase: Phase) -> Result<Observed, TransportError> {
+        let mut received = 0_u64;
+        self.phases += 1;
+        let end = end_of_phase(self.phases);
+        let mut patience = Patience::new("receive over UDP");
+        loop {
+            let Some(bytes) = try_receive(&self.socket, &mut self.buffer)? else {
+                patience.on_idle()?;
+                continue;
+            };
+            patience.on_progress();
+            let number = number(&self.buffer, bytes);
+            let datagram = self.buffer.get_mut(..bytes).unwrap_or_default();
+            if number >= CONTROL {
+                // A repeated question of an earlier phase or of the set-up is only echoed.
+                if number == end {
+                    write_number(datagram.get_mut(8..).unwrap_or_default(), received);
+                }
+                send(&self.socket, datagram)?;
+                if number == end {
+                    let counters = [(RECEIVED_DATAGRAMS.to_string(), received as f64)].into();
+                    return Ok(Observed { counters });
+                }
+                continue;
+            }
+            received += 1;
+            if self.test == Test::PingPong {
+                send(&self.socket, datagram)?;
+            }
+        }
+    }
+}
+
+struct Client {
+    socket: UdpSocket,
+    buffer: Vec<u8>,
+    test: Test,
+    /// Phases begun; both sides count them alike.
+    phases: u64,
+    /// Number of the next datagram, never used twice, so that a late echo is told apart.
+    next_ordinal: u64,
+}
+
+impl Client {
+    /// Sends `question` until it comes back, and returns the number behind it.
+    fn ask(&mut self, question: u64, attempt: &'static str) -> Result<u64, TransportError> {
+        let mut patience = Patience::new(attempt);
+        let mut datagram = [0; 16];
+        write_number(&mut datagram, question);
+        loop {
+            send(&self.socket, &datagram)?;
+            let asked = Stopwatch::start();
+            while !asked.has_passed(REPEAT_AFTER) {
+                match try_receive(&self.socket, &mut self.buffer)? {
+                    Some(bytes) if number(&self.buffer, bytes) == question => {
+                        let answer = self.buffer.get(8..).unwrap_or_default();
+                        return Ok(number(answer, bytes.saturating_sub(8)));
+                    }
+                    _ => patience.on_idle()?,
+                }
+            }
+        }
+    }
+
+    /// Sends datagram `ordinal` and waits for its echo. False if it does not come.
+    fn ping(&mut self, ordinal: u64) -> Result<bool, TransportError> {
+        write_number(&mut self.buffer, ordinal);
+        send(&self.socket, &self.buffer)?;
+        let mut polls = 0_u32;
+        let mut asked = None;
+        loop {
+            match try_receive(&self.socket, &mut self.buffer)? {
+                Some(bytes) if number(&self.buffer, bytes) == ordinal => return Ok(true),
+                // Looks at the clock once in so many polls that it costs nothing.
+                _ => polls += 1,
+            }
+            if polls.is_multiple_of(1024)
+                && asked.get_or_insert_with(Stopwatch::start).has_passed(REPEAT_AFTER)
+            {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn ping_pong(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<(), TransportError> {
+        let mut lost_in_a_row = 0_u32;
+        for _ in 0..phase.operations {
+            let ordinal = self.next_ordinal;
+            self.next_ordinal += 1;
+            loop {
+                let started = Stopwatch::start();
+                if self.ping(ordinal)? {
+                    latencies.record_ns(started.elapsed_ns() / 2);
+                    lost_in_a_row = 0;
+                    break;
+                }
+                lost_in_a_row += 1;
+                if lost_in_a_row > LOST_IN_A_ROW_MAX {
+                    return Err(super::patience::timed_out("ping over UDP"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send_all(&mut self, phase: Phase) -> Result<(), TransportError> {
+        let datagram_bytes = self.buffer.len() - EDGE_HEADER_BYTES;
+        for ordinal in 0..phase.operations {
+            let datagram = self.buffer.get_mut(..datagram_bytes).unwrap_or_default();
+            write_number(datagram, ordinal);
+            send(&self.socket, datagram)?;
+        }
+        Ok(())
+    }
+}
+
+impl ClientSide for Client {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
+        self.phases += 1;
+        let end = end_of_phase(self.phases);
+        if self.test == Test::PingPong {
+            self.ping_pong(phase, latencies)?;
+            self.ask(end, "end a phase over UDP")?;
+            return Ok(Observed::default());
+        }
+        self.send_all(phase)?;
+        let received = self.ask(end, "end a phase over UDP")?;
+        let lost = phase.operations.saturating_sub(received) as f64;
+        Ok(Observed { counters: [(counter::LOST_DATAGRAMS.to_string(), lost)].into() })
+    }
+}
+
+/// Ends a phase; the echo carries the number of datagrams received.
+fn end_of_phase(phase: u64) -> u64 {
+    CONTROL | (phase & 0xffff_ffff)
+}
+
+fn bind(address: SocketAddr) -> Result<(UdpSocket, SocketAddr), TransportError> {
+    let attempt = || format!("bind a UDP socket to {address}");
+    let socket = UdpSocket::bind(address).map_err(TransportError::io(attempt()))?;
+    socket.set_nonblocking(true).map_err(TransportError::io("make a UDP socket non-blocking"))?;
+    let bound = socket.local_addr().map_err(TransportError::io(attempt()))?;
+    Ok((socket, bound))
+}
+
+fn buffer(setup: &Setup) -> Vec<u8> {
+    vec![0x5a; setup.message_bytes.clamp(8, DATAGRAM_BYTES_MAX) as usize + EDGE_HEADER_BYTES]
+}
+
+fn try_receive(socket: &UdpSocket, buffer: &mut [u8]) -> Result<Option<usize>, TransportError> {
+    match socket.recv(buffer) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_transient(&error) => Ok(None),
+        Err(error) => Err(TransportError::io("receive over UDP")(error)),
+    }
+}
+
+/// Sends, polling while the socket's buffer is full.
+fn send(socket: &UdpSocket, datagram: &[u8]) -> Result<(), TransportError> {
+    let mut patience = Patience::new("send over UDP");
+    loop {
+        match socket.send(datagram) {
+            Ok(_) => return Ok(()),
+            Err(error) if is_transient(&error) => patience.on_idle()?,
+            Err(error) => return Err(TransportError::io("send over UDP")(error)),
+        }
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// The number at the start of a datagram of `bytes` bytes; shorter ones have none.
+fn number(buffer: &[u8], bytes: usize) -> u64 {
+    let prefix = buffer.get(..bytes).and_then(|datagram| datagram.first_chunk::<8>());
+    prefix.map_or(UNNUMBERED, |prefix| u64::from_le_bytes(*prefix))
+}
+
+fn write_number(datagram: &mut [u8], number: u64) {
+    if let Some(prefix) = datagram.first_chunk_mut::<8>() {
+        *prefix = number.to_le_bytes();
+    }
+}
+
+/// Header of the edge protocol in front of a small write (`docs/protocol.md` section 3).
+pub const EDGE_HEADER_BYTES: usize = 32;
+
+/// Numbers from here on are questions, not messages.
+const CONTROL: u64 = 0xffff_ffff_0000_0000;
+/// Asks for an echo at set-up.
+const HELLO: u64 = CONTROL;
+/// Stands for the number of a datagram too short for one.
+const UNNUMBERED: u64 = 0;
+
+const RECEIVED_DATAGRAMS: &str = "received_datagrams";
+const ETHERNET_MTU: u32 = 1500;
+const IP_AND_UDP_HEADER_BYTES: u64 = 28;
+const DATAGRAM_BYTES_MAX: u64 = 65_507 - EDGE_HEADER_BYTES as u64;
+
+/// Far above a round trip, far below a phase.
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
+/// 100 times 20 ms without an answer: the path is gone.
+const LOST_IN_A_ROW_MAX: u32 = 100;

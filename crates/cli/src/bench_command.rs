@@ -1,0 +1,183 @@
+//! `ethernot bench`: the main job.
+
+use std::env;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bench::cleanup;
+use bench::plan::{Options, PathChoice};
+use bench::results::Results;
+use bench::transport::Test;
+use clap::Args;
+use console::Term;
+
+use crate::Failure;
+use crate::progress::Progress;
+
+/// Measure latency, throughput and CPU time of every transport next to kernel TCP.
+///
+/// Runs the ping-pong, one-way and two-way tests over message sizes, and tests of small operations
+/// and of connection set-up. As root, client and server get network namespaces of their own, joined
+/// by veth pairs and removed at the end; otherwise they use loopback. With --peer, the server is
+/// another host that runs `ethernot serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot bench --quick\n  \
+    ethernot bench --json results.json --html results.html\n  \
+    ethernot bench --tests one-way --sizes 64K,1M --transports tcp,tcp-poll\n  \
+    ethernot bench --peer 192.0.2.2")]
+pub(crate) struct Arguments {
+    /// Fewer sizes and repetitions: less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// Message sizes in bytes, such as 8,4K,1M
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
+    sizes: Vec<u64>,
+    /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup,
+    /// many-connections
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
+    tests: Vec<Test>,
+    /// Transports to measure, such as tcp,tcp-poll,udp
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    transports: Vec<String>,
+    /// Links between client and server
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    links: u32,
+    /// MTU of the links, in bytes
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    mtu: u32,
+    /// Samples of each measurement; the highest and the lowest are left out [default: 10, with
+    /// --quick 5]
+    #[arg(long, value_name = "N")]
+    repetitions: Option<u32>,
+    /// About how long the whole run may take [default: 180, with --quick 40]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    time: Option<f64>,
+    /// Operations in flight, for transports that have that notion
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    in_flight: u32,
+    /// Connections in the test of many connections
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    connections: u32,
+    /// Host that runs `ethernot serve`; several addresses of it, separated by commas, are links
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "links", "mtu"])]
+    peer: Vec<String>,
+    /// Use the loopback interface, even as root
+    #[arg(long)]
+    loopback: bool,
+    /// Do not restrict client and server to one CPU each
+    #[arg(long)]
+    no_pinning: bool,
+    /// Write the results as JSON; `-` for standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a self-contained page with tables and curves
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let options = options(arguments)?;
+    // Found out now, not after minutes of measuring.
+    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+        if path.as_os_str() != "-" {
+            let file = fs::OpenOptions::new().create(true).append(true).open(path);
+            file.map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+    }
+    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    let mut progress = Progress::new();
+    let outcome = bench::run::run(&options, &mut progress);
+    progress.finish();
+    let results = outcome?;
+    if let Some(path) = &arguments.html {
+        write_html(&results, path)?;
+    }
+    let mut is_table_wanted = true;
+    if let Some(path) = &arguments.json {
+        let mut text = serde_json::to_string_pretty(&results)?;
+        text.push('\n');
+        if path.as_os_str() == "-" {
+            io::stdout().write_all(text.as_bytes())?;
+            is_table_wanted = false;
+        } else {
+            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+    }
+    if is_table_wanted { print_table(&results) } else { Ok(()) }
+}
+
+/// Prints the table to standard output, as wide as the terminal.
+pub(crate) fn print_table(results: &Results) -> Result<(), Failure> {
+    let terminal_columns = Term::stdout().size_checked().map(|(_, columns)| columns);
+    let columns = terminal_columns.unwrap_or(COLUMNS_DEFAULT);
+    io::stdout().write_all(report::table(results, columns).as_bytes())?;
+    Ok(())
+}
+
+/// Writes the page to `path`.
+pub(crate) fn write_html(results: &Results, path: &Path) -> Result<(), Failure> {
+    let page = report::page(results)?;
+    fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()).into())
+}
+
+fn options(arguments: &Arguments) -> Result<Options, Failure> {
+    let or = |chosen: &[u64], default: &[u64]| {
+        if chosen.is_empty() { default.to_vec() } else { chosen.to_vec() }
+    };
+    let quick = arguments.quick;
+    let path = match (arguments.peer.is_empty(), arguments.loopback) {
+        (false, _) => PathChoice::Peer(arguments.peer.clone()),
+        (true, true) => PathChoice::Loopback,
+        (true, false) => PathChoice::Automatic,
+    };
+    let tests = if arguments.tests.is_empty() { &Test::ALL[..] } else { &arguments.tests };
+    Ok(Options {
+        program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
+        path,
+        links: arguments.links,
+        mtu: arguments.mtu,
+        tests: tests.to_vec(),
+        transports: arguments.transports.clone(),
+        sizes: or(&arguments.sizes, if quick { &SIZES_QUICK } else { &SIZES }),
+        repetitions: arguments.repetitions.unwrap_or(if quick { 5 } else { 10 }),
+        budget_seconds: arguments.time.unwrap_or(if quick { 40.0 } else { 180.0 }),
+        in_flight: arguments.in_flight,
+        connections: arguments.connections,
+        pinning: !arguments.no_pinning,
+    })
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| "a size is a number of bytes, with K for 1024 or M for 1048576".to_string())
+}
+
+fn parse_test(text: &str) -> Result<Test, String> {
+    let known = || Test::ALL.map(Test::name).join(", ");
+    Test::ALL
+        .into_iter()
+        .find(|test| test.name() == text)
+        .ok_or_else(|| format!("the tests are: {}", known()))
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+        .ok_or_else(|| "a positive number of seconds".to_string())
+}
+
+/// 8 B to 4 MiB.
+const SIZES: [u64; 9] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const SIZES_QUICK: [u64; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
+const COLUMNS_DEFAULT: u16 = 100;

@@ -1,0 +1,54 @@
+//! The `ethernot` command.
+#![forbid(unsafe_code)]
+
+mod bench_command;
+mod progress;
+mod report_command;
+mod serve_command;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// RDMA over ordinary Ethernet, in user space.
+#[derive(Debug, Parser)]
+#[command(name = "ethernot", version, about, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(bench_command::Arguments),
+    Serve(serve_command::Arguments),
+    Report(report_command::Arguments),
+    /// The client or the server that `ethernot bench` starts.
+    #[command(name = bench::process::SUBCOMMAND, hide = true)]
+    BenchProcess {
+        /// What to be.
+        specification: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Bench(arguments) => bench_command::run(&arguments),
+        Command::Serve(arguments) => serve_command::run(&arguments),
+        Command::Report(arguments) => report_command::run(&arguments),
+        Command::BenchProcess { specification } => {
+            let succeeded = bench::process::run_child(&specification);
+            return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ethernot: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a command says when it cannot go on; printed after the program's name.
+type Failure = Box<dyn std::error::Error>;

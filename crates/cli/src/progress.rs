@@ -1,0 +1,54 @@
+//! A progress bar on a terminal, silence elsewhere.
+
+use std::time::Duration;
+
+use bench::plan::Plan;
+use bench::run::Observer;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows the samples that are taken and the time that is left, on standard error.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Draws nothing if standard error is not a terminal.
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { bar: ProgressBar::hidden() }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Progress {
+    fn on_note(&mut self, note: &str) {
+        eprintln!("ethernot: {note}");
+    }
+
+    fn on_start(&mut self, plan: &Plan) {
+        self.bar = ProgressBar::new(plan.samples());
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            self.bar.set_style(style.progress_chars("━━╌"));
+        }
+        self.bar.enable_steady_tick(TICK);
+    }
+
+    fn on_sample(&mut self, what: &str) {
+        // The first sample begins with nothing done.
+        if self.bar.message().is_empty() {
+            self.bar.reset_eta();
+        } else {
+            self.bar.inc(1);
+        }
+        self.bar.set_message(what.to_string());
+    }
+}
+
+const TEMPLATE: &str = "{bar:24.cyan/dim} {percent:>3} %, {eta} left · {wide_msg}";
+
+/// Rare enough not to disturb the processes that measure.
+const TICK: Duration = Duration::from_millis(500);

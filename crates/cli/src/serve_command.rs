@@ -1,0 +1,59 @@
+//! `ethernot serve`: the server's half of `ethernot bench --peer`.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use bench::run::CONTROL_PORT;
+use bench::{cpu, server};
+use clap::Args;
+use serde_json::json;
+
+use crate::Failure;
+
+/// Serve benchmark clients on other hosts, until it is interrupted.
+///
+/// Anybody who reaches the port can make this host busy: run it on networks that you trust.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  ethernot serve --listen 192.0.2.2:7471\n  \
+                        and on the other host: ethernot bench --peer 192.0.2.2")]
+pub(crate) struct Arguments {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS:PORT",
+          default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, CONTROL_PORT)))]
+    listen: SocketAddr,
+    /// Do not restrict the server to one CPU
+    #[arg(long)]
+    no_pinning: bool,
+    /// Tell of clients in JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let address = arguments.listen;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        format!("listen on {address}: {error}; choose another address with --listen ADDRESS:PORT")
+    })?;
+    let address = listener.local_addr()?;
+    if let Some([_, cpu]) = cpu::first_two().filter(|_| !arguments.no_pinning) {
+        cpu::pin_to(cpu).map_err(|error| {
+            format!("restrict the server to CPU {cpu}: {error}; try --no-pinning")
+        })?;
+    }
+    if arguments.json {
+        println!("{}", json!({ "listening": address }));
+    } else {
+        println!("listening on {address}; end with Ctrl-C");
+    }
+    server::serve(&listener, |peer, outcome| {
+        let error = outcome.err().map(|error| error.to_string());
+        if arguments.json {
+            println!("{}", json!({ "client": peer, "error": error }));
+        } else {
+            match error {
+                None => println!("{peer}: done"),
+                Some(error) => println!("{peer}: {error}"),
+            }
+        }
+    })?;
+    Ok(())
+}

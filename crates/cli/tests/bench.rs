@@ -1,0 +1,275 @@
+//! The command as a user runs it, over loopback and in network namespaces.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use bench::namespaces;
+use bench::process::NAMESPACE_DIRECTORY;
+use bench::results::{PathKind, Results};
+use bench::transport::Test;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[test]
+fn every_test_of_every_transport_runs_over_loopback() {
+    let results = results(&[
+        "--loopback",
+        "--sizes",
+        "8,100K",
+        "--repetitions",
+        "3",
+        "--time",
+        "1",
+        "--json",
+        "-",
+    ]);
+    assert_eq!(results.path.kind, PathKind::Loopback);
+    for (test, transport) in [
+        (Test::PingPong, "udp"),
+        (Test::OneWay, "tcp"),
+        (Test::TwoWay, "tcp-poll"),
+        (Test::TwoWay, "tcp"),
+        (Test::OperationRate, "udp"),
+        (Test::ConnectionSetup, "tcp"),
+        (Test::ConnectionSetup, "tcp-poll"),
+    ] {
+        let mut found = results.results.iter();
+        let found = found.find(|m| m.test == test && m.transport == transport).unwrap();
+        assert_eq!(found.samples.len(), 3);
+        assert!(found.samples.iter().all(|sample| sample.seconds > 0.0 && sample.operations > 0));
+        assert_eq!(found.latency_ns.is_some(), test.is_about_latency());
+        assert_eq!(found.ratio_to("tcp").is_some(), transport != "tcp");
+    }
+}
+
+#[test]
+fn a_run_in_namespaces_leaves_none_behind() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let output = ethernot(&[
+        "bench",
+        "--tests",
+        "ping-pong,one-way",
+        "--sizes",
+        "8,64K",
+        "--transports",
+        "tcp,udp",
+        "--links",
+        "3",
+        "--mtu",
+        "9000",
+        "--repetitions",
+        "1",
+        "--time",
+        "0.2",
+        "--json",
+        "-",
+    ])
+    .spawn()
+    .unwrap();
+    let pid = output.id();
+    let output = output.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((results.path.links, results.path.mtu), (3, Some(9000)));
+    assert_eq!(namespaces_of(pid), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupt_removes_namespaces_and_processes() {
+    if !can_make_namespaces() {
+        return;
+    }
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut child = endless_run();
+        let pid = child.id();
+        until(|| !children_of(pid).is_empty());
+        signal_to(&child, signal);
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{signal}");
+        assert_eq!(namespaces_of(pid), Vec::<String>::new(), "{signal}");
+        until(|| children_of(pid).is_empty());
+    }
+}
+
+#[test]
+fn a_killed_run_is_cleaned_up_by_the_next() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let mut child = endless_run();
+    let pid = child.id();
+    until(|| !children_of(pid).is_empty());
+    signal_to(&child, Signal::SIGKILL);
+    child.wait().unwrap();
+    until(|| children_of(pid).is_empty());
+    // A run of another test may be the one that removes them.
+    until(|| {
+        namespaces::remove_leftovers();
+        namespaces_of(pid).is_empty()
+    });
+}
+
+#[test]
+fn a_peer_is_measured_like_a_child() {
+    let mut server = ethernot(&["serve", "--listen", "127.0.0.1:0", "--json"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let address = line["listening"].as_str().unwrap();
+    let results = results(&[
+        "--peer",
+        address,
+        "--tests",
+        "two-way,ping-pong",
+        "--sizes",
+        "8",
+        "--repetitions",
+        "1",
+        "--time",
+        "0.2",
+        "--json",
+        "-",
+    ]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(results.path.kind, PathKind::Peer);
+    assert_eq!(results.results.len(), 5);
+}
+
+#[test]
+fn results_are_shown_again_from_their_file() {
+    let directory = std::env::temp_dir().join(format!("ethernot-test-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let [json, html] = ["r.json", "r.html"].map(|name| directory.join(name));
+    let [json_name, html_name] = [&json, &html].map(|path| path.to_str().unwrap());
+    let bench = run(&[
+        "bench",
+        "--loopback",
+        "--tests",
+        "one-way",
+        "--sizes",
+        "1K",
+        "--repetitions",
+        "1",
+        "--time",
+        "0.2",
+        "--json",
+        json_name,
+    ]);
+    assert!(bench.status.success(), "{}", text(&bench.stderr));
+    let report = run(&["report", json_name]);
+    assert_eq!(text(&report.stdout), text(&bench.stdout));
+    assert!(run(&["report", json_name, "--html", html_name]).status.success());
+    assert!(fs::read_to_string(&html).unwrap().contains("<svg"));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn mistakes_are_named_with_a_remedy() {
+    for (arguments, status, parts) in [
+        (&["bench", "--loopback", "--transports", "pigeon"][..], 1, ["pigeon", "tcp-poll"]),
+        (&["bench", "--sizes", "many"], 2, ["many", "number of bytes"]),
+        (&["bench", "--tests", "none"], 2, ["none", "two-way"]),
+        (&["bench", "--peer", "127.0.0.1:1"], 1, ["127.0.0.1:1", "ethernot serve"]),
+        (&["bench", "--peer", "no such host"], 1, ["no such host", "HOST:PORT"]),
+        (&["bench", "--json", "/no/such/directory/x"], 1, ["/no/such/directory/x", "No such"]),
+        (&["serve", "--listen", "192.0.2.1:1"], 1, ["192.0.2.1:1", "--listen"]),
+        (&["report", "/no/such/file"], 1, ["/no/such/file", "No such"]),
+        (&["report", "/dev/null"], 1, ["/dev/null", "ethernot bench --json"]),
+    ] {
+        let output = run(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for command in ["bench", "serve", "report"] {
+        let output = run(&[command, "--help"]);
+        let help = text(&output.stdout);
+        assert!(output.status.success());
+        assert!(help.contains("Example") && help.contains("--json"), "{help}");
+    }
+}
+
+/// Runs `ethernot bench` with `arguments`, which must make it print JSON.
+fn results(arguments: &[&str]) -> Results {
+    let arguments: Vec<_> = ["bench"].into_iter().chain(arguments.iter().copied()).collect();
+    let output = run(&arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn run(arguments: &[&str]) -> Output {
+    ethernot(arguments).spawn().unwrap().wait_with_output().unwrap()
+}
+
+fn ethernot(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn endless_run() -> Child {
+    ethernot(&["bench", "--tests", "one-way", "--sizes", "8", "--repetitions", "1000"])
+        .spawn()
+        .unwrap()
+}
+
+fn signal_to(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+}
+
+/// Whether namespaces can be made; prints why not.
+fn can_make_namespaces() -> bool {
+    let error = if namespaces::are_possible() {
+        namespaces::NamespacePair::create(1, 1500).err().map(|error| error.to_string())
+    } else {
+        Some("network namespaces need root".to_string())
+    };
+    if let Some(error) = &error {
+        eprintln!("skipped: {error}");
+    }
+    error.is_none()
+}
+
+fn namespaces_of(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&format!("ethernot-bench-{pid}-"))).collect()
+}
+
+/// The client processes that process `pid` has started: they come last.
+fn children_of(pid: u32) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let commands = entries.filter_map(|entry| read(&entry.path().join("cmdline")));
+    let wanted = format!("\"parent\":{pid}}}");
+    commands.filter(|c| c.contains(&wanted) && c.contains("shares_host")).collect()
+}
+
+fn read(path: &Path) -> Option<String> {
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Waits until `condition` holds, for at most half a minute or so.
+fn until(condition: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if condition() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it never came to pass");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,210 @@
+//! The headers a frame had, or would have had, on the wire.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use wire_edge::PeerAddr;
+
+/// Ends of a captured frame and its congestion mark.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Envelope {
+    pub(super) from: PeerAddr,
+    pub(super) to: PeerAddr,
+    pub(super) congestion_experienced: bool,
+}
+
+impl Envelope {
+    /// Appends `frame` with Ethernet, IP and UDP headers in front, as far as its addresses have
+    /// them: frames between MAC addresses get an Ethernet header only.
+    ///
+    /// False and nothing appended if the frame is larger than any datagram.
+    #[must_use]
+    pub(super) fn put(&self, out: &mut Vec<u8>, frame: &[u8]) -> bool {
+        let Ok(udp_len) = u16::try_from(frame.len() + UDP_HEADER_BYTES) else { return false };
+        match (self.from.to_socket(), self.to.to_socket()) {
+            (None, None) => {
+                out.extend_from_slice(&self.to.0[4..10]);
+                out.extend_from_slice(&self.from.0[4..10]);
+                out.extend_from_slice(&ETHERTYPE_EXPERIMENTAL.to_be_bytes());
+                out.extend_from_slice(frame);
+                true
+            }
+            (from, to) => {
+                let (from, to) = ends(from, to);
+                self.put_ip(out, from, to, udp_len, frame)
+            }
+        }
+    }
+
+    fn put_ip(
+        &self,
+        out: &mut Vec<u8>,
+        from: SocketAddr,
+        to: SocketAddr,
+        udp_len: u16,
+        frame: &[u8],
+    ) -> bool {
+        let ecn = if self.congestion_experienced { 3 } else { 2 };
+        let mut udp = [0; UDP_HEADER_BYTES];
+        udp[..2].copy_from_slice(&from.port().to_be_bytes());
+        udp[2..4].copy_from_slice(&to.port().to_be_bytes());
+        udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        match (from.ip(), to.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let Some(total) = udp_len.checked_add(20) else { return false };
+                put_ethernet(out, from.ip(), to.ip(), ETHERTYPE_IPV4);
+                // No UDP checksum: zero says so.
+                out.extend_from_slice(&ipv4_header(source, destination, total, ecn));
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let checksum = udp6_checksum(source, destination, &udp, frame);
+                udp[6..].copy_from_slice(&checksum);
+                put_ethernet(out, from.ip(), to.ip(), ETHERTYPE_IPV6);
+                out.extend_from_slice(&[0x60, ecn << 4, 0, 0]);
+                out.extend_from_slice(&udp_len.to_be_bytes());
+                out.extend_from_slice(&[PROTOCOL_UDP, HOP_LIMIT]);
+                out.extend_from_slice(&source.octets());
+                out.extend_from_slice(&destination.octets());
+            }
+            _ => return false,
+        }
+        out.extend_from_slice(&udp);
+        out.extend_from_slice(frame);
+        true
+    }
+}
+
+/// Both ends in one family: a socket for both families has the unspecified IPv6 address itself.
+fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, SocketAddr) {
+    let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let (from, to) = (from.unwrap_or(nowhere), to.unwrap_or(nowhere));
+    let as_v4 = |end: SocketAddr| (Ipv4Addr::UNSPECIFIED, end.port()).into();
+    match (from.is_ipv4(), to.is_ipv4()) {
+        (true, false) => (from, as_v4(to)),
+        (false, true) => (as_v4(from), to),
+        _ => (from, to),
+    }
+}
+
+/// MAC addresses that tell the ends apart: locally administered, from the end of the IP address.
+fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
+    for ip in [to, from] {
+        let end = match ip {
+            IpAddr::V4(v4) => v4.octets(),
+            IpAddr::V6(v6) => {
+                let [.., a, b, c, d] = v6.octets();
+                [a, b, c, d]
+            }
+        };
+        out.extend_from_slice(&[2, 0]);
+        out.extend_from_slice(&end);
+    }
+    out.extend_from_slice(&ethertype.to_be_bytes());
+}
+
+fn ipv4_header(from: Ipv4Addr, to: Ipv4Addr, total: u16, ecn: u8) -> [u8; 20] {
+    let mut header = [0; 20];
+    header[0] = 0x45;
+    header[1] = ecn;
+    header[2..4].copy_from_slice(&total.to_be_bytes());
+    header[6] = DONT_FRAGMENT;
+    header[8] = HOP_LIMIT;
+    header[9] = PROTOCOL_UDP;
+    header[12..16].copy_from_slice(&from.octets());
+    header[16..20].copy_from_slice(&to.octets());
+    let checksum = fold(sum(&header));
+    header[10..12].copy_from_slice(&checksum);
+    header
+}
+
+fn udp6_checksum(from: Ipv6Addr, to: Ipv6Addr, udp: &[u8], frame: &[u8]) -> [u8; 2] {
+    let len = (udp.len() + frame.len()) as u64;
+    let total = sum(&from.octets())
+        + sum(&to.octets())
+        + len
+        + u64::from(PROTOCOL_UDP)
+        + sum(udp)
+        + sum(frame);
+    match fold(total) {
+        // Zero would say that there is none.
+        [0, 0] => [0xff, 0xff],
+        checksum => checksum,
+    }
+}
+
+/// Sum of big-endian 16-bit words, the last one padded with zero.
+fn sum(bytes: &[u8]) -> u64 {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
+    pairs.iter().map(|&pair| u64::from(u16::from_be_bytes(pair))).sum::<u64>() + last
+}
+
+/// One's complement of the one's-complement sum.
+fn fold(mut sum: u64) -> [u8; 2] {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}
+
+const UDP_HEADER_BYTES: usize = 8;
+const PROTOCOL_UDP: u8 = 17;
+const HOP_LIMIT: u8 = 64;
+const DONT_FRAGMENT: u8 = 0x40;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// IEEE 802 local experimental Ethertype 1.
+const ETHERTYPE_EXPERIMENTAL: u16 = 0x88b5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> PeerAddr {
+        text.parse::<SocketAddr>().unwrap().into()
+    }
+
+    fn put(from: PeerAddr, to: PeerAddr, frame: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        Envelope { from, to, congestion_experienced: true }.put(&mut out, frame).then_some(out)
+    }
+
+    #[test]
+    fn ipv4_header_checksum_holds() {
+        let out = put(peer("10.0.0.1:5"), peer("10.0.0.2:6"), b"frame").unwrap();
+        assert_eq!(fold(sum(&out[14..34])), [0, 0]);
+        assert_eq!(out.len(), 14 + 20 + 8 + 5);
+        assert_eq!(out[15], 3);
+    }
+
+    #[test]
+    fn ipv6_udp_checksum_holds() {
+        let out = put(peer("[fd00::1]:5"), peer("[fd00::2]:6"), b"frame").unwrap();
+        let pseudo = sum(&out[22..54]) + 13 + 17;
+        assert_eq!(fold(pseudo + sum(&out[54..])), [0, 0]);
+    }
+
+    #[test]
+    fn dual_stack_end_takes_the_family_of_the_other() {
+        let out = put(peer("[::]:5"), peer("10.0.0.2:6"), b"frame").unwrap();
+        assert_eq!(out[12..14], [8, 0]);
+        assert_eq!(out[26..30], [0; 4]);
+    }
+
+    #[test]
+    fn frames_between_mac_addresses_get_an_ethernet_header() {
+        let mac = |last| {
+            let mut bytes = [0; 20];
+            (bytes[0], bytes[9]) = (1, last);
+            PeerAddr(bytes)
+        };
+        let out = put(mac(1), mac(2), b"frame").unwrap();
+        assert_eq!(out[..14], [0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    }
+
+    #[test]
+    fn frame_beyond_a_datagram_is_refused() {
+        let ends = (peer("10.0.0.1:5"), peer("10.0.0.2:6"));
+        assert!(put(ends.0, ends.1, &vec![0; 65_507]).is_some());
+        assert!(put(ends.0, ends.1, &vec![0; 65_508]).is_none());
+    }
+}

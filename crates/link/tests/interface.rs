@@ -1,0 +1,139 @@
+//! A UDP link follows its interface. Needs root: each test has a network namespace of its own.
+
+use std::process::Command;
+use std::thread;
+
+use delivery::{Instant, LinkEvent, TxBatch};
+use link::{Link, UdpConfig, UdpFeatures, UdpLink};
+use mem::PayloadSlice;
+use wire_edge::PeerAddr;
+
+#[test]
+fn frame_sizes_and_carrier_are_those_of_the_interface() {
+    in_namespace(|| {
+        let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
+        let caps = link.caps();
+        assert_eq!((caps.frame_bytes_max, caps.frame_bytes_safe, caps.rate), (1472, 1472, None));
+        let mut now = Instant(0);
+        let mut turn = |link: &mut UdpLink| {
+            now = now.after_ns(200_000_000);
+            link.receive(now, 64, &mut |_| {}).unwrap();
+            link.poll_event()
+        };
+        assert!(turn(&mut link).is_none());
+        ip("link set edge0 mtu 9000");
+        let event = turn(&mut link);
+        assert!(
+            matches!(event, Some(LinkEvent::Changed(caps))
+                if (caps.frame_bytes_max, caps.frame_bytes_safe) == (8972, 1472)),
+            "{event:?}"
+        );
+        ip("link set edge1 down");
+        await_carrier(Carrier::Down);
+        assert!(matches!(turn(&mut link), Some(LinkEvent::Down)));
+        assert!(turn(&mut link).is_none());
+        ip("link set edge1 up");
+        await_carrier(Carrier::Up);
+        assert!(matches!(turn(&mut link), Some(LinkEvent::Changed(_))));
+        ip("link delete edge0");
+        assert!(matches!(turn(&mut link), Some(LinkEvent::Down)));
+    });
+}
+
+#[test]
+fn link_on_all_addresses_takes_the_smallest_interface() {
+    in_namespace(|| {
+        ip("link set edge1 mtu 1400");
+        let caps = bind("0.0.0.0:0", UdpFeatures::ALL).caps();
+        assert_eq!((caps.frame_bytes_max, caps.frame_bytes_safe), (1372, 1200));
+    });
+}
+
+#[test]
+fn frames_beyond_the_interface_are_lost_and_reported() {
+    for features in [UdpFeatures::ALL, UdpFeatures::NONE] {
+        in_namespace(move || {
+            let mut link = bind("10.9.9.1:0", features);
+            let peer = PeerAddr::from("10.9.9.2:4791".parse::<std::net::SocketAddr>().unwrap());
+            let mut batch = TxBatch::new(4, 4 * 1473);
+            batch.reset(peer);
+            for _ in 0..4 {
+                let end = batch.header_mut().len() + 1473;
+                batch.header_mut().resize(end, 0);
+                batch.finish_frame(PayloadSlice::EMPTY);
+            }
+            assert_eq!(link.send(&batch).unwrap(), 4);
+            assert_eq!(link.statistics().send_too_big, 4);
+            assert_eq!(link.features(), features, "the frames were at fault, not segmentation");
+            let event = link.poll_event();
+            assert!(matches!(event, Some(LinkEvent::TooBig(to, 1472)) if to == peer), "{event:?}");
+        });
+    }
+}
+
+#[test]
+fn host_without_a_route_loses_the_frames_and_goes_on() {
+    in_namespace(|| {
+        let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
+        let mut batch = TxBatch::new(1, 40);
+        batch.reset("192.0.2.1:9".parse::<std::net::SocketAddr>().unwrap().into());
+        batch.header_mut().resize(40, 0);
+        batch.finish_frame(PayloadSlice::EMPTY);
+        assert_eq!(link.send(&batch).unwrap(), 1);
+        assert_eq!(link.statistics().send_unreachable, 1);
+        assert_eq!(link.receive(Instant(0), 1, &mut |_| {}).unwrap(), 0);
+    });
+}
+
+/// Runs `test` in a new namespace with a pair of interfaces `edge0` (10.9.9.1) and `edge1`; the
+/// namespace goes with the thread.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = thread::spawn(move || {
+        // SAFETY: takes no pointers; only this thread changes its namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            println!("skipped: a network namespace needs root");
+            return;
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            println!("skipped: the command `ip` is not installed");
+            return;
+        }
+        ip("link add edge0 type veth peer name edge1");
+        ip("address add 10.9.9.1/24 dev edge0");
+        ip("address add 10.9.8.1/24 dev edge1");
+        ip("link set edge0 up");
+        ip("link set edge1 up");
+        await_carrier(Carrier::Up);
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// Waits until `edge0` is up or not: the kernel tells some time after the carrier has changed.
+fn await_carrier(wanted: Carrier) {
+    loop {
+        let output = Command::new("ip").args(["-o", "link", "show", "edge0"]).output().unwrap();
+        let is_up = String::from_utf8_lossy(&output.stdout).contains("state UP");
+        if is_up == (wanted == Carrier::Up) {
+            return;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Carrier {
+    Up,
+    Down,
+}
+
+fn bind(address: &str, features: UdpFeatures) -> UdpLink {
+    let config = UdpConfig { features, ..UdpConfig::default() };
+    UdpLink::bind(address.parse().unwrap(), &config).unwrap()
+}

@@ -1,0 +1,243 @@
+//! Curves over message sizes, as SVG that takes its colours from the page's style sheet.
+
+use std::ops::Range;
+
+use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
+use plotters::prelude::*;
+
+use crate::format::{digits, short_size};
+
+/// One curve.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    /// Number of its colour in the style sheet, below [`COLOURS`].
+    pub(crate) colour: usize,
+    /// By growing message size.
+    pub(crate) points: Vec<Point>,
+}
+
+/// One point of a curve.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    pub(crate) message_bytes: u64,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    /// Shown when the pointer rests on it.
+    pub(crate) note: String,
+}
+
+/// Why a chart could not be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("draw the chart {title:?}: {reason}")]
+pub struct ChartError {
+    title: String,
+    reason: String,
+}
+
+/// Draws `series` over message sizes on logarithmic axes. Nothing if no point can be drawn: a
+/// logarithmic axis has only positive values.
+pub(crate) fn draw(
+    title: &str,
+    value_axis: &str,
+    series: &[Series],
+) -> Result<Option<String>, ChartError> {
+    let drawable = |point: &&Point| point.median > 0.0 && point.message_bytes > 0;
+    let points: Vec<&Point> = series.iter().flat_map(|s| &s.points).filter(drawable).collect();
+    if points.is_empty() {
+        return Ok(None);
+    }
+    let mut sizes: Vec<u64> = points.iter().map(|point| point.message_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let axes = Axes {
+        x: widened(sizes.iter().map(|&bytes| bytes as f64), 1.4),
+        y: widened(points.iter().flat_map(|p| [p.min, p.median, p.max]).filter(|v| *v > 0.0), 1.2),
+        sizes,
+    };
+    let mut svg = String::new();
+    let mut notes = Vec::new();
+    draw_on(&mut svg, value_axis, series, axes, &mut notes)
+        .map_err(|reason| ChartError { title: title.to_string(), reason })?;
+    Ok(Some(with_notes(&with_classes(&svg, title), &notes)))
+}
+
+/// The ranges of the axes and the sizes that get a tick.
+struct Axes {
+    x: Range<f64>,
+    y: Range<f64>,
+    sizes: Vec<u64>,
+}
+
+fn draw_on(
+    svg: &mut String,
+    value_axis: &str,
+    series: &[Series],
+    axes: Axes,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    let root = SVGBackend::with_string(svg, SIZE_PIXELS).into_drawing_area();
+    let x_ticks: Vec<f64> = axes.sizes.iter().map(|&bytes| bytes as f64).collect();
+    let y_ticks = ticks(&axes.y);
+    let mut chart = ChartBuilder::on(&root)
+        .margin(8)
+        .margin_right(16)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(
+            axes.x.log_scale().with_key_points(x_ticks),
+            axes.y.log_scale().with_key_points(y_ticks),
+        )
+        .map_err(|error| error.to_string())?;
+    let text = || ("sans-serif", 15).into_font().color(&TEXT);
+    chart
+        .configure_mesh()
+        .axis_style(GRID)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .label_style(text())
+        .x_label_formatter(&|bytes| short_size(*bytes as u64))
+        .y_label_formatter(&|value| tick_label(*value))
+        .x_desc("message size (bytes)")
+        .y_desc(value_axis)
+        .axis_desc_style(text())
+        .draw()
+        .map_err(|error| error.to_string())?;
+    for one in series {
+        let colour = series_colour(one.colour);
+        let points = || one.points.iter().filter(|p| p.median > 0.0 && p.message_bytes > 0);
+        let line = points().map(|p| (p.message_bytes as f64, p.median));
+        let spreads = points().filter(|p| p.min > 0.0).map(|p| {
+            let x = p.message_bytes as f64;
+            PathElement::new(vec![(x, p.min), (x, p.max)], colour.mix(0.5).stroke_width(1))
+        });
+        let dots = points().map(|p| {
+            notes.push(p.note.clone());
+            Circle::new((p.message_bytes as f64, p.median), 4, colour.filled())
+        });
+        chart
+            .draw_series(LineSeries::new(line, colour.stroke_width(2)))
+            .map_err(|error| error.to_string())?;
+        chart.draw_series(spreads).map_err(|error| error.to_string())?;
+        chart.draw_series(dots).map_err(|error| error.to_string())?;
+    }
+    drop(chart);
+    root.present().map_err(|error| error.to_string())
+}
+
+/// The range of `values`, wider by `factor` at both ends.
+fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
+    let (low, high) =
+        values.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), v| (low.min(v), high.max(v)));
+    low / factor..high * factor
+}
+
+/// Powers of ten in `range`; if they are few, twice and five times them, too.
+fn ticks(range: &Range<f64>) -> Vec<f64> {
+    let decades = (range.end / range.start).log10();
+    let steps: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
+    exponents
+        .flat_map(|exponent| steps.iter().map(move |step| step * 10_f64.powi(exponent)))
+        .filter(|tick| range.contains(tick))
+        .collect()
+}
+
+fn tick_label(value: f64) -> String {
+    if value >= 0.001 {
+        let text = digits(value);
+        let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
+        text.trim_end_matches('.').to_string()
+    } else {
+        format!("{value:.0e}")
+    }
+}
+
+/// Colours that stand for variables of the page's style sheet until [`with_classes`].
+const TEXT: RGBColor = RGBColor(1, 1, 1);
+const GRID: RGBColor = RGBColor(2, 2, 2);
+
+fn series_colour(colour: usize) -> RGBColor {
+    RGBColor(3, 3, (colour % COLOURS) as u8)
+}
+
+/// Replaces the stand-ins, so that one drawing suits light and dark pages; lets the page decide on
+/// the size, and says what the drawing is to those who do not see it.
+fn with_classes(svg: &str, title: &str) -> String {
+    let (width, height) = SIZE_PIXELS;
+    let mut svg = svg
+        .replace("\"#010101\"", "\"currentColor\"")
+        .replace("\"#020202\"", "\"var(--grid)\"")
+        .replace(
+            &format!("width=\"{width}\" height=\"{height}\" viewBox"),
+            &format!("role=\"img\" aria-label=\"{}\" viewBox", crate::page::escaped(title)),
+        );
+    for colour in 0..COLOURS {
+        let stand_in = format!("\"#0303{colour:02X}\"");
+        svg = svg.replace(&stand_in, &format!("\"var(--series-{colour})\""));
+    }
+    svg
+}
+
+/// Gives the n-th circle the n-th note.
+fn with_notes(svg: &str, notes: &[String]) -> String {
+    let mut result = String::with_capacity(svg.len() * 2);
+    let mut notes = notes.iter();
+    for line in svg.split_inclusive('\n') {
+        match line.strip_suffix("/>\n").filter(|_| line.starts_with("<circle ")) {
+            Some(circle) => {
+                let note = notes.next().map_or(String::new(), |note| crate::page::escaped(note));
+                result.extend([circle, "><title>", &note, "</title></circle>\n"]);
+            }
+            None => result.push_str(line),
+        }
+    }
+    result
+}
+
+/// Number of colours in the style sheet; more curves than that share them.
+pub(crate) const COLOURS: usize = 8;
+
+const SIZE_PIXELS: (u32, u32) = (520, 350);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_point_has_its_note_and_no_colour_is_fixed() {
+        let svg = draw("<t>", "µs", &[series(0, &[8, 64]), series(1, &[8])]).unwrap().unwrap();
+        assert_eq!(svg.matches("<title>").count(), 3);
+        assert!(svg.contains("<title>64 &lt; 65</title>"), "{svg}");
+        assert!(svg.contains("var(--series-1)") && svg.contains("aria-label=\"&lt;t&gt;\""));
+        assert!(!svg.contains("\"#0"), "{svg}");
+    }
+
+    #[test]
+    fn values_that_a_logarithmic_axis_lacks_are_left_out() {
+        assert!(draw("t", "µs", &[]).unwrap().is_none());
+        let mut zero = series(0, &[8]);
+        zero.points[0].median = 0.0;
+        assert!(draw("t", "µs", &[zero.clone()]).unwrap().is_none());
+        assert!(draw("t", "µs", &[zero, series(0, &[8, 16])]).unwrap().is_some());
+    }
+
+    #[test]
+    fn ticks_are_within_the_range() {
+        assert_eq!(ticks(&(0.9..30.0)), [1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!(ticks(&(0.5..5000.0)), [1.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(tick_label(0.05), "0.05");
+        assert_eq!(tick_label(1000.0), "1000");
+    }
+
+    fn series(colour: usize, sizes: &[u64]) -> Series {
+        let point = |&message_bytes| Point {
+            message_bytes,
+            median: message_bytes as f64,
+            min: message_bytes as f64 * 0.9,
+            max: message_bytes as f64 * 1.1,
+            note: format!("{message_bytes} < {}", message_bytes + 1),
+        };
+        Series { colour, points: sizes.iter().map(point).collect() }
+    }
+}

@@ -1,0 +1,275 @@
+//! The table on a terminal.
+
+use std::fmt::Write;
+
+use bench::machine::Machine;
+use bench::results::{Measurement, Results};
+use bench::statistics::Summary;
+use bench::transport::{Test, counter};
+use bench::transports::{BASELINE, YARDSTICK};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use crate::format::{digits, scaled, size, time_ns};
+
+/// One table of all measurements, for a terminal of `columns` columns.
+pub fn table(results: &Results, columns: u16) -> String {
+    let mut table = Table::new();
+    table.load_style(LINES).set_width(columns);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(HEADER.map(|(name, alignment)| cell(name, alignment)));
+    let mut previous: Option<(Test, u64)> = None;
+    for measurement in &results.results {
+        if previous.is_some_and(|(test, _)| test != measurement.test) {
+            table.add_row([""]);
+        }
+        let case = (measurement.test, measurement.message_bytes);
+        let is_new = previous.replace(case) != Some(case);
+        let cells = cells(measurement, is_new).into_iter().zip(HEADER);
+        table.add_row(cells.map(|(text, (_, alignment))| cell(&text, alignment)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{}", facts(results));
+    let _ = writeln!(text, "{table}");
+    let _ = writeln!(text, "{}", notes(results));
+    text
+}
+
+/// The texts of a row; test and size only in the first row of a case.
+pub(crate) fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HEADER.len()] {
+    let case = |text: String| if is_new_case { text } else { String::new() };
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "–".to_string());
+    [
+        case(measurement.test.name().to_string()),
+        case(size(measurement.message_bytes)),
+        measurement.label(),
+        optional(measurement.latency_ns.map(|latency| time_ns(latency.median))),
+        rate(measurement),
+        optional(measurement.cpu_seconds_per_gigabyte.map(|cpu| digits(cpu.median))),
+        optional(to_baseline(measurement)),
+        optional(measurement.extra_frame_percent.map(digits)),
+        optional(measurement.out_of_order_percent.map(digits)),
+        format!("±{:.0} %", primary(measurement).spread_percent()),
+    ]
+}
+
+fn to_baseline(measurement: &Measurement) -> Option<String> {
+    if measurement.transport == BASELINE {
+        return Some("1×".to_string());
+    }
+    Some(format!("{}×", digits(measurement.ratio_to(BASELINE)?.median)))
+}
+
+/// Bits per second where there are bytes to count, operations per second elsewhere.
+fn rate(measurement: &Measurement) -> String {
+    match measurement.test {
+        Test::OperationRate | Test::ConnectionSetup | Test::ManyConnections => {
+            scaled(measurement.operations_per_second.median, "op/s")
+        }
+        _ => scaled(measurement.bytes_per_second.median * 8.0, "b/s"),
+    }
+}
+
+/// What repetitions are compared by.
+fn primary(measurement: &Measurement) -> Summary {
+    let latency = measurement.latency_ns.filter(|_| measurement.test.is_about_latency());
+    latency.unwrap_or(measurement.operations_per_second)
+}
+
+fn cell(text: &str, alignment: CellAlignment) -> Cell {
+    Cell::new(text).set_alignment(alignment)
+}
+
+/// The path, the hosts, and how it was measured, in two lines.
+pub(crate) fn facts(results: &Results) -> String {
+    let Results { path, client, server, settings, .. } = results;
+    let links = match path.links {
+        1 => "1 link".to_string(),
+        links => format!("{links} links"),
+    };
+    let mtu = path.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
+    let host =
+        |machine: &Machine| format!("{} × {}, Linux {}", machine.cpus, machine.cpu, machine.kernel);
+    let hosts = if client == server {
+        host(server)
+    } else {
+        format!("client {} · server {}", host(client), host(server))
+    };
+    let pinning = if settings.pinned_to.is_some() { ", each side on one CPU" } else { "" };
+    let dropped = match settings.dropped {
+        0 => "",
+        _ => ", without the highest and the lowest",
+    };
+    format!(
+        "{}, {links}{mtu} · {hosts}\nmedians of {} samples of {:.2} s{dropped}{pinning}",
+        path.kind.description(),
+        settings.repetitions,
+        settings.sample_seconds,
+    )
+}
+
+/// What the columns mean, and what the transports are.
+pub(crate) fn notes(results: &Results) -> String {
+    let mut notes = NOTES.to_string();
+    // Writing to a string does not fail.
+    for remark in results.results.iter().filter_map(|m| remark(m, results)) {
+        let _ = write!(notes, "\n{remark}");
+    }
+    for transport in &results.transports {
+        let _ = write!(notes, "\n{}: {}", transport.name, transport.description);
+    }
+    notes
+}
+
+/// What the columns have no place for: the comparison with bare datagrams, and what many
+/// connections cost.
+fn remark(measurement: &Measurement, results: &Results) -> Option<String> {
+    let what = || {
+        let (test, label) = (measurement.test.name(), measurement.label());
+        format!("{test} {} {label}", size(measurement.message_bytes))
+    };
+    if let Some(ratio) =
+        measurement.ratio_to(YARDSTICK).filter(|_| measurement.transport != BASELINE)
+    {
+        let kind = if measurement.test.is_about_latency() { "latency" } else { "rate" };
+        let [median, min, max] = [ratio.median, ratio.min, ratio.max].map(digits);
+        return Some(format!(
+            "{}: {median}× the {kind} of bare {YARDSTICK} ({min} to {max})",
+            what()
+        ));
+    }
+    let bytes = measurement.counters.get(counter::BYTES_PER_IDLE_CONNECTION)?;
+    let alone = results.results.iter().find(|other| {
+        other.test == Test::PingPong
+            && other.label() == measurement.label()
+            && other.message_bytes == measurement.message_bytes
+    });
+    let slowdown = alone
+        .and_then(|alone| Some(measurement.latency_ns?.median / alone.latency_ns?.median))
+        .map_or(String::new(), |ratio| {
+            format!(", {}× the latency with one connection", digits(ratio))
+        });
+    Some(format!("{}: {bytes:.0} bytes per idle connection{slowdown}", what()))
+}
+
+/// A rule above, below, and under the header.
+const LINES: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+const NOTES: &str = "\
+latency: median of an operation (ping-pong: half a round trip). rate: payload, both directions.
+CPU s/GB: both processes, per 10^9 payload bytes. to tcp: latency against latency in ping-pong and
+set-up (less is better), else rate against rate, repetition by repetition. spread: half of highest
+minus lowest. extra: acks and retransmissions per data frame; ooo: frames out of order.";
+
+/// Names and alignments of the columns.
+pub(crate) const HEADER: [(&str, CellAlignment); 10] = [
+    ("test", CellAlignment::Left),
+    ("size", CellAlignment::Right),
+    ("transport", CellAlignment::Left),
+    ("latency", CellAlignment::Right),
+    ("rate", CellAlignment::Right),
+    ("CPU s/GB", CellAlignment::Right),
+    ("to tcp", CellAlignment::Right),
+    ("extra %", CellAlignment::Right),
+    ("ooo %", CellAlignment::Right),
+    ("spread", CellAlignment::Right),
+];
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use bench::results::{FORMAT, PathFacts, PathKind, Ratio, Settings, TransportFacts};
+
+    #[test]
+    fn a_row_fits_into_100_columns() {
+        for line in table(&results(), 100).lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+    }
+
+    #[test]
+    fn a_row_is_one_line_and_shows_what_was_measured() {
+        let text = table(&results(), 100);
+        let row = text.lines().find(|line| line.contains("edge ×2")).unwrap();
+        for part in ["3.65 µs", "27.4 Gb/s", "0.640", "0.250×", "4.30", "12.5", "±10 %"] {
+            assert!(row.contains(part), "{part} in {row}");
+        }
+    }
+
+    #[test]
+    fn remarks_compare_with_datagrams_and_with_one_connection() {
+        let mut results = results();
+        let remarks = notes(&results);
+        assert!(remarks.contains("ping-pong 256 KiB edge ×2: 0.250× the latency of bare udp"));
+        for measurement in &mut results.results {
+            measurement.ratios.clear();
+        }
+        results.results.push(one(Test::ManyConnections, "edge", 2));
+        results.results.last_mut().unwrap().ratios.clear();
+        let wanted = "many-connections 256 KiB edge ×2: 3000 bytes per idle connection, 1.00× the";
+        assert!(notes(&results).contains(wanted), "{}", notes(&results));
+    }
+
+    /// Results with a row as wide as rows get.
+    pub(crate) fn results() -> Results {
+        Results {
+            format: FORMAT.to_string(),
+            version: "0.0.0".to_string(),
+            unix_seconds: 0,
+            path: PathFacts { kind: PathKind::Namespaces, links: 2, mtu: Some(1500) },
+            client: Machine::default(),
+            server: Machine::default(),
+            settings: Settings {
+                repetitions: 10,
+                dropped: 2,
+                sample_seconds: 0.1,
+                in_flight: 64,
+                pinned_to: Some([0, 1]),
+            },
+            transports: vec![TransportFacts { name: "edge".into(), description: "it".into() }],
+            results: [Test::PingPong, Test::ConnectionSetup]
+                .into_iter()
+                .flat_map(|test| [("tcp-poll", 1), ("edge", 2)].map(|(t, l)| one(test, t, l)))
+                .collect(),
+        }
+    }
+
+    fn about(median: f64) -> Summary {
+        Summary { median, min: median * 0.9, max: median * 1.1 }
+    }
+
+    fn ratio(to: &str) -> Ratio {
+        Ratio {
+            to: to.to_string(),
+            latency: Some(about(0.25)),
+            throughput: Some(about(1.6)),
+            cpu: Some(about(0.9)),
+        }
+    }
+
+    fn one(test: Test, transport: &str, links: u32) -> Measurement {
+        Measurement {
+            test,
+            transport: transport.to_string(),
+            links,
+            message_bytes: 256 << 10,
+            latency_ns: Some(about(3650.0)),
+            latency_p99_ns: Some(about(9000.0)),
+            bytes_per_second: about(27.4e9 / 8.0),
+            operations_per_second: about(1.5e6),
+            cpu_seconds_per_gigabyte: Some(about(0.64)),
+            softirq_cpu_seconds_per_gigabyte: Some(about(0.01)),
+            extra_frame_percent: Some(4.3),
+            out_of_order_percent: Some(12.5),
+            ratios: ["tcp", "udp"].map(ratio).into(),
+            counters: [(counter::BYTES_PER_IDLE_CONNECTION.to_string(), 3000.0)].into(),
+            samples: vec![],
+        }
+    }
+}
