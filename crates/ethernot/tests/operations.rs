@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 
 use ethernot::{
-    CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Operation,
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Operation,
     OperationFlags, OperationOptions, OperationStatus, Ordering, Polling, Request, Rights, Source,
 };
-use pair::{BYTES, EVERYTHING, LIMIT, Pair, bytes_of, connect, loopback, memory, pattern};
+use pair::{BYTES, EVERYTHING, LIMIT, Pair, connect, loopback, memory};
 
 #[test]
 fn a_write_of_any_size_arrives() {
@@ -337,4 +337,15 @@ fn write_one(region: &ethernot::MemoryRegion, at: u64) -> Operation {
         context: at,
         status: None,
     }
+}
+
+/// Bytes that differ with position and `seed`.
+fn pattern(len: u64, seed: u64) -> Vec<u8> {
+    (0..len).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn bytes_of(buffer: &Buffer, offset: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    buffer.read(offset, &mut bytes);
+    bytes
 }

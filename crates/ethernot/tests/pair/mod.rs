@@ -82,14 +82,3 @@ pub(crate) fn connect(
         (accepted.join().expect("the server accepts"), connected)
     })
 }
-
-/// Bytes that differ with position and `seed`.
-pub(crate) fn pattern(len: u64, seed: u64) -> Vec<u8> {
-    (0..len).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-pub(crate) fn bytes_of(buffer: &Buffer, offset: u64, len: u64) -> Vec<u8> {
-    let mut bytes = vec![0; len as usize];
-    buffer.read(offset, &mut bytes);
-    bytes
-}
