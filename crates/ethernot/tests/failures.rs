@@ -184,7 +184,7 @@ fn nobody_listens_at_the_address() {
     let client = loopback().build().expect("an endpoint");
     match client.connect(free) {
         Err(ConnectError::Closed { peer, reason: Closed::Refused(_), .. }) => {
-            assert_eq!(peer, free)
+            assert_eq!(peer, free);
         }
         other => panic!("not refused: {other:?}"),
     }
@@ -398,7 +398,7 @@ impl Stage {
         let is_restarted = Arc::clone(&restarted);
         thread::spawn(move || {
             let mut client = None;
-            let mut bytes = [0; 65_536];
+            let mut bytes = vec![0; 65_536];
             while let Ok((len, from)) = front.recv_from(&mut bytes) {
                 let current = servers[usize::from(is_restarted.load(SeqCst))];
                 let to = if servers.contains(&from) { client } else { Some(current) };
