@@ -49,7 +49,14 @@ impl Transport for Edge {
         let endpoint = endpoint(&servers, setup)?;
         let listener = endpoint.listen(SERVICE).map_err(other)?;
         let half = Half::new(&endpoint, setup)?;
-        Ok(Box::new(Server { endpoint, listener, half, setup: setup.clone(), idle: Vec::new(), idle_bytes: None }))
+        Ok(Box::new(Server {
+            endpoint,
+            listener,
+            half,
+            setup: setup.clone(),
+            idle: Vec::new(),
+            idle_bytes: None,
+        }))
     }
 
     fn connect(
@@ -128,8 +135,7 @@ impl Half {
 
     /// The write of one message; the last of a phase notifies.
     fn operation(&self, remote: RemoteRegion, ordering: Ordering) -> Operation {
-        let source =
-            Source::Region { region: self.region.region().id, offset: self.message_bytes };
+        let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
         Operation {
             request: Request::Write { source, key: remote.key, address: remote.address },
             length: self.message_bytes as u32,
