@@ -246,16 +246,13 @@ impl Driver {
             let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
                 engine.handle_frame(now, memory, id, frame);
             });
-            match received {
-                Ok(frames) => {
-                    came |= frames > 0;
-                    more |= frames >= BURST_FRAMES;
-                }
-                Err(_) => {
-                    attached.fail(counters);
-                    engine.handle_link_event(now, id, LinkEvent::Down);
-                    came = true;
-                }
+            if let Ok(frames) = received {
+                came |= frames > 0;
+                more |= frames >= BURST_FRAMES;
+            } else {
+                attached.fail(counters);
+                engine.handle_link_event(now, id, LinkEvent::Down);
+                came = true;
             }
             while let Some(event) = attached.driver.poll_event() {
                 engine.handle_link_event(now, id, event);
