@@ -120,25 +120,20 @@ impl CompletionQueue {
         assert!(pushed.is_ok(), "a promised completion place was taken");
     }
 
-<<<<<<< HEAD
     /// Adds a completion nobody was promised a place for; false when there is none left. Only for
     /// the thread inside the engine.
     pub fn offer(&self, completion: Completion) -> bool {
-=======
+        self.reserve() && {
+            self.fill(completion);
+            true
+        }
+    }
+
     #[inline]
     fn take_promise(&self) {
         let reserved = self.reserved.load(Ordering::Relaxed);
         assert!(reserved > 0, "a completion place is used that nobody was promised");
         self.reserved.store(reserved - 1, Ordering::Relaxed);
-    }
-
-    /// Adds a completion nobody was promised a place for; false when there is none left.
-    pub(crate) fn offer(&self, completion: Completion) -> bool {
->>>>>>> semtest
-        self.reserve() && {
-            self.fill(completion);
-            true
-        }
     }
 }
 
