@@ -11,7 +11,7 @@ use crossbeam_queue::ArrayQueue;
 use delivery::{Instant, LinkId};
 use engine::{ConnectionHandle, Engine, EngineConfig};
 use link::{Link, LinkStatistics};
-use mem::{MemoryAccess, MemoryTable, TableLimits};
+use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
 use semantics::{CompletionQueue, Operation, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::PeerAddr;
@@ -188,8 +188,8 @@ impl Runtime {
 
     /// Posts an operation. Completions go to the queue of the connection, which is `queue`.
     ///
-    /// If another thread is inside the engine, it is handed the operation, and what it finds
-    /// impossible completes as failed. Operations of one thread keep their order.
+    /// If another thread is inside the engine, it is handed the operation after the same checks;
+    /// what has become impossible when it comes to it, completes as failed. Operations of one thread keep their order.
     #[inline]
     pub fn post(
         &self,
@@ -381,6 +381,14 @@ impl Shared {
         queue: &Arc<CompletionQueue>,
         posting: Posting,
     ) -> Result<(), SubmitError> {
+        match &posting {
+            Posting::Operation(operation) => operation.check(&self.host.memory.access())?,
+            Posting::Receive(Receive { region, offset, length, .. }) => {
+                let (memory, length) = (self.host.memory.access(), u64::from(*length));
+                let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
+                sink.map_err(PostError::LocalAccess)?;
+            }
+        }
         let submission = Submission { connection, queue: Arc::clone(queue), posting };
         if self.host.submissions.push(submission).is_err() {
             self.drive_inline();
@@ -434,19 +442,23 @@ impl Shared {
         }
         let started_at = self.host.clock.now();
         let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
-        let spin_until = started_at.after_ns(self.polling.spin_ns()).min(deadline);
+        let spin_ns = self.polling.spin_ns();
+        let spin_until = started_at.after_ns(spin_ns).min(deadline);
         let mut yields = 0;
-        while yields < YIELDS {
+        loop {
             self.drive_inline();
             if let Some(result) = ready() {
                 return Some(result);
             }
-            if self.host.clock.now() >= spin_until {
-                yields += 1;
-                thread::yield_now();
-            } else {
+            if self.host.clock.now() < spin_until {
                 std::hint::spin_loop();
+                continue;
             }
+            if spin_ns == 0 || yields == YIELDS {
+                break;
+            }
+            yields += 1;
+            thread::yield_now();
         }
         self.block(interest, deadline, ready)
     }
