@@ -270,7 +270,7 @@ impl Runtime {
     /// Sends the acknowledgements that are owed, and stops the progress thread. Connections should
     /// have been closed before; afterwards nothing happens any more but by calls.
     pub fn stop(&self) {
-        if self.shared.home.check().is_err() {
+        if self.shared.home.check().is_err() || self.shared.cell.is_poisoned() {
             return;
         }
         let parting = self.shared.command(|driver, _host, _now, _memory| driver.hasten());
@@ -416,6 +416,7 @@ impl Shared {
         self.host.has_commands.store(true, Ordering::Release);
         let (slot, answered) = &*answer;
         loop {
+            self.demand_sound();
             self.after(
                 self.cell
                     .drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
@@ -451,6 +452,7 @@ impl Shared {
                 return Some(result);
             }
             if self.host.clock.now() < spin_until {
+                self.demand_sound();
                 std::hint::spin_loop();
                 continue;
             }
@@ -461,6 +463,12 @@ impl Shared {
             thread::yield_now();
         }
         self.block(interest, deadline, ready)
+    }
+
+    /// A panic of a thread inside the engine must not make others wait for ever.
+    #[inline]
+    fn demand_sound(&self) {
+        assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
     #[cold]
@@ -476,6 +484,7 @@ impl Shared {
             if let Some(result) = ready() {
                 break Some(result);
             }
+            self.demand_sound();
             let left_ns = deadline.since_ns(self.host.clock.now());
             if left_ns == 0 {
                 break None;
@@ -488,7 +497,7 @@ impl Shared {
                 }
                 self.leave_watch();
             } else {
-                thread::park_timeout(Duration::from_nanos(left_ns));
+                thread::park_timeout(Duration::from_nanos(left_ns.min(PARK_NS_MAX)));
             }
         };
         self.host.waiters.delist();
@@ -575,6 +584,10 @@ const ROUNDS_MAX: u32 = 64;
 
 /// Times a waiting thread lets others have the processor before it blocks.
 const YIELDS: u32 = 4;
+
+/// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
+/// would wake it has panicked.
+const PARK_NS_MAX: u64 = 1_000_000_000;
 
 /// How often a thread that waits for a command looks again for itself.
 const COMMAND_LOOK: Duration = Duration::from_micros(200);
