@@ -26,10 +26,15 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             continue;
         }
         aside_ns = ASIDE_NS;
-        if shared.drive_all() == Drive::Drove {
+        let outcome = shared.drive_all();
+        if outcome == Drive::Drove {
             shared.sleep_on_links(None);
         }
         shared.host.waiters.leave_watch();
+        if outcome == Drive::HandedOver {
+            // Whoever is inside does the work, and may need this processor to get out.
+            thread::park_timeout(Duration::from_nanos(ASIDE_NS));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -140,6 +140,7 @@ impl Runtime {
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
+                marks: AtomicU8::new(0),
                 polled_at: AtomicU64::new(0),
             },
             home,
@@ -317,7 +318,9 @@ impl Shared {
 
     /// Drives on behalf of a thread that has nothing else to do.
     pub(crate) fn drive_all(&self) -> Drive {
-        self.cell.drive(ROUNDS_MAX, |driver| driver.turn(&self.host, Caller::Watch))
+        let outcome = self.cell.drive(ROUNDS_MAX, |driver| driver.turn(&self.host, Caller::Watch));
+        self.host.settle();
+        outcome
     }
 
     /// Drives on behalf of an application that polls.
@@ -328,9 +331,10 @@ impl Shared {
         )
     }
 
-    /// Somebody must go on where a budget has ended.
+    /// What is done outside of the cell: wakeups, and somebody must go on where a budget has ended.
     #[inline]
     fn after(&self, outcome: Drive) -> Drive {
+        self.host.settle();
         if outcome == Drive::Exhausted {
             self.host.call_watch();
         }
@@ -365,7 +369,7 @@ impl Shared {
         let more = inside.with(|driver| driver.turn_out(&self.host));
         if !more {
             match inside.leave() {
-                Ok(()) => return,
+                Ok(()) => return self.host.settle(),
                 Err(again) => inside = again,
             }
         }
@@ -518,8 +522,11 @@ impl Shared {
             if self.host.clock.now() >= deadline {
                 return None;
             }
-            if outcome == Drive::Drove {
-                self.sleep_on_links(Some(deadline));
+            match outcome {
+                Drive::Drove => self.sleep_on_links(Some(deadline)),
+                // It may need this processor to get out.
+                Drive::HandedOver => thread::yield_now(),
+                Drive::Exhausted => {}
             }
         }
     }
