@@ -32,7 +32,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         }
         shared.host.waiters.leave_watch();
         if outcome == Drive::HandedOver {
-            // Whoever is inside does the work, and may need this processor to get out.
+            // Another thread is inside. Should it have lost its processor there, trying again at
+            // once would only keep it from getting the processor back.
             thread::park_timeout(Duration::from_nanos(ASIDE_NS));
         }
     }
