@@ -64,6 +64,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// It is in the engine's list of connections whose deliveries wait.
     pub(crate) listed_stalled: bool,
+    /// It is in the engine's list of connections that may owe acknowledgements.
+    pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
     /// The furthest byte of a request so far: what comes before it came out of order.

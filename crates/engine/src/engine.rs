@@ -46,6 +46,8 @@ pub struct Engine {
     pub(crate) ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
     pub(crate) stalled: Vec<u32>,
+    /// Connections that owed acknowledgements when they were last served.
+    pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
     /// Connections by their peer's Hello, so that a repeated one finds them.
     pub(crate) hellos: HashMap<(PeerAddr, ConnectionId), u32>,
@@ -147,6 +149,7 @@ impl Engine {
             timers: TimerQueue::with_capacity(64),
             ready: VecDeque::with_capacity(64),
             stalled: Vec::new(),
+            owing: Vec::with_capacity(64),
             listeners: HashSet::new(),
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
@@ -489,6 +492,7 @@ impl Engine {
             retries: 0,
             queued: false,
             listed_stalled: false,
+            listed_owing: false,
             heard: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,

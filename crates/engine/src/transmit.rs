@@ -56,6 +56,12 @@ impl Engine {
                 }
             }
             self.settle(now, &mut connection);
+            if !connection.listed_owing
+                && connection.paths.iter().any(|path| path.received.acknowledgement_owed())
+            {
+                connection.listed_owing = true;
+                self.owing.push(index);
+            }
             if connection.phase == Phase::Gone {
                 self.put_back(connection);
             } else {
@@ -69,8 +75,9 @@ impl Engine {
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
-        for index in self.connections.indices() {
+        while let Some(index) = self.owing.pop() {
             let Some(mut connection) = self.connections.take(index) else { continue };
+            connection.listed_owing = false;
             if connection.paths.iter().any(|path| path.received.acknowledgement_owed()) {
                 connection.report_now = true;
                 self.mark_ready(&mut connection);
