@@ -263,7 +263,8 @@ impl Counters {
             (WINDOW, self.window_bytes),
             (FRAME, self.frame_bytes),
         ];
-        let counters = counters.into_iter().chain(now).map(|(name, value)| (name.to_string(), value));
+        let counters =
+            counters.into_iter().chain(now).map(|(name, value)| (name.to_string(), value));
         Observed { counters: counters.collect() }
     }
 }
