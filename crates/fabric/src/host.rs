@@ -226,9 +226,9 @@ pub trait HostEngine {
     fn handle_timeout(&mut self, now: Instant);
     /// A link changed.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
-    /// Hands every frame that may leave now to `wire`, in order, until that returns false: the
-    /// driver did not take this frame and will not take another before it says so.
-    fn poll_transmit(&mut self, now: Instant, link: LinkId, wire: &mut Wire<'_>);
+    /// Hands every frame that may leave now to `wire`, in order. When that returns false, the driver
+    /// of the link did not take this frame and will not take another before it says so.
+    fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
     /// When to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
     fn poll_timeout(&self) -> Instant;
     /// The oldest event not yet taken.
@@ -286,5 +286,5 @@ pub trait HostEngine {
     fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64));
 }
 
-/// Takes a frame, given in pieces, for a peer; returns whether the driver took it.
-pub type Wire<'a> = dyn FnMut(PeerAddr, &[&[u8]]) -> bool + 'a;
+/// Takes a frame, given in pieces, for a peer on a link; returns whether its driver took it.
+pub type Wire<'a> = dyn FnMut(LinkId, PeerAddr, &[&[u8]]) -> bool + 'a;
