@@ -276,6 +276,30 @@ impl HostEngine for EdgeHost {
         }
     }
 
+    fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId) {
+        let Some(handle) = self.engine_handle(connection) else { return };
+        let Some(info) = self.engine.info(handle) else { return };
+        if let Some(path) = info.paths.iter().find(|path| path.link == link) {
+            // The last one stays.
+            let _ = self.engine.remove_path(handle, path.index);
+        }
+    }
+
+    fn add_path(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        link: LinkId,
+        peer: PeerAddr,
+    ) {
+        let Some(handle) = self.engine_handle(connection) else { return };
+        let Some(info) = self.engine.info(handle) else { return };
+        if !info.paths.iter().any(|path| path.link == link) {
+            // All indices may be in use, or the connection may not be established.
+            let _ = self.engine.add_path(now, handle, link, peer);
+        }
+    }
+
     fn post(
         &mut self,
         _now: Instant,
@@ -474,12 +498,12 @@ fn configuration(tuning: &Tuning) -> EngineConfig {
         requests_max: 64,
         links_max: 8,
         pools: PoolLimits {
-            operations: 512,
-            incoming: 512,
-            responses: 128,
-            reads: 64,
+            operations: 512 / tuning.pool_divisor,
+            incoming: 512 / tuning.pool_divisor,
+            responses: 128 / tuning.pool_divisor,
+            reads: 64 / tuning.pool_divisor,
             retransmissions: 8_192,
-            order_blocks: 512,
+            order_blocks: 512 / tuning.pool_divisor,
         },
         operation_window: tuning.operation_window,
         read_depth: tuning.read_depth,
@@ -557,8 +581,8 @@ const REGIONS_MAX: u32 = 1 << 16;
 /// 64 operations in flight on each of the connections of a host, and all may be atomics.
 const STATUS_SLOTS: u32 = 512;
 
-/// 64 operations, 32 receives, and a few notifications, so that others have to wait.
-const COMPLETIONS_MAX: usize = 104;
+/// 64 operations, 16 receives, and a few notifications, so that others have to wait.
+const COMPLETIONS_MAX: usize = 84;
 
 const FULL_FRAME_BYTES: u32 = 1_472;
 const DELAY_TARGET_NS: u32 = 50_000;

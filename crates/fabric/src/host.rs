@@ -212,6 +212,8 @@ pub struct Tuning {
     pub ack_delay_max_ns: u32,
     /// After this long without an answer a peer is dead, in nanoseconds.
     pub dead_peer_ns: u64,
+    /// Records that all connections share are so many times fewer than usual, at least 1.
+    pub pool_divisor: u32,
 }
 
 /// The software of one host: an engine with its memory.
@@ -250,6 +252,16 @@ pub trait HostEngine {
     fn reject(&mut self, now: Instant, request: RequestHandle);
     /// Ends a connection; an event tells when it has ended.
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
+    /// Takes a link away from a connection, unless it is the last one.
+    fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
+    /// Gives a connection one more link, to this address of the peer, unless it has that one.
+    fn add_path(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        link: LinkId,
+        peer: PeerAddr,
+    );
     /// Posts an operation.
     fn post(
         &mut self,

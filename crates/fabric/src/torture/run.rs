@@ -113,6 +113,8 @@ pub(super) enum Wake {
     Strike(Disaster),
     /// A cut ends, or a link is back.
     Unblock { host: usize, link: usize },
+    /// A link taken away from the connections of a host is given back.
+    AddPath { host: usize, link: usize },
     /// Whether a path exists may have changed.
     Reassess,
 }
@@ -233,6 +235,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 read_depth: plan.read_depth,
                 ack_delay_max_ns: plan.ack_delay_max_ns,
                 dead_peer_ns: DEAD_PEER_NS,
+                pool_divisor: plan.pool_divisor,
             },
         )
     }

@@ -238,6 +238,17 @@ impl HostEngine for PlainEngine {
         self.end(connection.0 as u32, Cause::ClosedHere);
     }
 
+    fn remove_path(&mut self, _connection: ConnectionHandle, _link: LinkId) {}
+
+    fn add_path(
+        &mut self,
+        _now: Instant,
+        _connection: ConnectionHandle,
+        _link: LinkId,
+        _peer: PeerAddr,
+    ) {
+    }
+
     fn post(
         &mut self,
         now: Instant,
