@@ -50,6 +50,14 @@ impl SoftirqThreads {
     }
 }
 
+/// Memory of this process that is in RAM, in bytes; 0 where `/proc` hides it.
+pub fn resident_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
 /// Restricts this thread, and the threads it starts later, to CPU `cpu` (counted from 0).
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();

@@ -404,6 +404,11 @@ impl Engine {
         self.connections.used()
     }
 
+    /// Whether a peer has yet to acknowledge that a connection is closed. Looks at every connection.
+    pub fn is_closing(&self) -> bool {
+        self.connections.iter().any(|connection| connection.phase == Phase::Closing)
+    }
+
     /// Puts a connection into the list of those to serve.
     #[inline]
     pub(crate) fn mark_ready(&mut self, connection: &mut Connection) {

@@ -89,6 +89,11 @@ impl ConnectionTable {
         if slot.generation == handle.generation { slot.connection.as_deref() } else { None }
     }
 
+    /// All connections.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().filter_map(|slot| slot.connection.as_deref())
+    }
+
     /// Frees the slot of a connection that was taken out.
     pub(crate) fn release(&mut self, handle: ConnectionHandle) {
         self.free.push(handle.index);

@@ -425,7 +425,10 @@ impl Link for UdpLink {
             let messages = match self.ring.fill(self.socket.as_fd(), wanted) {
                 Ok(messages) => messages,
                 Err(error) => match self.on_receive_error(error)? {
-                    Receiving::Empty => break,
+                    Receiving::Empty => {
+                        self.ring.note_found(false);
+                        break;
+                    }
                     Receiving::Again => {
                         errors += 1;
                         continue;
@@ -442,7 +445,9 @@ impl Link for UdpLink {
                 fullest = fullest.max(frames);
             }
             self.ring.note_fullest(fullest);
-            if messages < wanted {
+            self.ring.note_found(true);
+            // One that was asked for alone leaves the rest to the next call.
+            if messages < wanted || wanted == 1 {
                 break;
             }
         }

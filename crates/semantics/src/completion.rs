@@ -107,8 +107,9 @@ impl CompletionQueue {
         assert!(pushed.is_ok(), "a promised completion place was taken");
     }
 
-    /// Adds a completion nobody was promised a place for; false when there is none left.
-    pub(crate) fn offer(&self, completion: Completion) -> bool {
+    /// Adds a completion nobody was promised a place for; false when there is none left. Only for
+    /// the thread inside the engine.
+    pub fn offer(&self, completion: Completion) -> bool {
         self.reserve() && {
             self.fill(completion);
             true

@@ -207,6 +207,9 @@ pub enum OperationError {
     /// The peer restarted and knows nothing of the connection.
     #[error("the peer restarted; connect again")]
     PeerRestarted,
+    /// It was posted while another thread was inside the engine, which found it impossible.
+    #[error("the operation could not be posted: its range, length or alignment is impossible")]
+    NotPosted,
     /// The peer's fault or ours: a rule of the protocol was broken.
     #[error("the connection ended because a rule of the protocol was broken")]
     ProtocolViolation,
@@ -226,6 +229,7 @@ impl OperationError {
             Self::Unreachable => 8,
             Self::PeerRestarted => 9,
             Self::ProtocolViolation => 10,
+            Self::NotPosted => 11,
         }
     }
 
@@ -241,6 +245,7 @@ impl OperationError {
             8 => Self::Unreachable,
             9 => Self::PeerRestarted,
             10 => Self::ProtocolViolation,
+            11 => Self::NotPosted,
             _ => Self::Flushed,
         }
     }

@@ -92,6 +92,11 @@ impl StatusTable {
         self.finish_or_release(slot, FINISHED);
     }
 
+    /// Ends an operation as failed that the engine never took.
+    pub fn refuse(&self, slot: u32, error: OperationError) {
+        self.finish(slot, Err(error));
+    }
+
     pub(crate) fn progress(&self, slot: u32, bytes: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.bytes.store(bytes, Ordering::Relaxed);
@@ -144,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_error_survives_its_code() {
-        for code in 1..=10 {
+        for code in 1..=11 {
             assert_eq!(OperationError::from_code(code).code(), code);
         }
     }

@@ -1,11 +1,13 @@
 //! The transports that can be measured.
 
+mod edge;
 mod patience;
 mod tcp;
 mod udp;
 
 use crate::transport::Transport;
 
+pub use edge::Edge;
 pub use tcp::Tcp;
 pub use udp::{EDGE_HEADER_BYTES, Udp};
 
@@ -17,7 +19,7 @@ pub const YARDSTICK: &str = "udp";
 
 /// Every transport of this build, in the order in which they are run and shown.
 pub fn all() -> Vec<Box<dyn Transport>> {
-    vec![Box::new(Tcp::blocking()), Box::new(Tcp::polling()), Box::new(Udp)]
+    vec![Box::new(Edge), Box::new(Tcp::blocking()), Box::new(Tcp::polling()), Box::new(Udp)]
 }
 
 /// The transport called `name`.

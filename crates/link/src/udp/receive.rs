@@ -31,6 +31,8 @@ pub(super) struct ReceiveRing {
     messages_max: usize,
     /// Frames in the fullest of the latest messages; forgets by a quarter per call.
     frames_per_message: usize,
+    /// Calls in a row that found something.
+    streak: u8,
 }
 
 struct Arena {
@@ -83,12 +85,25 @@ impl ReceiveRing {
             used: MESSAGES_MAX,
             messages_max: messages_max.clamp(1, MESSAGES_MAX),
             frames_per_message: 1,
+            streak: 0,
         }
     }
 
     /// Messages to ask for when `frames` frames are wanted.
+    ///
+    /// One while single frames come now and then, as in an exchange of small messages: a call for
+    /// more would look again behind the one that came, and that look, which finds nothing, costs as
+    /// much as the reception itself.
     pub(super) fn messages_for(&self, frames: usize) -> usize {
+        if self.frames_per_message == 1 && self.streak < STREAK_MIN {
+            return 1;
+        }
         frames.div_ceil(self.frames_per_message).clamp(1, self.messages_max)
+    }
+
+    /// Notes whether the latest call found anything.
+    pub(super) fn note_found(&mut self, found: bool) {
+        self.streak = if found { self.streak.saturating_add(1) } else { 0 };
     }
 
     /// Notes that the latest call's fullest message held `frames` frames.
@@ -102,7 +117,7 @@ impl ReceiveRing {
         assert!(messages <= self.messages_max);
         self.reset();
         let arena = self.arena.as_ptr();
-        if self.messages_max == 1 {
+        if messages == 1 {
             // SAFETY: the description, set up in `new`, points into the arena, which lives as long
             // as `self`; nothing borrows from it because `self` is borrowed mutably.
             let received = unsafe {
@@ -214,3 +229,6 @@ pub(super) fn receive_error(
 }
 
 const _: () = assert!(size_of::<SocketName>() >= SocketName::BYTES as usize);
+/// Calls in a row that find something after which more than one message is asked for: with fewer it
+/// is an exchange of small messages, with more a stream.
+const STREAK_MIN: u8 = 2;

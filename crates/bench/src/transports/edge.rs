@@ -1,0 +1,428 @@
+//! The edge protocol over UDP, through the public API, both sides polling.
+//!
+//! One-way and two-way are streams of remote writes of [`Setup::in_flight`] at a time into one
+//! buffer of the peer, the last of a phase with a notification. A ping-pong is what the paper does:
+//! each side writes into the other's memory and polls the last word of its own.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ethernot::{
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
+    Listener, MemoryRegion, Operation, OperationFlags, Ordering, RemoteRegion, Request, Rights,
+    Source,
+};
+
+use super::patience::Patience;
+use crate::clock::Stopwatch;
+use crate::cpu;
+use crate::transport::{
+    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
+    TransportError, counter,
+};
+
+/// Remote writes over the edge protocol.
+#[derive(Debug)]
+pub struct Edge;
+
+impl Transport for Edge {
+    fn name(&self) -> &'static str {
+        "edge"
+    }
+
+    fn description(&self) -> &'static str {
+        "remote writes over the edge protocol on UDP, both sides polling"
+    }
+
+    fn supports(&self, _test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
+        message_bytes >= WORD_BYTES
+    }
+
+    fn link_counts(&self, available: u32) -> Vec<u32> {
+        if available > 1 { vec![1, available] } else { vec![1] }
+    }
+
+    fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
+        let servers: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
+        let endpoint = endpoint(&servers, setup)?;
+        let listener = endpoint.listen(SERVICE).map_err(other)?;
+        let half = Half::new(&endpoint, setup)?;
+        Ok(Box::new(Server {
+            endpoint,
+            listener,
+            half,
+            setup: setup.clone(),
+            idle: Vec::new(),
+            idle_bytes: None,
+        }))
+    }
+
+    fn connect(
+        &self,
+        setup: &Setup,
+        advertisement: &Advertisement,
+    ) -> Result<Box<dyn ClientSide>, TransportError> {
+        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let own: Vec<IpAddr> =
+            setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
+        let endpoint = endpoint(&own, setup)?;
+        let addresses = advertisement.addresses.clone();
+        if addresses.is_empty() {
+            return Err(TransportError::Advertisement { what: "address" });
+        }
+        let half = Half::new(&endpoint, setup)?;
+        let mut client = Client { endpoint, half, addresses, test: setup.test, idle: Vec::new() };
+        client.connect_all(setup)?;
+        Ok(Box::new(client))
+    }
+}
+
+/// What both sides have: memory, a queue, and a connection once there is one.
+struct Half {
+    buffer: Arc<Buffer>,
+    region: MemoryRegion,
+    queue: Arc<CompletionQueue>,
+    connection: Option<Connection>,
+    remote: Option<RemoteRegion>,
+    message_bytes: u64,
+    in_flight: u64,
+    /// Round trips so far: the word that is polled holds their number.
+    rounds: u64,
+    /// Counters at the end of the last phase.
+    before: Counters,
+}
+
+impl Half {
+    fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
+        // The first half is written to by the peer, the second is what is written to the peer.
+        let buffer = Buffer::new(setup.message_bytes * 2);
+        let region = endpoint.register(buffer.clone(), Rights::REMOTE_WRITE).map_err(other)?;
+        Ok(Self {
+            buffer,
+            region,
+            queue: Arc::new(CompletionQueue::new(QUEUE_ENTRIES)),
+            connection: None,
+            remote: None,
+            message_bytes: setup.message_bytes,
+            in_flight: u64::from(setup.in_flight.max(1)),
+            rounds: 0,
+            before: Counters::default(),
+        })
+    }
+
+    fn options(&self) -> ConnectOptions {
+        ConnectOptions::new()
+            .service(SERVICE)
+            .private_data(self.region.remote().to_bytes())
+            .queue(Arc::clone(&self.queue))
+    }
+
+    fn adopt(&mut self, connection: Connection) -> Result<(), TransportError> {
+        let remote = RemoteRegion::from_bytes(&connection.peer_data()).map_err(other)?;
+        self.remote = Some(remote);
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn parts(&self) -> Result<(&Connection, RemoteRegion), TransportError> {
+        match (&self.connection, self.remote) {
+            (Some(connection), Some(remote)) => Ok((connection, remote)),
+            _ => Err(TransportError::Closed { attempt: "run a phase over edge" }),
+        }
+    }
+
+    /// The write of one message; the last of a phase notifies.
+    fn operation(&self, remote: RemoteRegion, ordering: Ordering) -> Operation {
+        let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
+        Operation {
+            request: Request::Write { source, key: remote.key, address: remote.address },
+            length: self.message_bytes as u32,
+            flags: OperationFlags { ordering, ..OperationFlags::default() },
+            immediate: None,
+            context: 0,
+            status: None,
+        }
+    }
+
+    /// Streams `count` messages to the peer (0 to only receive) and waits for the peer's last one
+    /// if it sends any.
+    fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
+        let (connection, remote) = self.parts()?;
+        let mut operation = self.operation(remote, Ordering::Relaxed);
+        // One completion for several operations, as programs do that count on every nanosecond.
+        let group = (self.in_flight / 8).max(1);
+        let (mut posted, mut done) = (0, 0);
+        let mut expected = expects;
+        let mut patience = Patience::new("stream writes over edge");
+        while done < count || expected {
+            while posted < count && posted - done < self.in_flight {
+                posted += 1;
+                let last = posted == count;
+                operation.flags.signalled = last || posted % group == 0;
+                operation.context = posted;
+                operation.immediate = last.then_some(END_OF_PHASE);
+                connection.post_later(&operation).map_err(other)?;
+            }
+            let Some(completion) = connection.poll().map_err(other)? else {
+                patience.on_idle()?;
+                continue;
+            };
+            patience.on_progress();
+            completion.result.map_err(other)?;
+            if completion.kind == CompletionKind::Notification {
+                expected = false;
+            } else {
+                done = completion.context;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes message number `round` and does not wait.
+    fn ping(&self, round: u64) -> Result<(), TransportError> {
+        let (connection, remote) = self.parts()?;
+        let last_word = self.message_bytes * 2 - WORD_BYTES;
+        self.buffer.store_u64(last_word & !7, round);
+        connection.post(&self.operation(remote, Ordering::Strict)).map_err(other)
+    }
+
+    /// Polls the last word of the memory the peer writes to.
+    fn await_round(&self, endpoint: &Endpoint, round: u64) -> Result<(), TransportError> {
+        let last_word = (self.message_bytes - WORD_BYTES) & !7;
+        let mut patience = Patience::new("ping-pong over edge");
+        while self.buffer.load_u64(last_word) != round {
+            endpoint.drive().map_err(other)?;
+            patience.on_idle()?;
+        }
+        Ok(())
+    }
+
+    /// What was counted since the last call.
+    fn observed(&mut self) -> Result<Observed, TransportError> {
+        let now = Counters::of(self.connection.as_ref())?;
+        let observed = now.since(&self.before);
+        self.before = now;
+        Ok(observed)
+    }
+}
+
+/// Sums over the links of a connection.
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    sent: f64,
+    acks: f64,
+    again: f64,
+    received: f64,
+    out_of_order: f64,
+    lost: f64,
+}
+
+impl Counters {
+    fn of(connection: Option<&Connection>) -> Result<Self, TransportError> {
+        let mut sum = Self::default();
+        let Some(connection) = connection else { return Ok(sum) };
+        let Some(info) = connection.info().map_err(other)? else { return Ok(sum) };
+        for path in info.paths {
+            let counters = path.counters;
+            let again = counters.retransmissions.min(counters.data_frames_sent);
+            sum.sent += (counters.data_frames_sent - again) as f64;
+            sum.again += again as f64;
+            sum.acks += counters.explicit_acks_sent as f64;
+            sum.received += counters.data_frames_received as f64;
+            sum.out_of_order += counters.out_of_order as f64;
+            sum.lost += counters.packets_lost as f64;
+        }
+        Ok(sum)
+    }
+
+    fn since(&self, before: &Self) -> Observed {
+        let counters = [
+            (counter::DATA_FRAMES, self.sent - before.sent),
+            (counter::RETRANSMISSIONS, self.again - before.again),
+            (counter::EXPLICIT_ACKS, self.acks - before.acks),
+            (counter::RECEIVED_DATA_FRAMES, self.received - before.received),
+            (counter::OUT_OF_ORDER_FRAMES, self.out_of_order - before.out_of_order),
+            (PACKETS_LOST, self.lost - before.lost),
+        ];
+        let counters = counters.into_iter().map(|(name, value)| (name.to_string(), value));
+        Observed { counters: counters.collect() }
+    }
+}
+
+struct Server {
+    endpoint: Endpoint,
+    listener: Listener,
+    half: Half,
+    setup: Setup,
+    idle: Vec<Connection>,
+    /// Growth of the process for each further connection, in bytes.
+    idle_bytes: Option<f64>,
+}
+
+impl Server {
+    fn accept_one(&self) -> Result<Connection, TransportError> {
+        let request = self
+            .listener
+            .accept(Some(ACCEPT_TIME_MAX))
+            .map_err(other)?
+            .ok_or_else(|| super::patience::timed_out("accept over edge"))?;
+        request.accept_with(self.half.options()).map_err(other)
+    }
+}
+
+impl ServerSide for Server {
+    fn advertisement(&self) -> Advertisement {
+        let addresses = self.endpoint.local_addresses().unwrap_or_default();
+        Advertisement { addresses, parameters: BTreeMap::new() }
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        if self.setup.test == Test::ConnectionSetup {
+            return Ok(());
+        }
+        let connection = self.accept_one()?;
+        self.half.adopt(connection)?;
+        let before = cpu::resident_bytes();
+        let more = connections(&self.setup) - 1;
+        for _ in 0..more {
+            let connection = self.accept_one()?;
+            self.idle.push(connection);
+        }
+        if more > 0 {
+            let grown = cpu::resident_bytes().saturating_sub(before);
+            self.idle_bytes = Some(grown as f64 / more as f64);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
+        match self.setup.test {
+            Test::PingPong | Test::ManyConnections => {
+                for _ in 0..phase.operations {
+                    self.half.rounds += 1;
+                    self.half.await_round(&self.endpoint, self.half.rounds)?;
+                    self.half.ping(self.half.rounds)?;
+                }
+            }
+            Test::OneWay | Test::OperationRate => self.half.stream(0, true)?,
+            Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::ConnectionSetup => {
+                for _ in 0..phase.operations {
+                    drop(self.accept_one()?);
+                }
+            }
+        }
+        let mut observed = self.half.observed()?;
+        if let Some(bytes) = self.idle_bytes {
+            observed.counters.insert(counter::BYTES_PER_IDLE_CONNECTION.to_string(), bytes);
+        }
+        Ok(observed)
+    }
+}
+
+struct Client {
+    endpoint: Endpoint,
+    half: Half,
+    addresses: Vec<SocketAddr>,
+    test: Test,
+    idle: Vec<Connection>,
+}
+
+impl Client {
+    fn connect_one(&self) -> Result<Connection, TransportError> {
+        let addresses = self.addresses.as_slice();
+        self.endpoint.connect_with(addresses, self.half.options()).map_err(other)
+    }
+
+    fn connect_all(&mut self, setup: &Setup) -> Result<(), TransportError> {
+        if self.test == Test::ConnectionSetup {
+            return Ok(());
+        }
+        let connection = self.connect_one()?;
+        self.half.adopt(connection)?;
+        for _ in 1..connections(setup) {
+            let connection = self.connect_one()?;
+            self.idle.push(connection);
+        }
+        self.await_links(setup.links.len())
+    }
+
+    /// Waits until every link of the connection carries data.
+    fn await_links(&self, links: usize) -> Result<(), TransportError> {
+        let (connection, _) = self.half.parts()?;
+        let mut patience = Patience::new("bring up the links of an edge connection");
+        loop {
+            let info = connection.info().map_err(other)?;
+            let up = |path: &&ethernot::PathInfo| path.state == ethernot::LinkState::Up;
+            if info.is_some_and(|info| info.paths.iter().filter(up).count() >= links) {
+                return Ok(());
+            }
+            self.endpoint.drive().map_err(other)?;
+            patience.on_idle()?;
+        }
+    }
+}
+
+impl ClientSide for Client {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
+        match self.test {
+            Test::PingPong | Test::ManyConnections => {
+                for _ in 0..phase.operations {
+                    self.half.rounds += 1;
+                    let started = Stopwatch::start();
+                    self.half.ping(self.half.rounds)?;
+                    self.half.await_round(&self.endpoint, self.half.rounds)?;
+                    latencies.record_ns(started.elapsed_ns() / 2);
+                }
+            }
+            Test::OneWay | Test::OperationRate => self.half.stream(phase.operations, false)?,
+            Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::ConnectionSetup => {
+                for _ in 0..phase.operations {
+                    let started = Stopwatch::start();
+                    let connection = self.connect_one()?;
+                    latencies.record_ns(started.elapsed_ns());
+                    connection.close(&[]).map_err(other)?;
+                }
+            }
+        }
+        self.half.observed()
+    }
+}
+
+fn endpoint(addresses: &[IpAddr], setup: &Setup) -> Result<Endpoint, TransportError> {
+    let connections = connections(setup) as u32;
+    let defaults = EngineConfig::default();
+    let config = EngineConfig {
+        connections_max: defaults.connections_max.max(connections + 16),
+        ..defaults
+    };
+    let mut builder = Endpoint::builder().engine(config);
+    for address in addresses {
+        builder = builder.bind(SocketAddr::new(*address, 0).to_string());
+    }
+    builder.build().map_err(other)
+}
+
+fn connections(setup: &Setup) -> u64 {
+    if setup.test == Test::ManyConnections { u64::from(setup.connections.max(1)) } else { 1 }
+}
+
+fn other(error: impl std::fmt::Display) -> TransportError {
+    TransportError::Other(format!("edge: {error}"))
+}
+
+/// The listener that is meant.
+const SERVICE: u32 = 0;
+/// What the last write of a phase tells.
+const END_OF_PHASE: u32 = 0x454e_4421;
+/// Smallest message: a word that can be polled.
+const WORD_BYTES: u64 = 8;
+/// More than any number of operations in flight.
+const QUEUE_ENTRIES: usize = 4096;
+/// The client connects at once.
+const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Packets declared lost.
+const PACKETS_LOST: &str = "packets_lost";

@@ -1,0 +1,230 @@
+//! Asking a peer for a connection.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use delivery::LinkId;
+use engine::ConnectRequest;
+use mem::ProtectionDomain;
+use runtime::Interest;
+use semantics::CompletionQueue;
+use wire_edge::PeerAddr;
+
+use crate::connection::Connection;
+use crate::endpoint::Endpoint;
+use crate::error::ConnectError;
+use crate::news::Stage;
+
+/// What a connection is to be. The defaults suit a program with few connections.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ConnectOptions {
+    /// Which listener of the peer is meant; 0 by default. For [`Endpoint::connect`] only.
+    pub service: u32,
+    /// Told to the peer with the request or its acceptance, at most 512 bytes.
+    pub private_data: Vec<u8>,
+    /// How long to try; `None`, the default, until the engine gives up (`silence_budget_ns`, 5 s).
+    pub limit: Option<Duration>,
+    /// Where completions go, if connections are to share a queue.
+    pub queue: Option<Arc<CompletionQueue>>,
+    /// Places of the connection's own queue otherwise, 256 by default, 64 bytes each. Every
+    /// operation under way and every posted receive takes one. Programs with thousands of
+    /// connections share a queue.
+    pub completions: usize,
+    /// Regions the peer may reach; those of the endpoint's own domain by default.
+    pub domain: Option<ProtectionDomain>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            service: 0,
+            private_data: Vec::new(),
+            limit: None,
+            queue: None,
+            completions: 256,
+            domain: None,
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the listener that is meant.
+    pub fn service(mut self, service: u32) -> Self {
+        self.service = service;
+        self
+    }
+
+    /// Sets what the peer is told.
+    pub fn private_data(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.private_data = bytes.into();
+        self
+    }
+
+    /// Sets how long to try.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Has completions go to a queue that connections share.
+    pub fn queue(mut self, queue: Arc<CompletionQueue>) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
+    /// Sets the regions the peer may reach.
+    pub fn domain(mut self, domain: ProtectionDomain) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    pub(crate) fn take_queue(&mut self) -> Arc<CompletionQueue> {
+        self.queue.take().unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)))
+    }
+}
+
+impl Endpoint {
+    /// Connects to a peer that listens, with defaults.
+    pub fn connect(&self, addresses: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
+        self.connect_with(addresses, ConnectOptions::default())
+    }
+
+    /// Connects to a peer that listens on any of `addresses`: one is enough, the peer tells the
+    /// others. Each local link is paired with the address nearest to it.
+    pub fn connect_with(
+        &self,
+        addresses: impl ToSocketAddrs,
+        options: ConnectOptions,
+    ) -> Result<Connection, ConnectError> {
+        let mut options = options;
+        let addresses: Vec<SocketAddr> = addresses
+            .to_socket_addrs()
+            .map_err(|source| ConnectError::Resolve { address: "of the peer".into(), source })?
+            .collect();
+        let paths = pair(&self.inner.runtime.link_addresses()?, &addresses);
+        let Some(&(_, first)) = paths.first() else {
+            return Err(ConnectError::NoWay { addresses });
+        };
+        let peer = first.to_socket().or(addresses.first().copied());
+        let Some(peer) = peer else { return Err(ConnectError::NoWay { addresses }) };
+        let queue = options.take_queue();
+        let request = ConnectRequest {
+            paths,
+            service: options.service,
+            private_data: options.private_data,
+            domain: options.domain.unwrap_or(self.inner.domain),
+            queue: Arc::clone(&queue),
+        };
+        let news = Arc::clone(&self.inner.news);
+        let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {
+            engine.connect(now, request).map(|handle| (handle, news.follow(handle)))
+        })??;
+        let connection = Connection::new(self, handle, queue, fate);
+        let waited = self.inner.runtime.wait(Interest::News, options.limit, || match connection
+            .fate()
+            .stage()
+        {
+            Stage::Pending => None,
+            stage => Some(stage),
+        })?;
+        match (waited, options.limit) {
+            (Some(Stage::Closed(reason, private_data)), _) => {
+                Err(ConnectError::Closed { peer, reason, private_data })
+            }
+            (Some(_), _) => Ok(connection),
+            // The connection is dropped, which gives the attempt up.
+            (None, limit) => Err(ConnectError::Deadline { peer, limit: limit.unwrap_or_default() }),
+        }
+    }
+}
+
+/// Pairs links with addresses of the peer, nearest first, each used at most once: what two hosts
+/// with a link in each of several networks need.
+fn pair(links: &[(LinkId, PeerAddr)], addresses: &[SocketAddr]) -> Vec<(LinkId, PeerAddr)> {
+    let mut candidates = Vec::new();
+    for &(link, local) in links {
+        let Some(local) = local.to_socket() else { continue };
+        for (position, remote) in addresses.iter().enumerate() {
+            if let Some(nearness) = nearness(local.ip(), remote.ip()) {
+                candidates.push((nearness, position, link));
+            }
+        }
+    }
+    candidates
+        .sort_by_key(|&(nearness, position, link)| (std::cmp::Reverse(nearness), position, link));
+    let mut pairs: Vec<(LinkId, PeerAddr)> = Vec::new();
+    let mut used = vec![false; addresses.len()];
+    for (_, position, link) in candidates {
+        let is_free = used.get(position).is_some_and(|used| !used);
+        if let Some(&remote) = addresses.get(position)
+            && is_free
+            && pairs.iter().all(|&(paired, _)| paired != link)
+        {
+            pairs.push((link, PeerAddr::from(remote)));
+            if let Some(used) = used.get_mut(position) {
+                *used = true;
+            }
+        }
+    }
+    pairs
+}
+
+/// How many leading bits two addresses share, which is more within a network than between networks;
+/// 0 if the local address stands for all, `None` if they are of different families.
+fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
+    match (local, remote.to_canonical()) {
+        // A socket on all addresses of IPv6 carries IPv4 as well.
+        (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Some(0),
+        (local, _) if local.is_unspecified() && local.is_ipv4() == remote.is_ipv4() => Some(0),
+        (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+        (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(links: &[&str], addresses: &[&str]) -> Vec<(u8, String)> {
+        let links: Vec<_> = links
+            .iter()
+            .enumerate()
+            .map(|(index, link)| (LinkId(index as u8), PeerAddr::from(socket(link))))
+            .collect();
+        let addresses: Vec<_> = addresses.iter().map(|address| socket(address)).collect();
+        let pairs = pair(&links, &addresses);
+        pairs.into_iter().map(|(link, peer)| (link.0, peer.to_string())).collect()
+    }
+
+    fn socket(text: &str) -> SocketAddr {
+        text.parse().expect("a literal address")
+    }
+
+    #[test]
+    fn links_are_paired_with_the_address_in_their_network() {
+        assert_eq!(
+            pairs(&["10.0.1.1:7", "10.0.2.1:7"], &["10.0.2.9:1", "10.0.1.9:1"]),
+            [(1, "10.0.2.9:1".to_string()), (0, "10.0.1.9:1".to_string())]
+        );
+    }
+
+    #[test]
+    fn each_link_and_each_address_is_used_once() {
+        assert_eq!(pairs(&["10.0.1.1:7", "10.0.1.2:7"], &["10.0.1.9:1"]).len(), 1);
+        assert_eq!(pairs(&["10.0.1.1:7"], &["10.0.1.9:1", "10.0.1.8:1"]).len(), 1);
+    }
+
+    #[test]
+    fn families_do_not_mix() {
+        assert!(pairs(&["10.0.1.1:7"], &["[fe80::1]:1"]).is_empty());
+        assert_eq!(pairs(&["[::]:7"], &["10.0.1.9:1"]).len(), 1);
+    }
+}

@@ -1,0 +1,406 @@
+//! Connections: operations on a peer's memory, and messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use delivery::LinkId;
+use engine::{Closed, ConnectionHandle, ConnectionInfo};
+use runtime::{Doorbell, Forked, Interest};
+use semantics::{
+    Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
+    Ordering, Receive, Request, Source,
+};
+use wire_edge::PeerAddr;
+
+use crate::endpoint::{Endpoint, EndpointInner};
+use crate::error::{LinkError, PostError};
+use crate::handle::OperationHandle;
+use crate::news::{Fate, Stage};
+use crate::region::{MemoryRegion, RemoteRegion};
+
+/// A connection to a peer.
+///
+/// Dropped, with all handles of its operations, it is closed; operations that are not complete then
+/// are given up. To be sure of them, wait for their handles, or for [`Endpoint::shutdown`].
+#[derive(Debug)]
+pub struct Connection {
+    inner: Arc<ConnectionInner>,
+    /// What the peer sent along with its request, on the side that accepted.
+    request_data: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ConnectionInner {
+    pub(crate) endpoint: Arc<EndpointInner>,
+    handle: ConnectionHandle,
+    queue: Arc<CompletionQueue>,
+    fate: Arc<Fate>,
+}
+
+/// Order and notification of one operation. The default is `MultiEdge`'s: free order, no
+/// notification; only the handle tells of its end.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[must_use]
+pub struct OperationOptions {
+    /// Performed only after all earlier operations of the connection (backward fence).
+    pub fence_before: bool,
+    /// All later operations are performed only after this one (forward fence).
+    pub fence_after: bool,
+    /// Free or strict order.
+    pub ordering: Ordering,
+    /// A completion is queued here when it succeeds. (When it fails, one always is.)
+    pub signalled: bool,
+    /// The peer is notified: a completion is queued there.
+    pub notify: bool,
+    /// Told to the peer with the notification or message (writes and sends).
+    pub immediate: Option<u32>,
+    /// Comes back in the completion.
+    pub context: u64,
+    /// It need not be sent before the next operation without this mark, the next poll or the next
+    /// wait: so that many small ones leave together.
+    pub more: bool,
+}
+
+impl OperationOptions {
+    /// The default.
+    pub const NONE: Self = Self {
+        fence_before: false,
+        fence_after: false,
+        ordering: Ordering::Relaxed,
+        signalled: false,
+        notify: false,
+        immediate: None,
+        context: 0,
+        more: false,
+    };
+    /// The peer is notified (`MultiEdge`'s notification).
+    pub const NOTIFY: Self = Self { notify: true, ..Self::NONE };
+    /// Strict order, as a reliable connection of verbs.
+    pub const STRICT: Self = Self { ordering: Ordering::Strict, ..Self::NONE };
+    /// A completion is queued here.
+    pub const SIGNALLED: Self = Self { signalled: true, ..Self::NONE };
+
+    fn flags(self) -> OperationFlags {
+        OperationFlags {
+            fence_before: self.fence_before,
+            fence_after: self.fence_after,
+            ordering: self.ordering,
+            solicited: self.notify,
+            signalled: self.signalled,
+        }
+    }
+
+    const fn doorbell(self) -> Doorbell {
+        if self.more { Doorbell::Later } else { Doorbell::Ring }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        handle: ConnectionHandle,
+        queue: Arc<CompletionQueue>,
+        fate: Arc<Fate>,
+    ) -> Self {
+        let endpoint = Arc::clone(&endpoint.inner);
+        let inner = ConnectionInner { endpoint, handle, queue, fate };
+        Self { inner: Arc::new(inner), request_data: Vec::new() }
+    }
+
+    pub(crate) fn set_peer_data(&mut self, private_data: Vec<u8>) {
+        self.request_data = private_data;
+    }
+
+    pub(crate) fn fate(&self) -> &Fate {
+        &self.inner.fate
+    }
+
+    /// Copies `length` bytes of `local` from `local_offset` on to the peer's memory.
+    ///
+    /// The bytes must not change until the operation is complete.
+    pub fn write(
+        &self,
+        local: &MemoryRegion,
+        local_offset: u64,
+        remote: &RemoteRegion,
+        remote_offset: u64,
+        length: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let address = remote.address_of(remote_offset, length)?;
+        let source = Source::Region { region: local.region().id, offset: local_offset };
+        let request = Request::Write { source, key: remote.key, address };
+        self.start(request, length, options)
+    }
+
+    /// Writes up to 64 bytes, which are taken along at once.
+    pub fn write_bytes(
+        &self,
+        bytes: &[u8],
+        remote: &RemoteRegion,
+        remote_offset: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let address = remote.address_of(remote_offset, bytes.len() as u64)?;
+        let request = Request::Write { source: inline(bytes)?, key: remote.key, address };
+        self.start(request, bytes.len() as u64, options)
+    }
+
+    /// Copies `length` bytes of the peer's memory to `local` (with the right of local writing), from
+    /// `local_offset` on.
+    pub fn read(
+        &self,
+        local: &MemoryRegion,
+        local_offset: u64,
+        remote: &RemoteRegion,
+        remote_offset: u64,
+        length: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let address = remote.address_of(remote_offset, length)?;
+        let sink = local.region().id;
+        let request = Request::Read { sink, sink_offset: local_offset, key: remote.key, address };
+        self.start(request, length, options)
+    }
+
+    /// Adds to the 64-bit word of the peer's memory at `remote_offset`, modulo 2^64. The handle
+    /// tells what it was before.
+    pub fn fetch_add(
+        &self,
+        remote: &RemoteRegion,
+        remote_offset: u64,
+        operand: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let address = remote.address_of(remote_offset, WORD_BYTES)?;
+        let request = Request::FetchAdd { key: remote.key, address, operand };
+        self.start(request, WORD_BYTES, options)
+    }
+
+    /// Stores `swap` in the 64-bit word of the peer's memory at `remote_offset` if it holds
+    /// `compare`. The handle tells what it held before.
+    pub fn compare_swap(
+        &self,
+        remote: &RemoteRegion,
+        remote_offset: u64,
+        compare: u64,
+        swap: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let address = remote.address_of(remote_offset, WORD_BYTES)?;
+        let request = Request::CompareSwap { key: remote.key, address, compare, swap };
+        self.start(request, WORD_BYTES, options)
+    }
+
+    /// Sends a message into the receive that the peer has posted or will post.
+    pub fn send(
+        &self,
+        local: &MemoryRegion,
+        local_offset: u64,
+        length: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let source = Source::Region { region: local.region().id, offset: local_offset };
+        self.start(Request::Send { source }, length, options)
+    }
+
+    /// Sends a message of up to 64 bytes, which are taken along at once.
+    pub fn send_bytes(
+        &self,
+        bytes: &[u8],
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        let request = Request::Send { source: inline(bytes)? };
+        self.start(request, bytes.len() as u64, options)
+    }
+
+    /// Posts a buffer for one message of at most `length` bytes. A completion with `context` tells
+    /// that one has come.
+    pub fn post_receive(
+        &self,
+        local: &MemoryRegion,
+        offset: u64,
+        length: u32,
+        context: u64,
+    ) -> Result<(), PostError> {
+        let receive = Receive { region: local.region().id, offset, length, context };
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let result = endpoint.runtime.post_receive(*handle, queue, receive);
+        result.map_err(|error| self.explain(error.into()))
+    }
+
+    /// Posts an operation without a handle: for programs that poll completions. It is sent at once.
+    #[inline]
+    pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
+        self.submit(operation, Doorbell::Ring)
+    }
+
+    /// Posts an operation without a handle. It need not be sent before the next one that is sent at
+    /// once, the next poll or the next wait: so that many small ones leave together.
+    #[inline]
+    pub fn post_later(&self, operation: &Operation) -> Result<(), PostError> {
+        self.submit(operation, Doorbell::Later)
+    }
+
+    /// Takes the oldest completion of the connection's queue; makes progress if it is empty.
+    #[inline]
+    pub fn poll(&self) -> Result<Option<Completion>, Forked> {
+        if let Some(completion) = self.inner.queue.poll() {
+            return Ok(Some(completion));
+        }
+        self.inner.endpoint.runtime.drive()?;
+        Ok(self.inner.queue.poll())
+    }
+
+    /// Like [`Connection::poll`], but waits for at most `limit` (`None`: until the connection ends).
+    pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Option<Completion>, Forked> {
+        let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
+        let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
+            let completion = queue.poll();
+            (completion.is_some() || fate.closed().is_some()).then_some(completion)
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// Where its completions go.
+    pub fn queue(&self) -> &Arc<CompletionQueue> {
+        &self.inner.queue
+    }
+
+    /// The number of the connection in completions.
+    pub fn index(&self) -> u32 {
+        self.inner.handle.index()
+    }
+
+    /// What the peer sent along with its request or its acceptance.
+    pub fn peer_data(&self) -> Vec<u8> {
+        match self.inner.fate.stage() {
+            Stage::Established(private_data) if self.request_data.is_empty() => private_data,
+            _ => self.request_data.clone(),
+        }
+    }
+
+    /// Why the connection is over, if it is.
+    pub fn closed(&self) -> Option<Closed> {
+        self.inner.fate.closed()
+    }
+
+    /// Waits until the connection is over, for at most `limit` (`None`: for ever). Tells why, and
+    /// what the peer sent along when it closed.
+    pub fn wait_closed(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<Option<(Closed, Vec<u8>)>, Forked> {
+        self.inner.endpoint.runtime.wait(Interest::News, limit, || match self.inner.fate.stage() {
+            Stage::Closed(reason, private_data) => Some((reason, private_data)),
+            _ => None,
+        })
+    }
+
+    /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).
+    /// Operations that are not complete fail as flushed.
+    pub fn close(&self, private_data: &[u8]) -> Result<(), Forked> {
+        self.inner.close(private_data.to_vec())
+    }
+
+    /// What is known of the connection and its links, with everything counted; `None` once it is
+    /// over.
+    pub fn info(&self) -> Result<Option<ConnectionInfo>, Forked> {
+        let handle = self.inner.handle;
+        self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
+    }
+
+    /// Uses a further link of this endpoint, on which the peer has the address `peer`. It carries
+    /// data once the peer has answered there. Returns its index within the connection.
+    pub fn add_link(&self, link: LinkId, peer: impl Into<PeerAddr>) -> Result<u8, LinkError> {
+        let (handle, peer) = (self.inner.handle, peer.into());
+        let runtime = &self.inner.endpoint.runtime;
+        let added = runtime
+            .control(move |engine, _memory, now| engine.add_path(now, handle, link, peer))?;
+        added.map_err(|_unknown| LinkError::Refused)
+    }
+
+    /// Uses a link no longer; what is under way on it goes over the others. The last one stays.
+    pub fn remove_link(&self, index: u8) -> Result<(), LinkError> {
+        let handle = self.inner.handle;
+        let runtime = &self.inner.endpoint.runtime;
+        let removed =
+            runtime.control(move |engine, _memory, _now| engine.remove_path(handle, index))?;
+        removed.map_err(|_unknown| LinkError::Refused)
+    }
+
+    /// Posts an operation with a handle.
+    fn start(
+        &self,
+        request: Request,
+        length: u64,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
+        if length > u64::from(OPERATION_BYTES_MAX) {
+            return Err(PostError::TooLong(length));
+        }
+        let status = self.inner.endpoint.runtime.status();
+        let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
+        let length = length as u32;
+        let operation = Operation {
+            request,
+            length,
+            flags: options.flags(),
+            immediate: options.immediate,
+            context: options.context,
+            status: Some(slot),
+        };
+        if let Err(error) = self.submit(&operation, options.doorbell()) {
+            status.cancel(slot);
+            status.release(slot);
+            return Err(error);
+        }
+        Ok(OperationHandle::new(Arc::clone(&self.inner), slot, length))
+    }
+
+    #[inline]
+    fn submit(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let result = endpoint.runtime.post(*handle, queue, operation, doorbell);
+        result.map_err(|error| self.explain(error.into()))
+    }
+
+    /// Says why there is no connection, where that is the reason.
+    #[cold]
+    fn explain(&self, error: PostError) -> PostError {
+        let is_unconnected = error == semantics::PostError::NotConnected.into();
+        match self.inner.fate.closed() {
+            Some(reason) if is_unconnected => PostError::Closed(reason),
+            _ => error,
+        }
+    }
+}
+
+impl ConnectionInner {
+    fn close(&self, private_data: Vec<u8>) -> Result<(), Forked> {
+        let handle = self.handle;
+        self.endpoint.runtime.control(move |engine, _memory, now| {
+            // It may be over already.
+            let _unknown = engine.close(now, handle, &private_data);
+        })
+    }
+}
+
+impl Drop for ConnectionInner {
+    fn drop(&mut self) {
+        if self.fate.closed().is_none() {
+            // In a forked child it is not ours to close.
+            let _forked = self.close(Vec::new());
+        }
+    }
+}
+
+fn inline(bytes: &[u8]) -> Result<Source, PostError> {
+    let mut kept = [0; INLINE_BYTES_MAX];
+    let place = kept.get_mut(..bytes.len()).ok_or(PostError::InlineTooLong(bytes.len()))?;
+    place.copy_from_slice(bytes);
+    Ok(Source::Inline(kept))
+}
+
+/// What atomics work on.
+const WORD_BYTES: u64 = 8;

@@ -1,0 +1,278 @@
+//! Endpoints: how they are made, and what they are asked.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use delivery::{EndpointCounters, LinkId};
+use engine::EngineConfig;
+use link::{Link, LinkStatistics, UdpConfig, UdpLink};
+use mem::{MemoryTable, ProtectionDomain};
+use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeCounters};
+use semantics::{Completion, CompletionQueue, PoolUse};
+
+use crate::error::BindError;
+use crate::news::NewsDesk;
+
+/// What an endpoint is to be. The defaults work with nothing but an address.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct EndpointBuilder {
+    addresses: Vec<String>,
+    udp: UdpConfig,
+    engine: EngineConfig,
+    polling: Polling,
+    without_progress_thread: bool,
+    handles_max: Option<u32>,
+    shutdown_grace: Option<Duration>,
+}
+
+/// One side of remote memory access: links, memory regions and connections of a process.
+///
+/// Cheap to clone and to share between threads. The last clone that goes away, with all connections,
+/// listeners and handles made from it, shuts the endpoint down.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub(crate) inner: Arc<EndpointInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct EndpointInner {
+    pub(crate) runtime: Runtime,
+    pub(crate) news: Arc<NewsDesk>,
+    pub(crate) domain: ProtectionDomain,
+    udp: UdpConfig,
+    grace: Duration,
+}
+
+impl EndpointBuilder {
+    /// Adds a link on this address; port 0 takes a free one. May be called several times.
+    pub fn bind(mut self, address: impl Into<String>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Sets how the UDP links are made.
+    pub fn udp(mut self, config: UdpConfig) -> Self {
+        self.udp = config;
+        self
+    }
+
+    /// Sets sizes, limits and policies of the protocol.
+    pub fn engine(mut self, config: EngineConfig) -> Self {
+        self.engine = config;
+        self
+    }
+
+    /// Sets how threads wait.
+    pub fn polling(mut self, polling: Polling) -> Self {
+        self.polling = polling;
+        self
+    }
+
+    /// Sets whether a thread serves the endpoint while the application does not (it does by
+    /// default). Without one, peers are only served while the application is in a call.
+    pub fn progress_thread(mut self, wanted: bool) -> Self {
+        self.without_progress_thread = !wanted;
+        self
+    }
+
+    /// Sets how many operations may have a handle at a time (8192 by default).
+    pub fn handles_max(mut self, handles: u32) -> Self {
+        self.handles_max = Some(handles);
+        self
+    }
+
+    /// Sets how long the last clone waits, when dropped, for peers to hear that connections are
+    /// closed (1 s by default).
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.shutdown_grace = Some(grace);
+        self
+    }
+
+    /// Makes the endpoint.
+    pub fn build(self) -> Result<Endpoint, BindError> {
+        if self.addresses.is_empty() {
+            return Err(BindError::NoAddress);
+        }
+        let mut links: Vec<Box<dyn Link>> = Vec::with_capacity(self.addresses.len());
+        for address in &self.addresses {
+            links.push(Box::new(UdpLink::bind(resolve(address)?, &self.udp)?));
+        }
+        let mut config = RuntimeConfig::from_entropy().map_err(BindError::Entropy)?;
+        config.engine = self.engine;
+        config.polling = self.polling;
+        config.progress_thread = !self.without_progress_thread;
+        config.handles_max = self.handles_max.unwrap_or(config.handles_max);
+        let news = Arc::new(NewsDesk::default());
+        let desk = Arc::clone(&news);
+        let runtime = Runtime::start(config, links, Box::new(move |event| desk.on_event(event)))?;
+        let domain = runtime.memory().allocate_domain();
+        if domain == ProtectionDomain::NONE {
+            return Err(BindError::NoDomain);
+        }
+        let grace = self.shutdown_grace.unwrap_or(SHUTDOWN_GRACE);
+        let inner = EndpointInner { runtime, news, domain, udp: self.udp, grace };
+        Ok(Endpoint { inner: Arc::new(inner) })
+    }
+}
+
+impl Endpoint {
+    /// Describes an endpoint to be made.
+    pub fn builder() -> EndpointBuilder {
+        EndpointBuilder::default()
+    }
+
+    /// An endpoint with one link on `address` and defaults for the rest.
+    pub fn bind(address: impl Into<String>) -> Result<Self, BindError> {
+        Self::builder().bind(address).build()
+    }
+
+    /// Where peers can reach each link, in the order of their identifiers.
+    pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, Forked> {
+        let links = self.inner.runtime.link_addresses()?;
+        Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
+    }
+
+    /// Adds a link while the endpoint is in use. Connections made from now on use it; others by
+    /// [`Connection::add_link`](crate::Connection::add_link).
+    pub fn add_link(&self, address: &str) -> Result<LinkId, BindError> {
+        let link = UdpLink::bind(resolve(address)?, &self.inner.udp)?;
+        Ok(self.inner.runtime.attach_link(Box::new(link))?)
+    }
+
+    /// Takes a link away; connections go on over their others. False if there is none.
+    pub fn remove_link(&self, link: LinkId) -> Result<bool, Forked> {
+        self.inner.runtime.detach_link(link)
+    }
+
+    /// The registered memory of the endpoint.
+    pub fn memory(&self) -> &Arc<MemoryTable> {
+        self.inner.runtime.memory()
+    }
+
+    /// The protection domain used where none is named.
+    pub fn domain(&self) -> ProtectionDomain {
+        self.inner.domain
+    }
+
+    /// Makes progress, unless another thread is at it, and never blocks. Polling does this too.
+    #[inline]
+    pub fn drive(&self) -> Result<Drive, Forked> {
+        self.inner.runtime.drive()
+    }
+
+    /// Takes the oldest completion of a queue that connections share; makes progress if it is empty.
+    #[inline]
+    pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, Forked> {
+        if let Some(completion) = queue.poll() {
+            return Ok(Some(completion));
+        }
+        self.inner.runtime.drive()?;
+        Ok(queue.poll())
+    }
+
+    /// Like [`Endpoint::poll`], but waits for at most `limit` (`None`: for ever).
+    pub fn wait_completion(
+        &self,
+        queue: &Arc<CompletionQueue>,
+        limit: Option<Duration>,
+    ) -> Result<Option<Completion>, Forked> {
+        self.inner.runtime.wait(Interest::Completion(queue), limit, || queue.poll())
+    }
+
+    /// What concerns no established connection.
+    pub fn counters(&self) -> Result<EndpointCounters, Forked> {
+        self.inner.runtime.control(|engine, _memory, _now| *engine.counters())
+    }
+
+    /// What the threads of the endpoint did.
+    pub fn runtime_counters(&self) -> Result<RuntimeCounters, Forked> {
+        self.inner.runtime.counters()
+    }
+
+    /// What the driver of a link has counted, if it is there.
+    pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
+        self.inner.runtime.link_statistics(link)
+    }
+
+    /// How many records that all connections share are in use.
+    pub fn pool_use(&self) -> Result<PoolUse, Forked> {
+        self.inner.runtime.control(|engine, _memory, _now| engine.pool_use())
+    }
+
+    /// Connections of the endpoint, those being made or closed included.
+    pub fn connection_count(&self) -> Result<u32, Forked> {
+        self.inner.runtime.control(|engine, _memory, _now| engine.connection_count())
+    }
+
+    /// Waits until the operations of all connections are complete, closes the connections and waits
+    /// until their peers have heard of it, all that for at most `grace`. Returns whether that was
+    /// long enough.
+    pub fn shutdown(&self, grace: Duration) -> Result<bool, Forked> {
+        self.inner.shutdown(grace, true)
+    }
+}
+
+impl EndpointInner {
+    fn shutdown(&self, grace: Duration, patiently: bool) -> Result<bool, Forked> {
+        let open = self.news.open_connections();
+        if patiently {
+            let busy = open.clone();
+            self.until(grace, move |engine| {
+                !busy.iter().any(|&handle| {
+                    engine.info(handle).is_some_and(|info| info.established && info.outstanding > 0)
+                })
+            })?;
+        }
+        self.runtime.control(move |engine, _memory, now| {
+            for handle in open {
+                // It may have ended by itself meanwhile.
+                let _unknown = engine.close(now, handle, &[]);
+            }
+        })?;
+        self.until(grace, |engine| !engine.is_closing())
+    }
+
+    /// Waits until `is_met`, looked at inside the engine, for at most `limit`.
+    fn until(
+        &self,
+        limit: Duration,
+        is_met: impl Fn(&engine::Engine) -> bool + Send + Sync + 'static,
+    ) -> Result<bool, Forked> {
+        let is_met = Arc::new(is_met);
+        let mut left = limit;
+        loop {
+            let look = Arc::clone(&is_met);
+            if self.runtime.control(move |engine, _memory, _now| look(engine))? {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let pause = left.min(LOOK_AGAIN);
+            self.runtime.wait(Interest::News, Some(pause), || None::<()>)?;
+            left -= pause;
+        }
+    }
+}
+
+impl Drop for EndpointInner {
+    fn drop(&mut self) {
+        // In a forked child the endpoint is not ours to shut down.
+        let _forked = self.shutdown(self.grace, false);
+        self.runtime.stop();
+    }
+}
+
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, BindError> {
+    let failed = |source| BindError::Resolve { address: address.into(), source };
+    let mut found = address.to_socket_addrs().map_err(failed)?;
+    found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
+}
+
+/// Time for peers to acknowledge that connections are closed: five repetitions at 20 to 320 ms.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// Pause between looks at what nothing announces.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -1,0 +1,237 @@
+//! What can go wrong, each with the value at fault and the remedy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use engine::Closed;
+use link::UdpError;
+use mem::RegisterError;
+use runtime::{AttachError, Forked, StartError, SubmitError};
+use semantics::OperationError;
+use thiserror::Error;
+
+/// Any error of this crate, for programs that only report them.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An endpoint could not be made, or given a further link.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Memory could not be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A service could not be offered.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// No connection came about.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A request could not be accepted.
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+    /// An operation could not be posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// An operation failed, or is not complete in time.
+    #[error(transparent)]
+    Operation(#[from] OperationFailure),
+    /// Bytes are not a remote region.
+    #[error(transparent)]
+    RemoteRegion(#[from] RemoteRegionError),
+    /// A link of a connection could not be added or removed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Why an endpoint could not be made, or given a further link.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// No address was given.
+    #[error("an endpoint needs at least one address; call `bind(\"10.0.0.1:0\")` for each link")]
+    NoAddress,
+    /// The address could not be understood or resolved.
+    #[error("cannot resolve the address {address}")]
+    Resolve {
+        /// What was given.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The socket could not be made.
+    #[error(transparent)]
+    Udp(#[from] UdpError),
+    /// The link could not be put to use.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The kernel has no randomness.
+    #[error("the kernel gives no random bytes, without which keys could be guessed")]
+    Entropy(#[source] io::Error),
+    /// There are too many protection domains.
+    #[error("the table of memory regions has no room for a protection domain")]
+    NoDomain,
+}
+
+/// Why a service could not be offered.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// There is a listener for it.
+    #[error("the endpoint listens for service {0} already; choose another number")]
+    InUse(u32),
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Why no connection came about.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address could not be understood or resolved.
+    #[error("cannot resolve the address {address}")]
+    Resolve {
+        /// What was given.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No local link can send to any of the addresses.
+    #[error(
+        "no link of this endpoint has the address family of {addresses:?}; bind one that does \
+         (IPv4 reaches IPv4 only)"
+    )]
+    NoWay {
+        /// Where the peer was said to be.
+        addresses: Vec<SocketAddr>,
+    },
+    /// The request was refused on this side.
+    #[error(transparent)]
+    Request(#[from] engine::ConnectError),
+    /// The handshake ended without a connection.
+    #[error("no connection to {peer}: {reason}")]
+    Closed {
+        /// The first address of the peer.
+        peer: SocketAddr,
+        /// Why: refused, rejected, unreachable, another version.
+        #[source]
+        reason: Closed,
+        /// What the peer sent along with a rejection.
+        private_data: Vec<u8>,
+    },
+    /// It took too long.
+    #[error(
+        "{peer} did not answer within {limit:?}; is it running, and does the network carry UDP?"
+    )]
+    Deadline {
+        /// The first address of the peer.
+        peer: SocketAddr,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Why a request could not be accepted.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// It is no longer there, or its answer is impossible.
+    #[error(transparent)]
+    Refused(#[from] engine::AcceptError),
+    /// The peer was lost before it heard of the acceptance.
+    #[error("the peer is gone before it knew of the acceptance: {0}")]
+    Closed(#[source] Closed),
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Why an operation could not be posted. Nothing happened.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The connection is over.
+    #[error("the connection is over: {0}")]
+    Closed(Closed),
+    /// The runtime or the engine refused it.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// All handles are in use.
+    #[error("all operation handles of the endpoint are in use; drop those of finished operations")]
+    NoHandleLeft,
+    /// The range leaves the remote region.
+    #[error("{length} bytes at offset {offset} leave the remote region of {limit} bytes")]
+    RemoteBounds {
+        /// Offset of the first byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Bytes of the region.
+        limit: u64,
+    },
+    /// More bytes than an operation carries by value.
+    #[error("{0} bytes are more than the {max} an operation carries by value; register them", max = semantics::INLINE_BYTES_MAX)]
+    InlineTooLong(usize),
+    /// More bytes than an operation carries.
+    #[error("{0} bytes are more than the {max} an operation carries; split it", max = semantics::OPERATION_BYTES_MAX)]
+    TooLong(u64),
+}
+
+impl From<semantics::PostError> for PostError {
+    fn from(error: semantics::PostError) -> Self {
+        Self::Submit(SubmitError::Post(error))
+    }
+}
+
+/// Why an operation has no result.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum OperationFailure {
+    /// It failed.
+    #[error("the operation failed: {0}")]
+    Failed(#[from] OperationError),
+    /// It is still under way.
+    #[error(
+        "the operation is not complete after {limit:?}: {bytes} of {length} bytes are done; wait again, or close the connection"
+    )]
+    Deadline {
+        /// Bytes acknowledged so far.
+        bytes: u32,
+        /// Bytes of the operation.
+        length: u32,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Why a link of a connection could not be added or removed.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The connection or the link does not exist, or there are as many links as there may be.
+    #[error(
+        "the connection is over, the link is not attached, or all links of the connection are in use"
+    )]
+    Refused,
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Bytes that are not a remote region.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("a remote region is described by {expected} bytes, not {0}", expected = crate::RemoteRegion::BYTES)]
+pub struct RemoteRegionError(pub usize);

@@ -1,0 +1,78 @@
+//! Remote direct memory access over ordinary Ethernet, in user space: a process writes into, reads
+//! from and does atomics on the memory of a process on another host, over UDP.
+//!
+//! ```
+//! use std::{thread, time::Duration};
+//! use ethernot::{Buffer, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
+//!
+//! fn main() -> Result<(), Error> {
+//!     // The target lends 4 KiB to whoever connects; no code of it runs for the write.
+//!     let target = Endpoint::bind("127.0.0.1:0")?;
+//!     let memory = Buffer::new(4096);
+//!     let lent = target.register(memory.clone(), Rights::REMOTE_WRITE)?;
+//!     let listener = target.listen(0)?;
+//!     let address = target.local_addresses()?[0];
+//!     let accepting = thread::spawn(move || {
+//!         let request = listener.accept(None)?.expect("waited without a limit");
+//!         Ok::<_, Error>(request.accept(&lent.remote().to_bytes())?.wait_closed(None)?)
+//!     });
+//!
+//!     // The writer learns where to write when it connects.
+//!     let writer = Endpoint::bind("127.0.0.1:0")?;
+//!     let connection = writer.connect(address)?;
+//!     let remote = RemoteRegion::from_bytes(&connection.peer_data())?;
+//!     let write = connection.write_bytes(b"hello", &remote, 0, OperationOptions::NONE)?;
+//!     write.wait(Duration::from_secs(5))?;
+//!     connection.close(b"done")?;
+//!
+//!     assert_eq!([memory.load_u8(0), memory.load_u8(4)], [b'h', b'o']);
+//!     accepting.join().expect("the target does not panic")?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Who makes progress
+//!
+//! Threads that poll and wait drive the protocol themselves; that is where latencies of microseconds
+//! come from. A progress thread does it for applications that do something else, and for targets
+//! that never call anything. See [`EndpointBuilder::progress_thread`] and [`Polling`].
+//!
+//! # Many small operations
+//!
+//! [`Connection::post_later`] with a shared or private completion queue is the way of the fewest
+//! nanoseconds: operations posted between two polls leave together, and one allocates nothing.
+#![forbid(unsafe_code)]
+
+mod connect;
+mod connection;
+mod endpoint;
+mod error;
+mod handle;
+mod listener;
+mod news;
+mod region;
+
+pub use connect::ConnectOptions;
+pub use connection::{Connection, OperationOptions};
+pub use endpoint::{Endpoint, EndpointBuilder};
+pub use error::{
+    AcceptError, BindError, ConnectError, Error, LinkError, ListenError, OperationFailure,
+    PostError, RemoteRegionError,
+};
+pub use handle::OperationHandle;
+pub use listener::{ConnectionRequest, Listener};
+pub use region::{MemoryRegion, RemoteRegion};
+
+pub use delivery::{
+    AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
+    SchedulingPolicy,
+};
+pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
+pub use link::{LinkStatistics, UdpConfig, UdpError, UdpFeatures};
+pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
+pub use semantics::{
+    AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
+    OperationFlags, OperationStatus, Ordering, PoolLimits, PoolUse, Receive, Request, Source,
+};
+pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

@@ -1,0 +1,135 @@
+//! News of connections, on its way from the engine to those who wait for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::{Closed, ConnectionHandle, Event};
+use wire_edge::PeerAddr;
+
+/// Takes the engine's events, and keeps what is known of each connection.
+///
+/// The engine's thread calls [`NewsDesk::on_event`] and takes the lock; so nobody may call the
+/// runtime with the lock held, and none of these functions does.
+#[derive(Debug, Default)]
+pub(crate) struct NewsDesk {
+    board: Mutex<Board>,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    connections: HashMap<ConnectionHandle, Arc<Fate>>,
+    /// By service.
+    requests: HashMap<u32, VecDeque<Request>>,
+}
+
+/// A peer's request that nobody has answered.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) connection: ConnectionHandle,
+    pub(crate) peer: PeerAddr,
+    pub(crate) private_data: Vec<u8>,
+}
+
+/// What has become of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    stage: Mutex<Stage>,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Stage {
+    /// Nothing has been heard yet.
+    #[default]
+    Pending,
+    /// It is usable; with what the peer sent along.
+    Established(Vec<u8>),
+    /// It is over; with what the peer sent along.
+    Closed(Closed, Vec<u8>),
+}
+
+impl Fate {
+    pub(crate) fn stage(&self) -> Stage {
+        self.lock().clone()
+    }
+
+    /// Why it is over, if it is.
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        match *self.lock() {
+            Stage::Closed(reason, _) => Some(reason),
+            _ => None,
+        }
+    }
+
+    fn set(&self, stage: Stage) {
+        *self.lock() = stage;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NewsDesk {
+    /// Takes note of an event.
+    pub(crate) fn on_event(&self, event: Event) {
+        let mut board = self.lock();
+        match event {
+            Event::Requested { connection, service, peer, private_data } => {
+                if let Some(requests) = board.requests.get_mut(&service) {
+                    requests.push_back(Request { connection, peer, private_data });
+                }
+            }
+            Event::Established { connection, private_data } => {
+                if let Some(fate) = board.connections.get(&connection) {
+                    fate.set(Stage::Established(private_data));
+                }
+            }
+            Event::Closed { connection, reason, private_data } => {
+                for requests in board.requests.values_mut() {
+                    requests.retain(|request| request.connection != connection);
+                }
+                if let Some(fate) = board.connections.remove(&connection) {
+                    fate.set(Stage::Closed(reason, private_data));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Follows a connection from now on. To be called inside the engine, before any event of it.
+    pub(crate) fn follow(&self, connection: ConnectionHandle) -> Arc<Fate> {
+        let fate = Arc::new(Fate::default());
+        self.lock().connections.insert(connection, Arc::clone(&fate));
+        fate
+    }
+
+    /// The connections that are not over.
+    pub(crate) fn open_connections(&self) -> Vec<ConnectionHandle> {
+        self.lock().connections.keys().copied().collect()
+    }
+
+    /// Keeps requests for `service`; false if that is done already.
+    pub(crate) fn open_service(&self, service: u32) -> bool {
+        let mut board = self.lock();
+        let is_new = !board.requests.contains_key(&service);
+        if is_new {
+            board.requests.insert(service, VecDeque::new());
+        }
+        is_new
+    }
+
+    /// Keeps requests no longer; returns those that were not answered.
+    pub(crate) fn close_service(&self, service: u32) -> VecDeque<Request> {
+        self.lock().requests.remove(&service).unwrap_or_default()
+    }
+
+    /// The oldest unanswered request for `service`.
+    pub(crate) fn next_request(&self, service: u32) -> Option<Request> {
+        self.lock().requests.get_mut(&service)?.pop_front()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

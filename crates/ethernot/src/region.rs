@@ -1,0 +1,175 @@
+//! Registered memory, here and at the peer.
+
+use std::sync::Arc;
+
+use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
+use wire_edge::RemoteKey;
+
+use crate::endpoint::Endpoint;
+use crate::error::{PostError, RemoteRegionError};
+
+/// Memory of this process that operations may use, and peers as far as its rights go.
+///
+/// Dropped, it is deregistered: its memory is not touched any more, and operations that still need
+/// it fail.
+#[derive(Debug)]
+pub struct MemoryRegion {
+    region: Region,
+    table: Arc<MemoryTable>,
+}
+
+impl MemoryRegion {
+    /// What peers need to know to reach it.
+    pub const fn remote(&self) -> RemoteRegion {
+        RemoteRegion { key: self.region.key, address: self.region.start, len: self.region.len }
+    }
+
+    /// Its key, identifier, address, length and rights.
+    pub const fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
+    pub const fn len(&self) -> u64 {
+        self.region.len
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // It can only be gone already, deregistered through the table by its identifier.
+        let _gone = self.table.deregister(self.region.id);
+    }
+}
+
+/// A region of a peer: where it is, how long, and the key that opens it.
+///
+/// It is 20 bytes on the wire, so that it travels as private data of a handshake or in a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RemoteRegion {
+    /// Key of the region.
+    pub key: RemoteKey,
+    /// Address of its first byte, as the peer counts.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl RemoteRegion {
+    /// Bytes of a region's description.
+    pub const BYTES: usize = 20;
+
+    /// Its description: key, address and length, little-endian.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let fields = self
+            .key
+            .0
+            .to_le_bytes()
+            .into_iter()
+            .chain(self.address.to_le_bytes())
+            .chain(self.len.to_le_bytes());
+        for (byte, field) in bytes.iter_mut().zip(fields) {
+            *byte = field;
+        }
+        bytes
+    }
+
+    /// The region that these bytes describe.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RemoteRegionError> {
+        let error = RemoteRegionError(bytes.len());
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| error)?;
+        let number = |range: std::ops::Range<usize>| {
+            let bytes = bytes.iter().skip(range.start).take(range.len());
+            bytes.rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
+        };
+        Ok(Self {
+            key: RemoteKey(number(0..4) as u32),
+            address: number(4..12),
+            len: number(12..20),
+        })
+    }
+
+    /// The address of `length` bytes from `offset` on, if they lie in the region.
+    pub(crate) fn address_of(&self, offset: u64, length: u64) -> Result<u64, PostError> {
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.len);
+        match self.address.checked_add(offset) {
+            Some(address) if inside => Ok(address),
+            _ => Err(PostError::RemoteBounds { offset, length, limit: self.len }),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Registers a buffer in the endpoint's own protection domain.
+    pub fn register(
+        &self,
+        buffer: Arc<Buffer>,
+        rights: Rights,
+    ) -> Result<MemoryRegion, RegisterError> {
+        self.register_in(self.domain(), buffer, rights)
+    }
+
+    /// Registers a buffer in a protection domain: only connections of that domain reach it.
+    pub fn register_in(
+        &self,
+        domain: ProtectionDomain,
+        buffer: Arc<Buffer>,
+        rights: Rights,
+    ) -> Result<MemoryRegion, RegisterError> {
+        Ok(self.adopt(self.memory().register(domain, buffer, rights)?))
+    }
+
+    /// Registers every address of this process: `MultiEdge`'s model, in which peers name plain
+    /// addresses. They get the power of a debugger; for trusted clusters only. Each copy costs a
+    /// system call, and addresses at which nothing is mapped are errors.
+    pub fn register_whole_address_space(
+        &self,
+        rights: Rights,
+    ) -> Result<MemoryRegion, RegisterError> {
+        Ok(self.adopt(self.memory().register_whole_address_space(self.domain(), rights)?))
+    }
+
+    /// Makes a region of the table one that is deregistered when dropped: for memory of one's own,
+    /// registered by the unsafe [`MemoryTable::register_raw`].
+    ///
+    /// ```no_run
+    /// # fn f(endpoint: &ethernot::Endpoint, start: *mut u8) -> Result<(), ethernot::Error> {
+    /// let (table, domain) = (endpoint.memory(), endpoint.domain());
+    /// // SAFETY: the bytes outlive the region.
+    /// let raw = unsafe { table.register_raw(domain, start, 4096, ethernot::Rights::REMOTE_READ)? };
+    /// let region = endpoint.adopt(raw);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn adopt(&self, region: Region) -> MemoryRegion {
+        MemoryRegion { region, table: Arc::clone(self.memory()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_region_survives_its_bytes() {
+        let region = RemoteRegion {
+            key: RemoteKey(0x0102_0304),
+            address: 0x1122_3344_5566_7788,
+            len: 0x99aa_bbcc_ddee_ff00,
+        };
+        assert_eq!(RemoteRegion::from_bytes(&region.to_bytes()), Ok(region));
+        assert_eq!(RemoteRegion::from_bytes(&[0; 19]), Err(RemoteRegionError(19)));
+    }
+
+    #[test]
+    fn ranges_that_leave_a_remote_region_are_refused() {
+        let region = RemoteRegion { key: RemoteKey(1), address: 1000, len: 10 };
+        assert_eq!(region.address_of(3, 7), Ok(1003));
+        assert_eq!(region.address_of(10, 0), Ok(1010));
+        for (offset, length) in [(3, 8), (11, 0), (u64::MAX, 2)] {
+            assert!(region.address_of(offset, length).is_err());
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One engine, many threads, no waiting.
+
+#[cfg(loom)]
+use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU8, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+#[cfg(not(loom))]
+use self::plain::UnsafeCell;
+
+/// What became of an attempt to drive the content of a [`ProgressCell`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Drive {
+    /// This thread drove until nothing was announced any more.
+    Drove,
+    /// Another thread is inside; before it leaves it sees what was published before this call.
+    HandedOver,
+    /// This thread drove as often as it was allowed to, and there is more to do.
+    Exhausted,
+}
+
+/// Holds what one thread at a time may drive, and makes sure that somebody does.
+///
+/// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls
+/// [`ProgressCell::drive`]. If nobody is inside, it goes in and works. If somebody is, it leaves a
+/// mark, and whoever is inside looks again before leaving; the caller returns at once. So no thread
+/// waits for another, and no work is left behind. This replaces a mutex with `try_lock`, which loses
+/// what is published between the owner's last look and its unlock.
+///
+/// The state is one of three: nobody is inside; somebody is inside; somebody is inside and must look
+/// again. Entering an empty cell and leaving it undisturbed costs one compare-and-swap each.
+///
+/// A panic inside leaves the cell occupied for good: nobody enters half-changed state.
+#[derive(Debug)]
+pub struct ProgressCell<T> {
+    state: AtomicU8,
+    content: UnsafeCell<T>,
+}
+
+// SAFETY: `content` is reached only through `Inside`, of which there is at most one: it is made by
+// the thread that moved `state` away from `EMPTY` and used up when `state` returns there. Sending
+// `T` between threads is what `T: Send` permits; a shared reference to it is never given out.
+unsafe impl<T: Send> Sync for ProgressCell<T> {}
+
+impl<T> ProgressCell<T> {
+    /// A cell with nobody inside.
+    pub fn new(content: T) -> Self {
+        Self { state: AtomicU8::new(EMPTY), content: UnsafeCell::new(content) }
+    }
+
+    /// Enters if nobody is inside. Announces nothing: after `None` nobody looks on behalf of this
+    /// call.
+    #[inline]
+    pub fn try_enter(&self) -> Option<Inside<'_, T>> {
+        self.state
+            .compare_exchange(EMPTY, OCCUPIED, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| Inside { cell: self })
+    }
+
+    /// Enters, or tells the thread inside to look again.
+    #[inline]
+    pub fn enter_or_announce(&self) -> Option<Inside<'_, T>> {
+        if let Some(inside) = self.try_enter() {
+            return Some(inside);
+        }
+        // Release publishes the caller's work to the thread that takes the mark away; acquire is for
+        // the case that the thread inside has left meanwhile. The mark then stays, which only costs
+        // this thread a second look.
+        match self.state.swap(LOOK_AGAIN, Ordering::AcqRel) {
+            EMPTY => Some(Inside { cell: self }),
+            _ => None,
+        }
+    }
+
+    /// Announces work and, unless another thread is inside, calls `work` until it returns false
+    /// (nothing more to do) with nothing announced meanwhile, but at most `rounds` times.
+    #[inline]
+    pub fn drive(&self, rounds: u32, work: impl FnMut(&mut T) -> bool) -> Drive {
+        match self.enter_or_announce() {
+            Some(inside) => inside.drive(rounds, work),
+            None => Drive::HandedOver,
+        }
+    }
+}
+
+/// The right to the content of a [`ProgressCell`]. Given back by [`Inside::drive`],
+/// [`Inside::leave`] or [`Inside::abandon`]; dropped otherwise (in a panic), the cell stays occupied.
+#[derive(Debug)]
+#[must_use = "the cell stays occupied until it is left"]
+pub struct Inside<'a, T> {
+    cell: &'a ProgressCell<T>,
+}
+
+impl<'a, T> Inside<'a, T> {
+    /// Works on the content.
+    #[inline]
+    pub fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
+        self.cell.content.with_mut(|content| {
+            // SAFETY: there is at most one `Inside` of a cell, it is borrowed exclusively, and the
+            // reference does not outlive the closure.
+            work(unsafe { &mut *content })
+        })
+    }
+
+    /// Calls `work` as [`ProgressCell::drive`] does, then leaves.
+    #[inline]
+    pub fn drive(self, rounds: u32, mut work: impl FnMut(&mut T) -> bool) -> Drive {
+        let mut inside = self;
+        for _ in 0..rounds {
+            if !inside.with(&mut work) {
+                match inside.leave() {
+                    Ok(()) => return Drive::Drove,
+                    Err(again) => inside = again,
+                }
+            }
+        }
+        inside.abandon();
+        Drive::Exhausted
+    }
+
+    /// Leaves, unless something was announced: then the caller must look for it and leave anew.
+    #[inline]
+    pub fn leave(self) -> Result<(), Self> {
+        let state = &self.cell.state;
+        if state.compare_exchange(OCCUPIED, EMPTY, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return Ok(());
+        }
+        if cfg!(loom_mutation) {
+            // The mistake that the model must find: leaving without a look.
+            state.store(EMPTY, Ordering::Release);
+            return Ok(());
+        }
+        state.swap(OCCUPIED, Ordering::AcqRel);
+        Err(self)
+    }
+
+    /// Leaves although there may be more to do. The caller sees to it that somebody does it.
+    pub fn abandon(self) {
+        self.cell.state.swap(EMPTY, Ordering::AcqRel);
+    }
+}
+
+const EMPTY: u8 = 0;
+const OCCUPIED: u8 = 1;
+const LOOK_AGAIN: u8 = 2;
+
+#[cfg(not(loom))]
+mod plain {
+    /// The cell of `core` with the interface of the one that loom checks.
+    #[derive(Debug)]
+    pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(super) const fn new(content: T) -> Self {
+            Self(core::cell::UnsafeCell::new(content))
+        }
+
+        #[inline]
+        pub(super) fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
+            work(self.0.get())
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn whoever_is_inside_is_told_to_look_again() {
+        let cell = ProgressCell::new(0_u32);
+        let mut rounds = 0;
+        let outcome = cell.drive(8, |count| {
+            *count += 1;
+            rounds += 1;
+            if rounds == 1 {
+                assert_eq!(
+                    cell.drive(8, |_| unreachable!("somebody is inside")),
+                    Drive::HandedOver
+                );
+            }
+            false
+        });
+        assert_eq!(outcome, Drive::Drove);
+        assert_eq!(rounds, 2, "the announcement was not looked for");
+    }
+
+    #[test]
+    fn an_exhausted_budget_is_told_and_leaves_the_cell_empty() {
+        let cell = ProgressCell::new(());
+        assert_eq!(cell.drive(3, |()| true), Drive::Exhausted);
+        assert_eq!(cell.drive(3, |()| false), Drive::Drove);
+    }
+
+    #[test]
+    fn trying_to_enter_announces_nothing() {
+        let cell = ProgressCell::new(());
+        let inside = cell.try_enter().expect("nobody is inside");
+        assert!(cell.try_enter().is_none());
+        assert!(inside.leave().is_ok());
+    }
+
+    #[test]
+    fn work_published_by_many_threads_is_all_done() {
+        const THREADS: u64 = 4;
+        const UNITS: u64 = 20_000;
+        let shared = Arc::new((ProgressCell::new(0_u64), AtomicU64::new(0)));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (cell, published) = &*shared;
+                    for _ in 0..UNITS {
+                        published.fetch_add(1, Ordering::Relaxed);
+                        while cell.drive(4, |done| take(published, done)) == Drive::Exhausted {}
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("a driving thread panicked");
+        }
+        let (cell, published) = &*shared;
+        assert_eq!(published.load(Ordering::Relaxed), 0);
+        let mut inside = cell.try_enter().expect("everybody has left");
+        assert_eq!(inside.with(|done| *done), THREADS * UNITS);
+        inside.abandon();
+    }
+
+    fn take(published: &AtomicU64, done: &mut u64) -> bool {
+        *done += published.swap(0, Ordering::Relaxed);
+        false
+    }
+}
+
+/// Every interleaving of two threads. To run it:
+///
+/// ```sh
+/// RUSTFLAGS="--cfg loom" cargo test -p runtime --lib --target-dir target/loom cell
+/// ```
+///
+/// With `--cfg loom_mutation` added, a thread leaves without looking again, and the test must fail.
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn no_published_work_is_left_behind() {
+        loom::model(|| {
+            let shared = Arc::new((ProgressCell::new(0_usize), AtomicUsize::new(0)));
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || publish_and_drive(&shared))
+                })
+                .collect();
+            let outcomes: Vec<_> =
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            assert!(outcomes.contains(&Drive::Drove), "nobody drove: {outcomes:?}");
+            let (cell, published) = &*shared;
+            assert_eq!(published.load(Ordering::Relaxed), 0, "left behind: {outcomes:?}");
+            cell.drive(1, |done| {
+                assert_eq!(*done, 2);
+                false
+            });
+        });
+    }
+
+    /// As posting does it: a direct attempt first, then publish and announce.
+    #[test]
+    fn work_handed_over_after_a_direct_attempt_is_not_left_behind() {
+        loom::model(|| {
+            let shared = Arc::new((ProgressCell::new(0_usize), AtomicUsize::new(0)));
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || publish_and_drive(&other));
+            let (cell, published) = &*shared;
+            if let Some(mut inside) = cell.try_enter() {
+                inside.with(|done| *done += 1);
+                inside.drive(8, |done| take(published, done));
+            } else {
+                publish_and_drive(&shared);
+            }
+            thread.join().expect("no panic");
+            assert_eq!(published.load(Ordering::Relaxed), 0, "left behind");
+            cell.drive(1, |done| {
+                assert_eq!(*done, 2);
+                false
+            });
+        });
+    }
+
+    fn publish_and_drive(shared: &(ProgressCell<usize>, AtomicUsize)) -> Drive {
+        let (cell, published) = shared;
+        published.fetch_add(1, Ordering::Relaxed);
+        cell.drive(8, |done| take(published, done))
+    }
+
+    fn take(published: &AtomicUsize, done: &mut usize) -> bool {
+        *done += published.swap(0, Ordering::Relaxed);
+        false
+    }
+}

@@ -1,0 +1,384 @@
+//! The engine with its links, and what one turn does.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_queue::ArrayQueue;
+use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
+use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError, Event};
+use link::{Link, LinkStatistics, PayloadUnmapped};
+use mem::{MemoryAccess, MemoryTable};
+use semantics::{PostError, StatusTable};
+
+use crate::clock::Clock;
+use crate::counters::RuntimeCounters;
+use crate::park::Waiters;
+use crate::sleep::{Sleeper, Watched};
+use crate::submission::{HeldBack, Posting, Submission};
+
+/// Where the driver tells news of connections. Called by whichever thread is inside the engine, so
+/// it only takes note; it must not call the runtime.
+pub type EventSink = Box<dyn Fn(Event) + Send + Sync>;
+
+/// Something to be done inside the engine: the control path.
+pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &MemoryAccess<'_>) + Send>;
+
+/// What the thread inside the engine shares with those outside.
+pub(crate) struct Host {
+    pub(crate) clock: Clock,
+    pub(crate) memory: Arc<MemoryTable>,
+    pub(crate) status: Arc<StatusTable>,
+    pub(crate) submissions: ArrayQueue<Submission>,
+    pub(crate) commands: Mutex<Vec<Command>>,
+    /// `commands` is not empty.
+    pub(crate) has_commands: AtomicBool,
+    pub(crate) sink: EventSink,
+    pub(crate) waiters: Waiters,
+    pub(crate) sleeper: Sleeper,
+    /// When the engine wants its next turn at the latest, in nanoseconds.
+    pub(crate) turn_due: AtomicU64,
+    /// When the thread that sleeps on the links wakes up by itself; 0 if none sleeps.
+    pub(crate) armed_until: AtomicU64,
+    /// The thread about to sleep wants owed acknowledgements sent first.
+    pub(crate) is_parting: AtomicBool,
+    /// A thread has left the engine with work to do.
+    pub(crate) is_unfinished: AtomicBool,
+    /// When the application last made progress itself, in nanoseconds.
+    pub(crate) polled_at: AtomicU64,
+}
+
+impl Host {
+    /// Wakes the thread that sleeps on the links or is about to.
+    pub(crate) fn call_watch(&self) {
+        self.is_unfinished.store(true, Ordering::SeqCst);
+        if self.armed_until.load(Ordering::SeqCst) != 0 {
+            self.sleeper.call();
+        }
+    }
+}
+
+/// Who makes a turn.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Caller {
+    /// A thread of the application that posts or polls.
+    Application,
+    /// A thread that has nothing else to do.
+    Watch,
+}
+
+/// A link in use.
+struct Attached {
+    driver: Box<dyn Link>,
+    /// Its driver has failed; it is neither read nor written any more.
+    has_failed: bool,
+}
+
+/// The content of the progress cell.
+pub(crate) struct Driver {
+    pub(crate) engine: Engine,
+    links: [Option<Attached>; LINKS_MAX],
+    /// A bit for each link that had no room for frames when the engine last sent.
+    full: u16,
+    /// Frames came since acknowledgements were last hastened.
+    may_owe: bool,
+    held: HeldBack,
+    pub(crate) counters: RuntimeCounters,
+}
+
+impl Driver {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            links: [const { None }; LINKS_MAX],
+            full: 0,
+            may_owe: false,
+            held: HeldBack::new(),
+            counters: RuntimeCounters::default(),
+        }
+    }
+
+    /// One turn: the clock is read once, the links are read, timers run, frames are sent. Returns
+    /// whether there is more to do at once.
+    pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> bool {
+        let now = host.clock.now();
+        if caller == Caller::Application {
+            host.polled_at.store(now.0, Ordering::Relaxed);
+            self.counters.polls += 1;
+        }
+        let memory = host.memory.access();
+        let mut worked = self.take_work(host, now, &memory);
+        let (received, mut more) = self.receive(now, &memory);
+        worked |= received;
+        if self.engine.poll_timeout() <= now {
+            self.engine.handle_timeout(now, &memory);
+            worked = true;
+        }
+        self.may_owe |= received;
+        if host.is_parting.swap(false, Ordering::Relaxed) && self.may_owe {
+            self.may_owe = false;
+            self.engine.hasten_acknowledgements();
+        }
+        more |= self.transmit(host, now, &memory);
+        drop(memory);
+        self.finish(host, now, worked);
+        more
+    }
+
+    /// A turn that only sends what was just posted.
+    pub(crate) fn turn_out(&mut self, host: &Host) -> bool {
+        let now = host.clock.now();
+        host.polled_at.store(now.0, Ordering::Relaxed);
+        let memory = host.memory.access();
+        let more = self.transmit(host, now, &memory);
+        drop(memory);
+        self.finish(host, now, true);
+        more
+    }
+
+    /// Posts from inside, behind everything that was handed over before.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        host: &Host,
+        connection: ConnectionHandle,
+        posting: &Posting,
+    ) -> Result<(), PostError> {
+        let memory = host.memory.access();
+        self.take_submissions(host, &memory);
+        if self.held.concerns(connection) {
+            return Err(PostError::CompletionQueueFull);
+        }
+        posting.apply(&mut self.engine, &memory, connection)
+    }
+
+    /// Puts a link to use under a free identifier.
+    pub(crate) fn attach(
+        &mut self,
+        host: &Host,
+        driver: Box<dyn Link>,
+    ) -> Result<LinkId, AttachError> {
+        let free = self.links.iter().position(Option::is_none);
+        let index = free.ok_or(AttachError::NoneLeft)?;
+        let id = LinkId(index as u8);
+        self.engine.attach_link(id, driver.caps())?;
+        if let Some(slot) = self.links.get_mut(index) {
+            *slot = Some(Attached { driver, has_failed: false });
+        }
+        self.watch(host, index);
+        Ok(id)
+    }
+
+    /// Takes a link out of use; its sockets close.
+    pub(crate) fn detach(&mut self, host: &Host, link: LinkId) -> bool {
+        let index = usize::from(link.0);
+        let Some(slot) = self.links.get_mut(index).filter(|slot| slot.is_some()) else {
+            return false;
+        };
+        *slot = None;
+        self.engine.detach_link(link);
+        self.watch(host, index);
+        true
+    }
+
+    /// What the driver of a link has counted.
+    pub(crate) fn link_statistics(&self, link: LinkId) -> Option<LinkStatistics> {
+        let attached = self.links.get(usize::from(link.0))?.as_ref()?;
+        Some(attached.driver.statistics())
+    }
+
+    /// The links in use, and where peers can send to reach each.
+    pub(crate) fn link_addresses(&self) -> Vec<(LinkId, wire_edge::PeerAddr)> {
+        let links = self.links.iter().enumerate();
+        links
+            .filter_map(|(index, slot)| {
+                slot.as_ref().map(|link| (LinkId(index as u8), link.driver.caps().local))
+            })
+            .collect()
+    }
+
+    /// Has owed acknowledgements sent with the rest of this turn.
+    pub(crate) fn hasten(&mut self) {
+        self.engine.hasten_acknowledgements();
+    }
+
+    fn take_work(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> bool {
+        let worked = self.take_submissions(host, memory);
+        if host.has_commands.load(Ordering::Acquire) {
+            self.run_commands(host, now, memory);
+            return true;
+        }
+        worked
+    }
+
+    #[inline]
+    fn take_submissions(&mut self, host: &Host, memory: &MemoryAccess<'_>) -> bool {
+        self.held.drain(
+            &host.submissions,
+            &mut self.engine,
+            memory,
+            &host.status,
+            &mut self.counters,
+        )
+    }
+
+    #[cold]
+    fn run_commands(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) {
+        let commands = {
+            let mut commands = host.commands.lock().unwrap_or_else(PoisonError::into_inner);
+            host.has_commands.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *commands)
+        };
+        for command in commands {
+            command(self, host, now, memory);
+        }
+    }
+
+    /// Reads a burst from each link. Returns whether anything came, and whether more waits.
+    fn receive(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
+        let Self { engine, links, counters, .. } = self;
+        let (mut came, mut more) = (false, false);
+        for (index, slot) in links.iter_mut().enumerate() {
+            let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
+                continue;
+            };
+            let id = LinkId(index as u8);
+            let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
+                engine.handle_frame(now, memory, id, frame);
+            });
+            match received {
+                Ok(frames) => {
+                    came |= frames > 0;
+                    more |= frames >= BURST_FRAMES;
+                }
+                Err(_) => {
+                    attached.fail(counters);
+                    engine.handle_link_event(now, id, LinkEvent::Down);
+                    came = true;
+                }
+            }
+            while let Some(event) = attached.driver.poll_event() {
+                engine.handle_link_event(now, id, event);
+                came = true;
+            }
+        }
+        (came, more)
+    }
+
+    /// Sends what the engine has to send and the links take. Returns whether there is more that
+    /// they would take.
+    fn transmit(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> bool {
+        let Self { engine, links, counters, .. } = self;
+        let (mut full, mut failed) = (0_u16, 0_u16);
+        let mut progress = false;
+        let more = engine.poll_transmit(now, memory, &mut |id, batch| {
+            let index = usize::from(id.0);
+            // Frames for a link that is gone are lost, as on any link.
+            let lost = Emitted::Taken(batch.len());
+            let Some(attached) = links.get_mut(index).and_then(Option::as_mut) else { return lost };
+            if attached.has_failed {
+                return lost;
+            }
+            match attached.driver.send(batch) {
+                Ok(frames) => {
+                    progress |= frames > 0;
+                    if frames < batch.len() {
+                        full |= 1 << index;
+                    }
+                    Emitted::Taken(frames)
+                }
+                Err(error) if PayloadUnmapped::from_io(&error).is_some() => {
+                    Emitted::PayloadUnmapped
+                }
+                Err(_) => {
+                    attached.fail(counters);
+                    failed |= 1 << index;
+                    lost
+                }
+            }
+        });
+        if failed != 0 || full != self.full {
+            self.after_transmit(host, now, failed, full);
+        }
+        // With nothing taken, it is room that is missing: the sleeper watches for it.
+        more && progress
+    }
+
+    #[cold]
+    fn after_transmit(&mut self, host: &Host, now: Instant, failed: u16, full: u16) {
+        let changed = self.full ^ full | failed;
+        self.full = full;
+        for index in 0..LINKS_MAX {
+            if failed >> index & 1 != 0 {
+                self.engine.handle_link_event(now, LinkId(index as u8), LinkEvent::Down);
+            }
+            if changed >> index & 1 != 0 {
+                self.watch(host, index);
+            }
+        }
+    }
+
+    /// Tells those outside what the turn has brought.
+    fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
+        self.counters.turns += 1;
+        let mut news = false;
+        while let Some(event) = self.engine.poll_event() {
+            (host.sink)(event);
+            news = true;
+        }
+        let due = self.engine.poll_timeout();
+        host.turn_due.store(due.0, Ordering::Relaxed);
+        if worked || news {
+            self.counters.turns_with_work += 1;
+            // Pairs with those of threads that enlist or go to sleep: they tell, then look again.
+            fence(Ordering::SeqCst);
+            host.waiters.wake(news, &host.status, &host.sleeper);
+            if due.0 < host.armed_until.load(Ordering::Relaxed) {
+                host.sleeper.call();
+            }
+            self.counters.protocol_ns += host.clock.now().since_ns(now);
+        }
+    }
+
+    /// Tells the sleeper what to look at.
+    #[cold]
+    fn watch(&self, host: &Host, index: usize) {
+        let watched =
+            self.links.get(index).and_then(Option::as_ref).filter(|link| !link.has_failed);
+        host.sleeper.watch(
+            index,
+            watched.map(|link| Watched {
+                fd: link.driver.wait_fd().map(|fd| fd.as_raw_fd()),
+                is_full: self.full >> index & 1 != 0,
+            }),
+        );
+        host.call_watch();
+    }
+}
+
+impl Attached {
+    #[cold]
+    fn fail(&mut self, counters: &mut RuntimeCounters) {
+        self.has_failed = true;
+        counters.links_failed += 1;
+    }
+}
+
+/// Why a link could not be put to use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// An endpoint has at most 16 links.
+    #[error("the endpoint has {LINKS_MAX} links already, the most there can be; remove one first")]
+    NoneLeft,
+    /// The engine refused it.
+    #[error(transparent)]
+    Refused(#[from] EngineLinkError),
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] crate::Forked),
+}
+
+/// Frames read from one link in one turn, about: four coalesced messages of 64 frames, after which
+/// acknowledgements should go out and the other links be read.
+const BURST_FRAMES: usize = 256;

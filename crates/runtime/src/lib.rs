@@ -1,0 +1,35 @@
+//! What turns the engine, which does nothing by itself, into an endpoint that makes progress.
+//!
+//! * [`ProgressCell`] lets any thread drive the engine and none wait for another.
+//! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes those
+//!   whose wait is over.
+//! * Threads of the application make turns when they post, poll and wait; that is where latencies
+//!   of microseconds come from. A progress thread makes them while the application does something
+//!   else, and steps aside while it polls.
+//! * Waiting is one policy with one knob, [`Polling`]: spin, yield, block. Of all blocked threads
+//!   one sleeps on the links itself, so that a wakeup is one switch of threads and not two.
+//!
+//! On the data path nothing is allocated and no lock is waited for: a thread that finds another one
+//! inside the engine puts its operation into a lock-free ring and goes on.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate is where time comes from and where threads wait"
+)]
+
+mod cell;
+mod clock;
+mod counters;
+mod driver;
+mod fork;
+mod park;
+mod progress_thread;
+mod runtime;
+mod sleep;
+mod submission;
+
+pub use cell::{Drive, Inside, ProgressCell};
+pub use counters::RuntimeCounters;
+pub use driver::{AttachError, EventSink};
+pub use fork::Forked;
+pub use park::{Interest, Polling};
+pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};

@@ -1,0 +1,218 @@
+//! How threads wait, and who wakes them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+
+use semantics::{CompletionQueue, OperationStatus, StatusTable};
+
+use crate::sleep::Sleeper;
+
+/// How a thread waits: it polls for a while, then yields the processor a few times, then blocks.
+///
+/// One knob, because the best setting depends on one thing: whether there is a processor to spare.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Polling {
+    /// How long to poll before yielding and blocking, in microseconds; `u32::MAX` for ever.
+    pub spin_us: u32,
+}
+
+impl Polling {
+    /// Never blocks: for measurements and for processors of one's own.
+    pub const ALWAYS: Self = Self { spin_us: u32::MAX };
+    /// Blocks at once: for programs that share the processor.
+    pub const NEVER: Self = Self { spin_us: 0 };
+
+    pub(crate) const fn spin_ns(self) -> u64 {
+        if self.spin_us == u32::MAX { u64::MAX } else { self.spin_us as u64 * 1000 }
+    }
+}
+
+impl Default for Polling {
+    /// 50 µs with at least 4 processors: longer than a round trip between two hosts and the sleep
+    /// and wakeup it avoids. 10 µs with fewer, where polling takes the processor away from the peer
+    /// or the kernel that one waits for.
+    fn default() -> Self {
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { spin_us: if processors >= 4 { 50 } else { 10 } }
+    }
+}
+
+/// What a thread waits for; it is woken when that may have come, and at any news of a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Interest<'a> {
+    /// News of connections: a request, an establishment, an end.
+    News,
+    /// The queue is no longer empty.
+    Completion(&'a Arc<CompletionQueue>),
+    /// The operation that this slot of the status table follows is finished.
+    Status(u32),
+}
+
+/// An [`Interest`] that can be kept.
+#[derive(Debug)]
+enum KeptInterest {
+    News,
+    Completion(Arc<CompletionQueue>),
+    Status(u32),
+}
+
+/// Threads that are blocked, and what would make them continue.
+///
+/// Costs nobody anything while nobody is blocked: one load per turn with work.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    /// Length of `list`, to be read without the lock.
+    blocked: AtomicUsize,
+    list: Mutex<Vec<Waiter>>,
+    /// A thread sleeps on the links.
+    watch: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    thread: Thread,
+    interest: KeptInterest,
+    /// It is the one that sleeps on the links, so it is woken by a call.
+    on_watch: bool,
+}
+
+impl Waiters {
+    pub(crate) fn new() -> Self {
+        Self {
+            blocked: AtomicUsize::new(0),
+            list: Mutex::new(Vec::with_capacity(WAITERS_EXPECTED)),
+            watch: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds the calling thread; whatever it waits for must be looked at once more afterwards.
+    pub(crate) fn enlist(&self, interest: Interest<'_>) {
+        let interest = match interest {
+            Interest::News => KeptInterest::News,
+            Interest::Completion(queue) => KeptInterest::Completion(Arc::clone(queue)),
+            Interest::Status(slot) => KeptInterest::Status(slot),
+        };
+        let mut list = self.list();
+        list.push(Waiter { thread: thread::current(), interest, on_watch: false });
+        // Sequentially consistent, as is the fence before `wake` reads it: either that thread sees
+        // this one, or this one sees what that thread has done.
+        self.blocked.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// Takes the calling thread off.
+    pub(crate) fn delist(&self) {
+        let me = thread::current().id();
+        let mut list = self.list();
+        list.retain(|waiter| waiter.thread.id() != me);
+        self.blocked.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// Notes whether the calling thread is about to sleep on the links.
+    pub(crate) fn set_on_watch(&self, on_watch: bool) {
+        let me = thread::current().id();
+        for waiter in self.list().iter_mut().filter(|waiter| waiter.thread.id() == me) {
+            waiter.on_watch = on_watch;
+        }
+    }
+
+    /// Wakes the threads whose interest is met; all of them, if there is `news` of a connection. To
+    /// be called after a sequentially consistent fence.
+    #[inline]
+    pub(crate) fn wake(&self, news: bool, status: &StatusTable, sleeper: &Sleeper) {
+        if self.blocked.load(Ordering::Relaxed) != 0 {
+            self.wake_blocked(news, status, sleeper);
+        }
+    }
+
+    #[cold]
+    fn wake_blocked(&self, news: bool, status: &StatusTable, sleeper: &Sleeper) {
+        for waiter in self.list().iter() {
+            let is_met = match &waiter.interest {
+                KeptInterest::News => false,
+                KeptInterest::Completion(queue) => !queue.is_empty(),
+                KeptInterest::Status(slot) => {
+                    !matches!(status.status(*slot), OperationStatus::Pending { .. })
+                }
+            };
+            if news || is_met {
+                waiter.wake(sleeper);
+            }
+        }
+    }
+
+    /// Takes the place of the one thread that sleeps on the links, if it is free.
+    pub(crate) fn take_watch(&self) -> bool {
+        !self.watch.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether a thread sleeps on the links.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.load(Ordering::SeqCst)
+    }
+
+    /// Gives the place up, and wakes another blocked thread to take it. False if there is none.
+    pub(crate) fn leave_watch(&self) -> bool {
+        self.watch.store(false, Ordering::SeqCst);
+        if self.blocked.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let me = thread::current().id();
+        let list = self.list();
+        let successor = list.iter().find(|waiter| waiter.thread.id() != me);
+        if let Some(waiter) = successor {
+            waiter.thread.unpark();
+        }
+        successor.is_some()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiter {
+    fn wake(&self, sleeper: &Sleeper) {
+        if self.on_watch {
+            sleeper.call();
+        } else {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// Blocked threads at a time for which no allocation is needed.
+const WAITERS_EXPECTED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_thread_sleeps_on_the_links() {
+        let waiters = Waiters::new();
+        assert!(waiters.take_watch());
+        assert!(!waiters.take_watch());
+        assert!(!waiters.leave_watch(), "nobody could take over");
+        assert!(waiters.take_watch());
+    }
+
+    #[test]
+    fn a_blocked_thread_is_woken_by_news_and_takes_itself_off() {
+        let waiters = Arc::new(Waiters::new());
+        let status = StatusTable::new(1);
+        let sleeper = Sleeper::new().expect("an eventfd");
+        let blocked = Arc::clone(&waiters);
+        let thread = thread::spawn(move || {
+            blocked.enlist(Interest::News);
+            thread::park();
+            blocked.delist();
+        });
+        while waiters.blocked.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        waiters.wake(true, &status, &sleeper);
+        thread.join().expect("no panic");
+        assert_eq!(waiters.blocked.load(Ordering::SeqCst), 0);
+    }
+}

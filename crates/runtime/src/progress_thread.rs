@@ -1,0 +1,65 @@
+//! The thread that serves one-sided targets and idle applications.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use crate::cell::Drive;
+use crate::runtime::Shared;
+use crate::sleep::sleep_precisely;
+
+/// Serves the engine until told to stop.
+///
+/// It sleeps on the links, and drives the engine when something comes. While the application polls,
+/// or a thread of the application sleeps on the links itself, it steps aside: it then neither drives
+/// nor sleeps on the links (each frame would wake it for nothing), but looks now and then whether
+/// the application has turned to something else. It is what a network adapter's interrupt is to a
+/// polling driver.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    sleep_precisely();
+    let mut aside_ns = ASIDE_NS;
+    while !shared.is_stopping.load(Ordering::SeqCst) {
+        let is_polled = shared.was_polled_within(QUIET_NS);
+        if is_polled || !shared.host.waiters.take_watch() {
+            aside_ns = step_aside(shared, is_polled, aside_ns);
+            continue;
+        }
+        aside_ns = ASIDE_NS;
+        if shared.drive_all() == Drive::Drove {
+            shared.sleep_on_links(None);
+        }
+        shared.host.waiters.leave_watch();
+    }
+}
+
+/// Leaves the work to the application for a while; returns for how long next time.
+fn step_aside(shared: &Shared, is_polled: bool, aside_ns: u64) -> u64 {
+    if is_polled || aside_ns < REST_NS {
+        thread::park_timeout(Duration::from_nanos(aside_ns));
+        let limit = if is_polled { ASIDE_NS_MAX } else { REST_NS };
+        return (aside_ns * 2).min(limit);
+    }
+    // A thread of the application has been asleep on the links for long: it calls when it stops.
+    shared.is_resting.store(true, Ordering::SeqCst);
+    if shared.host.waiters.is_watched() && !shared.is_stopping.load(Ordering::SeqCst) {
+        thread::park();
+    }
+    shared.is_resting.store(false, Ordering::SeqCst);
+    ASIDE_NS
+}
+
+/// The application counts as polling for this long after it did.
+const QUIET_NS: u64 = 50_000;
+
+/// The first look after stepping aside comes after this time; each further one after twice it.
+const ASIDE_NS: u64 = 50_000;
+
+/// At most this long nobody serves the links after the application has stopped polling: half of the
+/// shortest probe timeout, so that peers do not suspect a loss. 2000 looks a second of 2 µs each
+/// are 0.4 % of a processor.
+const ASIDE_NS_MAX: u64 = 500_000;
+
+/// When a thread of the application sleeps on the links for this long, the progress thread rests
+/// until it is called. 16 ms and the ten looks before make rests rare enough that calls cost nothing.
+const REST_NS: u64 = 16_000_000;

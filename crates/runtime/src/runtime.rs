@@ -1,0 +1,568 @@
+//! The runtime: what threads of an application call.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+use delivery::{Instant, LinkId};
+use engine::{ConnectionHandle, Engine, EngineConfig};
+use link::{Link, LinkStatistics};
+use mem::{MemoryAccess, MemoryTable, TableLimits};
+use semantics::{CompletionQueue, Operation, PostError, Receive, StatusTable};
+use thiserror::Error;
+use wire_edge::PeerAddr;
+
+use crate::cell::{Drive, Inside, ProgressCell};
+use crate::clock::Clock;
+use crate::counters::{OutsideCounters, RuntimeCounters};
+use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
+use crate::fork::{Forked, HomeProcess};
+use crate::park::{Interest, Polling, Waiters};
+use crate::progress_thread;
+use crate::sleep::{Sleeper, entropy};
+use crate::submission::{Posting, Submission};
+
+/// What a runtime is made for.
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    /// Sizes, limits and policies of the protocol.
+    pub engine: EngineConfig,
+    /// How threads wait.
+    pub polling: Polling,
+    /// Whether a thread of its own serves the endpoint when the application does not. Without one,
+    /// nothing happens while no thread of the application is inside a call.
+    pub progress_thread: bool,
+    /// Operations with a handle at a time, 24 bytes each.
+    pub handles_max: u32,
+    /// Operations handed to another thread at a time, because it is inside the engine.
+    pub submissions_max: u32,
+    /// Memory regions and protection domains.
+    pub regions: TableLimits,
+    /// What identifiers and cookies are drawn from; peers must not be able to predict it.
+    pub seed: [u8; 32],
+    /// What keys of memory regions are drawn from; peers must not be able to predict it.
+    pub region_seed: [u64; 2],
+}
+
+impl RuntimeConfig {
+    /// The defaults, with a progress thread, and seeds from the kernel.
+    pub fn from_entropy() -> io::Result<Self> {
+        Ok(Self {
+            engine: EngineConfig::default(),
+            polling: Polling::default(),
+            progress_thread: true,
+            handles_max: 8192,
+            submissions_max: 1024,
+            regions: TableLimits::default(),
+            seed: entropy()?,
+            region_seed: [u64::from_ne_bytes(entropy()?), u64::from_ne_bytes(entropy()?)],
+        })
+    }
+}
+
+/// Why a runtime could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A descriptor to call the sleeping thread by could not be made.
+    #[error("cannot make an eventfd (raise the limit of descriptors with `ulimit -n`?)")]
+    Descriptor(#[source] io::Error),
+    /// The progress thread could not be started.
+    #[error("cannot start the progress thread (a limit of threads, `ulimit -u`?)")]
+    Thread(#[source] io::Error),
+    /// A link could not be put to use.
+    #[error(transparent)]
+    Link(#[from] AttachError),
+}
+
+/// Why something could not be posted. Nothing happened.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The engine refused it.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// Another thread is inside the engine, and has not yet taken what was handed to it before.
+    #[error("{0} operations wait for the thread inside the engine; post again after a poll")]
+    Busy(u32),
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// When frames of what is posted are sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Doorbell {
+    /// Now.
+    Ring,
+    /// With the next drive, wait or posting that rings: many small operations leave as one.
+    Later,
+}
+
+/// An engine with its links, driven by whoever has time.
+///
+/// Threads of the application drive it inline when they post or poll; a progress thread does while
+/// they do not. All methods may be called from any thread, and none waits for a lock that is held
+/// for longer than a few instructions.
+#[derive(Debug)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
+}
+
+impl Runtime {
+    /// Starts an engine on `links`, in the order of their identifiers; `sink` learns of news.
+    pub fn start(
+        config: RuntimeConfig,
+        links: Vec<Box<dyn Link>>,
+        sink: EventSink,
+    ) -> Result<Self, StartError> {
+        let home = HomeProcess::here();
+        let status = Arc::new(StatusTable::new(config.handles_max));
+        let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
+        let shared = Arc::new(Shared {
+            cell: ProgressCell::new(Driver::new(engine)),
+            host: Host {
+                clock: Clock::start(),
+                memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
+                status,
+                submissions: ArrayQueue::new(config.submissions_max.max(1) as usize),
+                commands: Mutex::new(Vec::new()),
+                has_commands: AtomicBool::new(false),
+                sink,
+                waiters: Waiters::new(),
+                sleeper: Sleeper::new().map_err(StartError::Descriptor)?,
+                turn_due: AtomicU64::new(u64::MAX),
+                armed_until: AtomicU64::new(0),
+                is_parting: AtomicBool::new(false),
+                is_unfinished: AtomicBool::new(false),
+                polled_at: AtomicU64::new(0),
+            },
+            home,
+            polling: config.polling,
+            outside: OutsideCounters::default(),
+            is_stopping: AtomicBool::new(false),
+            is_resting: AtomicBool::new(false),
+            progress_thread: Mutex::new(None),
+        });
+        let runtime = Self { shared, thread: Mutex::new(None) };
+        for link in links {
+            runtime.attach_link(link)?;
+        }
+        if config.progress_thread {
+            runtime.start_thread()?;
+        }
+        Ok(runtime)
+    }
+
+    fn start_thread(&self) -> Result<(), StartError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new()
+            .name("ethernot".into())
+            .spawn(move || progress_thread::run(&shared))
+            .map_err(StartError::Thread)?;
+        *lock(&self.shared.progress_thread) = Some(thread.thread().clone());
+        *lock(&self.thread) = Some(ManuallyDrop::new(thread));
+        Ok(())
+    }
+
+    /// The memory regions of the endpoint.
+    pub fn memory(&self) -> &Arc<MemoryTable> {
+        &self.shared.host.memory
+    }
+
+    /// Where handles look for the progress of their operations.
+    pub fn status(&self) -> &Arc<StatusTable> {
+        &self.shared.host.status
+    }
+
+    /// Whether this is the process in which the endpoint was made.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Forked> {
+        self.shared.home.check()
+    }
+
+    /// Posts an operation. Completions go to the queue of the connection, which is `queue`.
+    ///
+    /// If another thread is inside the engine, it is handed the operation, and what it finds
+    /// impossible completes as failed. Operations of one thread keep their order.
+    #[inline]
+    pub fn post(
+        &self,
+        connection: ConnectionHandle,
+        queue: &Arc<CompletionQueue>,
+        operation: &Operation,
+        doorbell: Doorbell,
+    ) -> Result<(), SubmitError> {
+        self.shared.submit(connection, queue, Posting::Operation(*operation), doorbell)
+    }
+
+    /// Posts a buffer for a message, like [`Runtime::post`].
+    #[inline]
+    pub fn post_receive(
+        &self,
+        connection: ConnectionHandle,
+        queue: &Arc<CompletionQueue>,
+        receive: Receive,
+    ) -> Result<(), SubmitError> {
+        self.shared.submit(connection, queue, Posting::Receive(receive), Doorbell::Ring)
+    }
+
+    /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. What an
+    /// application calls that polls.
+    #[inline]
+    pub fn drive(&self) -> Result<Drive, Forked> {
+        self.shared.home.check()?;
+        Ok(self.shared.drive_inline())
+    }
+
+    /// Runs `work` inside the engine, soon, and waits for its result: the control path.
+    pub fn control<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
+    ) -> Result<R, Forked> {
+        self.shared.command(|driver, _host, now, memory| work(&mut driver.engine, memory, now))
+    }
+
+    /// Waits until `ready` returns something, or for at most `limit` (`None`: for ever; then the
+    /// result is never `None`). `interest` names what makes another look at `ready` worth while.
+    pub fn wait<R>(
+        &self,
+        interest: Interest<'_>,
+        limit: Option<Duration>,
+        ready: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, Forked> {
+        self.shared.home.check()?;
+        Ok(self.shared.wait(interest, limit, ready))
+    }
+
+    /// Puts a further link to use.
+    pub fn attach_link(&self, link: Box<dyn Link>) -> Result<LinkId, AttachError> {
+        self.shared.command(move |driver, host, _now, _memory| driver.attach(host, link))?
+    }
+
+    /// Takes a link out of use; connections go on over their others. False if there is none.
+    pub fn detach_link(&self, link: LinkId) -> Result<bool, Forked> {
+        self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
+    }
+
+    /// The links in use, and where peers can send to reach each.
+    pub fn link_addresses(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
+        self.shared.command(|driver, _host, _now, _memory| driver.link_addresses())
+    }
+
+    /// What the driver of a link has counted, if it is there.
+    pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
+        self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
+    }
+
+    /// What the runtime has counted.
+    pub fn counters(&self) -> Result<RuntimeCounters, Forked> {
+        let mut counters = self.shared.command(|driver, _host, _now, _memory| driver.counters)?;
+        self.shared.outside.add_to(&mut counters);
+        Ok(counters)
+    }
+
+    /// Sends the acknowledgements that are owed, and stops the progress thread. Connections should
+    /// have been closed before; afterwards nothing happens any more but by calls.
+    pub fn stop(&self) {
+        if self.shared.home.check().is_err() {
+            return;
+        }
+        let parting = self.shared.command(|driver, _host, _now, _memory| driver.hasten());
+        debug_assert!(parting.is_ok(), "checked above");
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        let Some(thread) = lock(&self.thread).take() else { return };
+        let thread = ManuallyDrop::into_inner(thread);
+        thread.thread().unpark();
+        self.shared.host.sleeper.call();
+        // It stops by itself if it is the one that stops the runtime.
+        if thread.thread().id() != thread::current().id() {
+            // A panic of the thread has been reported by the panic hook.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Runtime {
+    /// In a forked child the thread does not exist, and nothing is done.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What all threads share.
+pub(crate) struct Shared {
+    cell: ProgressCell<Driver>,
+    pub(crate) host: Host,
+    home: HomeProcess,
+    polling: Polling,
+    outside: OutsideCounters,
+    pub(crate) is_stopping: AtomicBool,
+    /// The progress thread waits to be unparked.
+    pub(crate) is_resting: AtomicBool,
+    progress_thread: Mutex<Option<thread::Thread>>,
+}
+
+impl Shared {
+    /// Whether the application made progress itself in the last `ns` nanoseconds.
+    pub(crate) fn was_polled_within(&self, ns: u64) -> bool {
+        let polled_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
+        self.host.clock.now().since_ns(polled_at) < ns && polled_at.0 != 0
+    }
+
+    /// Drives on behalf of a thread that has nothing else to do.
+    pub(crate) fn drive_all(&self) -> Drive {
+        self.cell.drive(ROUNDS_MAX, |driver| driver.turn(&self.host, Caller::Watch))
+    }
+
+    /// Drives on behalf of an application that polls.
+    #[inline]
+    fn drive_inline(&self) -> Drive {
+        self.after(
+            self.cell.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+        )
+    }
+
+    /// Somebody must go on where a budget has ended.
+    #[inline]
+    fn after(&self, outcome: Drive) -> Drive {
+        if outcome == Drive::Exhausted {
+            self.host.call_watch();
+        }
+        outcome
+    }
+
+    #[inline]
+    fn submit(
+        &self,
+        connection: ConnectionHandle,
+        queue: &Arc<CompletionQueue>,
+        posting: Posting,
+        doorbell: Doorbell,
+    ) -> Result<(), SubmitError> {
+        self.home.check()?;
+        let Some(mut inside) = self.cell.try_enter() else {
+            return self.hand_over(connection, queue, posting);
+        };
+        let result = inside.with(|driver| driver.post(&self.host, connection, &posting));
+        if doorbell == Doorbell::Ring && result.is_ok() {
+            self.send_and_leave(inside);
+        } else if let Err(inside) = inside.leave() {
+            self.after(
+                inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+            );
+        }
+        Ok(result?)
+    }
+
+    fn send_and_leave(&self, inside: Inside<'_, Driver>) {
+        let mut inside = inside;
+        let more = inside.with(|driver| driver.turn_out(&self.host));
+        if !more {
+            match inside.leave() {
+                Ok(()) => return,
+                Err(again) => inside = again,
+            }
+        }
+        self.after(
+            inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+        );
+    }
+
+    #[cold]
+    fn hand_over(
+        &self,
+        connection: ConnectionHandle,
+        queue: &Arc<CompletionQueue>,
+        posting: Posting,
+    ) -> Result<(), SubmitError> {
+        let submission = Submission { connection, queue: Arc::clone(queue), posting };
+        if self.host.submissions.push(submission).is_err() {
+            self.drive_inline();
+            return Err(SubmitError::Busy(self.host.submissions.capacity() as u32));
+        }
+        self.outside.count_handed_over();
+        self.drive_inline();
+        Ok(())
+    }
+
+    /// Has `work` run inside the engine and waits for its result.
+    fn command<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Driver, &Host, Instant, &MemoryAccess<'_>) -> R + Send + 'static,
+    ) -> Result<R, Forked> {
+        self.home.check()?;
+        let answer = Arc::new((Mutex::new(None), Condvar::new()));
+        let tell = Arc::clone(&answer);
+        lock(&self.host.commands).push(Box::new(move |driver, host, now, memory| {
+            let result = work(driver, host, now, memory);
+            let (slot, answered) = &*tell;
+            *lock(slot) = Some(result);
+            answered.notify_all();
+        }));
+        self.host.has_commands.store(true, Ordering::Release);
+        let (slot, answered) = &*answer;
+        loop {
+            self.after(
+                self.cell
+                    .drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
+            );
+            let answer = lock(slot);
+            // The limit only bounds the wait for a thread that ran out of rounds meanwhile.
+            let (mut answer, _) = answered
+                .wait_timeout_while(answer, COMMAND_LOOK, |answer| answer.is_none())
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(result) = answer.take() {
+                return Ok(result);
+            }
+        }
+    }
+
+    fn wait<R>(
+        &self,
+        interest: Interest<'_>,
+        limit: Option<Duration>,
+        mut ready: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        if let Some(result) = ready() {
+            return Some(result);
+        }
+        let started_at = self.host.clock.now();
+        let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
+        let spin_until = started_at.after_ns(self.polling.spin_ns()).min(deadline);
+        let mut yields = 0;
+        while yields < YIELDS {
+            self.drive_inline();
+            if let Some(result) = ready() {
+                return Some(result);
+            }
+            if self.host.clock.now() >= spin_until {
+                yields += 1;
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        self.block(interest, deadline, ready)
+    }
+
+    #[cold]
+    fn block<R>(
+        &self,
+        interest: Interest<'_>,
+        deadline: Instant,
+        mut ready: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.host.waiters.enlist(interest);
+        fence(Ordering::SeqCst);
+        let result = loop {
+            if let Some(result) = ready() {
+                break Some(result);
+            }
+            let left_ns = deadline.since_ns(self.host.clock.now());
+            if left_ns == 0 {
+                break None;
+            }
+            if self.host.waiters.take_watch() {
+                self.host.waiters.set_on_watch(true);
+                if let Some(result) = self.watch_until(deadline, &mut ready) {
+                    self.leave_watch();
+                    break Some(result);
+                }
+                self.leave_watch();
+            } else {
+                thread::park_timeout(Duration::from_nanos(left_ns));
+            }
+        };
+        self.host.waiters.delist();
+        result
+    }
+
+    /// Sleeps on the links and drives the engine, until `ready` returns something or `deadline`.
+    fn watch_until<R>(
+        &self,
+        deadline: Instant,
+        ready: &mut impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            let outcome = self.drive_all();
+            if let Some(result) = ready() {
+                return Some(result);
+            }
+            if self.host.clock.now() >= deadline {
+                return None;
+            }
+            if outcome == Drive::Drove {
+                self.sleep_on_links(Some(deadline));
+            }
+        }
+    }
+
+    fn leave_watch(&self) {
+        self.host.waiters.set_on_watch(false);
+        let has_successor = self.host.waiters.leave_watch();
+        if !has_successor && self.is_resting.swap(false, Ordering::SeqCst) {
+            self.unpark_progress_thread();
+        }
+    }
+
+    #[cold]
+    fn unpark_progress_thread(&self) {
+        if let Some(thread) = &*lock(&self.progress_thread) {
+            thread.unpark();
+        }
+    }
+
+    /// Sends what is owed and sleeps until a link has something, a timer runs out, somebody calls or
+    /// `deadline` has come. Only for the thread that is on watch, right after it drove.
+    pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) {
+        self.host.is_parting.store(true, Ordering::Relaxed);
+        if self.drive_all() != Drive::Drove {
+            return;
+        }
+        let own = deadline.unwrap_or(Instant::NEVER);
+        let due = Instant(self.host.turn_due.load(Ordering::Relaxed));
+        let until = due.min(own);
+        self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
+        // Who set an earlier time, or left work behind, before the line above could be seen, is
+        // seen here.
+        fence(Ordering::SeqCst);
+        let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
+            || self.host.turn_due.load(Ordering::Relaxed) < until.0
+            || self.is_stopping.load(Ordering::SeqCst);
+        if !must_turn {
+            let now = self.host.clock.now();
+            let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
+            self.host.sleeper.sleep(limit_ns);
+            self.outside.count_wakeup();
+        }
+        self.host.armed_until.store(0, Ordering::SeqCst);
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("polling", &self.polling).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Turns of one inline drive: a thread that posts or polls serves others for at most about 8 bursts.
+const ROUNDS_INLINE: u32 = 8;
+
+/// Turns of one drive of a thread with nothing else to do, before it looks whether it should stop.
+const ROUNDS_MAX: u32 = 64;
+
+/// Times a waiting thread lets others have the processor before it blocks.
+const YIELDS: u32 = 4;
+
+/// How often a thread that waits for a command looks again for itself.
+const COMMAND_LOOK: Duration = Duration::from_micros(200);

@@ -1,0 +1,144 @@
+//! Sleeping until a link has frames, a time has come, or somebody calls.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+
+use delivery::LINKS_MAX;
+
+/// What a thread can sleep on: the descriptors of all links and one to be called by.
+///
+/// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, it has nanosecond
+/// timeouts on every kernel, needs no system call when a link wants to know of room to send, and
+/// leaves no object in the kernel that a forked child would share.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    /// An eventfd.
+    call: OwnedFd,
+    links: Mutex<[Option<Watched>; LINKS_MAX]>,
+}
+
+/// A link as the sleeper sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watched {
+    /// Readable when frames wait; `None` if it must be polled.
+    pub(crate) fd: Option<RawFd>,
+    /// It had no room for frames that wait to be sent.
+    pub(crate) is_full: bool,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no memory is passed.
+        let call = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if call < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
+        let call = unsafe { OwnedFd::from_raw_fd(call) };
+        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]) })
+    }
+
+    /// Sets what to watch of the link with this index.
+    pub(crate) fn watch(&self, index: usize, watched: Option<Watched>) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = links.get_mut(index) {
+            *link = watched;
+        }
+    }
+
+    /// Wakes the sleeping thread, or else the next one that goes to sleep.
+    pub(crate) fn call(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes are read from `one`. A counter at its limit is readable already.
+        unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
+    /// `limit_ns` nanoseconds have passed (`None`: no limit).
+    pub(crate) fn sleep(&self, limit_ns: Option<u64>) {
+        let mut fds = [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX + 1];
+        let mut limit_ns = limit_ns;
+        let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        for (slot, link) in fds.iter_mut().zip(links.iter().flatten()) {
+            let Some(fd) = link.fd else {
+                limit_ns = Some(limit_ns.unwrap_or(u64::MAX).min(UNWATCHED_LINK_NS));
+                continue;
+            };
+            slot.fd = fd;
+            slot.events = if link.is_full { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+        }
+        let [.., call] = &mut fds;
+        call.fd = self.call.as_raw_fd();
+        call.events = libc::POLLIN;
+        let limit = limit_ns.map(|ns| libc::timespec {
+            tv_sec: (ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: `fds` is an array of that many entries, a negative descriptor is skipped, and the
+        // limit is null or lives until the end of the call.
+        unsafe {
+            libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, std::ptr::null())
+        };
+        let [.., call] = &fds;
+        if call.revents != 0 {
+            self.answer();
+        }
+    }
+
+    /// Forgets the calls so far.
+    fn answer(&self) {
+        let mut calls = 0_u64;
+        // SAFETY: eight bytes are written to `calls`; the descriptor does not block.
+        unsafe { libc::read(self.call.as_raw_fd(), (&raw mut calls).cast(), 8) };
+    }
+}
+
+/// How long a link without a descriptor is left alone: an interrupt rate that costs 1 % of a core.
+const UNWATCHED_LINK_NS: u64 = 100_000;
+
+/// Lets the calling thread sleep precisely: by default the kernel may add 50 µs to every timeout.
+pub(crate) fn sleep_precisely() {
+    const SLACK_NS: libc::c_ulong = 1000;
+    // SAFETY: sets an attribute of the calling thread; no memory is passed.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
+/// Bytes that nobody can predict; at most 256, which the kernel gives as a whole.
+pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0_u8; BYTES];
+    // SAFETY: the kernel writes at most that many bytes.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == bytes.len() as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_before_the_sleep_is_not_lost_and_counts_once() {
+        let sleeper = Sleeper::new().expect("an eventfd");
+        sleeper.call();
+        sleeper.call();
+        sleeper.sleep(None);
+        sleeper.sleep(Some(1));
+    }
+
+    #[test]
+    fn a_readable_link_ends_the_sleep() {
+        use std::net::UdpSocket;
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
+        let sleeper = Sleeper::new().expect("an eventfd");
+        sleeper.watch(3, Some(Watched { fd: Some(socket.as_raw_fd()), is_full: false }));
+        let address = socket.local_addr().expect("it is bound");
+        socket.send_to(b"x", address).expect("loopback takes a datagram");
+        sleeper.sleep(None);
+    }
+
+    #[test]
+    fn entropy_differs() {
+        assert_ne!(entropy::<16>().expect("entropy"), entropy().expect("entropy"));
+    }
+}
