@@ -417,7 +417,7 @@ impl World {
         let offset = match bytes.u8() {
             choice @ 0..=0xbf => u32::from(choice & 15) * 1440,
             0xc0..=0xf7 => bytes.small(),
-            _ => (1 << 31) - bytes.small(),
+            _ => (1_u32 << 31).saturating_sub(bytes.small()),
         };
         let header = match shape & 15 {
             0 => Header::Ack,

@@ -172,6 +172,10 @@ impl Engine {
         let slot =
             self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
         *slot = Some(EngineLink { caps, up: true, blocked: false });
+        // Connections of a link that was there before have waited for it.
+        for index in self.connections.indices() {
+            self.with_index(index, |_, _| {});
+        }
         Ok(())
     }
 

@@ -258,7 +258,7 @@ impl Engine {
                 return Served::Done;
             }
             let Some((position, burst_bytes)) = self.choose_path(now, connection) else {
-                return if self.any_blocked(connection) { Served::Blocked } else { Served::Done };
+                return if self.any_full(connection) { Served::Blocked } else { Served::Done };
             };
             match self.send_batch(now, memory, connection, position, burst_bytes, emit) {
                 Sent::All => {}
@@ -563,8 +563,13 @@ impl Engine {
         }
     }
 
-    fn any_blocked(&self, connection: &Connection) -> bool {
-        connection.paths.iter().any(|path| self.is_blocked(path.link))
+    /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
+    /// so. A link that is down says so when it is back.
+    fn any_full(&self, connection: &Connection) -> bool {
+        connection.paths.iter().any(|path| {
+            let link = self.links.get(usize::from(path.link.0));
+            matches!(link, Some(Some(link)) if link.up && link.blocked)
+        })
     }
 
     fn block(&mut self, link: LinkId) {
