@@ -26,6 +26,7 @@ use crate::event::{
 };
 use crate::handshake::Reply;
 use crate::table::ConnectionTable;
+use crate::transmit::AckBytes;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -60,6 +61,7 @@ pub struct Engine {
     pub(crate) reset_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
     pub(crate) batch: TxBatch,
+    pub(crate) acks: AckBytes,
     /// What connections have for a queue before their application says more.
     nobodys_queue: Arc<CompletionQueue>,
 }
@@ -157,6 +159,7 @@ impl Engine {
             reset_limit: RateLimiter::new(1000, 100),
             counters: EndpointCounters::default(),
             batch: TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES),
+            acks: AckBytes::default(),
             nobodys_queue: Arc::new(CompletionQueue::new(1)),
             entropy,
             config,

@@ -2,7 +2,7 @@
 
 use delivery::{Decision, Instant, LinkId, LinkView, PacketClass, TxBatch, pick};
 use mem::{MemoryAccess, PayloadSlice};
-use semantics::{Carried, CarriedKind, Fragment, FragmentPayload};
+use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
 use wire_edge::{
     ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, CONTROL_BYTES_MAX, Control, Flags,
     HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix, encode_acks, encode_header,
@@ -132,14 +132,13 @@ impl Engine {
         let nearest = connection.nearest_path();
         self.gather_status(connection, nearest);
         for position in 0..connection.paths.len() {
-            let nonce = self.random();
             let path = &mut connection.paths[position];
-            let challenged = path.state.poll_challenge(now);
+            let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
             if !challenged && path.control == 0 && path.response.is_none() && !announces {
                 continue;
             }
-            let challenge = challenged.then_some(nonce);
+            let challenge = challenged.then(|| self.random());
             self.send_control_on(now, connection, position, challenge, announces, emit);
         }
     }
@@ -328,11 +327,11 @@ impl Engine {
     ) -> Sent {
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
-        let mut acks = AckBytes::default();
+        self.acks.len = 0;
         if owes_acknowledgement(connection) {
-            acks.fill(now, connection);
+            self.acks.fill(now, connection);
         }
-        let had_acks = acks.len > 0;
+        let had_acks = self.acks.len > 0;
         let mut bytes = 0;
         let mut last_start = 0;
         let mut ask = false;
@@ -343,18 +342,18 @@ impl Engine {
                 ask = true;
                 break;
             }
-            let room = u32::from(path.mtu.current()) - COMMON_BYTES - acks.len as u32;
+            let room = u32::from(path.mtu.current()) - COMMON_BYTES - self.acks.len as u32;
             match connection.outbound.next_fragment(memory, &mut self.pools, room) {
                 Ok(Some(fragment)) => {
                     last_start = self.batch.header_mut().len();
-                    match self.push_data(now, memory, connection, position, &fragment, &acks) {
+                    match self.push_data(now, memory, connection, position, &fragment) {
                         Ok(len) => bytes += len,
                         Err(operation) => {
                             fault = Some(operation);
                             break;
                         }
                     }
-                    acks.len = 0;
+                    self.acks.len = 0;
                     let tail = fragment.carried.last && fragment.carried.offset > 0;
                     ask = tail || !may_send(&connection.paths[position]);
                 }
@@ -392,10 +391,9 @@ impl Engine {
         connection: &mut Connection,
         position: usize,
         fragment: &Fragment,
-        acks: &AckBytes,
     ) -> Result<u32, wire_edge::OperationNumber> {
         let path = &mut connection.paths[position];
-        let with_acks = if acks.len > 0 { Flags::ACK } else { Flags::NONE };
+        let with_acks = if self.acks.len > 0 { Flags::ACK } else { Flags::NONE };
         let prefix = Prefix {
             kind: fragment.header.kind(),
             link: path.index,
@@ -405,10 +403,10 @@ impl Engine {
             packet: path.send.next_packet().truncate(),
         };
         let start = self.batch.header_mut().len();
-        push_frame(&mut self.batch, &prefix, &fragment.header, acks.as_slice());
+        push_frame(&mut self.batch, &prefix, &fragment.header, self.acks.as_slice());
         let operation = fragment.carried.number;
-        let outside =
-            append_payload(&mut self.batch, memory, &fragment.payload).map_err(|()| operation)?;
+        let outside = append_payload(&mut self.batch, memory, &self.pools, fragment)
+            .map_err(|()| operation)?;
         let bytes = (self.batch.header_mut().len() - start) as u32 + outside.len;
         self.batch.finish_frame(outside);
         path.send.on_sent(&mut self.sent, now, bytes, PacketClass::Data, fragment.carried);
@@ -418,7 +416,7 @@ impl Engine {
         counters.data_frames_sent += 1;
         counters.bytes_sent += u64::from(bytes);
         counters.payload_bytes_sent += u64::from(fragment.carried.length);
-        counters.piggybacked_acks_sent += u64::from(acks.len > 0);
+        counters.piggybacked_acks_sent += u64::from(self.acks.len > 0);
         Ok(bytes)
     }
 
@@ -472,10 +470,9 @@ impl Engine {
             return;
         }
         let position = connection.nearest_path();
-        let mut acks = AckBytes::default();
-        acks.fill(now, connection);
+        self.acks.fill(now, connection);
         let Some(path) = connection.paths.get_mut(position) else { return };
-        if acks.len == 0 {
+        if self.acks.len == 0 {
             return;
         }
         let prefix = Prefix {
@@ -487,7 +484,7 @@ impl Engine {
             packet: path.send.next_packet().truncate(),
         };
         self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Ack, acks.as_slice());
+        push_frame(&mut self.batch, &prefix, &Header::Ack, self.acks.as_slice());
         self.batch.finish_frame(PayloadSlice::EMPTY);
         let bytes = self.batch.frame(0).len() as u32;
         let class = PacketClass::Unacknowledged;
@@ -588,23 +585,26 @@ enum Sent {
     Failed,
 }
 
-/// An encoded ack section.
-struct AckBytes {
+/// An encoded ack section, and room to make one. It lives in the engine, because clearing so much
+/// memory for each batch costs more than filling in what is used of it.
+#[derive(Debug)]
+pub(crate) struct AckBytes {
+    blocks: [AckBlock; ACK_BLOCKS_MAX],
     bytes: [u8; ACK_SECTION_BYTES_MAX],
     len: usize,
 }
 
 impl Default for AckBytes {
-    #[inline]
     fn default() -> Self {
-        Self { bytes: [0; ACK_SECTION_BYTES_MAX], len: 0 }
+        let blocks = [AckBlock::default(); ACK_BLOCKS_MAX];
+        Self { blocks, bytes: [0; ACK_SECTION_BYTES_MAX], len: 0 }
     }
 }
 
 impl AckBytes {
     /// Acknowledges all that is owed on every link, and tells what is delivered.
     fn fill(&mut self, now: Instant, connection: &mut Connection) {
-        let mut blocks = [AckBlock::default(); ACK_BLOCKS_MAX];
+        let Self { blocks, bytes, len } = self;
         let mut used = 0;
         let everything = connection.report_now;
         for path in &mut connection.paths {
@@ -621,7 +621,7 @@ impl AckBytes {
         connection.report_now = false;
         connection.told_delivered = delivered;
         connection.told_credit = credit;
-        self.len = encode_acks(delivered, credit, &blocks[..used], &mut self.bytes);
+        *len = encode_acks(delivered, credit, &blocks[..used], bytes);
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -657,15 +657,16 @@ fn push_frame(batch: &mut TxBatch, prefix: &Prefix, header: &Header, acks: &[u8]
 fn append_payload(
     batch: &mut TxBatch,
     memory: &MemoryAccess<'_>,
-    payload: &FragmentPayload,
+    pools: &Pools,
+    fragment: &Fragment,
 ) -> Result<PayloadSlice, ()> {
     let out = batch.header_mut();
     let start = out.len();
-    let copied = match *payload {
+    let copied = match fragment.payload {
         FragmentPayload::Outside(slice) => return Ok(slice),
         FragmentPayload::None => Ok(()),
-        FragmentPayload::Inline(bytes, len) => {
-            out.extend_from_slice(&bytes[..len as usize]);
+        FragmentPayload::Inline => {
+            out.extend_from_slice(pools.inline_payload(&fragment.carried));
             Ok(())
         }
         FragmentPayload::Region(region, offset, len) => {

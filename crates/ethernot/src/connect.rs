@@ -135,7 +135,7 @@ impl Endpoint {
             stage => Some(stage),
         })?;
         match (waited, options.limit) {
-            (Some(Stage::Closed(reason, private_data)), _) => {
+            (Some(Stage::Closed { reason, private_data, was_established: false }), _) => {
                 Err(ConnectError::Closed { peer, reason, private_data })
             }
             (Some(_), _) => Ok(connection),

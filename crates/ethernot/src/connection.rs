@@ -50,9 +50,10 @@ pub struct OperationOptions {
     pub ordering: Ordering,
     /// A completion is queued here when it succeeds. (When it fails, one always is.)
     pub signalled: bool,
-    /// The peer is notified: a completion is queued there.
+    /// The peer is notified of a write: a completion is queued there. It comes with `immediate`, or
+    /// with 0. (Of a message the peer learns in any case.)
     pub notify: bool,
-    /// Told to the peer with the notification or message (writes and sends).
+    /// Told to the peer with a message, or with the notification of a write, which it implies.
     pub immediate: Option<u32>,
     /// Comes back in the completion.
     pub context: u64,
@@ -292,7 +293,7 @@ impl Connection {
         limit: Option<Duration>,
     ) -> Result<Option<(Closed, Vec<u8>)>, Forked> {
         self.inner.endpoint.runtime.wait(Interest::News, limit, || match self.inner.fate.stage() {
-            Stage::Closed(reason, private_data) => Some((reason, private_data)),
+            Stage::Closed { reason, private_data, .. } => Some((reason, private_data)),
             _ => None,
         })
     }
@@ -342,11 +343,12 @@ impl Connection {
         let status = self.inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
         let length = length as u32;
+        let is_notified = options.notify && matches!(request, Request::Write { .. });
         let operation = Operation {
             request,
             length,
             flags: options.flags(),
-            immediate: options.immediate,
+            immediate: options.immediate.or(is_notified.then_some(0)),
             context: options.context,
             status: Some(slot),
         };

@@ -43,6 +43,11 @@
 //! nanoseconds: operations posted between two polls leave together, and one allocates nothing.
 #![forbid(unsafe_code)]
 
+/// Its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod connect;
 mod connection;
 mod endpoint;

@@ -119,7 +119,9 @@ impl ConnectionRequest {
             }
         })?;
         match stage {
-            Some(Stage::Closed(reason, _)) => Err(AcceptError::Closed(reason)),
+            Some(Stage::Closed { reason, was_established: false, .. }) => {
+                Err(AcceptError::Closed(reason))
+            }
             _ => Ok(connection),
         }
     }

@@ -45,7 +45,14 @@ pub(crate) enum Stage {
     /// It is usable; with what the peer sent along.
     Established(Vec<u8>),
     /// It is over; with what the peer sent along.
-    Closed(Closed, Vec<u8>),
+    Closed {
+        /// Why.
+        reason: Closed,
+        /// What the peer sent along.
+        private_data: Vec<u8>,
+        /// It was usable before.
+        was_established: bool,
+    },
 }
 
 impl Fate {
@@ -56,13 +63,19 @@ impl Fate {
     /// Why it is over, if it is.
     pub(crate) fn closed(&self) -> Option<Closed> {
         match *self.lock() {
-            Stage::Closed(reason, _) => Some(reason),
+            Stage::Closed { reason, .. } => Some(reason),
             _ => None,
         }
     }
 
-    fn set(&self, stage: Stage) {
-        *self.lock() = stage;
+    fn establish(&self, private_data: Vec<u8>) {
+        *self.lock() = Stage::Established(private_data);
+    }
+
+    fn close(&self, reason: Closed, private_data: Vec<u8>) {
+        let mut stage = self.lock();
+        let was_established = matches!(*stage, Stage::Established(_));
+        *stage = Stage::Closed { reason, private_data, was_established };
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
@@ -82,7 +95,7 @@ impl NewsDesk {
             }
             Event::Established { connection, private_data } => {
                 if let Some(fate) = board.connections.get(&connection) {
-                    fate.set(Stage::Established(private_data));
+                    fate.establish(private_data);
                 }
             }
             Event::Closed { connection, reason, private_data } => {
@@ -90,7 +103,7 @@ impl NewsDesk {
                     requests.retain(|request| request.connection != connection);
                 }
                 if let Some(fate) = board.connections.remove(&connection) {
-                    fate.set(Stage::Closed(reason, private_data));
+                    fate.close(reason, private_data);
                 }
             }
             _ => {}

@@ -86,6 +86,24 @@ impl<'a> MemoryAccess<'a> {
         found.validate(index, address, len, want)
     }
 
+    /// Validates another range of the region that `known` lies in, for the same rights, without
+    /// looking the key up again: what [`MemoryAccess::resolve`] would answer for the same domain and
+    /// key.
+    #[inline]
+    pub fn resolve_again(
+        &self,
+        known: &Target,
+        address: u64,
+        len: u64,
+    ) -> Result<Target, AccessError> {
+        self.find(RegionId::new(known.index, known.generation))?.validate(
+            known.index,
+            address,
+            len,
+            known.rights,
+        )
+    }
+
     /// Validates an access of the owner, such as the sink of a read or a receive: `offset` counts
     /// from the start of the region.
     #[inline]
@@ -138,6 +156,15 @@ impl<'a> MemoryAccess<'a> {
         // SAFETY: as in `place`.
         unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
         Ok(())
+    }
+
+    /// Where in the memory of this process the target begins: regions that name the same memory by
+    /// different addresses can be compared by it.
+    ///
+    /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    pub fn memory_address(&self, target: &Target) -> Result<u64, AccessError> {
+        let place = self.find_target(target, 0, target.len, Use::Write)?;
+        Ok(place.memory().addr() as u64)
     }
 
     /// Bytes of a target for a driver to send from, until the access ends: the source of a peer's

@@ -662,6 +662,38 @@ mod tests {
     }
 
     #[test]
+    fn a_known_region_needs_no_second_look_up_for_as_long_as_it_lives() {
+        let (table, domain) = table();
+        let rights = Rights::REMOTE_WRITE;
+        let region = table.register(domain, Buffer::new(64), rights).unwrap();
+        let access = table.access();
+        let resolve = |address, len| access.resolve(domain, region.key, address, len, rights);
+        let known = resolve(region.start, 0).unwrap();
+        for (address, len) in [(region.start + 8, 56), (region.start, 65), (region.start - 1, 1)] {
+            let (again, anew) = (access.resolve_again(&known, address, len), resolve(address, len));
+            assert_eq!(again.map(|target| target.address()), anew.map(|target| target.address()));
+        }
+        drop(access);
+        table.deregister(region.id).unwrap();
+        assert!(table.access().resolve_again(&known, region.start, 8).is_err());
+    }
+
+    #[test]
+    fn one_memory_under_two_names_is_known_by_its_address() {
+        let (table, domain) = table();
+        let buffer = Buffer::new(64);
+        let rights = Rights::REMOTE_WRITE;
+        let plain = table.register(domain, Arc::clone(&buffer), rights).unwrap();
+        // SAFETY: the buffer outlives the table, and no reference to its bytes exists.
+        let named = unsafe { table.register_raw_as(domain, buffer.as_ptr(), 64, 0, rights) };
+        let access = table.access();
+        for (region, address) in [(plain, plain.start + 8), (named.unwrap(), 8)] {
+            let target = access.resolve(domain, region.key, address, 8, rights).unwrap();
+            assert_eq!(access.memory_address(&target), Ok(buffer.address() + 8));
+        }
+    }
+
+    #[test]
     fn the_table_is_shared_between_threads() {
         fn shared<T: Send + Sync>() {}
         shared::<MemoryTable>();

@@ -95,7 +95,7 @@ pub struct Inside<'a, T> {
     cell: &'a ProgressCell<T>,
 }
 
-impl<'a, T> Inside<'a, T> {
+impl<T> Inside<'_, T> {
     /// Works on the content.
     #[inline]
     pub fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {

@@ -72,8 +72,8 @@ impl Sleeper {
         call.fd = self.call.as_raw_fd();
         call.events = libc::POLLIN;
         let limit = limit_ns.map(|ns| libc::timespec {
-            tv_sec: (ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+            tv_sec: (ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (ns % 1_000_000_000).cast_signed(),
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: `fds` is an array of that many entries, a negative descriptor is skipped, and the
@@ -110,7 +110,7 @@ pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];
     // SAFETY: the kernel writes at most that many bytes.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got == bytes.len() as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+    if got.cast_unsigned() == bytes.len() { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

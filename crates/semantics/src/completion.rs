@@ -19,7 +19,7 @@ pub struct Completion {
     pub result: Result<(), OperationError>,
     /// Bytes written, read, sent, received or notified about.
     pub bytes: u32,
-    /// The immediate value that came with a message or notification.
+    /// The immediate value that came from the peer with a message or notification.
     pub immediate: Option<u32>,
     /// Atomics: what the memory held before. Notification: the address written to. Else 0.
     pub value: u64,
@@ -53,12 +53,19 @@ pub struct CompletionQueue {
     ring: ArrayQueue<Completion>,
     /// Places promised to operations that are not complete yet. Changed only by the engine.
     reserved: AtomicUsize,
+    /// Places known to be neither taken nor promised; there may be more, as the consumer makes room.
+    /// Looking at the ring costs more than all the rest. Changed only by the engine.
+    free: AtomicUsize,
 }
 
 impl CompletionQueue {
     /// A queue of at most `capacity` completions (at least 1).
     pub fn new(capacity: usize) -> Self {
-        Self { ring: ArrayQueue::new(capacity.max(1)), reserved: AtomicUsize::new(0) }
+        Self {
+            ring: ArrayQueue::new(capacity.max(1)),
+            reserved: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
+        }
     }
 
     /// Takes the oldest completion.
@@ -83,26 +90,32 @@ impl CompletionQueue {
     }
 
     /// Promises one place; false when all are taken or promised.
+    #[inline]
     pub(crate) fn reserve(&self) -> bool {
         let reserved = self.reserved.load(Ordering::Relaxed);
-        // The consumer only ever makes more room, so a stale length errs on the safe side.
-        if self.ring.len() + reserved >= self.ring.capacity() {
-            return false;
+        let mut free = self.free.load(Ordering::Relaxed);
+        if free == 0 {
+            // The consumer only ever makes more room, so a stale length errs on the safe side.
+            free = self.ring.capacity().saturating_sub(self.ring.len() + reserved);
         }
-        self.reserved.store(reserved + 1, Ordering::Relaxed);
-        true
+        let promised = free > 0;
+        self.free.store(free.saturating_sub(1), Ordering::Relaxed);
+        self.reserved.store(reserved + usize::from(promised), Ordering::Relaxed);
+        promised
     }
 
     /// Gives a promised place back unused.
+    #[inline]
     pub(crate) fn release(&self) {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        assert!(reserved > 0, "a completion place is given back that nobody was promised");
-        self.reserved.store(reserved - 1, Ordering::Relaxed);
+        self.take_promise();
+        let free = self.free.load(Ordering::Relaxed);
+        self.free.store(free + 1, Ordering::Relaxed);
     }
 
     /// Fills a promised place.
+    #[inline]
     pub(crate) fn fill(&self, completion: Completion) {
-        self.release();
+        self.take_promise();
         let pushed = self.ring.push(completion);
         assert!(pushed.is_ok(), "a promised completion place was taken");
     }
@@ -114,6 +127,13 @@ impl CompletionQueue {
             self.fill(completion);
             true
         }
+    }
+
+    #[inline]
+    fn take_promise(&self) {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        assert!(reserved > 0, "a completion place is used that nobody was promised");
+        self.reserved.store(reserved - 1, Ordering::Relaxed);
     }
 }
 

@@ -19,6 +19,8 @@ mod range_set;
 mod receive_queue;
 mod slab;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use completion::{Completion, CompletionKind, CompletionQueue};
 pub use inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};

@@ -25,10 +25,11 @@ pub struct PoolLimits {
     pub incoming: u32,
     /// Reads and atomics of peers being answered. 2048 × 96 B = 192 KiB.
     pub responses: u32,
-    /// Own reads being answered by peers (each has a range set of 400 B). 1024 × 400 B = 400 KiB.
+    /// Own reads whose answers have come out of order. 1024 × 400 B = 400 KiB.
     pub reads: u32,
-    /// Fragments that wait to be sent again. 65 536 × 20 B = 1.3 MiB; every packet in flight on 16
-    /// full links of 4096 packets.
+    /// Fragments that wait to be sent again. 65 536 × 24 B = 1.5 MiB; every packet in flight on 16
+    /// full links of 4096 packets. If more are lost at a time, over all connections, memory is
+    /// allocated for them.
     pub retransmissions: u32,
     /// Blocks of the order pool. 1024 × 1.5 KiB = 1.5 MiB: six connections at their full 256 KiB.
     pub order_blocks: u32,

@@ -20,7 +20,7 @@ struct Block {
     len: u32,
 }
 
-/// The held payload of one operation, oldest first.
+/// The held payload of one operation, its tail last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldList {
     head: u32,
@@ -53,10 +53,14 @@ impl OrderPool {
         }
     }
 
-    /// Whether `len` more bytes fit.
-    pub(crate) fn has_room(&self, len: u32) -> bool {
-        let needed = (len as usize).div_ceil(ORDER_BLOCK_BYTES).max(1);
-        self.blocks.len() - self.used as usize >= needed
+    /// Blocks that one piece of `len` bytes takes.
+    pub(crate) const fn blocks_for(len: u32) -> u32 {
+        len.div_ceil(ORDER_BLOCK_BYTES as u32)
+    }
+
+    /// Whether so many blocks are free.
+    pub(crate) fn has_room(&self, blocks: u32) -> bool {
+        self.blocks.len() - self.used as usize >= blocks as usize
     }
 
     /// Blocks in use.
@@ -64,36 +68,43 @@ impl OrderPool {
         self.used
     }
 
-    /// Appends `payload`, which must fit ([`OrderPool::has_room`]), to `list`.
-    pub(crate) fn hold(&mut self, list: &mut HeldList, offset: u32, payload: &[u8]) {
+    /// Adds `payload`, for which there must be room ([`OrderPool::has_room`]), to `list`: if it ends
+    /// with the last byte of its operation (`is_tail`) its last block goes behind all others, the
+    /// rest before them, so that the tail is the last thing placed.
+    pub(crate) fn hold(&mut self, list: &mut HeldList, offset: u32, payload: &[u8], is_tail: bool) {
+        let end = offset + payload.len() as u32;
         let mut offset = offset;
         for chunk in payload.chunks(ORDER_BLOCK_BYTES) {
             let index = self.free;
+            let len = chunk.len() as u32;
             let block = &mut self.blocks[index as usize];
             self.free = block.next;
-            *block = Block { next: NIL, offset, len: chunk.len() as u32 };
+            *block = Block { next: NIL, offset, len };
             let start = index as usize * ORDER_BLOCK_BYTES;
             self.bytes[start..start + chunk.len()].copy_from_slice(chunk);
+            offset += len;
             if list.tail == NIL {
-                list.head = index;
-            } else {
+                (list.head, list.tail) = (index, index);
+            } else if is_tail && offset == end {
                 self.blocks[list.tail as usize].next = index;
+                list.tail = index;
+            } else {
+                self.blocks[index as usize].next = list.head;
+                list.head = index;
             }
-            list.tail = index;
-            list.bytes += chunk.len() as u32;
-            offset += chunk.len() as u32;
+            list.bytes += len;
             self.used += 1;
         }
     }
 
-    /// The oldest payload of `list`: its offset and bytes.
+    /// The first block of `list`: its offset and bytes.
     pub(crate) fn front(&self, list: &HeldList) -> Option<(u32, &[u8])> {
         let block = self.blocks.get(list.head as usize)?;
         let start = list.head as usize * ORDER_BLOCK_BYTES;
         Some((block.offset, &self.bytes[start..start + block.len as usize]))
     }
 
-    /// Frees the oldest payload of `list`, if there is one, and returns its length.
+    /// Frees the first block of `list`, if there is one, and returns its length.
     pub(crate) fn pop(&mut self, list: &mut HeldList) -> u32 {
         let index = list.head;
         let Some(block) = self.blocks.get_mut(index as usize) else { return 0 };
@@ -107,19 +118,6 @@ impl OrderPool {
             list.tail = NIL;
         }
         len
-    }
-
-    /// Moves the oldest payload of `list` to its end.
-    pub(crate) fn rotate(&mut self, list: &mut HeldList) {
-        let index = list.head;
-        if index == list.tail {
-            return;
-        }
-        let Some(block) = self.blocks.get_mut(index as usize) else { return };
-        list.head = block.next;
-        block.next = NIL;
-        self.blocks[list.tail as usize].next = index;
-        list.tail = index;
     }
 
     /// Frees all payload of `list` and returns how many bytes that was.
@@ -137,20 +135,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_payload_takes_several_blocks_and_comes_back_whole() {
-        let mut pool = OrderPool::new(4);
-        let payload: Vec<u8> = (0..ORDER_BLOCK_BYTES * 2 + 5).map(|i| i as u8).collect();
-        let mut list = HeldList::EMPTY;
-        assert!(pool.has_room(payload.len() as u32));
-        pool.hold(&mut list, 100, &payload);
-        assert!(!pool.has_room(ORDER_BLOCK_BYTES as u32 + 1));
-        let mut back = Vec::new();
-        while let Some((offset, bytes)) = pool.front(&list) {
-            assert_eq!(offset as usize, 100 + back.len());
-            back.extend_from_slice(bytes);
-            pool.pop(&mut list);
+    fn the_tail_comes_back_after_everything_else_whenever_it_was_held() {
+        for tail_first in [false, true] {
+            let mut pool = OrderPool::new(5);
+            let bytes: Vec<u8> = (0..ORDER_BLOCK_BYTES * 4 + 5).map(|i| i as u8).collect();
+            let (body, tail) = bytes.split_at(ORDER_BLOCK_BYTES + 100);
+            let at = body.len() as u32;
+            let mut list = HeldList::EMPTY;
+            assert_eq!(OrderPool::blocks_for(body.len() as u32), 2);
+            assert_eq!(OrderPool::blocks_for(tail.len() as u32), 3);
+            assert!(pool.has_room(5));
+            if tail_first {
+                pool.hold(&mut list, at, tail, true);
+                pool.hold(&mut list, 0, body, false);
+            } else {
+                pool.hold(&mut list, 0, body, false);
+                pool.hold(&mut list, at, tail, true);
+            }
+            assert!(!pool.has_room(1));
+            let mut back = vec![0; bytes.len()];
+            let mut last_end = 0;
+            while let Some((offset, bytes)) = pool.front(&list) {
+                let at = offset as usize;
+                last_end = at + bytes.len();
+                back[at..last_end].copy_from_slice(bytes);
+                pool.pop(&mut list);
+            }
+            assert_eq!(back, bytes);
+            assert_eq!(last_end, bytes.len());
+            assert_eq!((pool.used(), list.bytes), (0, 0));
         }
-        assert_eq!(back, payload);
-        assert_eq!((pool.used(), list.bytes), (0, 0));
     }
 }

@@ -1,21 +1,23 @@
 //! What this side asks of its peer, and its answers to the peer's reads and atomics.
 
 mod answers;
+mod asking;
+mod complete;
 mod fragments;
+mod post;
 
 use std::sync::Arc;
 
-use mem::{MemoryAccess, Rights};
+use mem::{MemoryAccess, RegionId};
 use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
-use crate::completion::{Completion, CompletionKind, CompletionQueue};
-use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+use crate::completion::CompletionQueue;
 use crate::pools::Pools;
-use crate::range_set::RangeSet;
 use crate::slab::NIL;
-use crate::{Operation, OperationError, Ordering, PostError, Request, Source};
+use crate::{Operation, OperationError, PostError, Source};
 
 pub(crate) use answers::Response;
+pub use asking::Answer;
 pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault};
 
 /// What the peer granted when the connection was made.
@@ -67,10 +69,12 @@ enum OutKind {
         source: Source,
         message: MessageNumber,
     },
-    /// `ranges` is the record of what arrived, [`NIL`] until the request is sent.
     Read {
-        sink: mem::RegionId,
+        sink: RegionId,
         sink_offset: u64,
+        /// Bytes that are here without a gap from the first one on.
+        prefix: u32,
+        /// Record of all that is here; [`NIL`] for as long as that is the prefix.
         ranges: u32,
         arrived: bool,
     },
@@ -112,7 +116,8 @@ pub struct Outbound {
     next_message: MessageNumber,
     /// First operation the peer has not delivered.
     delivered: OperationNumber,
-    /// The latest operation with a forward fence that was (partly) sent.
+    /// The latest operation with a forward fence that was (partly) sent and is not complete: delivered
+    /// is not enough, as a read's bytes leave the peer's memory later.
     last_fence: Option<OperationNumber>,
     peer: PeerLimits,
     at_risk_bytes: u32,
@@ -159,6 +164,14 @@ impl Outbound {
     /// Sets what the peer granted, once the handshake tells.
     pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
         self.peer = peer;
+        self.blocked = false;
+    }
+
+    /// Begins with operation `first`, for tests of the wrap-around.
+    #[cfg(test)]
+    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
+        self.next_number = first;
+        self.delivered = first;
     }
 
     /// Accepts an operation. Allocates nothing; its fragments come from
@@ -178,6 +191,7 @@ impl Outbound {
         }
         let number = self.next_number;
         let record = self.record(operation, number);
+        let backlog_bytes = record.backlog_bytes();
         let Ok(slot) = pools.operations.insert(record) else {
             unreachable!("room was checked above")
         };
@@ -193,7 +207,7 @@ impl Outbound {
             self.blocked = false;
         }
         self.outstanding += 1;
-        self.backlog_bytes += u64::from(operation.length.max(1));
+        self.backlog_bytes += u64::from(backlog_bytes);
         Ok(number)
     }
 
@@ -216,18 +230,11 @@ impl Outbound {
         if advance <= 0 {
             return true;
         }
-        let first_unsent = match pools.operations.get(self.cursor) {
-            Some(operation) => operation.number,
-            None => self.next_number,
-        };
-        if delivered.since(first_unsent) > 0 {
+        if delivered.since(self.first_unsent(pools)) > 0 {
             return false;
         }
         self.delivered = delivered;
         self.blocked = false;
-        if self.last_fence.is_some_and(|fence| fence.since(delivered) < 0) {
-            self.last_fence = None;
-        }
         self.complete_ready(pools);
         true
     }
@@ -242,7 +249,8 @@ impl Outbound {
                 if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
                     return;
                 }
-                operation.progressed += u32::from(carried.length);
+                let progressed = operation.progressed.saturating_add(u32::from(carried.length));
+                operation.progressed = progressed.min(operation.length);
                 let (status, bytes) = (operation.status, operation.progressed);
                 if let Some(status) = status {
                     pools.status.progress(status, bytes);
@@ -355,158 +363,9 @@ impl Outbound {
         self.outstanding > 0 || self.answering > 0
     }
 
-    fn check(&self, memory: &MemoryAccess<'_>, operation: &Operation) -> Result<(), PostError> {
-        let length = operation.length;
-        if length > OPERATION_BYTES_MAX {
-            return Err(PostError::TooLong(u64::from(length)));
-        }
-        let check_source = |source: &Source| match *source {
-            Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
-                Err(PostError::InlineTooLong(length))
-            }
-            Source::Inline(_) => Ok(()),
-            Source::Region { .. } if length == 0 => Ok(()),
-            Source::Region { region, offset } => {
-                memory.source(region, offset, length)?;
-                Ok(())
-            }
-        };
-        let check_remote = |address: u64, length: u32| {
-            let ends = address.checked_add(u64::from(length)).is_some();
-            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
-        };
-        match operation.request {
-            Request::Write { ref source, address, .. } => {
-                check_remote(address, length)?;
-                check_source(source)
-            }
-            Request::Send { ref source } => check_source(source),
-            Request::Read { sink, sink_offset, address, .. } => {
-                check_remote(address, length)?;
-                memory.resolve_local(sink, sink_offset, u64::from(length), Rights::LOCAL_WRITE)?;
-                self.check_read_depth()
-            }
-            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
-                if !address.is_multiple_of(8) {
-                    return Err(PostError::Misaligned(address));
-                }
-                check_remote(address, 8)?;
-                self.check_read_depth()
-            }
-        }
-    }
-
-    const fn check_read_depth(&self) -> Result<(), PostError> {
-        if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
-    }
-
-    fn record(&mut self, operation: &Operation, number: OperationNumber) -> OutOperation {
-        let mut flags = Flags::default();
-        let wanted = &operation.flags;
-        for (set, flag) in [
-            (wanted.fence_before, Flags::FENCE_BEFORE),
-            (wanted.fence_after, Flags::FENCE_AFTER),
-            (wanted.ordering == Ordering::Strict, Flags::STRICT),
-            (wanted.solicited, Flags::SOLICITED),
-        ] {
-            if set {
-                flags = flags.with(flag);
-            }
-        }
-        let (kind, key, address) = match operation.request {
-            Request::Write { source, key, address } => (OutKind::Write { source }, key, address),
-            Request::Send { source } => {
-                let message = self.next_message;
-                self.next_message = message.next();
-                (OutKind::Send { source, message }, RemoteKey(0), 0)
-            }
-            Request::Read { sink, sink_offset, key, address } => {
-                (OutKind::Read { sink, sink_offset, ranges: NIL, arrived: false }, key, address)
-            }
-            Request::FetchAdd { key, address, operand } => {
-                let opcode = AtomicOpcode::FetchAdd;
-                (OutKind::Atomic { opcode, operand, compare: 0, value: None }, key, address)
-            }
-            Request::CompareSwap { key, address, compare, swap } => {
-                let opcode = AtomicOpcode::CompareSwap;
-                (OutKind::Atomic { opcode, operand: swap, compare, value: None }, key, address)
-            }
-        };
-        OutOperation {
-            connection: self.connection,
-            number,
-            next: NIL,
-            kind,
-            flags,
-            length: operation.length,
-            sent: 0,
-            all_sent: false,
-            signalled: operation.flags.signalled,
-            progressed: 0,
-            at_risk: 0,
-            immediate: operation.immediate,
-            key,
-            address,
-            context: operation.context,
-            status: operation.status,
-        }
-    }
-
-    /// Completes operations from the oldest on, in the order they were posted.
-    fn complete_ready(&mut self, pools: &mut Pools) {
-        while let Some(operation) = pools.operations.get(self.head) {
-            if operation.number.since(self.delivered) >= 0 || !operation.is_answered() {
-                break;
-            }
-            let slot = self.head;
-            self.head = operation.next;
-            if self.head == NIL {
-                self.tail = NIL;
-            }
-            self.finish(pools, slot, Ok(()));
-        }
-    }
-
-    /// Frees an operation that has left the list and tells its poster.
-    fn finish(&mut self, pools: &mut Pools, slot: u32, result: Result<(), OperationError>) {
-        let operation = pools.operations.remove(slot);
-        self.at_risk_bytes -= operation.at_risk;
-        self.outstanding -= 1;
-        let mut value = 0;
-        match operation.kind {
-            OutKind::Read { ranges, .. } => {
-                if ranges != NIL {
-                    pools.reads.remove(ranges);
-                    self.asked = self.asked.saturating_sub(1);
-                    pools.reads_index.remove(self.connection, operation.number);
-                }
-            }
-            OutKind::Atomic { value: answer, .. } => {
-                if operation.all_sent {
-                    self.asked = self.asked.saturating_sub(1);
-                    pools.reads_index.remove(self.connection, operation.number);
-                }
-                value = answer.unwrap_or(0);
-            }
-            OutKind::Write { .. } | OutKind::Send { .. } => {}
-        }
-        if let Some(status) = operation.status {
-            pools.status.progress(status, operation.length);
-            pools.status.finish(status, result.map(|()| value));
-        }
-        if result.is_ok() && !operation.signalled {
-            self.queue.release();
-            return;
-        }
-        self.queue.fill(Completion {
-            context: operation.context,
-            connection: self.connection,
-            kind: operation.completion_kind(),
-            result,
-            bytes: operation.length,
-            immediate: operation.immediate,
-            value,
-        });
+    /// Number of the first operation that was not wholly handed out.
+    fn first_unsent(&self, pools: &Pools) -> OperationNumber {
+        pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
     }
 
     fn is_wanted(&self, pools: &mut Pools, carried: &Carried) -> bool {
@@ -521,9 +380,7 @@ impl Outbound {
     fn queue_retransmission(&mut self, pools: &mut Pools, carried: Carried, end: End) {
         self.backlog_bytes += u64::from(carried.length);
         let node = Retransmission { carried, next: NIL };
-        let Ok(slot) = pools.retransmissions.insert(node) else {
-            unreachable!("one record for each packet that can be in flight; see PoolLimits")
-        };
+        let slot = pools.retransmissions.insert_growing(node);
         if self.retransmit_head == NIL {
             self.retransmit_head = slot;
             self.retransmit_tail = slot;
@@ -540,125 +397,12 @@ impl Outbound {
             }
         }
     }
-
-    fn handle_read_answer(
-        &mut self,
-        memory: &MemoryAccess<'_>,
-        pools: &mut Pools,
-        number: OperationNumber,
-        offset: u32,
-        last: bool,
-        payload: &[u8],
-    ) -> Result<Answer, LocalFault> {
-        let Some(slot) = pools.reads_index.get(self.connection, number) else {
-            return Ok(Answer::Duplicate);
-        };
-        let operation = &mut pools.operations[slot];
-        let length = operation.length;
-        let end = offset + payload.len() as u32;
-        let OutKind::Read { sink, sink_offset, ranges, ref mut arrived } = operation.kind else {
-            return Ok(Answer::Violation);
-        };
-        if end > length || (last && end != length) {
-            return Ok(Answer::Violation);
-        }
-        let record = &mut pools.reads[ranges];
-        if record.contains(offset, end) && (*arrived || length > 0) {
-            return Ok(Answer::Duplicate);
-        }
-        let mut result = Ok(());
-        record.uncovered(offset, end, |from, to| {
-            let bytes = &payload[(from - offset) as usize..(to - offset) as usize];
-            let (at, len) = (sink_offset + u64::from(from), bytes.len() as u64);
-            if result.is_ok() {
-                result = memory
-                    .resolve_local(sink, at, len, Rights::LOCAL_WRITE)
-                    .and_then(|target| memory.place_tail(&target, 0, bytes));
-            }
-        });
-        if result.is_err() {
-            return Err(LocalFault { operation: number });
-        }
-        if record.insert(offset, end).is_err() {
-            // The same bytes may be placed again when the frame comes again: the operation is ours
-            // and not complete, so nobody may rely on them yet.
-            return Ok(Answer::NoRoom);
-        }
-        *arrived = record.contains(0, length);
-        operation.progressed += payload.len() as u32;
-        let (status, bytes, arrived) = (operation.status, operation.progressed, *arrived);
-        if let Some(status) = status {
-            pools.status.progress(status, bytes.min(length));
-        }
-        if arrived {
-            self.blocked = false;
-            self.complete_ready(pools);
-        }
-        Ok(Answer::Accepted)
-    }
-
-    fn handle_atomic_answer(
-        &mut self,
-        pools: &mut Pools,
-        number: OperationNumber,
-        answer: u64,
-    ) -> Answer {
-        let Some(slot) = pools.reads_index.get(self.connection, number) else {
-            return Answer::Duplicate;
-        };
-        let OutKind::Atomic { ref mut value, .. } = pools.operations[slot].kind else {
-            return Answer::Violation;
-        };
-        if value.is_some() {
-            return Answer::Duplicate;
-        }
-        *value = Some(answer);
-        self.blocked = false;
-        self.complete_ready(pools);
-        Answer::Accepted
-    }
-}
-
-/// What became of an answer of the peer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer {
-    /// It is where it belongs; acknowledge it.
-    Accepted,
-    /// It was here before; acknowledge it again.
-    Duplicate,
-    /// It would open one hole too many; do not acknowledge it.
-    NoRoom,
-    /// It fits no question: close the connection.
-    Violation,
 }
 
 #[derive(Clone, Copy)]
 enum End {
     Front,
     Back,
-}
-
-impl OutOperation {
-    /// Whether, apart from delivery at the peer, the operation is complete.
-    const fn is_answered(&self) -> bool {
-        match self.kind {
-            OutKind::Write { .. } | OutKind::Send { .. } => true,
-            OutKind::Read { arrived, .. } => arrived,
-            OutKind::Atomic { value, .. } => value.is_some(),
-        }
-    }
-
-    const fn completion_kind(&self) -> CompletionKind {
-        match self.kind {
-            OutKind::Write { .. } => CompletionKind::Write,
-            OutKind::Send { .. } => CompletionKind::Send,
-            OutKind::Read { .. } => CompletionKind::Read,
-            OutKind::Atomic { opcode: AtomicOpcode::FetchAdd, .. } => CompletionKind::FetchAdd,
-            OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
-                CompletionKind::CompareSwap
-            }
-        }
-    }
 }
 
 /// The operation a fragment belongs to, unless it is complete by now and its record used again.
@@ -669,9 +413,4 @@ fn own_operation<'a>(
 ) -> Option<&'a mut OutOperation> {
     let operation = pools.operations.get_mut(carried.slot)?;
     (operation.connection == connection && operation.number == carried.number).then_some(operation)
-}
-
-/// A fresh range record for a read.
-fn open_ranges(pools: &mut Pools) -> Option<u32> {
-    pools.reads.insert(RangeSet::default()).ok()
 }

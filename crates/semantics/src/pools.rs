@@ -19,6 +19,11 @@ use crate::status::StatusTable;
 pub struct Pools {
     pub(crate) operations: Slab<OutOperation>,
     pub(crate) incoming: Slab<InOperation>,
+    /// Which bytes of the operation in the same slot of `incoming` are here, placed or held.
+    pub(crate) received: Box<[RangeSet]>,
+    /// Records of `incoming` set aside, one for each connection whose operation in turn has none
+    /// while later ones do.
+    pub(crate) incoming_reserved: u32,
     pub(crate) responses: Slab<Response>,
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
@@ -34,6 +39,8 @@ impl Pools {
         Self {
             operations: Slab::new(limits.operations),
             incoming: Slab::new(limits.incoming),
+            received: (0..limits.incoming).map(|_| RangeSet::default()).collect(),
+            incoming_reserved: 0,
             responses: Slab::new(limits.responses),
             reads: Slab::new(limits.reads),
             retransmissions: Slab::new(limits.retransmissions),
@@ -66,7 +73,7 @@ pub struct PoolUse {
     pub incoming: u32,
     /// Reads and atomics of peers being answered.
     pub responses: u32,
-    /// Own reads being answered by peers.
+    /// Own reads whose answers have come out of order.
     pub reads: u32,
     /// Fragments that wait to be sent again.
     pub retransmissions: u32,

@@ -33,6 +33,7 @@ impl RangeSet {
     }
 
     /// Adds `[start, end)`. Fails, and changes nothing, if that needs more than 48 ranges.
+    #[inline]
     pub fn insert(&mut self, start: u32, end: u32) -> Result<(), Full> {
         if start >= end {
             return Ok(());
@@ -47,17 +48,27 @@ impl RangeSet {
             None => return self.insert_at(0, start, end),
             Some(_) => {}
         }
-        // First range that touches or follows the new one.
-        let first = self.ranges[..len].partition_point(|range| range.1 < start);
-        let after = first + self.ranges[first..len].partition_point(|range| range.0 <= end);
-        if first == after {
-            return self.insert_at(first, start, end);
-        }
-        self.ranges[first].0 = self.ranges[first].0.min(start);
-        self.ranges[first].1 = self.ranges[after - 1].1.max(end);
-        self.ranges.copy_within(after..len, first + 1);
-        self.len = (len - (after - first - 1)) as u8;
-        Ok(())
+        self.insert_inside(start, end)
+    }
+
+    /// Whether [`RangeSet::insert`] of `[start, end)` succeeds.
+    #[inline]
+    pub fn takes(&self, start: u32, end: u32) -> bool {
+        usize::from(self.len) < RANGES_MAX
+            || start >= end
+            || self.as_slice().iter().any(|range| range.0 <= end && start <= range.1)
+    }
+
+    /// The first byte in the set, or 0 if it is empty.
+    #[inline]
+    pub fn start(&self) -> u32 {
+        self.as_slice().first().map_or(0, |range| range.0)
+    }
+
+    /// End of the last range, or 0 if the set is empty.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        self.as_slice().last().map_or(0, |range| range.1)
     }
 
     /// Calls `visit` with each part of `[start, end)` that is not in the set, in order.
@@ -84,18 +95,37 @@ impl RangeSet {
     }
 
     /// Whether all of `[start, end)` is in the set.
+    #[inline]
     pub fn contains(&self, start: u32, end: u32) -> bool {
         start >= end || self.as_slice().iter().any(|range| range.0 <= start && end <= range.1)
     }
 
     /// Whether any byte of `[start, end)` is in the set.
     pub fn intersects(&self, start: u32, end: u32) -> bool {
-        self.as_slice().iter().any(|range| range.0 < end && start < range.1)
+        start < end && self.as_slice().iter().any(|range| range.0 < end && start < range.1)
     }
 
     /// The ranges, ascending.
+    #[inline]
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.ranges[..usize::from(self.len)]
+    }
+
+    /// Adds a range that begins before the end of the last one.
+    #[inline(never)]
+    fn insert_inside(&mut self, start: u32, end: u32) -> Result<(), Full> {
+        let len = usize::from(self.len);
+        // First range that touches or follows the new one.
+        let first = self.ranges[..len].partition_point(|range| range.1 < start);
+        let after = first + self.ranges[first..len].partition_point(|range| range.0 <= end);
+        if first == after {
+            return self.insert_at(first, start, end);
+        }
+        self.ranges[first].0 = self.ranges[first].0.min(start);
+        self.ranges[first].1 = self.ranges[after - 1].1.max(end);
+        self.ranges.copy_within(after..len, first + 1);
+        self.len = (len - (after - first - 1)) as u8;
+        Ok(())
     }
 
     #[cold]
@@ -118,6 +148,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
         #[test]
         fn behaves_like_a_set_of_bytes(
             inserts in proptest::collection::vec((0_u32..200, 0_u32..40), 1..80),
@@ -131,7 +162,10 @@ mod tests {
                 let expected: Vec<u32> = (start..end).filter(|&b| !model[b as usize]).collect();
                 prop_assert_eq!(missing, expected);
                 prop_assert_eq!(set.intersects(start, end), (start..end).any(|b| model[b as usize]));
-                if set.insert(start, end).is_ok() {
+                let takes = set.takes(start, end);
+                let inserted = set.insert(start, end);
+                prop_assert_eq!(inserted.is_ok(), takes);
+                if inserted.is_ok() {
                     model[start as usize..end as usize].fill(true);
                 }
                 prop_assert_eq!(set.contains(start, end), (start..end).all(|b| model[b as usize]));

@@ -10,18 +10,20 @@ use crate::Receive;
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     entries: VecDeque<Receive>,
+    capacity: usize,
     /// Message that will consume the front entry.
     first: MessageNumber,
 }
 
 impl ReceiveQueue {
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { entries: VecDeque::with_capacity(capacity as usize), first: MessageNumber(0) }
+        let capacity = capacity as usize;
+        Self { entries: VecDeque::with_capacity(capacity), capacity, first: MessageNumber(0) }
     }
 
     /// Appends a receive; false when the queue is full.
     pub(crate) fn push(&mut self, receive: Receive) -> bool {
-        if self.entries.len() == self.entries.capacity() {
+        if self.entries.len() >= self.capacity {
             return false;
         }
         self.entries.push_back(receive);

@@ -32,6 +32,7 @@ impl<T> Slab<T> {
     }
 
     /// Stores `value`, or gives it back when the slab is full.
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
         let index = self.free;
         let Some(entry) = self.entries.get_mut(index as usize) else { return Err(value) };
@@ -43,7 +44,14 @@ impl<T> Slab<T> {
         Ok(index)
     }
 
+    /// Stores `value`, in newly allocated memory if the slab is full. For values whose number is
+    /// bounded elsewhere, so that the capacity is what is expected and not what is possible.
+    pub(crate) fn insert_growing(&mut self, value: T) -> u32 {
+        self.insert(value).unwrap_or_else(|value| self.grow(value))
+    }
+
     /// Frees `index`, which must be in use.
+    #[inline]
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
         assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
@@ -55,7 +63,18 @@ impl<T> Slab<T> {
         value
     }
 
+    /// Frees `index`, which must be in use, without moving its value.
+    #[inline]
+    pub(crate) fn free(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
+        *entry = Entry::Free(self.free);
+        self.free = index;
+        self.used -= 1;
+    }
+
     /// The value at `index`, if it is in use.
+    #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         match self.entries.get(index as usize) {
             Some(Entry::Used(value)) => Some(value),
@@ -64,6 +83,7 @@ impl<T> Slab<T> {
     }
 
     /// The value at `index`, if it is in use.
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match self.entries.get_mut(index as usize) {
             Some(Entry::Used(value)) => Some(value),
@@ -79,6 +99,14 @@ impl<T> Slab<T> {
     /// Values that still fit.
     pub(crate) fn room(&self) -> u32 {
         self.entries.len() as u32 - self.used
+    }
+
+    #[cold]
+    fn grow(&mut self, value: T) -> u32 {
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry::Used(value));
+        self.used += 1;
+        index
     }
 }
 
@@ -120,6 +148,16 @@ mod tests {
         assert_eq!((slab.get(first), slab.get(second)), (None, Some(&'b')));
         assert_eq!(slab.insert('d'), Ok(first));
         assert_eq!((slab.used(), slab.room()), (2, 0));
+    }
+
+    #[test]
+    fn grows_only_when_full_and_only_if_asked() {
+        let mut slab = Slab::new(1);
+        let (first, second) = (slab.insert_growing('a'), slab.insert_growing('b'));
+        assert_eq!((slab.get(first), slab.get(second)), (Some(&'a'), Some(&'b')));
+        assert_eq!(slab.insert('c'), Err('c'));
+        slab.remove(first);
+        assert_eq!((slab.insert_growing('d'), slab.used(), slab.room()), (first, 2, 0));
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Flags {
     pub const LAST: Self = Self(1 << 0);
     /// Nothing of this operation is placed or delivered before all earlier ones are delivered.
     pub const FENCE_BEFORE: Self = Self(1 << 1);
-    /// Later operations carry `FENCE_BEFORE` until this one is delivered; informative.
+    /// Later operations carry `FENCE_BEFORE` until this one is delivered and answered; informative.
     pub const FENCE_AFTER: Self = Self(1 << 2);
     /// The strict ordering rules hold for this operation.
     pub const STRICT: Self = Self(1 << 3);

@@ -4,9 +4,8 @@ use mem::{MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
 
 use super::answers::Content;
-use super::{OutKind, OutOperation, Outbound, open_ranges, own_operation};
+use super::{OutKind, OutOperation, Outbound, own_operation};
 use crate::Source;
-use crate::limits::INLINE_BYTES_MAX;
 use crate::pools::Pools;
 use crate::slab::NIL;
 
@@ -65,8 +64,9 @@ pub enum FragmentPayload {
     Region(RegionId, u64, u32),
     /// In memory the peer reads, short enough to be copied behind the header.
     Target(Target, u64, u32),
-    /// Carried by value.
-    Inline([u8; INLINE_BYTES_MAX], u32),
+    /// In the record of the operation: [`Pools::inline_payload`] has the bytes, until the next call
+    /// of a method of [`Outbound`].
+    Inline,
 }
 
 /// The local memory of an operation is gone.
@@ -92,6 +92,7 @@ impl Outbound {
         pools: &mut Pools,
         room: u32,
     ) -> Result<Option<Fragment>, LocalFault> {
+        let room = room.min(u32::from(u16::MAX));
         while self.retransmit_head != NIL {
             if let Some(fragment) = self.next_retransmission(memory, pools, room)? {
                 return Ok(Some(fragment));
@@ -102,8 +103,8 @@ impl Outbound {
         if self.answer_cursor != NIL && (self.answer_turn || !request_possible) {
             return self.next_answer(memory, pools, room).map(Some);
         }
-        if request_possible && let Some(fragment) = self.next_request(memory, pools, room)? {
-            return Ok(Some(fragment));
+        if request_possible && let Some(cut) = self.cut_request(pools, room) {
+            return self.next_request(memory, pools, &cut).map(Some);
         }
         if self.answer_cursor != NIL {
             return self.next_answer(memory, pools, room).map(Some);
@@ -111,39 +112,40 @@ impl Outbound {
         Ok(None)
     }
 
+    /// A fragment of the oldest retransmission; None if nobody waits for it any more.
     fn next_retransmission(
         &mut self,
         memory: &MemoryAccess<'_>,
         pools: &mut Pools,
         room: u32,
     ) -> Result<Option<Fragment>, LocalFault> {
-        let slot = self.retransmit_head;
-        let carried = pools.retransmissions[slot].carried;
-        let fragment = if self.is_wanted(pools, &carried) {
-            let end = carried.offset + u32::from(carried.length);
-            match carried.kind {
-                CarriedKind::Request => {
-                    let Some(operation) = own_operation(pools, self.connection, &carried) else {
-                        return Ok(None);
-                    };
-                    Some(operation.fragment(memory, carried.slot, carried.offset, end, room)?)
-                }
-                _ => Self::answer_fragment(memory, pools, carried.slot, carried.offset, end, room)?,
-            }
-        } else {
+        let node = self.retransmit_head;
+        let carried = pools.retransmissions[node].carried;
+        let Carried { slot, offset, length, kind, .. } = carried;
+        let end = offset + u32::from(length);
+        let fragment = if !self.is_wanted(pools, &carried) {
             None
+        } else if kind == CarriedKind::Answer {
+            Self::answer_fragment(memory, pools, slot, offset, end, room)?
+        } else {
+            match own_operation(pools, self.connection, &carried) {
+                Some(operation) => {
+                    let cut = operation.cut(offset, end, room);
+                    Some(operation.fragment(memory, slot, &cut)?)
+                }
+                None => None,
+            }
         };
-        let taken = fragment.as_ref().map_or(carried.length, |fragment| fragment.carried.length);
+        let taken = fragment.as_ref().map_or(length, |fragment| fragment.carried.length);
         self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(taken));
-        if taken < carried.length {
-            let node = &mut pools.retransmissions[slot].carried;
-            node.offset += u32::from(taken);
-            node.length -= taken;
+        if taken < length {
+            let rest = &mut pools.retransmissions[node].carried;
+            rest.offset += u32::from(taken);
+            rest.length -= taken;
             return Ok(fragment);
         }
-        let node = pools.retransmissions.remove(slot);
-        self.retransmit_head = node.next;
-        if node.next == NIL {
+        self.retransmit_head = pools.retransmissions.remove(node).next;
+        if self.retransmit_head == NIL {
             self.retransmit_tail = NIL;
         }
         Ok(fragment)
@@ -203,115 +205,146 @@ impl Outbound {
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
+    /// What of the operation at the cursor may be sent now; None if the peer must say more first.
+    #[inline]
+    fn cut_request(&mut self, pools: &mut Pools, room: u32) -> Option<Cut> {
+        let operation = &mut pools.operations[self.cursor];
+        if operation.sent == 0 && self.last_fence.is_some() {
+            operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
+        }
+        let cut = operation.cut(operation.sent, operation.length, room);
+        let may_send =
+            (operation.sent > 0 || self.may_begin(operation)) && self.may_risk(operation, cut);
+        self.blocked = !may_send;
+        may_send.then_some(cut)
+    }
+
+    /// The next fragment of the operation at the cursor.
+    #[inline]
     fn next_request(
         &mut self,
         memory: &MemoryAccess<'_>,
         pools: &mut Pools,
-        room: u32,
-    ) -> Result<Option<Fragment>, LocalFault> {
+        cut: &Cut,
+    ) -> Result<Fragment, LocalFault> {
         let slot = self.cursor;
-        if pools.operations[slot].sent == 0 && !self.may_begin(pools, slot) {
-            self.blocked = true;
-            return Ok(None);
-        }
-        let operation = &pools.operations[slot];
-        let fragment = operation.fragment(memory, slot, operation.sent, operation.length, room)?;
-        if !self.may_risk(operation, &fragment) {
-            self.blocked = true;
-            return Ok(None);
-        }
-        let length = fragment.carried.length;
-        let risk = if is_at_risk(&fragment) { u32::from(length) } else { 0 };
-        self.at_risk_bytes += risk;
         let operation = &mut pools.operations[slot];
+        if operation.sent == 0 {
+            if operation.flags.contains(Flags::FENCE_AFTER) {
+                self.last_fence = Some(operation.number);
+            }
+            if operation.is_question() {
+                self.asked += 1;
+                pools.reads_index.insert(self.connection, operation.number, slot);
+            }
+        }
+        let risk = if operation.is_at_risk(*cut) { cut.len } else { 0 };
+        self.at_risk_bytes += risk;
         operation.at_risk += risk;
-        operation.sent += u32::from(length);
-        if fragment.carried.last {
-            operation.all_sent = true;
+        operation.sent += cut.len;
+        operation.all_sent = cut.last;
+        if cut.last {
             self.cursor = operation.next;
         }
-        let bytes = match operation.kind {
-            OutKind::Read { .. } | OutKind::Atomic { .. } => operation.length.max(1),
-            _ => u32::from(length).max(u32::from(operation.length == 0)),
-        };
-        self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(bytes));
-        Ok(Some(fragment))
+        let handed_out = if cut.len == 0 { operation.backlog_bytes() } else { cut.len };
+        self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(handed_out));
+        operation.fragment(memory, slot, cut)
     }
 
-    /// Whether the first fragment of an operation may be sent now; settles its fence.
-    fn may_begin(&mut self, pools: &mut Pools, slot: u32) -> bool {
-        let operation = &pools.operations[slot];
-        let number = operation.number;
-        if number.since(self.delivered) as u32 >= self.peer.operation_window {
-            return false;
-        }
-        match operation.kind {
-            OutKind::Write { .. } => {}
-            OutKind::Send { message, .. } => {
-                if message.since(self.peer.credit) >= 0 {
-                    return false;
-                }
-            }
+    /// Whether the first fragment of an operation may be sent now.
+    fn may_begin(&self, operation: &OutOperation) -> bool {
+        let in_window =
+            (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
+        // A read is delivered when the peer begins to answer it, and its bytes leave the peer's
+        // memory later: what is fenced against it waits here for the answer.
+        let fence_holds = self.asked > 0 && operation.flags.contains(Flags::FENCE_BEFORE);
+        let granted = match operation.kind {
+            OutKind::Write { .. } => true,
+            OutKind::Send { message, .. } => message.since(self.peer.credit) < 0,
             OutKind::Read { .. } | OutKind::Atomic { .. } => {
-                if operation.all_sent {
-                    return true;
-                }
-                if self.asked >= u32::from(self.peer.read_depth) || !begin_asking(pools, slot) {
-                    return false;
-                }
-                self.asked += 1;
-                pools.reads_index.insert(self.connection, number, slot);
+                self.asked < u32::from(self.peer.read_depth)
             }
-        }
-        let operation = &mut pools.operations[slot];
-        if self.last_fence.is_some() {
-            operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
-        }
-        if operation.flags.contains(Flags::FENCE_AFTER) {
-            self.last_fence = Some(number);
-        }
-        true
+        };
+        in_window && granted && !fence_holds
     }
 
     /// Whether the peer could hold this fragment if it had to: the oldest operation never waits.
-    fn may_risk(&self, operation: &OutOperation, fragment: &Fragment) -> bool {
-        !is_at_risk(fragment)
+    fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
+        cut.len == 0
+            || !operation.is_at_risk(cut)
             || operation.number == self.delivered
-            || self.at_risk_bytes + u32::from(fragment.carried.length) <= self.peer.order_pool_bytes
+            || self.at_risk_bytes.saturating_add(cut.len) <= self.peer.order_pool_bytes
+    }
+}
+
+/// A stretch of an operation, for one fragment.
+#[derive(Clone, Copy)]
+struct Cut {
+    offset: u32,
+    len: u32,
+    /// It ends the operation, and carries the immediate.
+    last: bool,
+}
+
+impl Pools {
+    /// The bytes of a fragment whose payload is [`FragmentPayload::Inline`]; none of any other.
+    #[inline]
+    pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
+        let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
+        let Some(OutKind::Write { source } | OutKind::Send { source, .. }) = operation else {
+            return &[];
+        };
+        let Source::Inline(bytes) = source else { return &[] };
+        let start = carried.offset as usize;
+        bytes.get(start..start + usize::from(carried.length)).unwrap_or(&[])
     }
 }
 
 impl OutOperation {
-    /// The fragment of bytes `[offset, …)`, at most up to `end`.
+    /// How much of `[offset, end)` goes into one fragment with `room` for headers and payload.
+    #[inline]
+    fn cut(&self, offset: u32, end: u32, room: u32) -> Cut {
+        let header_bytes = match self.kind {
+            OutKind::Write { .. } => WRITE_BYTES,
+            OutKind::Send { .. } => SEND_BYTES,
+            OutKind::Read { .. } | OutKind::Atomic { .. } => {
+                return Cut { offset: 0, len: 0, last: true };
+            }
+        };
+        let mut len = (end - offset).min(room - header_bytes);
+        let mut last = offset + len == self.length;
+        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
+            // The immediate does not fit behind this much payload: a few bytes are left for the tail.
+            len -= IMMEDIATE_BYTES;
+            last = false;
+        }
+        Cut { offset, len, last }
+    }
+
+    /// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a
+    /// strict one.
+    #[inline]
+    const fn is_at_risk(&self, cut: Cut) -> bool {
+        self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
+    }
+
+    /// The fragment of a stretch.
     #[inline]
     fn fragment(
         &self,
         memory: &MemoryAccess<'_>,
         slot: u32,
-        offset: u32,
-        end: u32,
-        room: u32,
+        cut: &Cut,
     ) -> Result<Fragment, LocalFault> {
         let operation = self.number;
-        let (header_bytes, source) = match self.kind {
-            OutKind::Write { source } => (WRITE_BYTES, source),
-            OutKind::Send { source, .. } => (SEND_BYTES, source),
+        let Cut { offset, len, last } = *cut;
+        let source = match &self.kind {
+            OutKind::Write { source } | OutKind::Send { source, .. } => source,
             OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(self.question(slot)),
         };
-        let mut len = (end - offset).min(room - header_bytes);
-        let mut last = offset + len == self.length;
-        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate does not fit behind this much payload: one byte is left for the tail.
-            len -= IMMEDIATE_BYTES;
-            last = false;
-        }
-        let payload = match source {
+        let payload = match *source {
             _ if len == 0 => FragmentPayload::None,
-            Source::Inline(bytes) if offset == 0 => FragmentPayload::Inline(bytes, len),
-            Source::Inline(mut bytes) => {
-                bytes.copy_within(offset as usize.., 0);
-                FragmentPayload::Inline(bytes, len)
-            }
+            Source::Inline(_) => FragmentPayload::Inline,
             Source::Region { region, offset: start } if len <= COPY_BYTES_MAX => {
                 FragmentPayload::Region(region, start + u64::from(offset), len)
             }
@@ -344,6 +377,16 @@ impl OutOperation {
         Ok(Fragment { header, flags, payload, carried })
     }
 
+    /// Payload bytes to hand out; 1 if there are none, as something is to be sent all the same.
+    pub(super) const fn backlog_bytes(&self) -> u32 {
+        if self.is_question() || self.length == 0 { 1 } else { self.length }
+    }
+
+    /// Whether the operation is complete only with an answer of the peer.
+    const fn is_question(&self) -> bool {
+        matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
+    }
+
     /// The one fragment of a read request or atomic.
     fn question(&self, slot: u32) -> Fragment {
         let operation = self.number;
@@ -365,25 +408,6 @@ impl OutOperation {
         let flags = self.flags.with(Flags::LAST);
         Fragment { header, flags, payload: FragmentPayload::None, carried }
     }
-}
-
-/// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a strict
-/// one.
-const fn is_at_risk(fragment: &Fragment) -> bool {
-    fragment.flags.contains(Flags::FENCE_BEFORE)
-        || (fragment.carried.last && fragment.flags.contains(Flags::STRICT))
-}
-
-/// Takes what a read needs until it is answered; false if there is none left.
-fn begin_asking(pools: &mut Pools, slot: u32) -> bool {
-    if !matches!(pools.operations[slot].kind, OutKind::Read { .. }) {
-        return true;
-    }
-    let Some(fresh) = open_ranges(pools) else { return false };
-    if let OutKind::Read { ranges, .. } = &mut pools.operations[slot].kind {
-        *ranges = fresh;
-    }
-    true
 }
 
 /// Bytes of the headers behind the common one (protocol.md §3.2).

@@ -1,0 +1,351 @@
+//! Every kind of operation between two endpoints on loopback.
+#![forbid(unsafe_code)]
+
+mod pair;
+
+use std::sync::Arc;
+use std::thread;
+
+use ethernot::{
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Operation,
+    OperationFlags, OperationOptions, OperationStatus, Ordering, Polling, Request, Rights, Source,
+};
+use pair::{BYTES, EVERYTHING, LIMIT, Pair, connect, loopback, memory};
+
+#[test]
+fn a_write_of_any_size_arrives() {
+    let pair = Pair::new();
+    for (seed, len) in [0, 1, 7, 64, 65, 1472, 4096, 100_000, BYTES].into_iter().enumerate() {
+        let bytes = pattern(len, seed as u64);
+        pair.client.buffer.write(0, &bytes);
+        let (client, region) = (&pair.client.connection, &pair.client.region);
+        let write = client.write(region, 0, &pair.remote, 0, len, OperationOptions::NONE);
+        let write = write.expect("it is posted");
+        assert_eq!(write.wait(LIMIT), Ok(0));
+        assert_eq!(write.status(), OperationStatus::Done { value: 0 });
+        assert_eq!(bytes_of(&pair.server.buffer, 0, len), bytes, "{len} bytes");
+    }
+}
+
+#[test]
+fn a_read_of_any_size_brings_the_peers_bytes() {
+    let pair = Pair::new();
+    for (seed, len) in [0, 1, 64, 1472, 100_000, BYTES].into_iter().enumerate() {
+        let bytes = pattern(len, seed as u64);
+        pair.server.buffer.write(0, &bytes);
+        let (client, region) = (&pair.client.connection, &pair.client.region);
+        let read = client.read(region, 0, &pair.remote, 0, len, OperationOptions::NONE);
+        assert_eq!(read.expect("it is posted").wait(LIMIT), Ok(0));
+        assert_eq!(bytes_of(&pair.client.buffer, 0, len), bytes, "{len} bytes");
+    }
+}
+
+#[test]
+fn atomics_return_what_was_there() {
+    let pair = Pair::new();
+    pair.server.buffer.store_u64(16, 40);
+    let (client, remote) = (&pair.client.connection, &pair.remote);
+    let add = client.fetch_add(remote, 16, 2, OperationOptions::NONE).expect("it is posted");
+    assert_eq!(add.wait(LIMIT), Ok(40));
+    let miss = client.compare_swap(remote, 16, 41, 1, OperationOptions::NONE);
+    assert_eq!(miss.expect("it is posted").wait(LIMIT), Ok(42));
+    let hit = client.compare_swap(remote, 16, 42, 7, OperationOptions::NONE);
+    assert_eq!(hit.expect("it is posted").wait(LIMIT), Ok(42));
+    assert_eq!(pair.server.buffer.load_u64(16), 7);
+}
+
+#[test]
+fn messages_arrive_in_order_in_the_receives_posted_for_them() {
+    let pair = Pair::new();
+    let (client, server) = (&pair.client.connection, &pair.server.connection);
+    for context in 0..3 {
+        let posted = server.post_receive(&pair.server.region, context * 100, 100, context);
+        posted.expect("it is posted");
+    }
+    drop(client.send_bytes(b"first", OperationOptions::NONE).expect("it is posted"));
+    pair.client.buffer.write(0, b"second");
+    let with_immediate = OperationOptions { immediate: Some(9), ..OperationOptions::NONE };
+    drop(client.send(&pair.client.region, 0, 6, with_immediate).expect("it is posted"));
+    let last = client.send_bytes(b"", OperationOptions::NONE).expect("it is posted");
+    assert_eq!(last.wait(LIMIT), Ok(0));
+    for (context, expected, immediate) in
+        [(0, &b"first"[..], None), (1, b"second", Some(9)), (2, b"", None)]
+    {
+        let got = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a message");
+        assert_eq!((got.context, got.kind), (context, CompletionKind::Receive));
+        assert_eq!((got.result, got.immediate), (Ok(()), immediate));
+        assert_eq!(bytes_of(&pair.server.buffer, context * 100, got.bytes.into()), expected);
+    }
+}
+
+#[test]
+fn a_send_waits_for_its_receive() {
+    let pair = Pair::new();
+    let send = pair.client.connection.send_bytes(b"early", OperationOptions::NONE);
+    let send = send.expect("it is posted");
+    let posted = pair.server.connection.post_receive(&pair.server.region, 0, 64, 1);
+    posted.expect("it is posted");
+    assert_eq!(send.wait(LIMIT), Ok(0));
+}
+
+#[test]
+fn a_write_with_notification_tells_the_peer() {
+    let pair = Pair::new();
+    let options = OperationOptions { immediate: Some(0xabcd), ..OperationOptions::NOTIFY };
+    let write = pair.client.connection.write_bytes(b"news", &pair.remote, 32, options);
+    assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+    let server = &pair.server.connection;
+    let note = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a notification");
+    assert_eq!(note.kind, CompletionKind::Notification);
+    assert_eq!(
+        (note.immediate, note.bytes, note.value),
+        (Some(0xabcd), 4, pair.remote.address + 32)
+    );
+    assert_eq!(bytes_of(&pair.server.buffer, 32, 4), b"news");
+}
+
+#[test]
+fn fenced_and_strict_operations_complete() {
+    let pair = Pair::new();
+    let (client, remote) = (&pair.client.connection, &pair.remote);
+    let mut handles = Vec::new();
+    for round in 0..20_u64 {
+        let options = OperationOptions {
+            fence_before: round % 2 == 0,
+            fence_after: round % 3 == 0,
+            ordering: if round % 5 == 0 { Ordering::Strict } else { Ordering::Relaxed },
+            ..OperationOptions::NONE
+        };
+        pair.client.buffer.write(round * 5000, &pattern(5000, round));
+        let write =
+            client.write(&pair.client.region, round * 5000, remote, round * 5000, 5000, options);
+        handles.push(write.expect("it is posted"));
+    }
+    for handle in &handles {
+        assert_eq!(handle.wait(LIMIT), Ok(0));
+    }
+    for round in 0..20 {
+        assert_eq!(bytes_of(&pair.server.buffer, round * 5000, 5000), pattern(5000, round));
+    }
+}
+
+#[test]
+fn signalled_operations_complete_in_the_queue_with_their_context() {
+    let pair = Pair::new();
+    for context in 1..=10 {
+        let options =
+            OperationOptions { context, more: context < 10, ..OperationOptions::SIGNALLED };
+        let write = pair.client.connection.write_bytes(&[1], &pair.remote, context, options);
+        drop(write.expect("it is posted"));
+    }
+    for context in 1..=10 {
+        let done = pair.client.connection.wait_completion(Some(LIMIT));
+        let done = done.expect("not forked").expect("a completion");
+        assert_eq!(
+            (done.context, done.kind, done.result),
+            (context, CompletionKind::Write, Ok(()))
+        );
+    }
+}
+
+#[test]
+fn private_data_travels_both_ways_and_with_the_close() {
+    let server = loopback().build().expect("a server");
+    let client = loopback().build().expect("a client");
+    let listener = server.listen(3).expect("the service is free");
+    let address = server.local_addresses().expect("not forked")[0];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+            assert_eq!(request.private_data(), b"question");
+            let connection = request.accept(b"answer").expect("the peer is there");
+            assert_eq!(connection.peer_data(), b"question");
+            let (reason, data) =
+                connection.wait_closed(Some(LIMIT)).expect("not forked").expect("it closes");
+            assert_eq!((reason, &data[..]), (ethernot::Closed::ByPeer, &b"farewell"[..]));
+        });
+        let options = ConnectOptions::new().service(3).private_data("question").limit(LIMIT);
+        let connection = client.connect_with(address, options).expect("it is accepted");
+        assert_eq!(connection.peer_data(), b"answer");
+        connection.close(b"farewell").expect("not forked");
+    });
+}
+
+#[test]
+fn two_links_share_a_large_write_and_come_and_go() {
+    let two = || loopback().bind("127.0.0.2:0");
+    let pair = Pair::build(two(), two(), EVERYTHING.into_iter().fold(Rights::NONE, Rights::union));
+    let client = &pair.client.connection;
+    let paths = || client.info().expect("not forked").expect("it is open").paths;
+    let write = |seed| {
+        let bytes = pattern(BYTES, seed);
+        pair.client.buffer.write(0, &bytes);
+        let write =
+            client.write(&pair.client.region, 0, &pair.remote, 0, BYTES, OperationOptions::NONE);
+        assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+        assert!(bytes_of(&pair.server.buffer, 0, BYTES) == bytes, "bytes differ");
+    };
+    write(1);
+    assert_eq!(paths().len(), 2);
+    for seed in 2..10 {
+        write(seed);
+    }
+    assert!(paths().iter().all(|path| path.counters.data_frames_sent > 0), "a link is idle");
+
+    let (address, peer) = ("127.0.0.3:0", pair.server.endpoint.local_addresses());
+    let link = pair.client.endpoint.add_link(address).expect("a third link");
+    let index =
+        client.add_link(link, peer.expect("not forked")[1]).expect("the connection is open");
+    write(10);
+    client.remove_link(index).expect("it was there");
+    write(11);
+    assert!(pair.client.endpoint.remove_link(link).expect("not forked"));
+    assert!(!pair.client.endpoint.remove_link(link).expect("not forked"));
+    write(12);
+}
+
+#[test]
+fn many_threads_post_on_one_connection() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 500;
+    let pair = Pair::new();
+    let (client, remote) = (&pair.client.connection, &pair.remote);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (pair, client) = (&pair, client);
+            scope.spawn(move || {
+                let place = 64 + thread * 8;
+                for round in 1..=ROUNDS {
+                    let write = client.write_bytes(
+                        &round.to_ne_bytes(),
+                        remote,
+                        place,
+                        OperationOptions::STRICT,
+                    );
+                    drop(write.expect("it is posted"));
+                    let add = client.fetch_add(remote, 0, 1, OperationOptions::NONE);
+                    add.expect("it is posted").wait(LIMIT).expect("it succeeds");
+                    assert_eq!(pair.server.buffer.load_u64(place), round, "order of a thread");
+                }
+            });
+        }
+    });
+    assert_eq!(pair.server.buffer.load_u64(0), THREADS * ROUNDS);
+}
+
+#[test]
+fn many_connections_share_a_queue() {
+    let server = loopback().build().expect("a server");
+    let client = loopback().build().expect("a client");
+    let listener = server.listen(1).expect("the service is free");
+    let address = server.local_addresses().expect("not forked")[0];
+    let (buffer, region) = memory(&server, Rights::REMOTE_WRITE);
+    let queue = Arc::new(CompletionQueue::new(1000));
+    let accepting = || -> Vec<Connection> {
+        (0..50)
+            .map(|_| {
+                let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+                request.accept(&region.remote().to_bytes()).expect("the peer is there")
+            })
+            .collect()
+    };
+    thread::scope(|scope| {
+        let accepted = scope.spawn(accepting);
+        let options = ConnectOptions::new().service(1).queue(Arc::clone(&queue)).limit(LIMIT);
+        let connections: Vec<_> = (0..50)
+            .map(|_| client.connect_with(address, options.clone()).expect("it is accepted"))
+            .collect();
+        let _accepted = accepted.join().expect("all are accepted");
+        for (context, connection) in connections.iter().enumerate() {
+            connection.post_later(&write_one(&region, context as u64)).expect("it is posted");
+        }
+        let mut seen = vec![false; connections.len()];
+        for _ in 0..connections.len() {
+            let done = client.wait_completion(&queue, Some(LIMIT)).expect("not forked");
+            let done = done.expect("a completion");
+            assert_eq!(done.result, Ok(()));
+            assert_eq!(done.connection, connections[done.context as usize].index());
+            seen[done.context as usize] = true;
+        }
+        assert!(seen.iter().all(|&seen| seen));
+        assert_eq!(bytes_of(&buffer, 0, 50), [7; 50]);
+    });
+}
+
+#[test]
+fn endpoints_without_a_progress_thread_are_served_by_whoever_polls() {
+    let alone = || loopback().progress_thread(false).polling(Polling::NEVER);
+    let pair = Pair::build(alone(), alone(), Rights::REMOTE_WRITE);
+    let write = pair.client.connection.write_bytes(b"x", &pair.remote, 5, OperationOptions::NONE);
+    let write = write.expect("it is posted");
+    while !write.is_done() {
+        pair.client.endpoint.drive().expect("not forked");
+        pair.server.endpoint.drive().expect("not forked");
+    }
+    assert_eq!(pair.server.buffer.load_u8(5), b'x');
+}
+
+#[test]
+fn threads_that_block_at_once_are_woken() {
+    let blocking = || loopback().polling(Polling::NEVER);
+    let pair = Pair::build(blocking(), blocking(), Rights::REMOTE_WRITE | Rights::LOCAL_WRITE);
+    let pong = pair.client.region.remote();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let server = &pair.server.connection;
+            for _ in 0..200 {
+                let note = server.wait_completion(Some(LIMIT)).expect("not forked");
+                note.expect("a ping");
+                let pong = server.write_bytes(b"pong", &pong, 0, OperationOptions::NOTIFY);
+                drop(pong.expect("it is posted"));
+            }
+        });
+        for _ in 0..200 {
+            let client = &pair.client.connection;
+            let ping = client.write_bytes(b"ping", &pair.remote, 0, OperationOptions::NOTIFY);
+            drop(ping.expect("it is posted"));
+            client.wait_completion(Some(LIMIT)).expect("not forked").expect("a pong");
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_connects_to_itself() {
+    let endpoint: Endpoint = loopback().build().expect("an endpoint");
+    let (buffer, region) = memory(&endpoint, Rights::REMOTE_WRITE);
+    let (accepted, connected) = connect(&endpoint, &endpoint, region.remote());
+    let write = connected.write_bytes(b"self", &region.remote(), 0, OperationOptions::NONE);
+    assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+    assert_eq!(bytes_of(&buffer, 0, 4), b"self");
+    drop((accepted, connected));
+}
+
+/// Writes a 7 to byte `at` of a region.
+fn write_one(region: &ethernot::MemoryRegion, at: u64) -> Operation {
+    let remote = region.remote();
+    let mut bytes = [0; 64];
+    bytes[0] = 7;
+    Operation {
+        request: Request::Write {
+            source: Source::Inline(bytes),
+            key: remote.key,
+            address: remote.address + at,
+        },
+        length: 1,
+        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+        immediate: None,
+        context: at,
+        status: None,
+    }
+}
+
+/// Bytes that differ with position and `seed`.
+fn pattern(len: u64, seed: u64) -> Vec<u8> {
+    (0..len).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn bytes_of(buffer: &Buffer, offset: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    buffer.read(offset, &mut bytes);
+    bytes
+}

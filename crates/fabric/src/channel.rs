@@ -1,0 +1,374 @@
+//! One direction of a link: a drop-tail queue, a transmitter with exact rate, a cable with delay.
+
+use std::collections::VecDeque;
+
+use delivery::Instant;
+
+use crate::Random;
+
+/// What a link adds to each edge frame on the wire.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Overhead {
+    /// IP and UDP headers, or 0 for raw Ethernet frames, in bytes.
+    pub network_bytes: u32,
+    /// Bytes that a frame's network packet is padded to; 46 on Ethernet.
+    pub packet_bytes_min: u32,
+    /// Ethernet header, preamble, check sequence and gap, in bytes.
+    pub ethernet_bytes: u32,
+}
+
+impl Overhead {
+    /// UDP over IPv4 over Ethernet: 20 + 8 bytes, then 14 of header, 8 of preamble, 4 of check
+    /// sequence and 12 of gap.
+    pub const UDP: Self = Self { network_bytes: 28, packet_bytes_min: 46, ethernet_bytes: 38 };
+
+    /// Frames directly in Ethernet.
+    pub const ETHERNET: Self = Self { network_bytes: 0, packet_bytes_min: 46, ethernet_bytes: 38 };
+
+    /// Nothing: the rate is that of the edge frames themselves.
+    pub const NONE: Self = Self { network_bytes: 0, packet_bytes_min: 0, ethernet_bytes: 0 };
+
+    /// Bytes on the wire of a frame of `frame_bytes`.
+    pub fn wire_bytes(self, frame_bytes: usize) -> u32 {
+        (frame_bytes as u32 + self.network_bytes).max(self.packet_bytes_min) + self.ethernet_bytes
+    }
+}
+
+/// Variation of the propagation delay from frame to frame. Frames stay in order all the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Jitter {
+    /// None.
+    Constant,
+    /// Uniform from 0 to this many nanoseconds.
+    Uniform {
+        /// Largest addition, in nanoseconds.
+        most_ns: u64,
+    },
+    /// Exponential.
+    Exponential {
+        /// Average addition, in nanoseconds.
+        mean_ns: u64,
+    },
+}
+
+/// Properties of one direction of a link when nothing is broken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LinkModel {
+    /// Bits per second, at least 1.
+    pub rate: u64,
+    /// What each frame costs besides its own bytes.
+    pub overhead: Overhead,
+    /// From the last bit sent to the last bit received, in nanoseconds.
+    pub propagation_ns: u64,
+    /// Variation of the propagation delay.
+    pub jitter: Jitter,
+    /// Bytes on the wire that the queue holds, the frame being sent included, before it drops.
+    pub queue_bytes: u32,
+    /// Queued bytes from which frames are marked (ECN CE); never if absent.
+    pub mark_bytes: Option<u32>,
+    /// Queued bytes from which the driver takes no more frames; never if absent.
+    pub driver_bytes: Option<u32>,
+    /// Largest edge frame, in bytes; larger ones disappear.
+    pub frame_bytes_max: u16,
+    /// Whether the sender is told of frames that are too large.
+    pub reports_too_big: bool,
+}
+
+impl LinkModel {
+    /// A faultless Ethernet link with UDP at MTU 1500: 1 MiB of queue, no marks, no back-pressure.
+    pub const fn ethernet(rate: u64, propagation_ns: u64) -> Self {
+        Self {
+            rate,
+            overhead: Overhead::UDP,
+            propagation_ns,
+            jitter: Jitter::Constant,
+            queue_bytes: 1 << 20,
+            mark_bytes: None,
+            driver_bytes: None,
+            frame_bytes_max: 1472,
+            reports_too_big: false,
+        }
+    }
+}
+
+/// What happens to a frame whose bits were flipped.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Corruption {
+    /// The UDP checksum or the Ethernet check sequence finds it and the frame is dropped.
+    #[default]
+    Dropped,
+    /// It is delivered as it is: robustness, not correctness, is what this tests.
+    Delivered,
+}
+
+/// Faults of one direction of a link. All zero by default.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Faults {
+    /// Probability that a loss starts at a frame, in parts per million.
+    pub loss_ppm: u32,
+    /// Frames lost in a row once a loss starts, at least 1 (0 counts as 1).
+    pub loss_burst_frames: u32,
+    /// Probability of a second copy, in parts per million.
+    pub duplicate_ppm: u32,
+    /// Probability of being held back, in parts per million.
+    pub reorder_ppm: u32,
+    /// Longest time that a held or copied frame comes late, in nanoseconds.
+    pub late_ns_max: u64,
+    /// Probability of flipped bits, in parts per million.
+    pub corrupt_ppm: u32,
+    /// What becomes of frames with flipped bits.
+    pub corruption: Corruption,
+    /// Probability that a frame recorded earlier is sent once more, in parts per million.
+    pub replay_ppm: u32,
+    /// Nothing passes in this direction.
+    pub cut: bool,
+}
+
+/// State of one direction of a link.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) model: LinkModel,
+    pub(crate) faults: Faults,
+    /// When the transmitter has sent all that is queued, in picoseconds.
+    idle_at_ps: u64,
+    /// What the exact end of the last frame lies beyond `idle_at_ps`, in units of 1/rate ps.
+    remainder: u64,
+    /// When each queued frame has left, in picoseconds, and its bytes on the wire.
+    queued: VecDeque<(u64, u32)>,
+    queued_bytes: u32,
+    /// No frame that keeps its place arrives before this.
+    last_arrival: Instant,
+    /// Frames still to lose in the current burst.
+    losing_frames: u32,
+    random: Random,
+}
+
+/// What the queue did with a frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Admission {
+    Full,
+    Queued { departs_at_ps: u64, marked: bool },
+}
+
+impl Channel {
+    pub(crate) fn new(model: LinkModel, random: Random) -> Self {
+        assert!(model.rate > 0, "a link needs a rate");
+        Self {
+            model,
+            faults: Faults::default(),
+            idle_at_ps: 0,
+            remainder: 0,
+            queued: VecDeque::new(),
+            queued_bytes: 0,
+            last_arrival: Instant(0),
+            losing_frames: 0,
+            random,
+        }
+    }
+
+    /// Puts a frame of `wire_bytes` into the queue.
+    pub(crate) fn admit(&mut self, now: Instant, wire_bytes: u32) -> Admission {
+        let backlog = self.backlog_bytes(now);
+        if backlog.saturating_add(wire_bytes) > self.model.queue_bytes {
+            return Admission::Full;
+        }
+        let marked = self.model.mark_bytes.is_some_and(|threshold| backlog >= threshold);
+        let now_ps = now.0.saturating_mul(PICOSECONDS_PER_NANOSECOND);
+        if now_ps > self.idle_at_ps {
+            self.idle_at_ps = now_ps;
+            self.remainder = 0;
+        }
+        // bits × 10^12 / rate, exactly: what the division leaves is carried to the next frame.
+        let rate = u128::from(self.model.rate);
+        let exact =
+            u128::from(wire_bytes) * 8 * PICOSECONDS_PER_SECOND + u128::from(self.remainder);
+        self.idle_at_ps += (exact / rate) as u64;
+        self.remainder = (exact % rate) as u64;
+        self.queued.push_back((self.idle_at_ps, wire_bytes));
+        self.queued_bytes += wire_bytes;
+        Admission::Queued { departs_at_ps: self.idle_at_ps, marked }
+    }
+
+    /// Bytes on the wire that have not left yet.
+    pub(crate) fn backlog_bytes(&mut self, now: Instant) -> u32 {
+        let now_ps = now.0.saturating_mul(PICOSECONDS_PER_NANOSECOND);
+        while let Some(&(left_at_ps, bytes)) = self.queued.front()
+            && left_at_ps <= now_ps
+        {
+            self.queued.pop_front();
+            self.queued_bytes -= bytes;
+        }
+        self.queued_bytes
+    }
+
+    /// Whether the driver takes no more frames, and if so when to ask again.
+    pub(crate) fn refuses_until(&mut self, now: Instant) -> Option<Instant> {
+        let limit = self.model.driver_bytes?;
+        let mut above = self.backlog_bytes(now);
+        for &(left_at_ps, bytes) in &self.queued {
+            if above < limit {
+                break;
+            }
+            above -= bytes;
+            if above < limit {
+                return Some(instant_of_ps(left_at_ps));
+            }
+        }
+        None
+    }
+
+    /// When a frame that departs at `departs_at_ps` arrives, behind all earlier ones.
+    pub(crate) fn arrival(&mut self, departs_at_ps: u64) -> Instant {
+        let jitter_ns = match self.model.jitter {
+            Jitter::Constant => 0,
+            Jitter::Uniform { most_ns } => self.random.between(0, most_ns),
+            Jitter::Exponential { mean_ns } => self.random.exponential(mean_ns),
+        };
+        let arrival =
+            instant_of_ps(departs_at_ps).after_ns(self.model.propagation_ns).after_ns(jitter_ns);
+        self.last_arrival = self.last_arrival.max(arrival);
+        self.last_arrival
+    }
+
+    /// Whether chance loses the next frame.
+    pub(crate) fn loses(&mut self) -> bool {
+        if self.losing_frames > 0 {
+            self.losing_frames -= 1;
+            return true;
+        }
+        let starts = self.random.chance_ppm(self.faults.loss_ppm);
+        if starts {
+            self.losing_frames = self.faults.loss_burst_frames.saturating_sub(1);
+        }
+        starts
+    }
+
+    /// How late an unusual frame comes, in nanoseconds; at least 1.
+    pub(crate) fn lateness_ns(&mut self) -> u64 {
+        self.random.between(1, self.faults.late_ns_max.max(1))
+    }
+
+    pub(crate) const fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// Replaces the faults; a burst of losses in progress ends.
+    pub(crate) fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+        self.losing_frames = 0;
+    }
+}
+
+/// The first nanosecond that is not before `ps` picoseconds.
+fn instant_of_ps(ps: u64) -> Instant {
+    Instant(ps.div_ceil(PICOSECONDS_PER_NANOSECOND))
+}
+
+const PICOSECONDS_PER_NANOSECOND: u64 = 1_000;
+const PICOSECONDS_PER_SECOND: u128 = 1_000_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_frame_on_gigabit_takes_12304_ns() {
+        let mut channel = channel(1_000_000_000);
+        let wire_bytes = Overhead::UDP.wire_bytes(1472);
+        assert_eq!(wire_bytes, 1538);
+        for frame in 1..=1_000 {
+            assert_eq!(departure_ps(&mut channel, wire_bytes), frame * 12_304_000);
+        }
+    }
+
+    #[test]
+    fn rates_that_divide_no_picosecond_do_not_drift() {
+        // 3 Gb/s: 8 bits take 2666 2/3 ps; three million bytes take exactly 8 ms.
+        let mut channel = channel(3_000_000_000);
+        let mut last = 0;
+        for _ in 0..3_000 {
+            last = departure_ps(&mut channel, 1_000);
+        }
+        assert_eq!(last, 8_000_000_000);
+    }
+
+    #[test]
+    fn idle_transmitter_starts_at_once() {
+        let mut channel = channel(1_000_000_000);
+        channel.admit(Instant(0), 1_000);
+        let Admission::Queued { departs_at_ps, .. } = channel.admit(Instant(50_000), 1_000) else {
+            panic!("queue is empty");
+        };
+        assert_eq!(departs_at_ps, 58_000_000);
+    }
+
+    #[test]
+    fn short_packets_are_padded() {
+        assert_eq!(Overhead::UDP.wire_bytes(10), 84);
+        assert_eq!(Overhead::ETHERNET.wire_bytes(46), 84);
+        assert_eq!(Overhead::ETHERNET.wire_bytes(47), 85);
+        assert_eq!(Overhead::NONE.wire_bytes(10), 10);
+    }
+
+    #[test]
+    fn queue_drops_its_tail_and_marks_above_the_threshold() {
+        let model = LinkModel {
+            queue_bytes: 4_000,
+            mark_bytes: Some(2_000),
+            ..LinkModel::ethernet(1_000_000_000, 0)
+        };
+        let mut channel = Channel::new(model, Random::new(1));
+        let outcomes: Vec<_> = (0..5).map(|_| channel.admit(Instant(0), 1_000)).collect();
+        let marks: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| matches!(outcome, Admission::Queued { marked: true, .. }))
+            .collect();
+        assert_eq!(marks, [false, false, true, true, false]);
+        assert_eq!(outcomes[4], Admission::Full);
+        // 8 µs later one frame has left and there is room for one.
+        assert!(matches!(channel.admit(Instant(8_000), 1_000), Admission::Queued { .. }));
+        assert_eq!(channel.admit(Instant(8_000), 1_000), Admission::Full);
+    }
+
+    #[test]
+    fn driver_says_when_it_takes_frames_again() {
+        let model =
+            LinkModel { driver_bytes: Some(2_000), ..LinkModel::ethernet(1_000_000_000, 0) };
+        let mut channel = Channel::new(model, Random::new(1));
+        channel.admit(Instant(0), 1_000);
+        assert_eq!(channel.refuses_until(Instant(0)), None);
+        channel.admit(Instant(0), 1_000);
+        assert_eq!(channel.refuses_until(Instant(0)), Some(Instant(8_000)));
+        assert_eq!(channel.refuses_until(Instant(8_000)), None);
+    }
+
+    #[test]
+    fn losses_come_in_bursts_of_the_given_length() {
+        let mut channel = channel(1_000_000_000);
+        channel.set_faults(Faults { loss_ppm: 10_000, loss_burst_frames: 4, ..Faults::default() });
+        let lost: Vec<bool> = (0..100_000).map(|_| channel.loses()).collect();
+        let share = lost.iter().filter(|&&lost| lost).count();
+        assert!((3_500..4_400).contains(&share), "{share}");
+        let mut run = 0;
+        for lost in lost {
+            if lost {
+                run += 1;
+            } else {
+                assert_eq!(run % 4, 0);
+                run = 0;
+            }
+        }
+    }
+
+    fn channel(rate: u64) -> Channel {
+        let model = LinkModel { queue_bytes: u32::MAX, ..LinkModel::ethernet(rate, 0) };
+        Channel::new(model, Random::new(1))
+    }
+
+    fn departure_ps(channel: &mut Channel, wire_bytes: u32) -> u64 {
+        match channel.admit(Instant(0), wire_bytes) {
+            Admission::Queued { departs_at_ps, .. } => departs_at_ps,
+            Admission::Full => panic!("queue is unbounded"),
+        }
+    }
+}

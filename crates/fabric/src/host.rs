@@ -1,0 +1,290 @@
+//! What the simulator asks of the software of a host.
+//!
+//! This trait is the one place where the simulator meets an engine. Worlds, applications and the
+//! oracle are written against it, so that a change in the engine's own surface ends here.
+
+use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
+use thiserror::Error;
+use wire_edge::PeerAddr;
+
+/// A connection of one host's engine.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ConnectionHandle(pub u64);
+
+/// A request for a connection that waits for a decision.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct RequestHandle(pub u64);
+
+/// Memory of one host, surrounded by guard bytes that nobody may write.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Region {
+    /// Which one; never used again by the same life of a host.
+    pub number: u32,
+    /// What a peer names it by.
+    pub key: u32,
+    /// Remote address of its first byte.
+    pub address: u64,
+    /// Its size.
+    pub length_bytes: u32,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// Local bytes to remote memory.
+    Write,
+    /// Remote bytes to local memory.
+    Read,
+    /// Adds to 8 remote bytes; what they held before comes to local memory.
+    FetchAdd {
+        /// Addend.
+        operand: u64,
+    },
+    /// Replaces 8 remote bytes if they equal `compare`; what they held before comes to local memory.
+    CompareSwap {
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store.
+        swap: u64,
+    },
+    /// Local bytes to the next receive of the peer.
+    Send,
+}
+
+/// Rules of order and report of one operation.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Flags {
+    /// Performed after all earlier operations.
+    pub fence_before: bool,
+    /// All later operations are performed after it.
+    pub fence_after: bool,
+    /// Bodies early, tails in order, late writer yields.
+    pub strict: bool,
+    /// Reports its success.
+    pub signalled: bool,
+}
+
+/// An operation to post.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// What it does.
+    pub action: Action,
+    /// Local memory: source of a write or send, sink of a read or atomic.
+    pub local: Region,
+    /// Where in it, in bytes.
+    pub local_offset: u32,
+    /// Bytes; 8 for atomics.
+    pub length_bytes: u32,
+    /// Key of the remote memory; unused by sends.
+    pub key: u32,
+    /// Remote address of the first byte; unused by sends.
+    pub address: u64,
+    /// Delivered with the completion at the peer (writes and sends only).
+    pub immediate: Option<u32>,
+    /// Rules of order and report.
+    pub flags: Flags,
+    /// Comes back in the completion.
+    pub context: u64,
+}
+
+/// What completed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CompletionKind {
+    /// A posted write.
+    Write,
+    /// A posted read.
+    Read,
+    /// A posted atomic operation.
+    Atomic,
+    /// A posted send.
+    Send,
+    /// A posted receive: a message of the peer is there.
+    Receive,
+    /// A write of the peer that carried an immediate is there.
+    Notification,
+}
+
+/// End of an operation, or arrival of a message or notification.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Completion {
+    /// What completed.
+    pub kind: CompletionKind,
+    /// What was given with the operation or receive; 0 for notifications.
+    pub context: u64,
+    /// Whether it did what it should; otherwise it was flushed with its connection.
+    pub success: bool,
+    /// Bytes moved.
+    pub length_bytes: u32,
+    /// Value sent along by the peer.
+    pub immediate: Option<u32>,
+}
+
+/// Why a connection ended or did not come about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// This side closed it.
+    ClosedHere,
+    /// The peer closed it.
+    ClosedByPeer,
+    /// The peer does not know it any more.
+    PeerRestarted,
+    /// The peer did not answer for too long.
+    Unreachable,
+    /// The peer refused it.
+    Rejected,
+    /// An access to remote memory was denied, here or at the peer.
+    AccessDenied,
+    /// A side broke the protocol.
+    Violation,
+    /// Something else, by its number.
+    Other(u16),
+}
+
+/// What an engine tells its applications.
+#[derive(Clone, Debug)]
+pub enum HostEvent {
+    /// A peer asks for a connection.
+    Requested {
+        /// Names the request.
+        request: RequestHandle,
+        /// What the peer sent along.
+        private_data: Vec<u8>,
+    },
+    /// A connection can be used.
+    Established(ConnectionHandle),
+    /// A connection ended; all its operations have completed.
+    Closed(ConnectionHandle, Cause),
+}
+
+/// Why something was not posted.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum Refusal {
+    /// A queue or window is full; later it will be taken.
+    #[error("no room for the operation now")]
+    Full,
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Closed,
+    /// The engine rejects the arguments.
+    #[error("the engine rejects the operation")]
+    Invalid,
+}
+
+/// Congestion control that an engine is asked to use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Congestion {
+    /// A constant window.
+    Fixed {
+        /// Its size, in bytes.
+        window_bytes: u32,
+    },
+    /// Additive increase, multiplicative decrease on marks and loss.
+    Aimd,
+    /// A target for the delay.
+    Delay,
+}
+
+/// Link scheduler that an engine is asked to use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scheduling {
+    /// Earliest delivery time.
+    EarliestDelivery,
+    /// One link after the other.
+    RoundRobin,
+}
+
+/// What a host's engine is made with. Limits are those of the protocol's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// Randomness for keys, connection ids and epochs; differs for each life of each host.
+    pub entropy: [u8; 32],
+    /// Congestion control.
+    pub congestion: Congestion,
+    /// Link scheduler.
+    pub scheduling: Scheduling,
+    /// Operations tracked beyond the last delivered one.
+    pub operation_window: u32,
+    /// Bytes held for operations that must wait.
+    pub order_pool_bytes: u32,
+    /// Reads and atomics served at a time.
+    pub read_depth: u16,
+    /// Longest time that an acknowledgement is held back, in nanoseconds.
+    pub ack_delay_max_ns: u32,
+    /// After this long without an answer a peer is dead, in nanoseconds.
+    pub dead_peer_ns: u64,
+}
+
+/// The software of one host: an engine with its memory.
+///
+/// Inputs are `handle_*`, outputs are `poll_*`; the world calls every `poll_*` after any input.
+pub trait HostEngine {
+    /// A link exists.
+    fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
+    /// A frame arrived.
+    fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
+    /// The time of [`HostEngine::poll_timeout`] has come.
+    fn handle_timeout(&mut self, now: Instant);
+    /// A link changed.
+    fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
+    /// Hands every frame that may leave now to `wire`, in order, until that returns false: the
+    /// driver did not take this frame and will not take another before it says so.
+    fn poll_transmit(&mut self, now: Instant, link: LinkId, wire: &mut Wire<'_>);
+    /// When to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
+    fn poll_timeout(&self) -> Instant;
+    /// The oldest event not yet taken.
+    fn poll_event(&mut self) -> Option<HostEvent>;
+
+    /// Accepts requests for connections.
+    fn listen(&mut self, now: Instant);
+    /// Asks for a connection over these links to these addresses.
+    fn connect(
+        &mut self,
+        now: Instant,
+        paths: &[(LinkId, PeerAddr)],
+        private_data: &[u8],
+    ) -> Result<ConnectionHandle, Refusal>;
+    /// Grants a request.
+    fn accept(&mut self, now: Instant, request: RequestHandle)
+    -> Result<ConnectionHandle, Refusal>;
+    /// Refuses a request.
+    fn reject(&mut self, now: Instant, request: RequestHandle);
+    /// Ends a connection; an event tells when it has ended.
+    fn close(&mut self, now: Instant, connection: ConnectionHandle);
+    /// Posts an operation.
+    fn post(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        operation: &Operation,
+    ) -> Result<(), Refusal>;
+    /// Posts memory for the next message of the peer.
+    fn post_receive(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        region: Region,
+        offset: u32,
+        length_bytes: u32,
+        context: u64,
+    ) -> Result<(), Refusal>;
+    /// The oldest completion of a connection not yet taken. Works after the connection has ended.
+    fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion>;
+    /// No completion of an ended connection will be asked for any more.
+    fn release(&mut self, connection: ConnectionHandle);
+
+    /// Makes a region of zero bytes that peers may read, write and operate on atomically.
+    fn register(&mut self, length_bytes: u32) -> Region;
+    /// Takes a region's rights away; its bytes can still be read here.
+    fn deregister(&mut self, now: Instant, region: Region);
+    /// Reads `into.len()` bytes of a region from `offset`.
+    fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]);
+    /// Writes a region as its owner does.
+    fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]);
+    /// Whether the guard bytes around all regions are as they were made.
+    fn guards_are_intact(&self) -> bool;
+    /// Reports each bounded resource: its name, what is in use, its limit.
+    fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64));
+}
+
+/// Takes a frame, given in pieces, for a peer; returns whether the driver took it.
+pub type Wire<'a> = dyn FnMut(PeerAddr, &[&[u8]]) -> bool + 'a;

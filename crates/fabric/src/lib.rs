@@ -1,0 +1,30 @@
+//! Discrete-event simulation in virtual time: the event core, models of links, hosts that run the
+//! real engine, and the torture harness that searches for broken promises.
+//!
+//! Everything here is a function of a seed. No thread, clock, socket or global generator is used,
+//! so a run is repeated exactly by its seed, and the hash of its trace proves it.
+#![forbid(unsafe_code)]
+
+mod channel;
+pub mod host;
+mod network;
+mod oracle;
+mod queue;
+mod random;
+pub mod scenario;
+pub mod torture;
+mod trace;
+mod world;
+
+#[cfg(test)]
+mod network_tests;
+
+pub use channel::{Corruption, Faults, Jitter, LinkModel, Overhead};
+pub use network::{
+    Arrival, Counters, Network, NetworkEvent, Notice, PortId, Segment, SendOutcome, port_address,
+};
+pub use oracle::Violation;
+pub use queue::EventQueue;
+pub use random::Random;
+pub use trace::{Kind, Trace, TraceEntry, digest};
+pub use world::{Application, Livelock, World, WorldEvent};

@@ -1,0 +1,615 @@
+//! Ports, segments that join them, and the frames in between.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use delivery::{Instant, LinkCaps, LinkEvent};
+use wire_edge::PeerAddr;
+
+use crate::channel::{Admission, Channel};
+use crate::{Corruption, EventQueue, Faults, Kind, LinkModel, Random, Trace, digest};
+
+/// A port: one link of one host, as the network sees it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PortId(pub u16);
+
+/// How the ports of a segment are joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Segment {
+    /// Cables: a frame that left its sender's port reaches the receiver.
+    Direct,
+    /// A store-and-forward switch with a queue in front of each port. Faults and delays act on the
+    /// way in; the way out has the receiving port's rate, queue and mark threshold.
+    Switched {
+        /// From the last bit received to the frame's place in the output queue, in nanoseconds.
+        latency_ns: u64,
+    },
+}
+
+/// Something that happens inside the network at a later time.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkEvent {
+    step: Step,
+    frame: FrameSlot,
+}
+
+/// A frame that reached a port. Give the buffer back by [`Network::recycle`].
+#[derive(Debug)]
+pub struct Arrival {
+    /// Where.
+    pub port: PortId,
+    /// Whom it claims to be from.
+    pub from: PeerAddr,
+    /// The edge frame.
+    pub bytes: Vec<u8>,
+    /// Whether a queue on the way marked it.
+    pub marked: bool,
+    /// How many frames all hosts had sent before it.
+    pub ordinal: u64,
+}
+
+/// What a driver did with a frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SendOutcome {
+    /// It took the frame, which may get lost all the same.
+    Accepted,
+    /// It took nothing; it will at this time.
+    Refused(Instant),
+}
+
+/// A change that the host behind a port has to be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Notice {
+    /// The port.
+    pub port: PortId,
+    /// The change.
+    pub event: LinkEvent,
+}
+
+/// What the network did to frames so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Frames taken from hosts.
+    pub sent: u64,
+    /// Bytes of these frames, without overhead.
+    pub sent_bytes: u64,
+    /// Frames that reached a host.
+    pub arrived: u64,
+    /// Frames that found a queue full.
+    pub queue_full: u64,
+    /// Frames lost by chance.
+    pub lost: u64,
+    /// Frames that ran into a cut or a link that is down.
+    pub cut: u64,
+    /// Frames too large for the path.
+    pub too_big: u64,
+    /// Frames whose bits were flipped.
+    pub corrupted: u64,
+    /// Extra copies.
+    pub duplicated: u64,
+    /// Frames held back.
+    pub reordered: u64,
+    /// Old frames sent once more.
+    pub replayed: u64,
+    /// Frames marked by a queue.
+    pub marked: u64,
+    /// Frames addressed to nobody.
+    pub unreachable: u64,
+}
+
+/// All ports, all frames in flight, all faults.
+///
+/// Does not own the event queue: whoever does hands it in and passes back each [`NetworkEvent`] when
+/// its time has come. Frames are bytes copied from their sender, in buffers that are used again.
+#[derive(Debug)]
+pub struct Network {
+    seed: u64,
+    ports: Vec<Port>,
+    segments: Vec<Segment>,
+    by_address: BTreeMap<PeerAddr, PortId>,
+    frames: Vec<Frame>,
+    free_slots: Vec<FrameSlot>,
+    free_buffers: Vec<Vec<u8>>,
+    notices: VecDeque<Notice>,
+    counters: Counters,
+}
+
+impl Network {
+    /// A network without ports whose faults are drawn from `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            ports: Vec::new(),
+            segments: Vec::new(),
+            by_address: BTreeMap::new(),
+            frames: Vec::new(),
+            free_slots: Vec::new(),
+            free_buffers: Vec::new(),
+            notices: VecDeque::new(),
+            counters: Counters {
+                sent: 0,
+                sent_bytes: 0,
+                arrived: 0,
+                queue_full: 0,
+                lost: 0,
+                cut: 0,
+                too_big: 0,
+                corrupted: 0,
+                duplicated: 0,
+                reordered: 0,
+                replayed: 0,
+                marked: 0,
+                unreachable: 0,
+            },
+        }
+    }
+
+    /// Adds a segment and returns its number.
+    pub fn add_segment(&mut self, segment: Segment) -> usize {
+        self.segments.push(segment);
+        self.segments.len() - 1
+    }
+
+    /// Adds a port with this address to a segment. `model` holds for both directions: from the
+    /// host, and, behind a switch, to the host.
+    ///
+    /// # Panics
+    /// If the segment does not exist or the address is taken.
+    pub fn add_port(&mut self, segment: usize, address: PeerAddr, model: LinkModel) -> PortId {
+        assert!(segment < self.segments.len(), "segment {segment} exists");
+        let port = PortId(self.ports.len() as u16);
+        let taken = self.by_address.insert(address, port);
+        assert!(taken.is_none(), "address {address} is free");
+        let stream = |direction| Random::stream(self.seed, u64::from(port.0) << 8 | direction);
+        self.ports.push(Port {
+            address,
+            segment,
+            up: true,
+            sent: 0,
+            outward: Channel::new(model, stream(1)),
+            inward: Channel::new(model, stream(2)),
+            recorded: Vec::new(),
+        });
+        port
+    }
+
+    /// Hands a frame to the driver of `port`.
+    pub fn send<E: From<NetworkEvent>>(
+        &mut self,
+        queue: &mut EventQueue<E>,
+        trace: &mut Trace,
+        port: PortId,
+        to: PeerAddr,
+        pieces: &[&[u8]],
+    ) -> SendOutcome {
+        let now = queue.now();
+        let Some(sender) = self.ports.get_mut(usize::from(port.0)) else {
+            return SendOutcome::Accepted;
+        };
+        if sender.up
+            && let Some(ready_at) = sender.outward.refuses_until(now)
+        {
+            trace.record(now, Kind::Refused, u32::from(port.0), ready_at.0);
+            return SendOutcome::Refused(ready_at);
+        }
+        let mut bytes = self.free_buffers.pop().unwrap_or_default();
+        bytes.clear();
+        for piece in pieces {
+            bytes.extend_from_slice(piece);
+        }
+        sender.sent += 1;
+        self.counters.sent += 1;
+        self.counters.sent_bytes += bytes.len() as u64;
+        trace.record(now, Kind::Sent, u32::from(port.0), digest(&bytes));
+        let Some(target) = self.target(port, to) else {
+            self.counters.unreachable += 1;
+            trace.record(now, Kind::Unreachable, u32::from(port.0), digest(&to.0));
+            self.free_buffers.push(bytes);
+            return SendOutcome::Accepted;
+        };
+        self.transmit(queue, trace, port, target, bytes);
+        SendOutcome::Accepted
+    }
+
+    /// Handles an event whose time has come; a frame may have reached a port by it.
+    pub fn handle<E: From<NetworkEvent>>(
+        &mut self,
+        queue: &mut EventQueue<E>,
+        trace: &mut Trace,
+        event: NetworkEvent,
+    ) -> Option<Arrival> {
+        let now = queue.now();
+        let slot = event.frame;
+        let port = self.frames[slot.0 as usize].to;
+        match event.step {
+            Step::Forward => {
+                let wire_bytes = self.wire_bytes(port, self.frames[slot.0 as usize].bytes.len());
+                let inward = &mut self.ports[usize::from(port.0)].inward;
+                match inward.admit(now, wire_bytes) {
+                    Admission::Full => {
+                        self.counters.queue_full += 1;
+                        trace.record(now, Kind::QueueFull, u32::from(port.0), u64::from(slot.0));
+                        self.release(slot);
+                    }
+                    Admission::Queued { departs_at_ps, marked } => {
+                        let arrival = inward.arrival(departs_at_ps);
+                        if marked {
+                            self.mark(trace, now, slot);
+                        }
+                        queue.push(
+                            arrival,
+                            NetworkEvent { step: Step::Deliver, frame: slot }.into(),
+                        );
+                    }
+                }
+                None
+            }
+            Step::Deliver => {
+                if !self.ports[usize::from(port.0)].up {
+                    self.counters.cut += 1;
+                    trace.record(now, Kind::Cut, u32::from(port.0), u64::from(slot.0));
+                    self.release(slot);
+                    return None;
+                }
+                let frame = &mut self.frames[slot.0 as usize];
+                let arrival = Arrival {
+                    port,
+                    from: frame.from,
+                    bytes: core::mem::take(&mut frame.bytes),
+                    marked: frame.marked,
+                    ordinal: frame.ordinal,
+                };
+                self.free_slots.push(slot);
+                self.counters.arrived += 1;
+                trace.record(now, Kind::Arrived, u32::from(port.0), digest(&arrival.bytes));
+                Some(arrival)
+            }
+        }
+    }
+
+    /// Takes back the buffer of a frame that was handled.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        self.free_buffers.push(bytes);
+    }
+
+    /// A change that a host has to be told, oldest first.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Replaces the faults of what leaves `port`.
+    pub fn set_faults(&mut self, port: PortId, faults: Faults) {
+        self.ports[usize::from(port.0)].outward.set_faults(faults);
+    }
+
+    /// The faults of what leaves `port`.
+    pub fn faults(&self, port: PortId) -> Faults {
+        self.ports[usize::from(port.0)].outward.faults
+    }
+
+    /// Starts or ends a one-way cut of what leaves `port`.
+    pub fn set_cut(&mut self, port: PortId, cut: bool) {
+        self.ports[usize::from(port.0)].outward.faults.cut = cut;
+    }
+
+    /// Takes a link down or up. Its host is told; frames in flight to it are lost while it is down.
+    pub fn set_up(&mut self, port: PortId, up: bool) {
+        let state = &mut self.ports[usize::from(port.0)];
+        if state.up == up {
+            return;
+        }
+        state.up = up;
+        let event = if up { LinkEvent::Changed(self.caps(port)) } else { LinkEvent::Down };
+        self.notices.push_back(Notice { port, event });
+    }
+
+    /// Whether the link is up.
+    pub fn is_up(&self, port: PortId) -> bool {
+        self.ports[usize::from(port.0)].up
+    }
+
+    /// Whether frames from `from` can reach `to` now, chance aside.
+    pub fn passes(&self, from: PortId, to: PortId) -> bool {
+        let (sender, receiver) = (&self.ports[usize::from(from.0)], &self.ports[usize::from(to.0)]);
+        sender.segment == receiver.segment && sender.up && receiver.up && !sender.outward.faults.cut
+    }
+
+    /// Changes the largest frame that passes out of `port`, in bytes. Nobody is told.
+    pub fn set_frame_bytes_max(&mut self, port: PortId, frame_bytes_max: u16) {
+        self.ports[usize::from(port.0)].outward.model.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// Changes the rate of what leaves `port`, in bits per second. Nobody is told.
+    pub fn set_rate(&mut self, port: PortId, rate: u64) {
+        self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
+    }
+
+    /// The model of what leaves `port`.
+    pub fn model(&self, port: PortId) -> &LinkModel {
+        &self.ports[usize::from(port.0)].outward.model
+    }
+
+    /// What the driver of `port` tells its engine.
+    pub fn caps(&self, port: PortId) -> LinkCaps {
+        let state = &self.ports[usize::from(port.0)];
+        LinkCaps {
+            frame_bytes_max: state.outward.model.frame_bytes_max,
+            frame_bytes_safe: state.outward.model.frame_bytes_max.min(FRAME_BYTES_SAFE),
+            segments: 16,
+            receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
+            rate: Some(state.outward.model.rate),
+            local: state.address,
+        }
+    }
+
+    /// What happened to frames so far.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Frames that the host behind `port` has handed to this driver.
+    pub fn sent(&self, port: PortId) -> u64 {
+        self.ports[usize::from(port.0)].sent
+    }
+
+    /// Frames between hosts now.
+    pub const fn in_flight(&self) -> usize {
+        self.frames.len() - self.free_slots.len()
+    }
+
+    fn target(&self, from: PortId, to: PeerAddr) -> Option<PortId> {
+        let target = *self.by_address.get(&to)?;
+        let same = |port: PortId| self.ports[usize::from(port.0)].segment;
+        (same(from) == same(target)).then_some(target)
+    }
+
+    fn wire_bytes(&self, port: PortId, frame_bytes: usize) -> u32 {
+        self.ports[usize::from(port.0)].outward.model.overhead.wire_bytes(frame_bytes)
+    }
+
+    /// A frame through the sender's queue and past its faults.
+    fn transmit<E: From<NetworkEvent>>(
+        &mut self,
+        queue: &mut EventQueue<E>,
+        trace: &mut Trace,
+        port: PortId,
+        to: PortId,
+        bytes: Vec<u8>,
+    ) {
+        let now = queue.now();
+        let place = u32::from(port.0);
+        let wire_bytes = self.wire_bytes(port, bytes.len());
+        let address = self.ports[usize::from(to.0)].address;
+        let sender = &mut self.ports[usize::from(port.0)];
+        if bytes.len() > usize::from(sender.outward.model.frame_bytes_max) {
+            self.counters.too_big += 1;
+            trace.record(now, Kind::TooBig, place, bytes.len() as u64);
+            if sender.outward.model.reports_too_big {
+                let event = LinkEvent::TooBig(address, sender.outward.model.frame_bytes_max);
+                self.notices.push_back(Notice { port, event });
+            }
+            self.free_buffers.push(bytes);
+            return;
+        }
+        let admission = sender.outward.admit(now, wire_bytes);
+        let Admission::Queued { departs_at_ps, marked } = admission else {
+            self.counters.queue_full += 1;
+            trace.record(now, Kind::QueueFull, place, bytes.len() as u64);
+            self.free_buffers.push(bytes);
+            return;
+        };
+        let from = sender.address;
+        let arrival = sender.outward.arrival(departs_at_ps);
+        let slot =
+            self.store(Frame { bytes, from, to, marked: false, ordinal: self.counters.sent });
+        if marked {
+            self.mark(trace, now, slot);
+        }
+        self.inflict(queue, trace, port, slot, arrival);
+    }
+
+    /// Applies the faults of `port` to a frame that would arrive at `arrival`.
+    fn inflict<E: From<NetworkEvent>>(
+        &mut self,
+        queue: &mut EventQueue<E>,
+        trace: &mut Trace,
+        port: PortId,
+        slot: FrameSlot,
+        arrival: Instant,
+    ) {
+        let now = queue.now();
+        let place = u32::from(port.0);
+        self.replay(queue, trace, port, arrival);
+        self.record(port, slot);
+        let sender = &mut self.ports[usize::from(port.0)];
+        let faults = sender.outward.faults;
+        if faults.cut || !sender.up {
+            self.counters.cut += 1;
+            trace.record(now, Kind::Cut, place, u64::from(slot.0));
+            return self.release(slot);
+        }
+        if sender.outward.loses() {
+            self.counters.lost += 1;
+            trace.record(now, Kind::Lost, place, u64::from(slot.0));
+            return self.release(slot);
+        }
+        if sender.outward.random().chance_ppm(faults.corrupt_ppm) {
+            self.counters.corrupted += 1;
+            trace.record(now, Kind::Corrupted, place, u64::from(slot.0));
+            if faults.corruption == Corruption::Dropped {
+                return self.release(slot);
+            }
+            flip_bits(&mut self.frames[slot.0 as usize].bytes, sender.outward.random());
+        }
+        if sender.outward.random().chance_ppm(faults.duplicate_ppm) {
+            let late_ns = sender.outward.lateness_ns();
+            self.counters.duplicated += 1;
+            trace.record(now, Kind::Duplicated, place, late_ns);
+            let copy = self.copy(slot);
+            self.forward(queue, copy, arrival.after_ns(late_ns));
+        }
+        let sender = &mut self.ports[usize::from(port.0)];
+        let mut arrival = arrival;
+        if sender.outward.random().chance_ppm(faults.reorder_ppm) {
+            let late_ns = sender.outward.lateness_ns();
+            self.counters.reordered += 1;
+            trace.record(now, Kind::Reordered, place, late_ns);
+            arrival = arrival.after_ns(late_ns);
+        }
+        self.forward(queue, slot, arrival);
+    }
+
+    /// Schedules the last step of a frame, or the one before it behind a switch.
+    fn forward<E: From<NetworkEvent>>(
+        &self,
+        queue: &mut EventQueue<E>,
+        slot: FrameSlot,
+        arrival: Instant,
+    ) {
+        let to = self.frames[slot.0 as usize].to;
+        let (time, step) = match self.segments[self.ports[usize::from(to.0)].segment] {
+            Segment::Direct => (arrival, Step::Deliver),
+            Segment::Switched { latency_ns } => (arrival.after_ns(latency_ns), Step::Forward),
+        };
+        queue.push(time, NetworkEvent { step, frame: slot }.into());
+    }
+
+    /// By chance sends a frame that was recorded long ago once more.
+    fn replay<E: From<NetworkEvent>>(
+        &mut self,
+        queue: &mut EventQueue<E>,
+        trace: &mut Trace,
+        port: PortId,
+        arrival: Instant,
+    ) {
+        let sender = &mut self.ports[usize::from(port.0)];
+        let faults = sender.outward.faults;
+        if faults.cut
+            || !sender.up
+            || sender.recorded.is_empty()
+            || !sender.outward.random().chance_ppm(faults.replay_ppm)
+        {
+            return;
+        }
+        let from = sender.address;
+        let choice = sender.outward.random().below(sender.recorded.len() as u64) as usize;
+        let mut bytes = self.free_buffers.pop().unwrap_or_default();
+        bytes.clear();
+        let (to, old) = &sender.recorded[choice];
+        let to = *to;
+        bytes.extend_from_slice(old);
+        self.counters.replayed += 1;
+        trace.record(queue.now(), Kind::Replayed, u32::from(port.0), digest(&bytes));
+        let slot =
+            self.store(Frame { bytes, from, to, marked: false, ordinal: self.counters.sent });
+        self.forward(queue, slot, arrival);
+    }
+
+    /// Keeps a sample of frames, spread over the whole run, for [`Network::replay`].
+    fn record(&mut self, port: PortId, slot: FrameSlot) {
+        let sender = &mut self.ports[usize::from(port.0)];
+        if sender.outward.faults.replay_ppm == 0 {
+            return;
+        }
+        let frame = &self.frames[slot.0 as usize];
+        if sender.recorded.len() < RECORDED_FRAMES_MAX {
+            sender.recorded.push((frame.to, frame.bytes.clone()));
+        } else if sender.outward.random().chance_ppm(RECORD_PPM) {
+            let victim = sender.outward.random().below(RECORDED_FRAMES_MAX as u64) as usize;
+            let (to, bytes) = &mut sender.recorded[victim];
+            *to = frame.to;
+            bytes.clone_from(&frame.bytes);
+        }
+    }
+
+    fn mark(&mut self, trace: &mut Trace, now: Instant, slot: FrameSlot) {
+        let frame = &mut self.frames[slot.0 as usize];
+        frame.marked = true;
+        self.counters.marked += 1;
+        trace.record(now, Kind::Marked, u32::from(frame.to.0), u64::from(slot.0));
+    }
+
+    fn store(&mut self, frame: Frame) -> FrameSlot {
+        if let Some(slot) = self.free_slots.pop() {
+            self.frames[slot.0 as usize] = frame;
+            return slot;
+        }
+        self.frames.push(frame);
+        FrameSlot(self.frames.len() as u32 - 1)
+    }
+
+    fn copy(&mut self, slot: FrameSlot) -> FrameSlot {
+        let mut bytes = self.free_buffers.pop().unwrap_or_default();
+        let Frame { bytes: original, from, to, marked, ordinal } = &self.frames[slot.0 as usize];
+        bytes.clone_from(original);
+        let copy = Frame { bytes, from: *from, to: *to, marked: *marked, ordinal: *ordinal };
+        self.store(copy)
+    }
+
+    fn release(&mut self, slot: FrameSlot) {
+        let bytes = core::mem::take(&mut self.frames[slot.0 as usize].bytes);
+        self.free_buffers.push(bytes);
+        self.free_slots.push(slot);
+    }
+}
+
+/// Address of link `link` of host `host`: 10.`link`.`host`.1, UDP port 4792.
+pub fn port_address(host: u8, link: u8) -> PeerAddr {
+    SocketAddr::from((Ipv4Addr::new(10, link, host, 1), 4792)).into()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Through the switch into the queue of the receiving port.
+    Forward,
+    /// To the receiving host.
+    Deliver,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FrameSlot(u32);
+
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    from: PeerAddr,
+    to: PortId,
+    marked: bool,
+    ordinal: u64,
+}
+
+#[derive(Debug)]
+struct Port {
+    address: PeerAddr,
+    segment: usize,
+    up: bool,
+    /// Frames taken from the host.
+    sent: u64,
+    outward: Channel,
+    inward: Channel,
+    /// Frames of the past and where they went.
+    recorded: Vec<(PortId, Vec<u8>)>,
+}
+
+/// Flips one to three bits.
+fn flip_bits(bytes: &mut [u8], random: &mut Random) {
+    if bytes.is_empty() {
+        return;
+    }
+    for _ in 0..random.between(1, 3) {
+        let index = random.below(bytes.len() as u64) as usize;
+        bytes[index] ^= 1 << random.below(8);
+    }
+}
+
+/// Frames a port remembers for replay: old ones survive long because only one frame in
+/// 10^6 / [`RECORD_PPM`] replaces one of them.
+const RECORDED_FRAMES_MAX: usize = 48;
+const RECORD_PPM: u32 = 50_000;
+
+/// What any UDP path is assumed to carry without a probe: 1280 (IPv6) - 40 - 8.
+const FRAME_BYTES_SAFE: u16 = 1232;
+
+/// What a simulated driver buffers on receive while its host does not run.
+pub(crate) const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;

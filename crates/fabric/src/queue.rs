@@ -1,0 +1,134 @@
+//! The queue of future events.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use delivery::Instant;
+
+/// Future events in the order in which they happen: by time, then by the order in which they were
+/// scheduled. The second key makes a run independent of how the heap breaks ties.
+#[derive(Debug)]
+pub struct EventQueue<E> {
+    heap: BinaryHeap<Entry<E>>,
+    scheduled: u64,
+    now: Instant,
+}
+
+impl<E> EventQueue<E> {
+    /// An empty queue at time zero.
+    pub const fn new() -> Self {
+        Self { heap: BinaryHeap::new(), scheduled: 0, now: Instant(0) }
+    }
+
+    /// The virtual clock: the time of the event popped last.
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Schedules `event` at `time`, or now if that has passed. Never at [`Instant::NEVER`].
+    pub fn push(&mut self, time: Instant, event: E) {
+        if time == Instant::NEVER {
+            return;
+        }
+        self.heap.push(Entry { time: time.max(self.now), sequence: self.scheduled, event });
+        self.scheduled += 1;
+    }
+
+    /// The next event, if it is due at `limit` or earlier; advances the clock to it.
+    pub fn pop_until(&mut self, limit: Instant) -> Option<E> {
+        if self.heap.peek()?.time > limit {
+            return None;
+        }
+        let entry = self.heap.pop()?;
+        self.now = entry.time;
+        Some(entry.event)
+    }
+
+    /// When the next event happens.
+    pub fn next_time(&self) -> Option<Instant> {
+        self.heap.peek().map(|entry| entry.time)
+    }
+
+    /// Moves the clock forward to `time` when nothing is due before it.
+    pub fn advance(&mut self, time: Instant) {
+        let due = self.next_time().unwrap_or(Instant::NEVER);
+        self.now = self.now.max(time.min(due));
+    }
+
+    /// Events that have not happened yet.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether nothing will happen any more.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+impl<E> Default for EventQueue<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[derive(Debug)]
+struct Entry<E> {
+    time: Instant,
+    sequence: u64,
+    event: E,
+}
+
+impl<E> Ord for Entry<E> {
+    /// Reversed, as the heap yields its greatest entry first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.time, other.sequence).cmp(&(self.time, self.sequence))
+    }
+}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_then_by_order_of_scheduling() {
+        let mut queue = EventQueue::new();
+        for (time, name) in [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd'), (4, 'e')] {
+            queue.push(Instant(time), name);
+        }
+        let mut order = String::new();
+        while let Some(name) = queue.pop_until(Instant(100)) {
+            order.push(name);
+        }
+        assert_eq!(order, "bdeac");
+        assert_eq!(queue.now(), Instant(5));
+    }
+
+    #[test]
+    fn clock_never_runs_backwards_and_limit_is_kept() {
+        let mut queue = EventQueue::new();
+        queue.push(Instant(10), 1);
+        assert_eq!(queue.pop_until(Instant(9)), None);
+        assert_eq!(queue.pop_until(Instant(10)), Some(1));
+        queue.push(Instant(2), 2);
+        assert_eq!(queue.pop_until(Instant(10)), Some(2));
+        assert_eq!(queue.now(), Instant(10));
+        queue.push(Instant(20), 3);
+        queue.advance(Instant(30));
+        assert_eq!(queue.now(), Instant(20));
+    }
+}

@@ -1,0 +1,161 @@
+//! Seeded randomness.
+
+/// A seeded generator: xoshiro256++, its state filled by `SplitMix64`.
+///
+/// Not for keys: its whole purpose is that the same seed gives the same sequence for ever, on
+/// every platform, with integer arithmetic only. Each component of a simulation draws from its own
+/// stream ([`Random::stream`]), so that a change in one does not shift what the others draw.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: [u64; 4],
+}
+
+impl Random {
+    /// The generator of `seed`.
+    pub const fn new(seed: u64) -> Self {
+        let mut splitter = seed;
+        let mut state = [0; 4];
+        let mut index = 0;
+        while index < state.len() {
+            let (next, word) = split(splitter);
+            splitter = next;
+            state[index] = word;
+            index += 1;
+        }
+        Self { state }
+    }
+
+    /// The generator of component `component` of a run with `seed`; independent of all others.
+    pub const fn stream(seed: u64, component: u64) -> Self {
+        let (_, spread) = split(component ^ 0x6661_6272_6963_5f31);
+        Self::new(seed ^ spread)
+    }
+
+    /// 64 uniform bits.
+    pub const fn next_u64(&mut self) -> u64 {
+        let [a, b, c, d] = self.state;
+        let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
+        let (c, d) = (c ^ a, d ^ b);
+        let (b, a) = (b ^ c, a ^ d);
+        self.state = [a, b, c ^ (self.state[1] << 17), d.rotate_left(45)];
+        result
+    }
+
+    /// Uniform in `0..bound`; 0 when `bound` is 0. The bias is below `bound` / 2^64.
+    pub const fn below(&mut self, bound: u64) -> u64 {
+        ((self.next_u64() as u128 * bound as u128) >> 64) as u64
+    }
+
+    /// Uniform in `low..=high`; `low` when `high` is below it.
+    pub const fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low).saturating_add(1))
+    }
+
+    /// Whether an event of probability `ppm` parts per million happens.
+    pub const fn chance_ppm(&mut self, ppm: u32) -> bool {
+        ppm > 0 && self.below(1_000_000) < ppm as u64
+    }
+
+    /// One of `choices`.
+    ///
+    /// # Panics
+    /// If `choices` is empty.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// Exponentially distributed with this mean, at most 64 means.
+    ///
+    /// Von Neumann's method: only comparisons of uniform draws, so no floating-point function whose
+    /// last bit differs between platforms.
+    pub const fn exponential(&mut self, mean: u64) -> u64 {
+        let mut whole = 0;
+        while whole < 63 {
+            let first = self.next_u64();
+            let mut previous = first;
+            let mut descending = true;
+            loop {
+                let next = self.next_u64();
+                if next >= previous {
+                    break;
+                }
+                previous = next;
+                descending = !descending;
+            }
+            if descending {
+                return whole * mean + ((first as u128 * mean as u128) >> 64) as u64;
+            }
+            whole += 1;
+        }
+        whole * mean
+    }
+
+    /// Fills `bytes` with uniform bits.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            let word = self.next_u64().to_le_bytes();
+            piece.copy_from_slice(&word[..piece.len()]);
+        }
+    }
+}
+
+/// One step of `SplitMix64`: the next state and the word it yields.
+const fn split(state: u64) -> (u64, u64) {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut word = state;
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (state, word ^ (word >> 31))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// First words of xoshiro256++ from the state 1, 2, 3, 4, as its authors publish them.
+    #[test]
+    fn sequence_is_that_of_xoshiro256_plus_plus() {
+        let mut random = Random { state: [1, 2, 3, 4] };
+        let words: Vec<u64> = (0..4).map(|_| random.next_u64()).collect();
+        assert_eq!(words, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);
+    }
+
+    #[test]
+    fn same_seed_same_sequence_and_streams_differ() {
+        let mut a = Random::stream(7, 1);
+        let mut b = Random::stream(7, 1);
+        let mut c = Random::stream(7, 2);
+        let first: Vec<u64> = (0..8).map(|_| a.next_u64()).collect();
+        assert_eq!(first, (0..8).map(|_| b.next_u64()).collect::<Vec<_>>());
+        assert_ne!(first, (0..8).map(|_| c.next_u64()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn bounds_hold_and_both_ends_occur() {
+        let mut random = Random::new(3);
+        let mut seen = [0_u32; 3];
+        for _ in 0..1_000 {
+            seen[random.between(5, 7) as usize - 5] += 1;
+        }
+        assert!(seen.iter().all(|&count| count > 250), "{seen:?}");
+        assert_eq!(random.below(0), 0);
+    }
+
+    #[test]
+    fn exponential_has_its_mean_and_its_tail() {
+        let mut random = Random::new(11);
+        let draws: Vec<u64> = (0..100_000).map(|_| random.exponential(1_000)).collect();
+        let mean = draws.iter().sum::<u64>() / draws.len() as u64;
+        assert!((980..1_020).contains(&mean), "{mean}");
+        let beyond_three_means = draws.iter().filter(|&&draw| draw > 3_000).count();
+        assert!((4_600..5_400).contains(&beyond_three_means), "{beyond_three_means}");
+    }
+
+    #[test]
+    fn probability_is_in_parts_per_million() {
+        let mut random = Random::new(5);
+        let hits = (0..1_000_000).filter(|_| random.chance_ppm(10_000)).count();
+        assert!((9_600..10_400).contains(&hits), "{hits}");
+        assert!(!(0..1_000).any(|_| random.chance_ppm(0)));
+    }
+}

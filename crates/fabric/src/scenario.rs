@@ -1,0 +1,354 @@
+//! Measured transfers between two hosts on links without surprises, for tables that show what a
+//! change in the protocol does.
+
+use core::fmt::Write as _;
+
+use delivery::{Instant, LinkId};
+use thiserror::Error;
+
+use crate::host::{
+    Action, Congestion, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Refusal, Region,
+    Scheduling, Tuning,
+};
+use crate::torture::MakeEngine;
+use crate::{Application, Faults, LinkModel, Livelock, PortId, Segment, World, port_address};
+
+/// One write from one host to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer<'a> {
+    /// Both directions of each link.
+    pub links: &'a [LinkModel],
+    /// Probability that a frame is lost, in each direction, in parts per million.
+    pub loss_ppm: u32,
+    /// Size of the measured write.
+    pub length_bytes: u32,
+    /// Size of a write before it, so that the engine knows its links; none if 0.
+    pub warm_up_bytes: u32,
+    /// Link scheduler of both engines.
+    pub scheduling: Scheduling,
+    /// Congestion control of both engines.
+    pub congestion: Congestion,
+    /// Seed of losses and of the engines.
+    pub seed: u64,
+}
+
+impl<'a> Transfer<'a> {
+    /// A write of `length_bytes` after a warm-up of the same size, no loss, defaults elsewhere.
+    pub const fn new(links: &'a [LinkModel], length_bytes: u32) -> Self {
+        Self {
+            links,
+            loss_ppm: 0,
+            length_bytes,
+            warm_up_bytes: length_bytes,
+            scheduling: Scheduling::EarliestDelivery,
+            congestion: Congestion::Aimd,
+            seed: 1,
+        }
+    }
+}
+
+/// What a transfer took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// From posting the write to its completion, in nanoseconds.
+    pub duration_ns: u64,
+    /// Frames the writer sent meanwhile.
+    pub frames: u64,
+    /// Frames the other side sent meanwhile: acknowledgements.
+    pub answers: u64,
+    /// Frames that the other side received after one that was sent later.
+    pub overtaken: u64,
+    /// Frames that the bytes need at least: full frames of the largest size, 32 bytes of header.
+    pub frames_min: u64,
+}
+
+impl Outcome {
+    /// Payload per time, in bits per second.
+    pub fn goodput(&self, length_bytes: u32) -> f64 {
+        f64::from(length_bytes) * 8e9 / self.duration_ns.max(1) as f64
+    }
+
+    /// Share of frames that arrived out of order, in percent.
+    pub fn out_of_order_percent(&self) -> f64 {
+        100.0 * self.overtaken as f64 / self.frames.max(1) as f64
+    }
+
+    /// Frames of the writer beyond the least number, in percent of that.
+    pub fn extra_percent(&self) -> f64 {
+        let extra = self.frames.saturating_sub(self.frames_min);
+        100.0 * extra as f64 / self.frames_min.max(1) as f64
+    }
+
+    /// Acknowledgements, in percent of the least number of frames.
+    pub fn answer_percent(&self) -> f64 {
+        100.0 * self.answers as f64 / self.frames_min.max(1) as f64
+    }
+}
+
+/// Why a transfer has no outcome.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The engine did not take the connection or the write.
+    #[error("the engine refused the transfer: {0}")]
+    Refused(Refusal),
+    /// The connection or the write failed, or nothing completed for too long.
+    #[error("{bytes} bytes were not written within {limit_ns} ns")]
+    Unfinished {
+        /// Size of the write.
+        bytes: u32,
+        /// How long was waited.
+        limit_ns: u64,
+    },
+    /// The bytes at the other side are not those that were written.
+    #[error("the bytes that arrived are not those that were sent")]
+    Corrupted,
+    /// The engines never became quiet.
+    #[error("host {} never becomes quiet", .0.host)]
+    Stuck(Livelock),
+}
+
+/// Runs a transfer in virtual time with engines made by `make`.
+pub fn transfer<E: HostEngine>(
+    transfer: &Transfer<'_>,
+    make: &MakeEngine<'_, E>,
+) -> Result<Outcome, TransferError> {
+    let mut world = World::new(transfer.seed, 0);
+    let segments: Vec<usize> =
+        transfer.links.iter().map(|_| world.network.add_segment(Segment::Direct)).collect();
+    for host in 0..2 {
+        let mut ports = Vec::new();
+        for (link, model) in transfer.links.iter().enumerate() {
+            let address = port_address(host as u8, link as u8);
+            let port = world.network.add_port(segments[link], address, *model);
+            world
+                .network
+                .set_faults(port, Faults { loss_ppm: transfer.loss_ppm, ..Faults::default() });
+            ports.push(port);
+        }
+        world.add_host(make(host, tuning(transfer, host)), &ports);
+        world.engine_mut(host).listen(Instant(0));
+    }
+    let paths: Vec<_> =
+        (0..transfer.links.len() as u8).map(|link| (LinkId(link), port_address(1, link))).collect();
+    let bytes = transfer.length_bytes.max(transfer.warm_up_bytes);
+    let (source, target) =
+        (world.engine_mut(0).register(bytes), world.engine_mut(1).register(bytes));
+    let content: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8 + 1).collect();
+    world.engine_mut(0).write_memory(source, 0, &content);
+    let connection = world.engine_mut(0).connect(Instant(0), &paths, &[]);
+    let connection = connection.map_err(TransferError::Refused)?;
+    let mut state = Progress { connection, ready: [false; 2], finished: None };
+    advance(&mut world, &mut state, transfer, |state| state.ready == [true; 2])?;
+    if transfer.warm_up_bytes > 0 {
+        write(&mut world, &mut state, transfer, source, target, transfer.warm_up_bytes)?;
+    }
+    let before = Sent::of(&world, transfer.links.len());
+    let began = world.now();
+    let ended = write(&mut world, &mut state, transfer, source, target, transfer.length_bytes)?;
+    let after = Sent::of(&world, transfer.links.len());
+    let mut found = vec![0; transfer.length_bytes as usize];
+    world.engine(1).read_memory(target, 0, &mut found);
+    if found != content[..found.len()] {
+        return Err(TransferError::Corrupted);
+    }
+    let largest = transfer.links.iter().map(|model| model.frame_bytes_max).max().unwrap_or(0);
+    let payload = u64::from(largest.saturating_sub(HEADER_BYTES)).max(1);
+    Ok(Outcome {
+        duration_ns: ended.since_ns(began),
+        frames: after.frames - before.frames,
+        answers: after.answers - before.answers,
+        overtaken: after.overtaken - before.overtaken,
+        frames_min: u64::from(transfer.length_bytes).div_ceil(payload),
+    })
+}
+
+/// A table of transfers: one line for each name.
+pub fn table<E: HostEngine>(
+    rows: &[(&str, Transfer<'_>)],
+    make: &MakeEngine<'_, E>,
+) -> Result<String, TransferError> {
+    let mut text = String::from(
+        "scenario                         |  goodput Mb/s |  time us | out of order % | extra % | acks %\n",
+    );
+    for (name, row) in rows {
+        let outcome = transfer(row, make)?;
+        let goodput = outcome.goodput(row.length_bytes) / 1e6;
+        let time_us = outcome.duration_ns / 1_000;
+        let _ = writeln!(
+            text,
+            "{name:32} | {goodput:13.1} | {time_us:8} | {:14.1} | {:7.1} | {:6.1}",
+            outcome.out_of_order_percent(),
+            outcome.extra_percent(),
+            outcome.answer_percent(),
+        );
+    }
+    Ok(text)
+}
+
+/// The two links that acceptance is measured on: 1 Gb/s and 100 Mb/s Ethernet, 20 µs each.
+pub const UNEQUAL_LINKS: [LinkModel; 2] =
+    [LinkModel::ethernet(1_000_000_000, 20_000), LinkModel::ethernet(100_000_000, 20_000)];
+
+/// The link on which the cost of loss is measured: 1 Gb/s Ethernet, 50 µs.
+pub const LOSSY_LINK: [LinkModel; 1] = [LinkModel::ethernet(1_000_000_000, 50_000)];
+
+/// Posts a write and runs until it has completed; returns when it did.
+fn write<E: HostEngine>(
+    world: &mut World<E>,
+    state: &mut Progress,
+    transfer: &Transfer<'_>,
+    source: Region,
+    target: Region,
+    length_bytes: u32,
+) -> Result<Instant, TransferError> {
+    let operation = Operation {
+        action: Action::Write,
+        local: source,
+        local_offset: 0,
+        length_bytes,
+        key: target.key,
+        address: target.address,
+        immediate: None,
+        flags: Flags { signalled: true, ..Flags::default() },
+        context: 1,
+    };
+    let now = world.now();
+    state.finished = None;
+    world.engine_mut(0).post(now, state.connection, &operation).map_err(TransferError::Refused)?;
+    advance(world, state, transfer, |state| state.finished.is_some())?;
+    let ended = state.finished.and_then(|(time, success)| success.then_some(time));
+    ended.ok_or(TransferError::Unfinished { bytes: length_bytes, limit_ns: LIMIT_NS })
+}
+
+fn advance<E: HostEngine>(
+    world: &mut World<E>,
+    state: &mut Progress,
+    transfer: &Transfer<'_>,
+    done: impl Fn(&Progress) -> bool,
+) -> Result<(), TransferError> {
+    let limit = world.now().after_ns(LIMIT_NS);
+    while !done(state) {
+        if world.now() >= limit {
+            let bytes = transfer.length_bytes;
+            return Err(TransferError::Unfinished { bytes, limit_ns: LIMIT_NS });
+        }
+        let slice = world.now().after_ns(SLICE_NS);
+        world.run_until(slice, state).map_err(TransferError::Stuck)?;
+    }
+    Ok(())
+}
+
+fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
+    let mut entropy = [0; 32];
+    crate::Random::stream(transfer.seed, host as u64).fill(&mut entropy);
+    Tuning {
+        entropy,
+        congestion: transfer.congestion,
+        scheduling: transfer.scheduling,
+        operation_window: 256,
+        order_pool_bytes: 256 << 10,
+        read_depth: 16,
+        ack_delay_max_ns: 25_000,
+        dead_peer_ns: LIMIT_NS,
+    }
+}
+
+/// The application of both hosts.
+struct Progress {
+    connection: ConnectionHandle,
+    ready: [bool; 2],
+    /// When the write completed, and whether with success.
+    finished: Option<(Instant, bool)>,
+}
+
+impl<E: HostEngine> Application<E> for Progress {
+    fn on_wake(&mut self, _world: &mut World<E>, _token: u64) {}
+
+    fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent) {
+        let now = world.now();
+        match event {
+            HostEvent::Requested { request, .. } => {
+                // A request that is gone asks again.
+                let _ = world.engine_mut(host).accept(now, request);
+            }
+            HostEvent::Established(_) => self.ready[host] = true,
+            HostEvent::Closed(..) => self.finished = Some((now, false)),
+        }
+    }
+
+    fn on_turn(&mut self, world: &mut World<E>, host: usize) {
+        if host == 0
+            && self.finished.is_none()
+            && self.ready[0]
+            && let Some(completion) = world.poll_completion(0, self.connection)
+        {
+            self.finished = Some((world.now(), completion.success));
+        }
+    }
+}
+
+/// Counters of both hosts at one time.
+struct Sent {
+    frames: u64,
+    answers: u64,
+    overtaken: u64,
+}
+
+impl Sent {
+    fn of<E: HostEngine>(world: &World<E>, links: usize) -> Self {
+        let sent = |host: usize| {
+            (0..links).map(|link| world.network.sent(PortId((host * links + link) as u16))).sum()
+        };
+        Self { frames: sent(0), answers: sent(1), overtaken: world.overtaken(1) }
+    }
+}
+
+/// Header of a middle frame of a large write.
+const HEADER_BYTES: u16 = 32;
+
+/// A transfer that takes longer in virtual time has failed.
+const LIMIT_NS: u64 = 30_000_000_000;
+
+/// How often the course of a transfer is looked at.
+const SLICE_NS: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::plain::{Bug, PlainEngine};
+
+    #[test]
+    fn lossless_transfer_is_counted_exactly() {
+        let outcome = transfer(&Transfer::new(&LOSSY_LINK, 100_000), &make).expect("it finishes");
+        assert_eq!(outcome.frames_min, 70);
+        // Fragments of 1000 bytes, nothing repeated.
+        assert_eq!((outcome.frames, outcome.overtaken), (100, 0));
+        assert!(outcome.duration_ns > 100_000 * 8 + 100_000, "{outcome:?}");
+        assert!(outcome.goodput(100_000) < 1e9);
+    }
+
+    #[test]
+    fn loss_costs_time_and_frames() {
+        let lossless = Transfer::new(&LOSSY_LINK, 1 << 20);
+        let lossy = Transfer { loss_ppm: 10_000, ..lossless };
+        let (without, with) = (
+            transfer(&lossless, &make).expect("finishes"),
+            transfer(&lossy, &make).expect("finishes"),
+        );
+        assert!(with.duration_ns > without.duration_ns);
+        assert!(with.extra_percent() > without.extra_percent());
+        let table = table(&[("1 Gb/s", lossless), ("1 Gb/s, 1 % loss", lossy)], &make);
+        assert_eq!(table.expect("both finish").lines().count(), 3);
+    }
+
+    #[test]
+    fn transfer_without_a_path_fails() {
+        let transfer_of = Transfer { loss_ppm: 1_000_000, ..Transfer::new(&LOSSY_LINK, 1_000) };
+        assert!(matches!(transfer(&transfer_of, &make), Err(TransferError::Unfinished { .. })));
+    }
+
+    fn make(_host: usize, tuning: Tuning) -> PlainEngine {
+        PlainEngine::new(&tuning, Bug::None)
+    }
+}

@@ -1,0 +1,27 @@
+//! The torture harness: real engines, a hostile network, an oracle that knows what must hold.
+//!
+//! From a seed come hosts, links, faults, disasters and applications. First everything goes wrong
+//! for a while and the oracle watches (*safety*); then all faults end and everything must converge:
+//! every connection usable, every operation completed exactly once, every message delivered, memory
+//! equal to the model (*liveness*). An operation may fail only with its connection, and a connection
+//! may end only for a reason: a host restarted, no path for long, an access that is not allowed.
+
+mod end;
+mod healing;
+mod life;
+mod plan;
+mod report;
+mod run;
+
+pub use report::{Failure, Options, Report, Tally, run_range_with};
+pub use run::run_with;
+
+use crate::host::Tuning;
+
+/// Makes the engine of a host; the first argument is the host's number.
+pub type MakeEngine<'a, E> = dyn Fn(usize, Tuning) -> E + 'a;
+
+#[cfg(test)]
+pub(crate) mod plain;
+#[cfg(test)]
+mod tests;

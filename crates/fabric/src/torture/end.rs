@@ -1,0 +1,506 @@
+//! One side of one connection, as its application sees it.
+
+use std::collections::VecDeque;
+
+use delivery::Instant;
+
+use crate::host::{
+    Action, Completion, CompletionKind, ConnectionHandle, Flags, HostEngine, Operation, Refusal,
+    Region,
+};
+use crate::oracle::{DirectionModel, Posted, TargetMemory};
+use crate::torture::plan::TrafficPlan;
+use crate::{Random, World};
+
+/// Where a connection stands on one side.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stage {
+    Connecting,
+    Open,
+    Closed,
+}
+
+/// One side of one connection with the memory that belongs to it.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) host: usize,
+    /// Which life of the host this belongs to.
+    pub(crate) life: u32,
+    pub(crate) generation: u32,
+    pub(crate) connection: ConnectionHandle,
+    pub(crate) stage: Stage,
+    /// Something happened that may end this connection.
+    pub(crate) excused: bool,
+    /// Sources of writes and sends, sinks of reads and atomics.
+    pub(crate) local: Region,
+    /// Memory of receives, in equal slots.
+    pub(crate) inbox: Region,
+    /// What the peer writes and reads.
+    pub(crate) target: Region,
+    /// What the peer operates on atomically, alone.
+    pub(crate) cells: Region,
+    /// What this side asks of the other.
+    pub(crate) model: DirectionModel,
+    /// The other side's cells after all operations posted here.
+    pub(crate) cell_values: [u64; CELLS],
+    pub(crate) ring: Ring,
+    /// Slots of receives posted and not completed, in order.
+    pub(crate) receives: VecDeque<u32>,
+    next_slot: u32,
+    /// Additions to shared counters posted and not completed.
+    pub(crate) shared_outstanding: u64,
+    /// Life of the other side's host that this connection is with, and whose counters it uses.
+    pub(crate) counter_life: u32,
+    /// The operation that proves the connection alive after healing was posted.
+    pub(crate) probed: bool,
+}
+
+/// Where operations of an end go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) target: Region,
+    pub(crate) cells: Region,
+    pub(crate) counters: Region,
+}
+
+/// An operation ready to post, and what the model has to know of it.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    pub(crate) operation: Operation,
+    pub(crate) posted: Posted,
+    /// An addition to a counter that several connections share.
+    pub(crate) shared: bool,
+    /// Its key is wrong, so that it must never be performed.
+    rogue: bool,
+    cell: Option<(usize, u64)>,
+}
+
+impl End {
+    /// Registers the memory of a new end at `host`.
+    pub(crate) fn new<E: HostEngine>(
+        world: &mut World<E>,
+        host: usize,
+        life: u32,
+        generation: u32,
+        traffic: &TrafficPlan,
+    ) -> Self {
+        let engine = world.engine_mut(host);
+        let local_bytes = LOCAL_BYTES.max(traffic.length_bytes_max);
+        Self {
+            host,
+            life,
+            generation,
+            connection: ConnectionHandle(u64::MAX),
+            stage: Stage::Connecting,
+            excused: false,
+            local: engine.register(local_bytes),
+            inbox: engine.register(RECEIVE_SLOTS * slot_bytes(traffic)),
+            target: engine.register(target_bytes(traffic)),
+            cells: engine.register(CELLS as u32 * 8),
+            model: DirectionModel::new(target_bytes(traffic)),
+            cell_values: [0; CELLS],
+            ring: Ring::new(local_bytes),
+            receives: VecDeque::new(),
+            next_slot: 0,
+            shared_outstanding: 0,
+            counter_life: 0,
+            probed: false,
+        }
+    }
+
+    /// Draws an operation; absent if there is no room for it now.
+    pub(crate) fn draw(
+        &mut self,
+        random: &mut Random,
+        traffic: &TrafficPlan,
+        remote: &Remote,
+    ) -> Option<Drawn> {
+        let total: u32 = traffic.weights.iter().sum();
+        let mut choice = random.below(u64::from(total)) as u32;
+        let mut kind = 0;
+        while choice >= traffic.weights[kind] {
+            choice -= traffic.weights[kind];
+            kind += 1;
+        }
+        let flags = Flags {
+            fence_before: random.chance_ppm(traffic.fence_before_ppm),
+            fence_after: random.chance_ppm(traffic.fence_after_ppm),
+            strict: random.chance_ppm(traffic.strict_ppm),
+            signalled: !random.chance_ppm(traffic.unsignalled_ppm),
+        };
+        match kind {
+            0 => self.draw_write(random, traffic, remote, flags),
+            1 => {
+                let (offset, length) = draw_range(random, traffic);
+                self.assemble(Action::Read, flags, remote.target, offset, length, None, None)
+            }
+            2 if random.chance_ppm(300_000) => {
+                let counter = random.below(COUNTERS as u64) as u32;
+                let action = Action::FetchAdd { operand: 1 };
+                let mut drawn =
+                    self.assemble(action, flags, remote.counters, counter * 8, 8, None, None)?;
+                drawn.shared = true;
+                drawn.operation.flags.signalled = true;
+                drawn.posted.flags.signalled = true;
+                Some(drawn)
+            }
+            2 => self.draw_atomic(random, flags, remote, false),
+            3 => self.draw_atomic(random, flags, remote, true),
+            _ => {
+                let length = draw_length(random, slot_bytes(traffic));
+                let immediate = draw_immediate(random, traffic);
+                self.assemble(Action::Send, flags, remote.target, 0, length, immediate, None)
+            }
+        }
+    }
+
+    /// A strict, reported write of 8 bytes behind everything else.
+    pub(crate) fn draw_probe(&mut self, remote: &Remote) -> Option<Drawn> {
+        let flags = Flags { fence_before: true, fence_after: false, strict: true, signalled: true };
+        self.assemble(Action::Write, flags, remote.target, 0, 8, None, None)
+    }
+
+    /// Posts what was drawn.
+    pub(crate) fn post<E: HostEngine>(
+        &mut self,
+        world: &mut World<E>,
+        random: &mut Random,
+        drawn: Drawn,
+    ) -> Result<bool, Refusal> {
+        let Drawn { mut operation, mut posted, shared, rogue, cell } = drawn;
+        let now = world.now();
+        let engine = world.engine_mut(self.host);
+        if matches!(operation.action, Action::Write | Action::Send) {
+            posted.content.resize(operation.length_bytes as usize, 0);
+            random.fill(&mut posted.content);
+            engine.write_memory(self.local, operation.local_offset, &posted.content);
+        }
+        if rogue {
+            // For the model it writes nothing.
+            posted.content.clear();
+            posted.length_bytes = 0;
+        }
+        operation.context = self.model.next_number();
+        match engine.post(now, self.connection, &operation) {
+            Ok(()) => {}
+            Err(Refusal::Full) => {
+                self.ring.take_back(operation.length_bytes);
+                return Ok(false);
+            }
+            Err(refusal) => return Err(refusal),
+        }
+        if let Some((cell, value)) = cell {
+            self.cell_values[cell] = value;
+        }
+        self.shared_outstanding += u64::from(shared);
+        self.model.post(posted);
+        Ok(true)
+    }
+
+    /// Posts receives until `ahead` are out.
+    pub(crate) fn post_receives<E: HostEngine>(
+        &mut self,
+        world: &mut World<E>,
+        traffic: &TrafficPlan,
+        ahead: u32,
+    ) -> Result<(), Refusal> {
+        let now = world.now();
+        let length = slot_bytes(traffic);
+        while (self.receives.len() as u32) < ahead.min(RECEIVE_SLOTS) {
+            let slot = self.next_slot % RECEIVE_SLOTS;
+            let engine = world.engine_mut(self.host);
+            let outcome = engine.post_receive(
+                now,
+                self.connection,
+                self.inbox,
+                slot * length,
+                length,
+                u64::from(self.next_slot),
+            );
+            match outcome {
+                Ok(()) => {}
+                Err(Refusal::Full) => return Ok(()),
+                Err(refusal) => return Err(refusal),
+            }
+            self.receives.push_back(self.next_slot);
+            self.next_slot += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the receive that `found` completes; returns where its slot starts, or nothing if it
+    /// was not its turn.
+    pub(crate) fn take_receive(
+        &mut self,
+        found: &Completion,
+        traffic: &TrafficPlan,
+    ) -> Option<u32> {
+        if found.kind != CompletionKind::Receive {
+            return Some(0);
+        }
+        let slot = self.receives.pop_front()?;
+        (u64::from(slot) == found.context).then_some(slot % RECEIVE_SLOTS * slot_bytes(traffic))
+    }
+
+    fn draw_write(
+        &mut self,
+        random: &mut Random,
+        traffic: &TrafficPlan,
+        remote: &Remote,
+        flags: Flags,
+    ) -> Option<Drawn> {
+        let immediate = draw_immediate(random, traffic);
+        let mut flags = flags;
+        let (mut offset, mut length) = draw_range(random, traffic);
+        for _ in 0..DRAWS_MAX {
+            if !self.model.conflicts(offset, length, flags) {
+                break;
+            }
+            (offset, length) = draw_range(random, traffic);
+        }
+        // Without a free range only an order makes the result defined.
+        flags.fence_before |= self.model.conflicts(offset, length, flags);
+        self.assemble(Action::Write, flags, remote.target, offset, length, immediate, None)
+    }
+
+    fn draw_atomic(
+        &mut self,
+        random: &mut Random,
+        flags: Flags,
+        remote: &Remote,
+        swaps: bool,
+    ) -> Option<Drawn> {
+        let cell = random.below(CELLS as u64) as usize;
+        let before = self.cell_values[cell];
+        let (action, after) = if swaps {
+            let matches = random.chance_ppm(700_000);
+            let swap = random.next_u64();
+            let compare = if matches { before } else { before.wrapping_add(1) };
+            (Action::CompareSwap { compare, swap }, if matches { swap } else { before })
+        } else {
+            let operand = random.next_u64();
+            (Action::FetchAdd { operand }, before.wrapping_add(operand))
+        };
+        let mut drawn =
+            self.assemble(action, flags, remote.cells, cell as u32 * 8, 8, None, Some(before))?;
+        drawn.cell = Some((cell, after));
+        Some(drawn)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the facts of one operation, used once")]
+    fn assemble(
+        &mut self,
+        action: Action,
+        flags: Flags,
+        remote: Region,
+        offset: u32,
+        length_bytes: u32,
+        immediate: Option<u32>,
+        returns: Option<u64>,
+    ) -> Option<Drawn> {
+        let local_offset = self.ring.take(length_bytes)?;
+        let operation = Operation {
+            action,
+            local: self.local,
+            local_offset,
+            length_bytes,
+            key: remote.key,
+            address: remote.address + u64::from(offset),
+            immediate,
+            flags,
+            context: 0,
+        };
+        let posted = Posted {
+            action,
+            flags,
+            offset: if action == Action::Send { 0 } else { offset },
+            length_bytes,
+            immediate,
+            content: Vec::new(),
+            local_offset,
+            returns,
+        };
+        Some(Drawn { operation, posted, shared: false, rogue: false, cell: None })
+    }
+}
+
+impl Drawn {
+    /// Makes the operation report its success where silence could stall its application: operations
+    /// that don't report free their room only when a later one reports.
+    pub(crate) fn report_before_stall(&mut self, outstanding: u64, depth: u32) {
+        let report = outstanding + 2 > u64::from(depth)
+            || self.operation.length_bytes > UNREPORTED_BYTES_MAX
+            || outstanding > UNREPORTED_OPERATIONS_MAX;
+        self.operation.flags.signalled |= report;
+        self.posted.flags.signalled |= report;
+    }
+
+    /// Gives a write a key that no region has.
+    pub(crate) const fn make_rogue(&mut self) {
+        self.rogue = true;
+        self.operation.key ^= 0x5a5a_5a5a;
+        self.operation.immediate = None;
+        self.posted.immediate = None;
+    }
+}
+
+/// A region of a host, to look at.
+pub(crate) struct View<'a, E> {
+    pub(crate) engine: &'a E,
+    pub(crate) region: Region,
+}
+
+impl<E: HostEngine> TargetMemory for View<'_, E> {
+    fn read(&self, offset: u32, into: &mut [u8]) {
+        self.engine.read_memory(self.region, offset, into);
+    }
+}
+
+/// Memory handed out and taken back in the same order, in contiguous pieces.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    size: u32,
+    /// Where the next piece starts.
+    head: u32,
+    /// Start and end of each piece that is out, oldest first.
+    pieces: VecDeque<(u32, u32)>,
+}
+
+impl Ring {
+    pub(crate) const fn new(size: u32) -> Self {
+        Self { size, head: 0, pieces: VecDeque::new() }
+    }
+
+    /// A piece of `bytes`, aligned to 8; absent if there is no room.
+    pub(crate) fn take(&mut self, bytes: u32) -> Option<u32> {
+        let rounded = bytes.next_multiple_of(8).max(8);
+        let oldest = self.pieces.front().map(|&(start, _)| start);
+        let start = match oldest {
+            None if rounded <= self.size => 0,
+            Some(oldest) if self.head > oldest => {
+                if self.size - self.head >= rounded {
+                    self.head
+                } else if rounded < oldest {
+                    0
+                } else {
+                    return None;
+                }
+            }
+            Some(oldest) if oldest - self.head > rounded => self.head,
+            None | Some(_) => return None,
+        };
+        self.head = start + rounded;
+        self.pieces.push_back((start, self.head));
+        Some(start)
+    }
+
+    /// The newest piece was not needed.
+    pub(crate) fn take_back(&mut self, _bytes: u32) {
+        self.pieces.pop_back();
+        self.head = self.pieces.back().map_or(0, |&(_, end)| end);
+    }
+
+    /// The oldest piece is free again.
+    pub(crate) fn release(&mut self) {
+        self.pieces.pop_front();
+    }
+}
+
+/// Bytes of the region that the peer writes.
+pub(crate) fn target_bytes(traffic: &TrafficPlan) -> u32 {
+    traffic.target_bytes.max(traffic.length_bytes_max)
+}
+
+/// When an application looks again.
+pub(crate) fn next_look(now: Instant, random: &mut Random, traffic: &TrafficPlan) -> Instant {
+    // Mostly soon; sometimes a long sleep.
+    let most_ns =
+        if random.chance_ppm(100_000) { traffic.sleep_ns_max * 4 } else { traffic.sleep_ns_max };
+    now.after_ns(random.between(500, most_ns))
+}
+
+/// Bytes of one receive.
+fn slot_bytes(traffic: &TrafficPlan) -> u32 {
+    traffic.length_bytes_max.min(SLOT_BYTES_MAX)
+}
+
+/// Mostly small, now and then up to `most`.
+fn draw_length(random: &mut Random, most: u32) -> u32 {
+    let most = u64::from(most);
+    let length = match random.below(16) {
+        0 => 0,
+        1..=6 => random.between(1, most.min(64)),
+        7..=10 => random.between(1, most.min(1_500)),
+        11..=13 => random.between(1, most.min(8_192)),
+        14 => random.between(1, most.min(65_536)),
+        _ => random.between(1, most),
+    };
+    length as u32
+}
+
+fn draw_range(random: &mut Random, traffic: &TrafficPlan) -> (u32, u32) {
+    let length = draw_length(random, traffic.length_bytes_max);
+    let room = target_bytes(traffic) - length;
+    (random.between(0, u64::from(room)) as u32, length)
+}
+
+fn draw_immediate(random: &mut Random, traffic: &TrafficPlan) -> Option<u32> {
+    random.chance_ppm(traffic.immediate_ppm).then(|| random.next_u64() as u32)
+}
+
+/// Atomic cells of each side that one peer uses alone, and counters of a host that all share.
+pub(crate) const CELLS: usize = 4;
+pub(crate) const COUNTERS: usize = 2;
+
+/// With at most this much unreported, half of the local memory stays free.
+const UNREPORTED_BYTES_MAX: u32 = 2 << 10;
+const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES_MAX as u64 - 1;
+
+/// Receives that fit an inbox.
+const RECEIVE_SLOTS: u32 = 32;
+const SLOT_BYTES_MAX: u32 = 4 << 10;
+
+/// Local memory of each end; holds some tens of average operations.
+const LOCAL_BYTES: u32 = 64 << 10;
+
+/// Ranges tried before an operation is ordered by a fence instead.
+const DRAWS_MAX: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_never_hands_out_a_byte_twice() {
+        let mut random = Random::new(1);
+        let mut ring = Ring::new(1_000);
+        let mut out: VecDeque<(u32, u32)> = VecDeque::new();
+        for _ in 0..10_000 {
+            if random.chance_ppm(500_000) {
+                let bytes = random.between(0, 300) as u32;
+                if let Some(start) = ring.take(bytes) {
+                    assert!(start + bytes <= 1_000);
+                    for &(other, end) in &out {
+                        assert!(start + bytes <= other || end <= start);
+                    }
+                    out.push_back((start, start + bytes));
+                    if random.chance_ppm(100_000) {
+                        ring.take_back(bytes);
+                        out.pop_back();
+                    }
+                }
+            } else if out.pop_front().is_some() {
+                ring.release();
+            }
+        }
+    }
+
+    #[test]
+    fn whole_ring_can_be_one_piece() {
+        let mut ring = Ring::new(64);
+        assert_eq!(ring.take(64), Some(0));
+        assert_eq!(ring.take(1), None);
+        ring.release();
+        assert_eq!(ring.take(64), Some(0));
+    }
+}

@@ -1,0 +1,162 @@
+//! Disasters strike and end.
+
+use delivery::Instant;
+
+use super::plan::Disaster;
+use super::run::{Run, SharedCounter, Wake};
+use crate::host::HostEngine;
+use crate::torture::end::{COUNTERS, Stage};
+use crate::{Faults, Kind, World};
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Something goes wrong.
+    pub(super) fn strike(&mut self, world: &mut World<E>, disaster: Disaster) {
+        let now = world.now();
+        world.trace.record(now, Kind::Altered, disaster_number(disaster), 0);
+        match disaster {
+            Disaster::Cut { host, link, for_ns } => {
+                world.network.set_cut(self.port(host, link), true);
+                self.block(world, host, link, for_ns);
+            }
+            Disaster::Isolate { host, for_ns } => {
+                for link in 0..self.plan.links.len() {
+                    world.network.set_cut(self.port(host, link), true);
+                    self.block(world, host, link, for_ns);
+                }
+            }
+            Disaster::LinkDown { host, link, for_ns } => {
+                world.network.set_up(self.port(host, link), false);
+                self.block(world, host, link, for_ns);
+            }
+            Disaster::Pause { host, for_ns } => {
+                world.pause(host, now.after_ns(for_ns));
+                // A moment later, so that the host is found running.
+                self.wake_at(world, now.after_ns(for_ns + 1), Wake::Reassess);
+            }
+            Disaster::Restart { host } => self.restart(world, host),
+            Disaster::FrameLimit { host, link, frame_bytes_max } => {
+                world.network.set_frame_bytes_max(self.port(host, link), frame_bytes_max);
+            }
+            Disaster::Rate { host, link, rate } => {
+                world.network.set_rate(self.port(host, link), rate);
+            }
+        }
+        self.reassess(world);
+    }
+
+    /// A cut ends or a link is back, unless another disaster lasts longer.
+    pub(super) fn unblock(&mut self, world: &mut World<E>, host: usize, link: usize) {
+        let port = self.port(host, link);
+        if world.now() < self.blocked_until[usize::from(port.0)] {
+            return;
+        }
+        world.network.set_cut(port, false);
+        world.network.set_up(port, true);
+        self.reassess(world);
+    }
+
+    /// Schedules the end of what blocks a port.
+    fn block(&mut self, world: &mut World<E>, host: usize, link: usize, for_ns: u64) {
+        let until = world.now().after_ns(for_ns);
+        let latest = &mut self.blocked_until[host * self.plan.links.len() + link];
+        *latest = until.max(*latest);
+        self.wake_at(world, until, Wake::Unblock { host, link });
+    }
+
+    /// All faults end.
+    pub(super) fn heal(&mut self, world: &mut World<E>) {
+        self.healed = true;
+        for host in 0..self.plan.hosts {
+            for link in 0..self.plan.links.len() {
+                let port = self.port(host, link);
+                world.network.set_faults(port, Faults::default());
+                world.network.set_up(port, true);
+                let model = self.plan.links[link].model;
+                world.network.set_frame_bytes_max(port, model.frame_bytes_max);
+                world.network.set_rate(port, model.rate);
+            }
+            world.resume(host);
+        }
+        let now = world.now();
+        world.trace.record(now, Kind::Altered, HEALED, 0);
+        self.reassess(world);
+    }
+
+    /// Notes for each pair since when no path leads both ways.
+    pub(super) fn reassess(&mut self, world: &World<E>) {
+        let now = world.now();
+        for pair in 0..self.pairs.len() {
+            let [first, second] = self.pairs[pair].hosts;
+            let runs = !world.is_paused(first) && !world.is_paused(second);
+            let passes = (0..self.plan.links.len()).any(|link| {
+                let (there, back) = (self.port(first, link), self.port(second, link));
+                world.network.passes(there, back) && world.network.passes(back, there)
+            });
+            let state = &mut self.pairs[pair];
+            match (runs && passes, state.blocked_since) {
+                (false, None) => state.blocked_since = Some(now),
+                (true, Some(since)) => {
+                    state.blocked_ns += now.since_ns(since);
+                    state.blocked_since = None;
+                }
+                _ => {}
+            }
+            self.excuse_long_outage(now, pair);
+        }
+    }
+
+    /// A connection without a path for long may end.
+    pub(super) fn excuse_long_outage(&mut self, now: Instant, pair: usize) {
+        let state = &mut self.pairs[pair];
+        let current_ns = state.blocked_since.map_or(0, |since| now.since_ns(since));
+        if state.blocked_ns + current_ns >= OUTAGE_EXCUSED_NS {
+            for end in state.ends.iter_mut().flatten() {
+                end.excused = true;
+            }
+        }
+    }
+
+    fn restart(&mut self, world: &mut World<E>, host: usize) {
+        let now = world.now();
+        self.hosts[host].life += 1;
+        let engine = self.engine(host, self.hosts[host].life);
+        world.restart(host, engine);
+        world.engine_mut(host).listen(now);
+        self.frozen.retain(|frozen| frozen.host != host);
+        self.hosts[host].counters = world.engine_mut(host).register(COUNTERS as u32 * 8);
+        self.hosts[host].shared = core::array::from_fn(|_| SharedCounter::default());
+        for pair in 0..self.pairs.len() {
+            let Some(side) = self.pairs[pair].hosts.iter().position(|&other| other == host) else {
+                continue;
+            };
+            if let Some(end) = &mut self.pairs[pair].ends[1 - side] {
+                end.excused = true;
+            }
+            if let Some(end) = &mut self.pairs[pair].ends[side] {
+                end.excused = true;
+                end.stage = Stage::Closed;
+            }
+            if side == 0 {
+                self.connect_later(world, pair);
+            }
+        }
+    }
+}
+
+const fn disaster_number(disaster: Disaster) -> u32 {
+    match disaster {
+        Disaster::Cut { .. } => 1,
+        Disaster::Isolate { .. } => 2,
+        Disaster::LinkDown { .. } => 3,
+        Disaster::Pause { .. } => 4,
+        Disaster::Restart { .. } => 5,
+        Disaster::FrameLimit { .. } => 6,
+        Disaster::Rate { .. } => 7,
+    }
+}
+
+const HEALED: u32 = 100;
+
+/// A connection may end when it had no path for this long in all: well below the 5 s after which a
+/// silent peer is dead, as probes grow rare during an outage, and well above any short disaster.
+const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

@@ -1,0 +1,534 @@
+//! The applications of a run: they connect, post, look at completions and lose connections.
+
+use delivery::LinkId;
+
+use super::end::{End, Remote, Stage};
+use super::run::{Frozen, Run, Wake, digest_of, next_look};
+use crate::host::{
+    Action, Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Refusal,
+    RequestHandle,
+};
+use crate::oracle::{Finished, Violation};
+use crate::{Application, Kind, World, port_address};
+
+impl<E: HostEngine> Application<E> for Run<'_, E> {
+    fn on_wake(&mut self, world: &mut World<E>, token: u64) {
+        match self.wakes[token as usize] {
+            Wake::Look { pair, side, generation } => self.look(world, pair, side, generation),
+            Wake::Connect { pair } => self.connect(world, pair),
+            Wake::Strike(disaster) => self.strike(world, disaster),
+            Wake::Unblock { host, link } => self.unblock(world, host, link),
+            Wake::Reassess => self.reassess(world),
+        }
+    }
+
+    fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent) {
+        match event {
+            HostEvent::Requested { request, private_data } => {
+                self.requested(world, host, request, &private_data);
+            }
+            HostEvent::Established(connection) => self.established(world, host, connection),
+            HostEvent::Closed(connection, cause) => self.closed(world, host, connection, cause),
+        }
+    }
+
+    fn on_turn(&mut self, world: &mut World<E>, host: usize) {
+        self.turns += 1;
+        let entirely = self.turns.is_multiple_of(self.options.compare_interval_turns);
+        for pair in 0..self.pairs.len() {
+            for side in [0, 1] {
+                // What this side writes lies at the other side's host.
+                if self.pairs[pair].hosts[1 - side] != host {
+                    continue;
+                }
+                if entirely {
+                    self.compare(world, pair, side);
+                } else if let Some(view) = self.target(world, pair, side)
+                    && let Some(end) = &mut self.pairs[pair].ends[side]
+                {
+                    let outcome = end.model.probe(&view);
+                    self.check(outcome);
+                }
+            }
+        }
+        if entirely {
+            self.check_host(world, host);
+        }
+    }
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    pub(super) fn connect_later(&mut self, world: &mut World<E>, pair: usize) {
+        if self.pairs[pair].retry_scheduled {
+            return;
+        }
+        self.pairs[pair].retry_scheduled = true;
+        let at = world.now().after_ns(self.random.between(1_000, RETRY_NS_MAX));
+        self.wake_at(world, at, Wake::Connect { pair });
+    }
+
+    /// The first side of a pair asks for a new connection.
+    fn connect(&mut self, world: &mut World<E>, pair: usize) {
+        let now = world.now();
+        let [host, peer] = self.pairs[pair].hosts;
+        self.pairs[pair].retry_scheduled = false;
+        if world.is_paused(host) {
+            return self.connect_later(world, pair);
+        }
+        let state = &mut self.pairs[pair];
+        state.generation += 1;
+        state.blocked_ns = 0;
+        state.blocked_since = state.blocked_since.map(|_| now);
+        state.begun_healed = self.healed;
+        let generation = state.generation;
+        let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
+        end.counter_life = self.hosts[peer].life;
+        let paths: Vec<_> = (0..self.plan.links.len() as u8)
+            .map(|link| (LinkId(link), port_address(peer as u8, link)))
+            .collect();
+        let private_data = Invitation { pair: pair as u32, generation }.encode();
+        world.trace.record(now, Kind::Connecting, host as u32, u64::from(generation));
+        match world.engine_mut(host).connect(now, &paths, &private_data) {
+            Ok(connection) => {
+                end.connection = connection;
+                self.pairs[pair].ends[0] = Some(end);
+            }
+            Err(refusal) => self.refused(host, "a connection", refusal),
+        }
+    }
+
+    /// A peer asks for a connection.
+    fn requested(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        request: RequestHandle,
+        private_data: &[u8],
+    ) {
+        let now = world.now();
+        let wanted = Invitation::decode(private_data).filter(|invitation| {
+            self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
+                // The asker still waits, and asked this life of this host: otherwise it could
+                // already be connected to the former life.
+                let waits = pair.ends[0].as_ref().is_some_and(|end| {
+                    end.life == self.hosts[end.host].life
+                        && end.counter_life == self.hosts[host].life
+                });
+                let old = pair.ends[1].as_ref();
+                pair.hosts[1] == host
+                    && pair.generation == invitation.generation
+                    && waits
+                    && old.is_none_or(|end| end.generation < invitation.generation)
+            })
+        });
+        let Some(Invitation { pair, generation }) = wanted else {
+            // An old request that was replayed, or one whose asker has given up.
+            return world.engine_mut(host).reject(now, request);
+        };
+        let pair = pair as usize;
+        self.abandon(world, pair);
+        let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
+        end.counter_life = self.hosts[self.pairs[pair].hosts[0]].life;
+        match world.engine_mut(host).accept(now, request) {
+            Ok(connection) => {
+                end.connection = connection;
+                self.pairs[pair].ends[1] = Some(end);
+            }
+            // The asker may have gone in the meantime.
+            Err(Refusal::Closed) => {}
+            Err(refusal) => self.refused(host, "a granted request", refusal),
+        }
+    }
+
+    /// The second side lets go of a connection that the first has replaced.
+    fn abandon(&mut self, world: &mut World<E>, pair: usize) {
+        let now = world.now();
+        let Some(end) = self.pairs[pair].ends[1].take() else { return };
+        if end.stage == Stage::Closed || end.life != self.hosts[end.host].life {
+            return;
+        }
+        let engine = world.engine_mut(end.host);
+        engine.close(now, end.connection);
+        engine.deregister(now, end.target);
+        self.freeze(world, end.host, end.target);
+    }
+
+    fn established(&mut self, world: &mut World<E>, host: usize, connection: ConnectionHandle) {
+        let now = world.now();
+        let Some((pair, side)) = self.find(host, connection) else { return };
+        world.trace.record(now, Kind::Established, host as u32, pair as u64);
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+        end.stage = Stage::Open;
+        let generation = end.generation;
+        self.tally.connections += u64::from(side == 0);
+        let at = next_look(self, pair, now, false);
+        self.wake_at(world, at, Wake::Look { pair, side, generation });
+    }
+
+    /// A connection ended: nothing of it may be missing, and there must be a reason.
+    fn closed(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        connection: ConnectionHandle,
+        cause: Cause,
+    ) {
+        let now = world.now();
+        let detail = crate::digest(format!("{cause:?}").as_bytes());
+        world.trace.record(now, Kind::Closed, host as u32, detail);
+        let Some((pair, side)) = self.find(host, connection) else {
+            // Let go before by this application.
+            while world.poll_completion(host, connection).is_some() {}
+            return world.engine_mut(host).release(connection);
+        };
+        self.excuse_long_outage(now, pair);
+        self.compare(world, pair, 1 - side);
+        self.take_completions(world, pair, side, usize::MAX);
+        let outstanding =
+            self.pairs[pair].ends[side].as_ref().map_or(0, |end| end.model.outstanding_signalled());
+        if outstanding > 0 {
+            self.check(Err(Violation::NeverCompleted { pair, outstanding }));
+        }
+        if !self.may_end(pair, side) {
+            let cause = format!("{cause:?}");
+            self.check(Err(Violation::ConnectionLost { pair, cause }));
+        }
+        world.engine_mut(host).release(connection);
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+        end.stage = Stage::Closed;
+        let target = end.target;
+        self.freeze(world, host, target);
+        let generation = self.pairs[pair].ends[side].as_ref().map(|end| end.generation);
+        if let Some(other) = &mut self.pairs[pair].ends[1 - side]
+            && Some(other.generation) == generation
+        {
+            other.excused = true;
+        }
+        if side == 0 {
+            self.connect_later(world, pair);
+        }
+    }
+
+    /// Whether there is a reason for a connection to end on this side.
+    fn may_end(&self, pair: usize, side: usize) -> bool {
+        let state = &self.pairs[pair];
+        let Some(end) = &state.ends[side] else { return true };
+        // An attempt that began under faults may fail, and so may what the peer made of it.
+        let attempt_failed = match (&state.ends[0], side) {
+            (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
+            (Some(first), _) => {
+                first.generation != end.generation
+                    || first.stage != Stage::Open && !state.begun_healed
+            }
+            (None, _) => true,
+        };
+        end.excused || attempt_failed
+    }
+
+    /// From now on nobody may write this region.
+    fn freeze(&mut self, world: &World<E>, host: usize, region: crate::host::Region) {
+        if self.frozen.len() >= FROZEN_MAX {
+            self.frozen.remove(0);
+        }
+        let digest = digest_of(world.engine(host), region);
+        self.frozen.push(Frozen { host, region, digest });
+    }
+
+    fn find(&self, host: usize, connection: ConnectionHandle) -> Option<(usize, usize)> {
+        let life = self.hosts[host].life;
+        self.pairs.iter().enumerate().find_map(|(number, pair)| {
+            let side = pair.ends.iter().position(|end| {
+                end.as_ref().is_some_and(|end| {
+                    (end.host, end.life, end.connection) == (host, life, connection)
+                        && end.stage != Stage::Closed
+                })
+            })?;
+            Some((number, side))
+        })
+    }
+
+    /// An application looks at its side of a connection.
+    fn look(&mut self, world: &mut World<E>, pair: usize, side: usize, generation: u32) {
+        let now = world.now();
+        let Some(end) = &self.pairs[pair].ends[side] else { return };
+        let host = end.host;
+        if end.generation != generation
+            || end.life != self.hosts[host].life
+            || end.stage != Stage::Open
+        {
+            return;
+        }
+        if !world.is_paused(host) {
+            let patience = self.random.pick(&[0, 1, 2, 8, 64]);
+            self.take_completions(world, pair, side, patience);
+            self.post_receives(world, pair, side);
+            self.post_some(world, pair, side);
+            self.retarget(world, pair, side);
+        }
+        let Some(end) = &self.pairs[pair].ends[side] else { return };
+        if end.generation != generation || end.stage != Stage::Open {
+            return;
+        }
+        let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
+        let at = next_look(self, pair, now, idle);
+        self.wake_at(world, at, Wake::Look { pair, side, generation });
+    }
+
+    fn post_receives(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        let ahead = self.random.between(0, u64::from(self.plan.traffic.receives)) as u32;
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+        let host = end.host;
+        if let Err(refusal) = end.post_receives(world, &self.plan.traffic, ahead.max(1))
+            && refusal != Refusal::Closed
+        {
+            self.refused(host, "a receive", refusal);
+        }
+    }
+
+    fn post_some(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        let wanted = self.random.between(1, 8);
+        for _ in 0..wanted {
+            let Some(remote) = self.remote(pair, side) else { return };
+            let remaining = self.pairs[pair].remaining[side];
+            let traffic = self.plan.traffic;
+            let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+            let room = end.model.outstanding() < u64::from(traffic.depth);
+            if !room || end.stage != Stage::Open {
+                return;
+            }
+            let drawn = if remaining > 0 {
+                end.draw(&mut self.random, &traffic, &remote)
+            } else if self.healed && !end.probed {
+                end.draw_probe(&remote)
+            } else {
+                return;
+            };
+            let Some(mut drawn) = drawn else { return };
+            drawn.report_before_stall(end.model.outstanding(), traffic.depth);
+            let rogue = remaining > 0
+                && !self.healed
+                && drawn.operation.action == Action::Write
+                && self.random.chance_ppm(traffic.rogue_ppm);
+            if rogue {
+                drawn.make_rogue();
+            }
+            let host = end.host;
+            match end.post(world, &mut self.random, drawn) {
+                Ok(false) | Err(Refusal::Closed) => return,
+                Ok(true) => self.note_posted(world, pair, side, rogue),
+                Err(refusal) => return self.refused(host, "an operation", refusal),
+            }
+        }
+    }
+
+    /// Now and then, when nothing is under way, the other side replaces the memory that this side
+    /// writes; the old memory must not change any more.
+    fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        let now = world.now();
+        let chance = self.random.chance_ppm(self.plan.traffic.retarget_ppm);
+        let [Some(first), Some(second)] = &mut self.pairs[pair].ends else { return };
+        let (own, other) = if side == 0 { (first, second) } else { (second, first) };
+        let quiet = own.model.outstanding() == 0
+            && own.generation == other.generation
+            && (own.stage, other.stage) == (Stage::Open, Stage::Open)
+            && other.life == self.hosts[other.host].life;
+        if !chance || !quiet || own.model.next_number() == 0 {
+            return;
+        }
+        let (host, old) = (other.host, other.target);
+        let engine = world.engine_mut(host);
+        other.target = engine.register(old.length_bytes);
+        engine.deregister(now, old);
+        own.model.retarget();
+        self.freeze(world, host, old);
+    }
+
+    fn note_posted(&mut self, world: &mut World<E>, pair: usize, side: usize, rogue: bool) {
+        let now = world.now();
+        self.tally.operations += 1;
+        let state = &mut self.pairs[pair];
+        let probe = state.remaining[side] == 0;
+        state.remaining[side] = state.remaining[side].saturating_sub(1);
+        if rogue {
+            for end in state.ends.iter_mut().flatten() {
+                end.excused = true;
+            }
+        }
+        if let Some(end) = &mut state.ends[side] {
+            end.probed |= probe;
+            let number = end.model.next_number();
+            world.trace.record(now, Kind::Posted, end.host as u32, number);
+        }
+    }
+
+    /// Where operations of a side go, if the other side has its memory.
+    fn remote(&self, pair: usize, side: usize) -> Option<Remote> {
+        let ends = &self.pairs[pair].ends;
+        let (own, other) = (ends[side].as_ref()?, ends[1 - side].as_ref()?);
+        let counters = self.hosts[other.host].counters;
+        (own.generation == other.generation).then_some(Remote {
+            target: other.target,
+            cells: other.cells,
+            counters,
+        })
+    }
+
+    fn take_completions(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        patience: usize,
+    ) {
+        for _ in 0..patience {
+            let Some(end) = &self.pairs[pair].ends[side] else { return };
+            let (host, connection) = (end.host, end.connection);
+            let Some(completion) = world.poll_completion(host, connection) else {
+                return;
+            };
+            let outcome = match completion.kind {
+                CompletionKind::Receive | CompletionKind::Notification => {
+                    self.take_delivery(world, pair, side, completion)
+                }
+                _ => self.take_completion(world, pair, side, completion),
+            };
+            self.check(outcome);
+        }
+    }
+
+    /// An operation of this side has ended.
+    fn take_completion(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        completion: Completion,
+    ) -> Result<(), Violation> {
+        let now = world.now();
+        let place = self.pairs[pair].hosts[side] as u32;
+        let detail = completion.context << 1 | u64::from(completion.success);
+        world.trace.record(now, Kind::Completed, place, detail);
+        let view = self.target(world, pair, side);
+        let Some(mut end) = self.pairs[pair].ends[side].take() else { return Ok(()) };
+        let peer = self.pairs[pair].hosts[1 - side];
+        let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
+        let outcome = end.model.complete(completion, target).and_then(|finished| {
+            for finished in &finished {
+                self.finish(world, &mut end, peer, finished, completion)?;
+            }
+            end.model.forget_completed();
+            Ok(())
+        });
+        self.pairs[pair].ends[side] = Some(end);
+        outcome
+    }
+
+    fn finish(
+        &mut self,
+        world: &World<E>,
+        end: &mut End,
+        peer: usize,
+        finished: &Finished,
+        completion: Completion,
+    ) -> Result<(), Violation> {
+        end.ring.release();
+        if !completion.success {
+            return Ok(());
+        }
+        self.tally.completed += 1;
+        let posted = &finished.posted;
+        let mut bytes = Vec::new();
+        if !matches!(posted.action, Action::Write | Action::Send) {
+            bytes.resize(posted.length_bytes as usize, 0);
+            world.engine(end.host).read_memory(end.local, posted.local_offset, &mut bytes);
+        }
+        if let (Action::FetchAdd { .. }, None) = (posted.action, posted.returns) {
+            end.shared_outstanding = end.shared_outstanding.saturating_sub(1);
+            return self.note_shared(end, peer, posted.offset, &bytes);
+        }
+        if self.plan.lenient { Ok(()) } else { end.model.check_result(finished, &bytes) }
+    }
+
+    /// An addition to a shared counter found a value; no two may find the same.
+    fn note_shared(
+        &mut self,
+        end: &End,
+        host: usize,
+        offset: u32,
+        bytes: &[u8],
+    ) -> Result<(), Violation> {
+        let found = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let counter = offset as usize / 8;
+        let state = &mut self.hosts[host];
+        if state.life == end.counter_life && !state.shared[counter].found.insert(found) {
+            let what = format!("two additions found {found}");
+            return Err(Violation::Counter { host, counter, what });
+        }
+        Ok(())
+    }
+
+    /// A message or notification of the other side has arrived.
+    fn take_delivery(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        completion: Completion,
+    ) -> Result<(), Violation> {
+        let now = world.now();
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return Ok(()) };
+        let host = end.host;
+        let detail = u64::from(completion.length_bytes) << 1 | u64::from(completion.success);
+        world.trace.record(now, Kind::Received, host as u32, detail);
+        let Some(slot) = end.take_receive(&completion, &self.plan.traffic) else {
+            return Err(Violation::CompletionOrder { found: completion, expected: None });
+        };
+        if !completion.success {
+            return Ok(());
+        }
+        let mut content = Vec::new();
+        if completion.kind == CompletionKind::Receive {
+            let length = completion.length_bytes.min(end.inbox.length_bytes - slot);
+            content.resize(length as usize, 0);
+            world.engine(host).read_memory(end.inbox, slot, &mut content);
+        }
+        self.tally.delivered += 1;
+        let view = self.target(world, pair, 1 - side);
+        let generation = self.pairs[pair].ends[side].as_ref().map(|end| end.generation);
+        let Some(other) = &mut self.pairs[pair].ends[1 - side] else { return Ok(()) };
+        if Some(other.generation) != generation {
+            return Ok(());
+        }
+        let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
+        other.model.deliver(completion, &content, target)
+    }
+
+    fn refused(&mut self, host: usize, what: &str, refusal: Refusal) {
+        let what = format!("{what}: {refusal}");
+        self.check(Err(Violation::Refused { host, what }));
+    }
+}
+
+/// What the first side of a pair sends along with its request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Invitation {
+    pair: u32,
+    generation: u32,
+}
+
+impl Invitation {
+    fn encode(self) -> [u8; 8] {
+        (u64::from(self.pair) << 32 | u64::from(self.generation)).to_le_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = u64::from_le_bytes(bytes.try_into().ok()?);
+        Some(Self { pair: (word >> 32) as u32, generation: word as u32 })
+    }
+}
+
+/// Longest time until a lost connection is asked for again.
+const RETRY_NS_MAX: u64 = 2_000_000;
+
+/// Regions watched after their connection has ended.
+const FROZEN_MAX: usize = 16;

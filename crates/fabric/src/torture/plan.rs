@@ -1,0 +1,280 @@
+//! What a seed means: the configuration of a run, drawn swarm-fashion.
+//!
+//! Each kind of fault and operation is switched on or off by itself before its rate is drawn. A
+//! run that has everything at once hides what only a few things together provoke.
+
+use crate::host::{Congestion, Scheduling};
+use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random};
+
+/// The configuration of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) hosts: usize,
+    /// One segment with a port of every host per link.
+    pub(crate) links: Vec<LinkPlan>,
+    /// Pairs of hosts that talk; the first of each pair asks for the connection.
+    pub(crate) pairs: Vec<(usize, usize)>,
+    pub(crate) faults: Faults,
+    /// Corrupted frames are delivered: nothing may crash, but data may be wrong.
+    pub(crate) lenient: bool,
+    /// How long faults last, in nanoseconds.
+    pub(crate) safety_ns: u64,
+    /// When what happens, in nanoseconds.
+    pub(crate) disasters: Vec<(u64, Disaster)>,
+    pub(crate) engine: EnginePlan,
+    pub(crate) traffic: TrafficPlan,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkPlan {
+    pub(crate) model: LinkModel,
+    pub(crate) switched: bool,
+}
+
+/// Settings common to all engines of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EnginePlan {
+    pub(crate) congestion: Congestion,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) operation_window: u32,
+    pub(crate) order_pool_bytes: u32,
+    pub(crate) read_depth: u16,
+    pub(crate) ack_delay_max_ns: u32,
+}
+
+/// What applications do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TrafficPlan {
+    /// Operations of each side of each connection.
+    pub(crate) operations: u32,
+    /// Weights of write, read, fetch-and-add, compare-and-swap, send.
+    pub(crate) weights: [u32; 5],
+    pub(crate) length_bytes_max: u32,
+    pub(crate) target_bytes: u32,
+    /// Probabilities, in parts per million.
+    pub(crate) strict_ppm: u32,
+    pub(crate) fence_before_ppm: u32,
+    pub(crate) fence_after_ppm: u32,
+    pub(crate) immediate_ppm: u32,
+    pub(crate) unsignalled_ppm: u32,
+    pub(crate) retarget_ppm: u32,
+    pub(crate) rogue_ppm: u32,
+    /// Operations posted and not completed, at most.
+    pub(crate) depth: u32,
+    /// Receives posted ahead, at most.
+    pub(crate) receives: u32,
+    /// Longest time between two looks of an application, in nanoseconds.
+    pub(crate) sleep_ns_max: u64,
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Disaster {
+    /// Nothing leaves this port for a while.
+    Cut { host: usize, link: usize, for_ns: u64 },
+    /// Nothing leaves any port of a host for a while.
+    Isolate { host: usize, for_ns: u64 },
+    /// A link of a host is down for a while, and the host knows.
+    LinkDown { host: usize, link: usize, for_ns: u64 },
+    /// A host does not run for a while.
+    Pause { host: usize, for_ns: u64 },
+    /// A host loses all its state.
+    Restart { host: usize },
+    /// Larger frames do not leave this port any more.
+    FrameLimit { host: usize, link: usize, frame_bytes_max: u16 },
+    /// A port has another rate, in bits per second.
+    Rate { host: usize, link: usize, rate: u64 },
+}
+
+impl Plan {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut random = Random::stream(seed, PLAN_STREAM);
+        let hosts = random.pick(&[2, 2, 2, 3, 4]);
+        let links: Vec<LinkPlan> =
+            (0..random.pick(&[1, 1, 2, 2, 3, 4])).map(|_| draw_link(&mut random)).collect();
+        let lenient = random.chance_ppm(50_000);
+        let safety_ns = random.pick(&[2, 5, 10, 20, 50]) * 1_000_000;
+        let faults = draw_faults(&mut random, lenient);
+        let (safety_ns, disasters) = draw_disasters(&mut random, safety_ns, hosts, links.len());
+        let traffic = draw_traffic(&mut random, hosts);
+        let mut pairs = vec![(0, 1)];
+        for second in 2..hosts {
+            let first = random.below(second as u64) as usize;
+            pairs.push(if random.chance_ppm(500_000) { (first, second) } else { (second, first) });
+        }
+        if random.chance_ppm(250_000) {
+            pairs.push((1, 0));
+        }
+        let engine = EnginePlan {
+            congestion: random.pick(&[
+                Congestion::Fixed { window_bytes: 64 << 10 },
+                Congestion::Aimd,
+                Congestion::Aimd,
+                Congestion::Delay,
+            ]),
+            scheduling: random.pick(&[
+                Scheduling::EarliestDelivery,
+                Scheduling::EarliestDelivery,
+                Scheduling::RoundRobin,
+            ]),
+            operation_window: random.pick(&[1, 2, 4, 16, 64, 256]),
+            order_pool_bytes: random.pick(&[2 << 10, 8 << 10, 64 << 10, 256 << 10]),
+            read_depth: random.pick(&[1, 2, 16]),
+            ack_delay_max_ns: random.pick(&[0, 25_000, 100_000]),
+        };
+        Self { hosts, links, pairs, faults, lenient, safety_ns, disasters, engine, traffic }
+    }
+}
+
+fn draw_link(random: &mut Random) -> LinkPlan {
+    let model = LinkModel {
+        rate: random.pick(&[10_000_000_000, 1_000_000_000, 1_000_000_000, 100_000_000]),
+        overhead: random.pick(&[Overhead::UDP, Overhead::ETHERNET]),
+        propagation_ns: random.pick(&[1_000, 5_000, 50_000, 500_000]),
+        jitter: random.pick(&[
+            Jitter::Constant,
+            Jitter::Uniform { most_ns: 20_000 },
+            Jitter::Exponential { mean_ns: 10_000 },
+        ]),
+        queue_bytes: random.pick(&[16 << 10, 64 << 10, 1 << 20]),
+        mark_bytes: random.pick(&[None, Some(8 << 10)]),
+        driver_bytes: random.pick(&[None, None, Some(8 << 10)]),
+        frame_bytes_max: random.pick(&[1_472, 1_472, 1_232, 8_972]),
+        reports_too_big: random.chance_ppm(500_000),
+    };
+    LinkPlan { model, switched: random.chance_ppm(300_000) }
+}
+
+fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
+    let mut rate =
+        |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
+    let (loss_ppm, burst) = (rate(&[1_000, 10_000, 50_000, 150_000]), rate(&[2, 8]));
+    // Bursts multiply the loss: at most 16 % in all.
+    let loss_ppm = if burst > 1 { loss_ppm.min(20_000) } else { loss_ppm };
+    let duplicate_ppm = rate(&[1_000, 50_000, 200_000]);
+    let reorder_ppm = rate(&[1_000, 50_000, 200_000]);
+    let corrupt_ppm = if lenient { 20_000 } else { rate(&[1_000, 20_000]) };
+    let replay_ppm = rate(&[1_000, 50_000]);
+    Faults {
+        loss_ppm,
+        loss_burst_frames: burst.max(1),
+        duplicate_ppm,
+        reorder_ppm,
+        late_ns_max: random.pick(&[10_000, 200_000, 5_000_000]),
+        corrupt_ppm,
+        corruption: if lenient { Corruption::Delivered } else { Corruption::Dropped },
+        replay_ppm,
+        cut: false,
+    }
+}
+
+fn draw_disasters(
+    random: &mut Random,
+    safety_ns: u64,
+    hosts: usize,
+    links: usize,
+) -> (u64, Vec<(u64, Disaster)>) {
+    let mut safety_ns = safety_ns;
+    let mut disasters = Vec::new();
+    let kinds = random.next_u64();
+    for _ in 0..random.pick(&[0, 1, 2, 4, 8]) {
+        let at_ns = random.below(safety_ns);
+        let host = random.below(hosts as u64) as usize;
+        let link = random.below(links as u64) as usize;
+        let for_ns = random.pick(&[100_000, 1_000_000, 10_000_000, 100_000_000]);
+        let kind = random.below(7);
+        if kinds >> kind & 1 == 0 {
+            continue;
+        }
+        disasters.push((
+            at_ns,
+            match kind {
+                0 => Disaster::Cut { host, link, for_ns },
+                1 => Disaster::Isolate { host, for_ns },
+                2 => Disaster::LinkDown { host, link, for_ns },
+                3 => Disaster::Pause { host, for_ns },
+                4 => Disaster::Restart { host },
+                5 => {
+                    let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
+                    Disaster::FrameLimit { host, link, frame_bytes_max }
+                }
+                _ => Disaster::Rate { host, link, rate: random.pick(&[10_000_000, 1_000_000_000]) },
+            },
+        ));
+    }
+    if random.chance_ppm(50_000) {
+        let host = random.below(hosts as u64) as usize;
+        disasters
+            .push((random.below(safety_ns), Disaster::Isolate { host, for_ns: LONG_OUTAGE_NS }));
+        safety_ns += LONG_OUTAGE_NS;
+    }
+    disasters.sort_by_key(|&(at_ns, _)| at_ns);
+    (safety_ns, disasters)
+}
+
+fn draw_traffic(random: &mut Random, hosts: usize) -> TrafficPlan {
+    let mut weights = [0; 5];
+    for weight in &mut weights {
+        if random.chance_ppm(600_000) {
+            *weight = random.pick(&[1, 2, 5]);
+        }
+    }
+    weights[0] += u32::from(weights.iter().all(|&weight| weight == 0));
+    let mut rate =
+        |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
+    let strict_ppm = rate(&[200_000, 500_000, 1_000_000, 1_000_000]);
+    let fence_before_ppm = rate(&[20_000, 200_000, 1_000_000]);
+    let fence_after_ppm = rate(&[20_000, 200_000]);
+    let immediate_ppm = rate(&[100_000, 500_000]);
+    let unsignalled_ppm = rate(&[100_000, 700_000]);
+    let retarget_ppm = rate(&[20_000]);
+    let rogue_ppm = if random.chance_ppm(100_000) { 20_000 } else { 0 };
+    let operations = random.pick(&[10, 20, 40, 80]);
+    TrafficPlan {
+        operations: operations / (hosts as u32 - 1),
+        weights,
+        length_bytes_max: random.pick(&[64, 1_024, 8_192, 65_536, 262_144]),
+        target_bytes: random.pick(&[512, 4_096, 32_768]),
+        strict_ppm,
+        fence_before_ppm,
+        fence_after_ppm,
+        immediate_ppm,
+        unsignalled_ppm,
+        retarget_ppm,
+        rogue_ppm,
+        depth: random.pick(&[1, 4, 16, 64]),
+        receives: random.pick(&[1, 4, 16]),
+        sleep_ns_max: random.pick(&[5_000, 50_000, 500_000, 3_000_000]),
+    }
+}
+
+const PLAN_STREAM: u64 = 0x706c_616e;
+
+/// Longer than the five seconds after which a silent peer is dead.
+const LONG_OUTAGE_NS: u64 = 7_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_seeds_draw_equal_plans() {
+        for seed in 0..50 {
+            let (first, second) = (Plan::draw(seed), Plan::draw(seed));
+            assert_eq!(format!("{first:?}"), format!("{second:?}"));
+        }
+    }
+
+    #[test]
+    fn seeds_cover_the_configurations() {
+        let plans: Vec<Plan> = (0..500).map(Plan::draw).collect();
+        let share = |test: &dyn Fn(&Plan) -> bool| plans.iter().filter(|plan| test(plan)).count();
+        assert!(share(&|plan| plan.hosts > 2) > 100);
+        assert!(share(&|plan| plan.links.len() > 1) > 200);
+        assert!(share(&|plan| plan.lenient) > 5);
+        assert!(share(&|plan| plan.disasters.is_empty()) > 100);
+        assert!(share(&|plan| plan.safety_ns > LONG_OUTAGE_NS) > 5);
+        assert!(share(&|plan| plan.traffic.strict_ppm == 1_000_000) > 50);
+        assert!(share(&|plan| plan.faults.loss_ppm > 0) > 150);
+    }
+}

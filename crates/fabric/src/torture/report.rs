@@ -1,0 +1,147 @@
+//! What a run of the torture harness tells.
+
+use core::fmt;
+
+use delivery::Instant;
+
+use crate::host::HostEngine;
+use crate::{Counters, TraceEntry, Violation};
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Runs each seed a second time and compares the trace hashes.
+    pub twice: bool,
+    /// Events of the trace kept for the report of a failure.
+    pub tail_entries: usize,
+    /// Every how many turns of a host its memory is compared with the model entirely; at least 1.
+    pub compare_interval_turns: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { twice: true, tail_entries: 40, compare_interval_turns: 64 }
+    }
+}
+
+/// What one seed did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Hash of the trace.
+    pub trace_hash: u64,
+    /// Events in the trace.
+    pub events: u64,
+    /// Virtual time at the end, in nanoseconds.
+    pub virtual_ns: u64,
+    /// Operations posted.
+    pub operations: u64,
+    /// Operations that completed with success.
+    pub completed: u64,
+    /// Messages and notifications delivered.
+    pub delivered: u64,
+    /// Connections established, counted at the side that asked.
+    pub connections: u64,
+    /// What the network did.
+    pub network: Counters,
+    /// What went wrong, if anything.
+    pub failure: Option<Failure>,
+}
+
+/// A broken promise, and how to see it again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The promise.
+    pub violation: Violation,
+    /// When it was found broken, in virtual time.
+    pub time: Instant,
+    /// The plan of the run, for a reader.
+    pub plan: String,
+    /// The last events before, oldest first.
+    pub tail: Vec<TraceEntry>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(failure) = &self.failure else {
+            return write!(
+                f,
+                "seed {}: {} operations, {} delivered, {} frames, {} events, {:.3} s, trace {:016x}",
+                self.seed,
+                self.completed,
+                self.delivered,
+                self.network.sent,
+                self.events,
+                self.virtual_ns as f64 / 1e9,
+                self.trace_hash
+            );
+        };
+        writeln!(f, "seed {} failed at {:?}: {}", self.seed, failure.time, failure.violation)?;
+        writeln!(f, "again: ethernot sim torture --seeds {}..{}", self.seed, self.seed + 1)?;
+        writeln!(f, "plan: {}", failure.plan)?;
+        writeln!(f, "last events:")?;
+        for entry in &failure.tail {
+            writeln!(f, "  {entry}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Sums over many seeds.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Operations completed with success.
+    pub completed: u64,
+    /// Messages and notifications delivered.
+    pub delivered: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Virtual time, in nanoseconds.
+    pub virtual_ns: u64,
+    /// Reports of the seeds that failed.
+    pub failures: Vec<Report>,
+}
+
+impl Tally {
+    /// Adds a seed.
+    pub fn add(&mut self, report: Report) {
+        self.seeds += 1;
+        self.completed += report.completed;
+        self.delivered += report.delivered;
+        self.frames += report.network.sent;
+        self.virtual_ns += report.virtual_ns;
+        if report.failure.is_some() {
+            self.failures.push(report);
+        }
+    }
+
+    /// Adds what another tally counted.
+    pub fn merge(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.completed += other.completed;
+        self.delivered += other.delivered;
+        self.frames += other.frames;
+        self.virtual_ns += other.virtual_ns;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Runs seeds one after the other and tells `progress` each report. A caller with several threads
+/// gives each its own range and merges the tallies.
+pub fn run_range_with<E: HostEngine>(
+    seeds: core::ops::Range<u64>,
+    options: &Options,
+    make: &super::MakeEngine<'_, E>,
+    progress: &mut dyn FnMut(&Report),
+) -> Tally {
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let report = super::run_with(seed, options, make);
+        progress(&report);
+        tally.add(report);
+    }
+    tally
+}

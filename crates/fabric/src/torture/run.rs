@@ -1,0 +1,469 @@
+//! One seed: the state of a run and its main course.
+
+use delivery::Instant;
+
+use super::MakeEngine;
+use super::end::{self, CELLS, COUNTERS, End, Stage, View};
+use super::plan::{Disaster, Plan};
+use super::report::{Failure, Options, Report};
+use crate::host::{HostEngine, Region, Tuning};
+use crate::oracle::Violation;
+use crate::{Livelock, Network, PortId, Random, Segment, World, port_address};
+
+/// Runs `seed` with engines made by `make`.
+pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
+    let mut report = Run::new(seed, *options, make).execute();
+    if options.twice && report.failure.is_none() {
+        let second = Run::new(seed, *options, make).execute();
+        if second.trace_hash != report.trace_hash {
+            report.failure = Some(Failure {
+                violation: Violation::NotDeterministic {
+                    first: report.trace_hash,
+                    second: second.trace_hash,
+                },
+                time: Instant(report.virtual_ns),
+                plan: format!("{:?}", Plan::draw(seed)),
+                tail: Vec::new(),
+            });
+        }
+    }
+    report
+}
+
+/// State of a run beside its world.
+pub(super) struct Run<'a, E> {
+    pub(super) seed: u64,
+    pub(super) options: Options,
+    pub(super) make: &'a MakeEngine<'a, E>,
+    pub(super) plan: Plan,
+    pub(super) random: Random,
+    pub(super) hosts: Vec<HostState>,
+    pub(super) pairs: Vec<Pair>,
+    /// What each wake-up token means.
+    pub(super) wakes: Vec<Wake>,
+    pub(super) frozen: Vec<Frozen>,
+    /// Until when each port is cut or down at least.
+    pub(super) blocked_until: Vec<Instant>,
+    pub(super) healed: bool,
+    pub(super) turns: u64,
+    pub(super) violation: Option<Violation>,
+    pub(super) tally: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) operations: u64,
+    pub(super) completed: u64,
+    pub(super) delivered: u64,
+    pub(super) connections: u64,
+}
+
+/// What a run knows of a host beside its engine.
+#[derive(Debug)]
+pub(super) struct HostState {
+    pub(super) life: u32,
+    pub(super) counters: Region,
+    pub(super) shared: [SharedCounter; COUNTERS],
+}
+
+/// A counter to which several connections add 1.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedCounter {
+    /// What each successful addition found.
+    pub(super) found: std::collections::BTreeSet<u64>,
+}
+
+/// Two hosts that talk.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) hosts: [usize; 2],
+    /// Counts attempts to connect; both sides of a connection carry the same number.
+    pub(super) generation: u32,
+    pub(super) ends: [Option<End>; 2],
+    /// Operations each side still wants to post.
+    pub(super) remaining: [u32; 2],
+    /// Since when no path leads both ways, if so.
+    pub(super) blocked_since: Option<Instant>,
+    /// Time without a path since this generation began, in nanoseconds.
+    pub(super) blocked_ns: u64,
+    /// The current attempt to connect began after healing.
+    pub(super) begun_healed: bool,
+    /// Whether an attempt to connect is scheduled.
+    pub(super) retry_scheduled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wake {
+    /// An application looks at one side of a pair.
+    Look { pair: usize, side: usize, generation: u32 },
+    /// The first side of a pair connects.
+    Connect { pair: usize },
+    /// Something goes wrong.
+    Strike(Disaster),
+    /// A cut ends, or a link is back.
+    Unblock { host: usize, link: usize },
+    /// Whether a path exists may have changed.
+    Reassess,
+}
+
+/// Memory that nobody may write any more.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    pub(super) host: usize,
+    pub(super) region: Region,
+    pub(super) digest: u64,
+}
+
+impl<'a, E: HostEngine> Run<'a, E> {
+    fn new(seed: u64, options: Options, make: &'a MakeEngine<'a, E>) -> Self {
+        let plan = Plan::draw(seed);
+        let plan_ports = plan.hosts * plan.links.len();
+        let pairs = plan
+            .pairs
+            .iter()
+            .map(|&(first, second)| Pair {
+                hosts: [first, second],
+                generation: 0,
+                ends: [None, None],
+                remaining: [plan.traffic.operations; 2],
+                blocked_since: None,
+                blocked_ns: 0,
+                begun_healed: false,
+                retry_scheduled: false,
+            })
+            .collect();
+        Self {
+            seed,
+            options,
+            make,
+            plan,
+            random: Random::stream(seed, TRAFFIC_STREAM),
+            hosts: Vec::new(),
+            pairs,
+            wakes: Vec::new(),
+            frozen: Vec::new(),
+            blocked_until: vec![Instant(0); plan_ports],
+            healed: false,
+            turns: 0,
+            violation: None,
+            tally: Counts::default(),
+        }
+    }
+
+    fn execute(mut self) -> Report {
+        let mut world = World::new(self.seed, self.options.tail_entries);
+        self.build(&mut world);
+        self.schedule(&mut world);
+        let healing_at = Instant(self.plan.safety_ns);
+        self.advance(&mut world, healing_at);
+        if self.violation.is_none() {
+            self.heal(&mut world);
+            self.converge(&mut world, healing_at);
+        }
+        if self.violation.is_none() {
+            self.check_at_rest(&world);
+        }
+        let failure = self.violation.take().map(|violation| Failure {
+            violation,
+            time: world.now(),
+            plan: format!("{:?}", self.plan),
+            tail: world.trace.tail().copied().collect(),
+        });
+        Report {
+            seed: self.seed,
+            trace_hash: world.trace.hash(),
+            events: world.trace.events(),
+            virtual_ns: world.now().0,
+            operations: self.tally.operations,
+            completed: self.tally.completed,
+            delivered: self.tally.delivered,
+            connections: self.tally.connections,
+            network: *world.network.counters(),
+            failure,
+        }
+    }
+
+    /// Notes the first broken promise. Runs that deliver corrupted frames break those about data.
+    pub(super) fn check(&mut self, outcome: Result<(), Violation>) {
+        let Err(violation) = outcome else { return };
+        let excused = self.plan.lenient
+            && !matches!(
+                violation,
+                Violation::Guards { .. } | Violation::Occupancy { .. } | Violation::Livelock { .. }
+            );
+        if !excused && self.violation.is_none() {
+            self.violation = Some(violation);
+        }
+    }
+
+    pub(super) fn wake_at(&mut self, world: &mut World<E>, time: Instant, wake: Wake) {
+        world.wake_at(time, self.wakes.len() as u64);
+        self.wakes.push(wake);
+    }
+
+    pub(super) fn port(&self, host: usize, link: usize) -> PortId {
+        PortId((host * self.plan.links.len() + link) as u16)
+    }
+
+    /// A new engine for a life of a host.
+    pub(super) fn engine(&self, host: usize, life: u32) -> E {
+        let stream = ENTROPY_STREAM ^ (u64::from(life) << 32 | host as u64);
+        let mut entropy = [0; 32];
+        Random::stream(self.seed, stream).fill(&mut entropy);
+        let plan = &self.plan.engine;
+        (self.make)(
+            host,
+            Tuning {
+                entropy,
+                congestion: plan.congestion,
+                scheduling: plan.scheduling,
+                operation_window: plan.operation_window,
+                order_pool_bytes: plan.order_pool_bytes,
+                read_depth: plan.read_depth,
+                ack_delay_max_ns: plan.ack_delay_max_ns,
+                dead_peer_ns: DEAD_PEER_NS,
+            },
+        )
+    }
+
+    /// The memory that `side` of a pair writes, if it still exists.
+    pub(super) fn target<'w>(
+        &self,
+        world: &'w World<E>,
+        pair: usize,
+        side: usize,
+    ) -> Option<View<'w, E>> {
+        let pair = &self.pairs[pair];
+        let (own, other) = (pair.ends[side].as_ref()?, pair.ends[1 - side].as_ref()?);
+        let alive = other.life == self.hosts[other.host].life
+            && other.generation == own.generation
+            && other.stage != Stage::Closed
+            && !self.plan.lenient;
+        alive.then(|| View { engine: world.engine(other.host), region: other.target })
+    }
+
+    fn build(&mut self, world: &mut World<E>) {
+        let segments: Vec<usize> = self
+            .plan
+            .links
+            .iter()
+            .map(|link| {
+                let latency_ns = 1_000;
+                let segment =
+                    if link.switched { Segment::Switched { latency_ns } } else { Segment::Direct };
+                world.network.add_segment(segment)
+            })
+            .collect();
+        for host in 0..self.plan.hosts {
+            let ports: Vec<PortId> = (0..segments.len())
+                .map(|link| add_port(&mut world.network, segments[link], host, link, &self.plan))
+                .collect();
+            let engine = self.engine(host, 0);
+            world.add_host(engine, &ports);
+            self.hosts.push(HostState {
+                life: 0,
+                counters: world.engine_mut(host).register(COUNTERS as u32 * 8),
+                shared: Default::default(),
+            });
+            let now = world.now();
+            world.engine_mut(host).listen(now);
+        }
+    }
+
+    fn schedule(&mut self, world: &mut World<E>) {
+        for pair in 0..self.pairs.len() {
+            let at_ns = self.random.below(500_000);
+            self.pairs[pair].retry_scheduled = true;
+            self.wake_at(world, Instant(at_ns), Wake::Connect { pair });
+        }
+        for (at_ns, disaster) in self.plan.disasters.clone() {
+            self.wake_at(world, Instant(at_ns), Wake::Strike(disaster));
+        }
+    }
+
+    /// Runs the world up to `limit`; stops early at a violation.
+    pub(super) fn advance(&mut self, world: &mut World<E>, limit: Instant) {
+        while world.now() < limit && self.violation.is_none() {
+            let slice = limit.min(world.now().after_ns(SLICE_NS));
+            if let Err(Livelock { host, time }) = world.run_until(slice, self) {
+                self.check(Err(Violation::Livelock { host, time_ns: time.0 }));
+            }
+        }
+    }
+
+    fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
+        // What a corrupted acknowledgement declared done is never sent again: then all that can be
+        // asked is that nothing crashes.
+        let limit_ns = if self.plan.lenient { LENIENT_NS } else { CONVERGENCE_NS };
+        let deadline = healing_at.after_ns(limit_ns);
+        while self.violation.is_none() && self.missing().is_some() {
+            if world.now() >= deadline {
+                let what = self.missing().unwrap_or_default();
+                return self.check(Err(Violation::NoConvergence { what }));
+            }
+            self.advance(world, world.now().after_ns(SLICE_NS));
+        }
+        self.advance(world, world.now().after_ns(REST_NS));
+    }
+
+    /// What is not done yet, for a reader; nothing if all is.
+    fn missing(&self) -> Option<String> {
+        for (number, pair) in self.pairs.iter().enumerate() {
+            for (side, end) in pair.ends.iter().enumerate() {
+                let name = format!("pair {number} side {side} (host {})", pair.hosts[side]);
+                let Some(end) = end else { return Some(format!("{name} has no connection")) };
+                if end.stage != Stage::Open || end.generation != pair.generation {
+                    return Some(format!("{name} is {:?}", end.stage));
+                }
+                if pair.remaining[side] > 0 || !end.probed {
+                    let (remaining, outstanding) = (pair.remaining[side], end.model.outstanding());
+                    return Some(format!(
+                        "{name} has {remaining} operations to post and waits for {outstanding}"
+                    ));
+                }
+                if end.model.outstanding_signalled() > 0 {
+                    let outstanding = end.model.outstanding();
+                    return Some(format!("{name} waits for {outstanding} operations"));
+                }
+                if end.model.undelivered() > 0 && !self.plan.lenient {
+                    let undelivered = end.model.undelivered();
+                    return Some(format!("{name} sent {undelivered} messages that did not arrive"));
+                }
+            }
+        }
+        None
+    }
+
+    /// Everything is done and quiet: memory must equal the model exactly.
+    fn check_at_rest(&mut self, world: &World<E>) {
+        for pair in 0..self.pairs.len() {
+            for side in [0, 1] {
+                self.compare(world, pair, side);
+                self.check_cells(world, pair, side);
+            }
+        }
+        for host in 0..self.plan.hosts {
+            self.check_host(world, host);
+            self.check_shared(world, host);
+        }
+    }
+
+    /// Compares all memory that `side` of a pair writes with the model.
+    pub(super) fn compare(&mut self, world: &World<E>, pair: usize, side: usize) {
+        let Some(view) = self.target(world, pair, side) else { return };
+        if let Some(end) = &mut self.pairs[pair].ends[side] {
+            let outcome = end.model.check_all(&view);
+            self.check(outcome);
+        }
+    }
+
+    fn check_cells(&mut self, world: &World<E>, pair: usize, side: usize) {
+        let ends = &self.pairs[pair].ends;
+        let (Some(end), Some(other)) = (&ends[side], &ends[1 - side]) else { return };
+        for cell in 0..CELLS {
+            let mut bytes = [0; 8];
+            world.engine(other.host).read_memory(other.cells, cell as u32 * 8, &mut bytes);
+            let (found, expected) = (u64::from_le_bytes(bytes), end.cell_values[cell]);
+            if found != expected {
+                let number = end.model.next_number();
+                return self.check(Err(Violation::AtomicResult { number, found, expected }));
+            }
+        }
+    }
+
+    fn check_shared(&mut self, world: &World<E>, host: usize) {
+        for counter in 0..COUNTERS {
+            let mut bytes = [0; 8];
+            let state = &self.hosts[host];
+            world.engine(host).read_memory(state.counters, counter as u32 * 8, &mut bytes);
+            let value = u64::from_le_bytes(bytes);
+            let found = &state.shared[counter].found;
+            let last = found.last().map_or(0, |last| last + 1);
+            if (found.len() as u64) > value || last > value {
+                let what =
+                    format!("is {value} after {} additions, the last at {last}", found.len());
+                return self.check(Err(Violation::Counter { host, counter, what }));
+            }
+        }
+    }
+
+    /// Guards, frozen memory and bounds of one host.
+    pub(super) fn check_host(&mut self, world: &World<E>, host: usize) {
+        let engine = world.engine(host);
+        if !engine.guards_are_intact() {
+            return self.check(Err(Violation::Guards { host }));
+        }
+        for frozen in &self.frozen {
+            if frozen.host == host && digest_of(engine, frozen.region) != frozen.digest {
+                let region = frozen.region.number;
+                return self.check(Err(Violation::FrozenMemory { host, region }));
+            }
+        }
+        let mut excess = None;
+        engine.occupancy(&mut |name, used, limit| {
+            if used > limit {
+                excess = Some(Violation::Occupancy { host, name, used, limit });
+            }
+        });
+        self.check(excess.map_or(Ok(()), Err));
+    }
+}
+
+/// Digest of all bytes of a region.
+pub(super) fn digest_of<E: HostEngine>(engine: &E, region: Region) -> u64 {
+    let mut bytes = vec![0; region.length_bytes as usize];
+    engine.read_memory(region, 0, &mut bytes);
+    crate::digest(&bytes)
+}
+
+fn add_port(
+    network: &mut Network,
+    segment: usize,
+    host: usize,
+    link: usize,
+    plan: &Plan,
+) -> PortId {
+    let address = port_address(host as u8, link as u8);
+    let port = network.add_port(segment, address, plan.links[link].model);
+    network.set_faults(port, plan.faults);
+    port
+}
+
+/// After this long without an answer a peer counts as dead.
+const DEAD_PEER_NS: u64 = 5_000_000_000;
+
+/// Longest time from the end of all faults until everything is done: a dead peer is noticed after
+/// 5 s at most, and the rest, some megabytes over 100 Mb/s at the least, takes a few seconds.
+const CONVERGENCE_NS: u64 = 60_000_000_000;
+
+const LENIENT_NS: u64 = 500_000_000;
+
+/// How long everything must stay quiet in the end; longer than any frame can be late.
+const REST_NS: u64 = 50_000_000;
+
+/// How often the main course looks whether a run is over.
+const SLICE_NS: u64 = 1_000_000;
+
+const TRAFFIC_STREAM: u64 = 0x7472_6166;
+const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
+
+/// When the application of an end looks next. `idle`: it has nothing to do.
+pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle: bool) -> Instant {
+    let look = end::next_look(now, &mut run.random, &run.plan.traffic);
+    let state = &run.pairs[pair];
+    let stalled_since = state.blocked_since.unwrap_or(now).min(Instant(run.plan.safety_ns));
+    let least_ns = match now.since_ns(stalled_since) {
+        PATIENCE_NS.. => STALLED_LOOK_NS,
+        _ if idle => IDLE_LOOK_NS,
+        _ => 0,
+    };
+    look.max(now.after_ns(least_ns))
+}
+
+/// An application that has nothing to do looks this often.
+const IDLE_LOOK_NS: u64 = 1_000_000;
+
+/// After this long in an outage, or after healing, applications look only this often: enough to
+/// notice the end, and cheap when it takes minutes.
+const PATIENCE_NS: u64 = 200_000_000;
+const STALLED_LOOK_NS: u64 = 10_000_000;

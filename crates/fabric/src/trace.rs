@@ -1,0 +1,212 @@
+//! What happened, as one number and as a readable tail.
+
+use core::fmt;
+use std::collections::VecDeque;
+
+use delivery::Instant;
+
+/// Kinds of events in a trace. The discriminant enters the hash.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A host handed a frame to its driver.
+    Sent = 1,
+    /// A driver took no more frames.
+    Refused,
+    /// A frame found no room in a queue.
+    QueueFull,
+    /// A frame was lost by chance.
+    Lost,
+    /// A frame ran into a one-way cut or a link that is down.
+    Cut,
+    /// A frame was larger than the path carries.
+    TooBig,
+    /// Bits of a frame were flipped.
+    Corrupted,
+    /// A second copy of a frame was made.
+    Duplicated,
+    /// A frame was held back so that later ones overtake it.
+    Reordered,
+    /// A frame recorded earlier was sent again.
+    Replayed,
+    /// A frame was marked as having met congestion.
+    Marked,
+    /// A frame reached a host.
+    Arrived,
+    /// A frame was addressed to nobody.
+    Unreachable,
+    /// A receive buffer overflowed.
+    Overrun,
+    /// A host handled its timer.
+    Timer,
+    /// A link of a host changed.
+    LinkChanged,
+    /// A host stopped running for a while.
+    Paused,
+    /// A host runs again.
+    Resumed,
+    /// A host lost all its state.
+    Restarted,
+    /// The network was altered by the schedule of faults.
+    Altered,
+    /// An application asked for a connection.
+    Connecting,
+    /// A connection can be used.
+    Established,
+    /// A connection ended.
+    Closed,
+    /// An application posted an operation.
+    Posted,
+    /// An operation completed.
+    Completed,
+    /// A message or notification reached an application.
+    Received,
+}
+
+/// One event of a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceEntry {
+    /// When, in virtual time.
+    pub time: Instant,
+    /// What.
+    pub kind: Kind,
+    /// Where: the host or port.
+    pub place: u32,
+    /// Digest or number that tells this event from others of its kind.
+    pub detail: u64,
+}
+
+impl fmt::Display for TraceEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = format!("{:?}", self.kind);
+        write!(f, "{:?} {kind:<11} {:>3} {:016x}", self.time, self.place, self.detail)
+    }
+}
+
+/// Running hash of every event, and the last of them.
+///
+/// Two runs of one seed must end with the same hash; the first difference in any event (its time,
+/// kind, place or content) changes it and, with overwhelming probability, all later values.
+#[derive(Debug)]
+pub struct Trace {
+    hash: u64,
+    events: u64,
+    tail: VecDeque<TraceEntry>,
+    tail_entries_max: usize,
+}
+
+impl Trace {
+    /// An empty trace that remembers its last `tail_entries_max` events.
+    pub fn new(tail_entries_max: usize) -> Self {
+        Self {
+            hash: 0x9e37_79b9_7f4a_7c15,
+            events: 0,
+            tail: VecDeque::with_capacity(tail_entries_max),
+            tail_entries_max,
+        }
+    }
+
+    /// Adds an event.
+    pub fn record(&mut self, time: Instant, kind: Kind, place: u32, detail: u64) {
+        let subject = (kind as u64) << 32 | u64::from(place);
+        self.hash = mix(mix(mix(self.hash, time.0), subject), detail);
+        self.events += 1;
+        if self.tail_entries_max == 0 {
+            return;
+        }
+        if self.tail.len() == self.tail_entries_max {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(TraceEntry { time, kind, place, detail });
+    }
+
+    /// The hash of all events so far.
+    pub const fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// How many events were added.
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The last events, oldest first.
+    pub fn tail(&self) -> impl Iterator<Item = &TraceEntry> {
+        self.tail.iter()
+    }
+}
+
+/// 64-bit digest of a frame's bytes and length. Fast, not cryptographic.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let mut hash = mix(bytes.len() as u64, 0);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        hash = mix(hash, u64::from_le_bytes(*word));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(hash, u64::from_le_bytes(last))
+}
+
+/// Folds `word` into `hash` by a 128-bit product.
+const fn mix(hash: u64, word: u64) -> u64 {
+    let product = (hash ^ 0xa076_1d64_78bd_642f) as u128 * ((word ^ 0xe703_7ed1_a0b4_28db) as u128);
+    // The rotation keeps the old hash in play when one factor is zero.
+    (product as u64) ^ ((product >> 64) as u64) ^ hash.rotate_left(29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_an_event_changes_the_hash() {
+        let base = hash_of(&[(1, Kind::Sent, 2, 3)]);
+        for other in [
+            (2, Kind::Sent, 2, 3),
+            (1, Kind::Lost, 2, 3),
+            (1, Kind::Sent, 3, 3),
+            (1, Kind::Sent, 2, 4),
+        ] {
+            assert_ne!(hash_of(&[other]), base, "{other:?}");
+        }
+        assert_eq!(hash_of(&[(1, Kind::Sent, 2, 3)]), base);
+    }
+
+    #[test]
+    fn order_of_events_changes_the_hash() {
+        let (a, b) = ((1, Kind::Sent, 2, 3), (1, Kind::Arrived, 2, 3));
+        assert_ne!(hash_of(&[a, b]), hash_of(&[b, a]));
+    }
+
+    #[test]
+    fn digest_sees_every_byte_and_the_length() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let base = digest(&bytes);
+        for index in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[index] ^= 1;
+            assert_ne!(digest(&changed), base, "byte {index}");
+        }
+        assert_ne!(digest(&[0; 8]), digest(&[0; 9]));
+        assert_ne!(digest(&[]), digest(&[0]));
+    }
+
+    #[test]
+    fn tail_keeps_the_last_events_only() {
+        let mut trace = Trace::new(2);
+        for time in 0..5 {
+            trace.record(Instant(time), Kind::Timer, 0, 0);
+        }
+        assert_eq!(trace.tail().map(|entry| entry.time.0).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(trace.events(), 5);
+    }
+
+    fn hash_of(events: &[(u64, Kind, u32, u64)]) -> u64 {
+        let mut trace = Trace::new(0);
+        for &(time, kind, place, detail) in events {
+            trace.record(Instant(time), kind, place, detail);
+        }
+        trace.hash()
+    }
+}

@@ -1,0 +1,393 @@
+//! Hosts with engines, joined by a network, in virtual time.
+
+use std::collections::VecDeque;
+
+use delivery::{Instant, LinkEvent, LinkId, RxFrame};
+
+use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent};
+use crate::network::RECEIVE_BUFFER_BYTES;
+use crate::{Arrival, EventQueue, Kind, Network, NetworkEvent, Notice, PortId, SendOutcome, Trace};
+
+/// Something scheduled in a world.
+#[derive(Clone, Copy, Debug)]
+pub enum WorldEvent {
+    /// Inside the network.
+    Network(NetworkEvent),
+    /// A host's timer, as it stood when this was scheduled.
+    Timer {
+        /// The host.
+        host: usize,
+    },
+    /// A driver takes frames again.
+    DriverReady {
+        /// The host.
+        host: usize,
+        /// Its link.
+        link: LinkId,
+    },
+    /// A paused host runs again.
+    Resume {
+        /// The host.
+        host: usize,
+    },
+    /// The application asked to be called.
+    Wake {
+        /// What it gave.
+        token: u64,
+    },
+}
+
+impl From<NetworkEvent> for WorldEvent {
+    fn from(event: NetworkEvent) -> Self {
+        Self::Network(event)
+    }
+}
+
+/// What runs on the hosts of a world, all of it together.
+pub trait Application<E> {
+    /// A time asked for by [`World::wake_at`] has come.
+    fn on_wake(&mut self, world: &mut World<E>, token: u64);
+    /// An engine has an event.
+    fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent);
+    /// A host has handled an input and sent what it could.
+    fn on_turn(&mut self, world: &mut World<E>, host: usize);
+}
+
+/// All hosts, the network and the clock.
+#[derive(Debug)]
+pub struct World<E> {
+    /// What happened.
+    pub trace: Trace,
+    /// The network, to be altered at will.
+    pub network: Network,
+    queue: EventQueue<WorldEvent>,
+    hosts: Vec<Host<E>>,
+    /// Which host and link is behind each port.
+    owners: Vec<(usize, LinkId)>,
+    /// Turns since the clock last moved.
+    turns_at_this_time: u32,
+}
+
+/// A world that cannot make progress.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Livelock {
+    /// The host that was busy last.
+    pub host: usize,
+    /// When the clock stopped.
+    pub time: Instant,
+}
+
+impl<E: HostEngine> World<E> {
+    /// A world without hosts.
+    pub fn new(network_seed: u64, trace_tail_entries: usize) -> Self {
+        Self {
+            trace: Trace::new(trace_tail_entries),
+            network: Network::new(network_seed),
+            queue: EventQueue::new(),
+            hosts: Vec::new(),
+            owners: Vec::new(),
+            turns_at_this_time: 0,
+        }
+    }
+
+    /// Adds a host with the ports it owns, in the order of its links, and returns its number.
+    ///
+    /// # Panics
+    /// If the ports are not the next ones of the network without an owner.
+    pub fn add_host(&mut self, engine: E, ports: &[PortId]) -> usize {
+        let host = self.hosts.len();
+        for (link, port) in ports.iter().enumerate() {
+            assert_eq!(usize::from(port.0), self.owners.len(), "ports are given in order");
+            self.owners.push((host, LinkId(link as u8)));
+        }
+        self.hosts.push(Host {
+            engine,
+            ports: ports.to_vec(),
+            paused: false,
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            timer_at: Instant::NEVER,
+            refusing: vec![false; ports.len()],
+            unsettled: true,
+            newest_ordinal: 0,
+            overtaken: 0,
+        });
+        self.attach_links(host);
+        host
+    }
+
+    /// The virtual clock.
+    pub const fn now(&self) -> Instant {
+        self.queue.now()
+    }
+
+    /// Number of hosts.
+    pub const fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// A host's engine, to look at.
+    pub fn engine(&self, host: usize) -> &E {
+        &self.hosts[host].engine
+    }
+
+    /// A host's engine, to use; what it wants to send is sent before the clock moves.
+    pub fn engine_mut(&mut self, host: usize) -> &mut E {
+        self.hosts[host].unsettled = true;
+        &mut self.hosts[host].engine
+    }
+
+    /// Takes a completion of a connection of a host.
+    pub fn poll_completion(
+        &mut self,
+        host: usize,
+        connection: ConnectionHandle,
+    ) -> Option<Completion> {
+        // Nothing is to be sent for it unless there was one.
+        let completion = self.hosts[host].engine.poll_completion(connection);
+        self.hosts[host].unsettled |= completion.is_some();
+        completion
+    }
+
+    /// A host's ports in the order of its links.
+    pub fn ports(&self, host: usize) -> &[PortId] {
+        &self.hosts[host].ports
+    }
+
+    /// Frames that a host received after one that was sent later.
+    pub fn overtaken(&self, host: usize) -> u64 {
+        self.hosts[host].overtaken
+    }
+
+    /// Calls the application at `time`.
+    pub fn wake_at(&mut self, time: Instant, token: u64) {
+        self.queue.push(time, WorldEvent::Wake { token });
+    }
+
+    /// Stops a host for a while: frames pile up in its drivers, timers pass unnoticed.
+    pub fn pause(&mut self, host: usize, until: Instant) {
+        self.hosts[host].paused = true;
+        self.trace.record(self.now(), Kind::Paused, host as u32, until.0);
+        self.queue.push(until, WorldEvent::Resume { host });
+    }
+
+    /// Lets a paused host run at once.
+    pub fn resume(&mut self, host: usize) {
+        if !self.hosts[host].paused {
+            return;
+        }
+        self.trace.record(self.now(), Kind::Resumed, host as u32, 0);
+        let state = &mut self.hosts[host];
+        state.paused = false;
+        state.inbox_bytes = 0;
+        state.unsettled = true;
+        for (link, arrival) in core::mem::take(&mut state.inbox) {
+            self.deliver(host, link, arrival);
+        }
+        self.handle_timer(host);
+    }
+
+    /// Whether a host does not run.
+    pub fn is_paused(&self, host: usize) -> bool {
+        self.hosts[host].paused
+    }
+
+    /// Replaces a host's engine: everything it knew is gone. Frames under way still arrive.
+    pub fn restart(&mut self, host: usize, engine: E) {
+        let now = self.now();
+        self.trace.record(now, Kind::Restarted, host as u32, 0);
+        let state = &mut self.hosts[host];
+        state.engine = engine;
+        state.paused = false;
+        state.inbox.clear();
+        state.inbox_bytes = 0;
+        state.timer_at = Instant::NEVER;
+        state.unsettled = true;
+        self.attach_links(host);
+    }
+
+    /// Runs until `limit`, or until nothing is left to do, and leaves the clock there.
+    pub fn run_until(
+        &mut self,
+        limit: Instant,
+        application: &mut dyn Application<E>,
+    ) -> Result<(), Livelock> {
+        self.settle(application)?;
+        loop {
+            let before = self.now();
+            let Some(event) = self.queue.pop_until(limit) else { break };
+            if self.now() > before {
+                self.turns_at_this_time = 0;
+            }
+            self.handle(event, application);
+            self.settle(application)?;
+        }
+        self.queue.advance(limit);
+        Ok(())
+    }
+
+    fn handle(&mut self, event: WorldEvent, application: &mut dyn Application<E>) {
+        match event {
+            WorldEvent::Network(event) => {
+                let arrival = self.network.handle(&mut self.queue, &mut self.trace, event);
+                if let Some(arrival) = arrival {
+                    let (host, link) = self.owners[usize::from(arrival.port.0)];
+                    self.receive(host, link, arrival);
+                }
+            }
+            WorldEvent::Timer { host } => {
+                let state = &mut self.hosts[host];
+                if state.timer_at <= self.queue.now() {
+                    state.timer_at = Instant::NEVER;
+                    state.unsettled = true;
+                    self.handle_timer(host);
+                }
+            }
+            WorldEvent::DriverReady { host, link } => {
+                self.hosts[host].refusing[usize::from(link.0)] = false;
+                self.hosts[host].unsettled = true;
+            }
+            WorldEvent::Resume { host } => self.resume(host),
+            WorldEvent::Wake { token } => application.on_wake(self, token),
+        }
+        while let Some(Notice { port, event }) = self.network.poll_notice() {
+            let (host, link) = self.owners[usize::from(port.0)];
+            let now = self.now();
+            self.trace.record(now, Kind::LinkChanged, u32::from(port.0), 0);
+            self.hosts[host].unsettled = true;
+            self.hosts[host].engine.handle_link_event(now, link, event);
+        }
+    }
+
+    /// A frame has reached a host's driver.
+    fn receive(&mut self, host: usize, link: LinkId, arrival: Arrival) {
+        let now = self.now();
+        let state = &mut self.hosts[host];
+        if !state.paused {
+            state.unsettled = true;
+            return self.deliver(host, link, arrival);
+        }
+        let bytes = arrival.bytes.len() as u32;
+        if state.inbox_bytes + bytes > RECEIVE_BUFFER_BYTES {
+            self.trace.record(now, Kind::Overrun, host as u32, u64::from(bytes));
+            return self.network.recycle(arrival.bytes);
+        }
+        state.inbox_bytes += bytes;
+        state.inbox.push_back((link, arrival));
+    }
+
+    fn deliver(&mut self, host: usize, link: LinkId, mut arrival: Arrival) {
+        let now = self.now();
+        let frame = RxFrame {
+            bytes: &mut arrival.bytes,
+            received_at: now,
+            congestion_experienced: arrival.marked,
+            from: arrival.from,
+        };
+        let state = &mut self.hosts[host];
+        state.overtaken += u64::from(arrival.ordinal < state.newest_ordinal);
+        state.newest_ordinal = state.newest_ordinal.max(arrival.ordinal);
+        state.engine.handle_frame(now, link, frame);
+        self.network.recycle(arrival.bytes);
+    }
+
+    fn handle_timer(&mut self, host: usize) {
+        let now = self.now();
+        let state = &mut self.hosts[host];
+        if !state.paused && state.engine.poll_timeout() <= now {
+            self.trace.record(now, Kind::Timer, host as u32, 0);
+            state.engine.handle_timeout(now);
+        }
+    }
+
+    /// Polls the outputs of every host that had an input, until none has anything more to say.
+    fn settle(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
+        while let Some(host) = self.hosts.iter().position(|state| state.unsettled && !state.paused)
+        {
+            self.turns_at_this_time += 1;
+            if self.turns_at_this_time > TURNS_PER_INSTANT_MAX {
+                return Err(Livelock { host, time: self.now() });
+            }
+            self.hosts[host].unsettled = false;
+            while let Some(event) = self.hosts[host].engine.poll_event() {
+                application.on_event(self, host, event);
+            }
+            self.transmit(host);
+            self.arm_timer(host);
+            application.on_turn(self, host);
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, host: usize) {
+        let now = self.queue.now();
+        let Self { trace, network, queue, hosts, .. } = self;
+        let Host { engine, ports, refusing, .. } = &mut hosts[host];
+        for (index, (port, refusing)) in ports.iter().zip(refusing).enumerate() {
+            if *refusing {
+                continue;
+            }
+            let link = LinkId(index as u8);
+            engine.poll_transmit(now, link, &mut |to, pieces| {
+                if *refusing {
+                    return false;
+                }
+                if let SendOutcome::Refused(ready_at) =
+                    network.send(queue, trace, *port, to, pieces)
+                {
+                    *refusing = true;
+                    queue.push(ready_at, WorldEvent::DriverReady { host, link });
+                }
+                !*refusing
+            });
+        }
+    }
+
+    /// Makes sure an event is due when the host's timer is.
+    fn arm_timer(&mut self, host: usize) {
+        let state = &mut self.hosts[host];
+        let due = state.engine.poll_timeout();
+        if due < state.timer_at {
+            state.timer_at = due;
+            self.queue.push(due, WorldEvent::Timer { host });
+        }
+        // A later time needs nothing: the event already scheduled finds the timer not due and this
+        // runs again.
+    }
+
+    fn attach_links(&mut self, host: usize) {
+        let now = self.now();
+        let state = &mut self.hosts[host];
+        for (index, port) in state.ports.iter().enumerate() {
+            let link = LinkId(index as u8);
+            state.engine.attach_link(now, link, self.network.caps(*port));
+            if !self.network.is_up(*port) {
+                state.engine.handle_link_event(now, link, LinkEvent::Down);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Host<E> {
+    engine: E,
+    ports: Vec<PortId>,
+    paused: bool,
+    /// Frames that arrived while the host did not run.
+    inbox: VecDeque<(LinkId, Arrival)>,
+    inbox_bytes: u32,
+    /// When the earliest timer event of this host is scheduled.
+    timer_at: Instant,
+    /// Links whose driver takes nothing at present.
+    refusing: Vec<bool>,
+    /// Outputs have not been polled since the last input.
+    unsettled: bool,
+    /// Ordinal of the newest frame that was handled.
+    newest_ordinal: u64,
+    /// Frames handled after one that was sent later.
+    overtaken: u64,
+}
+
+/// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills
+/// every queue delivers some thousands of frames; a busy loop passes this at once.
+const TURNS_PER_INSTANT_MAX: u32 = 100_000;

@@ -1,0 +1,158 @@
+//! Making operations happen, in order.
+
+use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber};
+
+use mem::{AccessError, Rights};
+
+use super::operation::InKind;
+use super::{Inbound, Surroundings, Verdict, fault, violation};
+use crate::slab::NIL;
+use crate::{Completion, CompletionKind};
+
+/// Why delivery of the next operation cannot go on now.
+pub(super) enum Stop {
+    Stalled,
+    Fault(AccessError),
+    Peer(CloseReason),
+}
+
+impl From<AccessError> for Stop {
+    fn from(error: AccessError) -> Self {
+        Self::Fault(error)
+    }
+}
+
+impl Inbound {
+    /// Delivers operations in order for as long as the next one is complete.
+    pub(super) fn advance(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
+        let mut verdict = Verdict::Accepted;
+        while self.head != NIL && !self.stalled {
+            let slot = self.head;
+            let operation = &mut around.pools.incoming[slot];
+            let (number, kind) = (operation.number, operation.kind);
+            if number != self.expected {
+                break;
+            }
+            if operation.placed_early {
+                operation.placed_early = false;
+                self.placed_early -= 1;
+            }
+            match self.advance_one(around, slot) {
+                Ok(true) => {
+                    self.close_head(around.pools);
+                    self.expected = number.next();
+                    continue;
+                }
+                Ok(false) => {}
+                Err(Stop::Stalled) => self.stalled = true,
+                Err(Stop::Fault(error)) => verdict = fault(kind, error, number),
+                Err(Stop::Peer(reason)) => verdict = violation(reason, number),
+            }
+            break;
+        }
+        self.settle_reserve(around.pools);
+        verdict
+    }
+
+    /// Places what the operation in turn holds, as far as it may, and delivers it if it is complete.
+    fn advance_one(&mut self, around: &mut Surroundings<'_, '_>, slot: u32) -> Result<bool, Stop> {
+        let operation = &around.pools.incoming[slot];
+        let complete = operation.is_complete(&around.pools.received[slot as usize]);
+        let (kind, immediate) = (operation.kind, operation.immediate);
+        let length = operation.total.unwrap_or(0);
+        // A fenced operation whose turn has come places what it holds, but an ordered tail waits for
+        // its own body.
+        let places = complete || operation.flags.contains(Flags::FENCE_BEFORE);
+        if places && !operation.held.is_empty() {
+            self.place_held(around.memory, around.pools, slot, complete)?;
+        }
+        if complete {
+            self.deliver(around, kind, immediate, length)?;
+        }
+        Ok(complete)
+    }
+
+    /// Makes an operation happen whose bytes are all placed.
+    pub(super) fn deliver(
+        &mut self,
+        around: &mut Surroundings<'_, '_>,
+        kind: InKind,
+        immediate: Option<u32>,
+        length: u32,
+    ) -> Result<(), Stop> {
+        match kind {
+            InKind::Write { base, .. } => {
+                if immediate.is_none() {
+                    return Ok(());
+                }
+                let notification = Completion {
+                    context: 0,
+                    connection: self.connection,
+                    kind: CompletionKind::Notification,
+                    result: Ok(()),
+                    bytes: length,
+                    immediate,
+                    value: base,
+                };
+                if self.queue.offer(notification) { Ok(()) } else { Err(Stop::Stalled) }
+            }
+            InKind::Send { message } => self.deliver_message(message, immediate, length),
+            InKind::Read { key, address, length } => {
+                if !self.may_answer(around) {
+                    return Err(Stop::Stalled);
+                }
+                let wanted = u64::from(length);
+                let target = around.memory.resolve(
+                    self.domain,
+                    key,
+                    address,
+                    wanted,
+                    Rights::REMOTE_READ,
+                )?;
+                around.outbound.answer_read(around.pools, self.expected, target, length);
+                Ok(())
+            }
+            InKind::Atomic { opcode, key, address, operand, compare } => {
+                if !self.may_answer(around) {
+                    return Err(Stop::Stalled);
+                }
+                let target =
+                    around.memory.resolve(self.domain, key, address, 8, Rights::REMOTE_ATOMIC)?;
+                let value = match opcode {
+                    AtomicOpcode::FetchAdd => around.memory.fetch_add(&target, operand)?,
+                    AtomicOpcode::CompareSwap => {
+                        around.memory.compare_swap(&target, compare, operand)?
+                    }
+                };
+                around.outbound.answer_atomic(around.pools, self.expected, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn deliver_message(
+        &mut self,
+        message: MessageNumber,
+        immediate: Option<u32>,
+        length: u32,
+    ) -> Result<(), Stop> {
+        let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
+        let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
+        self.next_message = message.next();
+        self.queue.fill(Completion {
+            context: receive.context,
+            connection: self.connection,
+            kind: CompletionKind::Receive,
+            result: Ok(()),
+            bytes: length,
+            immediate,
+            value: 0,
+        });
+        Ok(())
+    }
+
+    fn may_answer(&self, around: &Surroundings<'_, '_>) -> bool {
+        around.outbound.answering() < u32::from(self.limits.read_depth)
+            && around.pools.responses.room() > 0
+    }
+}

@@ -1,0 +1,88 @@
+//! What is known of an operation of the peer that is partly here.
+
+use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
+
+use super::{Verdict, violation};
+use crate::order_pool::HeldList;
+use crate::range_set::RangeSet;
+
+/// An operation of the peer that is partly here, or waits for earlier ones. Which bytes of it are
+/// here, placed or held, is kept beside it in [`Pools::received`](crate::Pools), so that opening and
+/// closing a record moves little memory.
+#[derive(Debug)]
+pub(crate) struct InOperation {
+    pub(super) number: OperationNumber,
+    /// The next later open operation of the connection.
+    pub(super) next: u32,
+    pub(super) flags: Flags,
+    pub(super) kind: InKind,
+    /// Length, once the last fragment is here.
+    pub(super) total: Option<u32>,
+    pub(super) immediate: Option<u32>,
+    /// Bytes that are here and not placed; the last byte of the operation is in the last block.
+    pub(super) held: HeldList,
+    /// Of the bytes from this offset on none is placed: those that are here are held. `u32::MAX`
+    /// when nothing is held.
+    pub(super) held_from: u32,
+    /// Some of its bytes were placed before its turn, which has not come yet.
+    pub(super) placed_early: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum InKind {
+    Write { key: RemoteKey, base: u64 },
+    Send { message: MessageNumber },
+    Read { key: RemoteKey, address: u64, length: u32 },
+    Atomic { opcode: AtomicOpcode, key: RemoteKey, address: u64, operand: u64, compare: u64 },
+}
+
+/// One fragment of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) number: OperationNumber,
+    pub(super) flags: Flags,
+    pub(super) kind: InKind,
+    pub(super) offset: u32,
+    pub(super) immediate: Option<u32>,
+    pub(super) payload: &'a [u8],
+}
+
+impl InOperation {
+    /// An operation of which nothing is here yet.
+    pub(super) const fn new(number: OperationNumber, flags: Flags, kind: InKind) -> Self {
+        Self {
+            number,
+            next: crate::slab::NIL,
+            flags,
+            kind,
+            total: None,
+            immediate: None,
+            held: HeldList::EMPTY,
+            held_from: u32::MAX,
+            placed_early: false,
+        }
+    }
+
+    /// Whether a fragment that ends at `end` fits what is known of its operation.
+    pub(super) fn check(
+        &self,
+        received: &RangeSet,
+        part: &Part<'_>,
+        end: u32,
+    ) -> Result<(), Verdict> {
+        let ordering = Flags(Flags::FENCE_BEFORE.0 | Flags::STRICT.0);
+        let last = part.flags.contains(Flags::LAST);
+        let agrees = self.kind == part.kind
+            && (self.flags.0 ^ part.flags.0) & ordering.0 == 0
+            && match self.total {
+                Some(total) if last => end == total,
+                Some(total) => end <= total,
+                None => !last || received.end() <= end,
+            };
+        if agrees { Ok(()) } else { Err(violation(CloseReason::ProtocolViolation, self.number)) }
+    }
+
+    pub(super) fn is_complete(&self, received: &RangeSet) -> bool {
+        self.total.is_some_and(|total| received.contains(0, total))
+    }
+}

@@ -1,0 +1,109 @@
+//! Records of open operations: opened, linked in order, closed.
+
+use wire_edge::{Flags, OperationNumber};
+
+use super::operation::{InKind, InOperation};
+use super::{Inbound, Refusal, Verdict};
+use crate::pools::Pools;
+use crate::slab::NIL;
+
+impl Inbound {
+    /// The record of operation `number`, opened if there is none yet.
+    #[inline]
+    pub(super) fn find_or_open(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        flags: Flags,
+        kind: &InKind,
+    ) -> Result<u32, Verdict> {
+        if let Some(operation) = pools.incoming.get(self.current)
+            && operation.number == number
+        {
+            return Ok(self.current);
+        }
+        self.find_or_open_other(pools, number, flags, kind)
+    }
+
+    /// Like [`Inbound::find_or_open`], for another operation than the last fragment's.
+    #[inline(never)]
+    fn find_or_open_other(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        flags: Flags,
+        kind: &InKind,
+    ) -> Result<u32, Verdict> {
+        if let Some(slot) = pools.incoming_index.get(self.connection, number) {
+            self.current = slot;
+            return Ok(slot);
+        }
+        if !self.may_open(pools, number) {
+            return Err(Verdict::Refused(Refusal::Pool));
+        }
+        let operation = InOperation::new(number, flags, *kind);
+        let slot = pools.incoming.insert(operation).map_err(|_| Verdict::Refused(Refusal::Pool))?;
+        pools.received[slot as usize].clear();
+        pools.incoming_index.insert(self.connection, number, slot);
+        self.link(pools, slot, number);
+        self.current = slot;
+        self.settle_reserve(pools);
+        Ok(slot)
+    }
+
+    /// Whether a record for operation `number` may be taken.
+    ///
+    /// Records of later operations are freed only when the operation in turn is delivered, and that
+    /// one may need a record, too. So a connection that has later operations open sets one record
+    /// aside for the operation in turn: connections that share the records can never be stuck with
+    /// all of them taken by operations that wait.
+    pub(super) fn may_open(&self, pools: &Pools, number: OperationNumber) -> bool {
+        let turn_is_open =
+            pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected);
+        let keeps_one = number != self.expected && !turn_is_open;
+        let others = pools.incoming_reserved - u32::from(self.reserves_record);
+        pools.incoming.room() > others + u32::from(keeps_one)
+    }
+
+    /// Sets a record aside for the operation in turn, or gives it back. To be called when `head` or
+    /// `expected` has changed.
+    pub(super) fn settle_reserve(&mut self, pools: &mut Pools) {
+        let needs = pools.incoming.get(self.head).is_some_and(|head| head.number != self.expected);
+        pools.incoming_reserved =
+            pools.incoming_reserved + u32::from(needs) - u32::from(self.reserves_record);
+        self.reserves_record = needs;
+    }
+
+    /// Frees the record of the earliest open operation.
+    pub(super) fn close_head(&mut self, pools: &mut Pools) {
+        let mut operation = pools.incoming.remove(self.head);
+        self.held_bytes -= pools.order.clear(&mut operation.held);
+        self.placed_early -= u32::from(operation.placed_early);
+        pools.incoming_index.remove(self.connection, operation.number);
+        if self.current == self.head {
+            self.current = NIL;
+        }
+        self.head = operation.next;
+    }
+
+    /// Puts a record into the ascending list. Operations mostly open in order, so the walk starts
+    /// at the record used last if that is an earlier one.
+    fn link(&mut self, pools: &mut Pools, slot: u32, number: OperationNumber) {
+        let start = match pools.incoming.get(self.current) {
+            Some(current) if current.number.since(number) < 0 => self.current,
+            _ => NIL,
+        };
+        let mut before = start;
+        let mut after = if start == NIL { self.head } else { pools.incoming[start].next };
+        while after != NIL && pools.incoming[after].number.since(number) < 0 {
+            before = after;
+            after = pools.incoming[after].next;
+        }
+        pools.incoming[slot].next = after;
+        if before == NIL {
+            self.head = slot;
+        } else {
+            pools.incoming[before].next = slot;
+        }
+    }
+}

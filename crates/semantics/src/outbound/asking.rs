@@ -1,0 +1,147 @@
+//! Answers of the peer to our reads and atomics.
+
+use mem::{MemoryAccess, Rights};
+use wire_edge::OperationNumber;
+
+use super::{LocalFault, OutKind, Outbound};
+use crate::pools::Pools;
+use crate::range_set::RangeSet;
+use crate::slab::{NIL, Slab};
+
+/// What became of an answer of the peer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// It is where it belongs; acknowledge it.
+    Accepted,
+    /// It was here before; acknowledge it again.
+    Duplicate,
+    /// It would open one hole too many, or a first one when all records for that are in use; do not
+    /// acknowledge it.
+    NoRoom,
+    /// It fits no question: close the connection.
+    Violation,
+}
+
+impl Outbound {
+    pub(super) fn handle_read_answer(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        number: OperationNumber,
+        offset: u32,
+        last: bool,
+        payload: &[u8],
+    ) -> Result<Answer, LocalFault> {
+        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+            return Ok(self.answer_without_question(pools, number));
+        };
+        let operation = &mut pools.operations[slot];
+        let length = operation.length;
+        let end = offset + payload.len() as u32;
+        let OutKind::Read { sink, sink_offset, prefix, ranges, arrived } = &mut operation.kind
+        else {
+            return Ok(Answer::Violation);
+        };
+        if end > length || (last && end != length) {
+            return Ok(Answer::Violation);
+        }
+        if *arrived || (length > 0 && end <= *prefix) {
+            return Ok(Answer::Duplicate);
+        }
+        if offset > *prefix && *ranges == NIL && !open_ranges(&mut pools.reads, *prefix, ranges) {
+            return Ok(Answer::NoRoom);
+        }
+        let (sink, sink_offset) = (*sink, *sink_offset);
+        let place = |from: u32, to: u32| {
+            let bytes = &payload[(from - offset) as usize..(to - offset) as usize];
+            let (at, len) = (sink_offset + u64::from(from), bytes.len() as u64);
+            memory
+                .resolve_local(sink, at, len, Rights::LOCAL_WRITE)
+                .and_then(|target| memory.place_tail(&target, 0, bytes))
+                .map_err(|_| LocalFault { operation: number })
+        };
+        if let Some(record) = pools.reads.get_mut(*ranges) {
+            if offset < end && record.contains(offset, end) {
+                return Ok(Answer::Duplicate);
+            }
+            if !record.takes(offset, end) {
+                return Ok(Answer::NoRoom);
+            }
+            let mut result = Ok(());
+            record.uncovered(offset, end, |from, to| {
+                if result.is_ok() {
+                    result = place(from, to);
+                }
+            });
+            result?;
+            let inserted = record.insert(offset, end);
+            assert!(inserted.is_ok(), "there was room for the range above");
+            *prefix =
+                record.as_slice().first().map_or(0, |first| if first.0 == 0 { first.1 } else { 0 });
+        } else {
+            let from = offset.max(*prefix);
+            if from < end {
+                place(from, end)?;
+            }
+            *prefix = end;
+        }
+        *arrived = *prefix == length;
+        operation.progressed += payload.len() as u32;
+        let (status, bytes, arrived) =
+            (operation.status, operation.progressed, operation.is_answered());
+        if let Some(status) = status {
+            pools.status.progress(status, bytes.min(length));
+        }
+        if arrived {
+            self.blocked = false;
+            self.complete_ready(pools);
+        }
+        Ok(Answer::Accepted)
+    }
+
+    pub(super) fn handle_atomic_answer(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        answer: u64,
+    ) -> Answer {
+        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+            return self.answer_without_question(pools, number);
+        };
+        let OutKind::Atomic { ref mut value, .. } = pools.operations[slot].kind else {
+            return Answer::Violation;
+        };
+        if value.is_some() {
+            return Answer::Duplicate;
+        }
+        *value = Some(answer);
+        self.blocked = false;
+        self.complete_ready(pools);
+        Answer::Accepted
+    }
+
+    /// An answer that nobody waits for: a late duplicate, unless the question was never sent.
+    #[cold]
+    fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {
+        if number.since(self.first_unsent(pools)) >= 0 {
+            return Answer::Violation;
+        }
+        Answer::Duplicate
+    }
+}
+
+/// Takes a record of what arrived of a read, of which `[0, prefix)` is here; false if there is none
+/// left.
+#[cold]
+fn open_ranges(reads: &mut Slab<RangeSet>, prefix: u32, ranges: &mut u32) -> bool {
+    let mut record = RangeSet::default();
+    let inserted = record.insert(0, prefix);
+    assert!(inserted.is_ok(), "an empty range set takes one range");
+    match reads.insert(record) {
+        Ok(slot) => {
+            *ranges = slot;
+            true
+        }
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,96 @@
+//! Completing operations.
+
+use wire_edge::AtomicOpcode;
+
+use super::{OutKind, OutOperation, Outbound};
+use crate::pools::Pools;
+use crate::slab::NIL;
+use crate::{Completion, CompletionKind, OperationError};
+
+impl Outbound {
+    /// Completes operations from the oldest on, in the order they were posted.
+    pub(super) fn complete_ready(&mut self, pools: &mut Pools) {
+        while let Some(operation) = pools.operations.get(self.head) {
+            if operation.number.since(self.delivered) >= 0 || !operation.is_answered() {
+                break;
+            }
+            let slot = self.head;
+            self.head = operation.next;
+            if self.head == NIL {
+                self.tail = NIL;
+            }
+            self.finish(pools, slot, Ok(()));
+        }
+    }
+
+    /// Frees an operation that has left the list and tells its poster.
+    pub(super) fn finish(
+        &mut self,
+        pools: &mut Pools,
+        slot: u32,
+        result: Result<(), OperationError>,
+    ) {
+        let operation = &pools.operations[slot];
+        self.at_risk_bytes -= operation.at_risk;
+        self.outstanding -= 1;
+        if self.last_fence == Some(operation.number) {
+            self.last_fence = None;
+        }
+        let (is_question, value) = match operation.kind {
+            OutKind::Read { ranges, .. } => {
+                if ranges != NIL {
+                    pools.reads.remove(ranges);
+                }
+                (true, 0)
+            }
+            OutKind::Atomic { value, .. } => (true, value.unwrap_or(0)),
+            OutKind::Write { .. } | OutKind::Send { .. } => (false, 0),
+        };
+        if is_question && operation.all_sent {
+            self.asked -= 1;
+            pools.reads_index.remove(self.connection, operation.number);
+        }
+        if let Some(status) = operation.status {
+            pools.status.progress(status, operation.length);
+            pools.status.finish(status, result.map(|()| value));
+        }
+        if result.is_ok() && !operation.signalled {
+            self.queue.release();
+            pools.operations.free(slot);
+            return;
+        }
+        self.queue.fill(Completion {
+            context: operation.context,
+            connection: self.connection,
+            kind: operation.completion_kind(),
+            result,
+            bytes: operation.length,
+            immediate: None,
+            value,
+        });
+        pools.operations.free(slot);
+    }
+}
+
+impl OutOperation {
+    /// Whether, apart from delivery at the peer, the operation is complete.
+    pub(super) const fn is_answered(&self) -> bool {
+        match self.kind {
+            OutKind::Write { .. } | OutKind::Send { .. } => true,
+            OutKind::Read { arrived, .. } => arrived,
+            OutKind::Atomic { value, .. } => value.is_some(),
+        }
+    }
+
+    const fn completion_kind(&self) -> CompletionKind {
+        match self.kind {
+            OutKind::Write { .. } => CompletionKind::Write,
+            OutKind::Send { .. } => CompletionKind::Send,
+            OutKind::Read { .. } => CompletionKind::Read,
+            OutKind::Atomic { opcode: AtomicOpcode::FetchAdd, .. } => CompletionKind::FetchAdd,
+            OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
+                CompletionKind::CompareSwap
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Accepting operations: what is checked, and the record that is made.
+
+use mem::{MemoryAccess, Rights};
+use wire_edge::{AtomicOpcode, Flags, OperationNumber, RemoteKey};
+
+use super::{OutKind, OutOperation, Outbound};
+use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+use crate::slab::NIL;
+use crate::{Operation, Ordering, PostError, Request, Source};
+
+impl Outbound {
+    pub(super) fn check(
+        &self,
+        memory: &MemoryAccess<'_>,
+        operation: &Operation,
+    ) -> Result<(), PostError> {
+        let length = operation.length;
+        if length > OPERATION_BYTES_MAX {
+            return Err(PostError::TooLong(u64::from(length)));
+        }
+        let check_source = |source: &Source| match *source {
+            Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
+                Err(PostError::InlineTooLong(length))
+            }
+            Source::Inline(_) => Ok(()),
+            Source::Region { .. } if length == 0 => Ok(()),
+            Source::Region { region, offset } => {
+                memory.source(region, offset, length)?;
+                Ok(())
+            }
+        };
+        let check_remote = |address: u64, length: u32| {
+            let ends = address.checked_add(u64::from(length)).is_some();
+            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
+        };
+        match operation.request {
+            Request::Write { ref source, address, .. } => {
+                check_remote(address, length)?;
+                check_source(source)
+            }
+            Request::Send { ref source } => check_source(source),
+            Request::Read { sink, sink_offset, address, .. } => {
+                check_remote(address, length)?;
+                memory.resolve_local(sink, sink_offset, u64::from(length), Rights::LOCAL_WRITE)?;
+                self.check_read_depth()
+            }
+            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
+                if !address.is_multiple_of(8) {
+                    return Err(PostError::Misaligned(address));
+                }
+                check_remote(address, 8)?;
+                self.check_read_depth()
+            }
+        }
+    }
+
+    const fn check_read_depth(&self) -> Result<(), PostError> {
+        if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
+    }
+
+    pub(super) fn record(
+        &mut self,
+        operation: &Operation,
+        number: OperationNumber,
+    ) -> OutOperation {
+        let mut flags = Flags::default();
+        let wanted = &operation.flags;
+        for (set, flag) in [
+            (wanted.fence_before, Flags::FENCE_BEFORE),
+            (wanted.fence_after, Flags::FENCE_AFTER),
+            (wanted.ordering == Ordering::Strict, Flags::STRICT),
+            (wanted.solicited, Flags::SOLICITED),
+        ] {
+            if set {
+                flags = flags.with(flag);
+            }
+        }
+        let (kind, key, address) = match operation.request {
+            Request::Write { source, key, address } => (OutKind::Write { source }, key, address),
+            Request::Send { source } => {
+                let message = self.next_message;
+                self.next_message = message.next();
+                (OutKind::Send { source, message }, RemoteKey(0), 0)
+            }
+            Request::Read { sink, sink_offset, key, address } => (
+                OutKind::Read { sink, sink_offset, prefix: 0, ranges: NIL, arrived: false },
+                key,
+                address,
+            ),
+            Request::FetchAdd { key, address, operand } => {
+                let opcode = AtomicOpcode::FetchAdd;
+                (OutKind::Atomic { opcode, operand, compare: 0, value: None }, key, address)
+            }
+            Request::CompareSwap { key, address, compare, swap } => {
+                let opcode = AtomicOpcode::CompareSwap;
+                (OutKind::Atomic { opcode, operand: swap, compare, value: None }, key, address)
+            }
+        };
+        let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
+        OutOperation {
+            connection: self.connection,
+            number,
+            next: NIL,
+            kind,
+            flags,
+            length,
+            sent: 0,
+            all_sent: false,
+            signalled: operation.flags.signalled,
+            progressed: 0,
+            at_risk: 0,
+            immediate: operation.immediate,
+            key,
+            address,
+            context: operation.context,
+            status: operation.status,
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Both halves of a connection against each other, over a network that loses, repeats, reorders and
+//! cuts frames anew, in real registered memory.
+
+mod exactly_once;
+mod lies;
+mod limits;
+mod messages;
+mod ordering;
+mod pair;
+mod questions;

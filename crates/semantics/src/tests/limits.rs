@@ -1,0 +1,224 @@
+//! What happens at limits: refused and come again, never lost, never stuck.
+
+use mem::Rights;
+use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
+
+use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, remote, write};
+use crate::{
+    Inbound, InboundLimits, Ordering, PeerLimits, PostError, Refusal, Request, Source,
+    Surroundings, Verdict,
+};
+
+fn header(pair: &Pair, number: u32, offset: u32) -> Header {
+    let (key, address) = remote(pair, u64::from(offset));
+    Header::Write { operation: OperationNumber(number), offset, key, address, immediate: None }
+}
+
+#[test]
+fn operations_beyond_the_window_are_refused_and_never_sent() {
+    let mut pair = Pair::new(Config { window: 4, ..Config::default() }, 1);
+    let refused = Verdict::Refused(Refusal::Window);
+    let beyond = header(&pair, 4, 0);
+    assert_eq!(pair.sides[1].handle(Flags::LAST, &beyond, &[1]), refused);
+    let inside = header(&pair, 3, 0);
+    assert_eq!(pair.sides[1].handle(Flags::LAST, &inside, &[1]), Verdict::Accepted);
+    let mut pair = Pair::new(Config { window: 4, ..Config::default() }, 1);
+    for index in 0..6 {
+        let write = write(&pair, index, 0, 8, flags(Ordering::Relaxed));
+        pair.sides[0].post(&write).unwrap();
+    }
+    let side = &mut pair.sides[0];
+    for _ in 0..4 {
+        assert!(side.fragment(200).is_some());
+    }
+    assert!(side.fragment(200).is_none());
+    assert!(!side.outbound.wants_to_send());
+    assert!(side.outbound.on_delivered(&mut side.pools, OperationNumber(1), MessageNumber(0)));
+    assert!(side.fragment(200).is_some());
+    assert!(side.fragment(200).is_none());
+}
+
+#[test]
+fn posting_more_than_there_are_records_is_refused() {
+    let mut config = Config::default();
+    config.pools.operations = 2;
+    let mut pair = Pair::new(config, 1);
+    let write = write(&pair, 0, 0, 8, flags(Ordering::Relaxed));
+    pair.sides[0].post(&write).unwrap();
+    pair.sides[0].post(&write).unwrap();
+    assert_eq!(pair.sides[0].post(&write), Err(PostError::NoOperationLeft(2)));
+    let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);
+    pair.sides[0].post(&write).unwrap();
+    assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull));
+}
+
+#[test]
+fn operations_out_of_range_are_refused_when_posted() {
+    let mut pair = Pair::new(Config::default(), 1);
+    let (key, address) = remote(&pair, 0);
+    let source = Source::Region { region: pair.sides[0].source, offset: 0 };
+    let inline = Source::Inline([0; 64]);
+    let post = |pair: &mut Pair, request, length| {
+        pair.sides[0].post(&operation(request, 0, length, flags(Ordering::Relaxed)))
+    };
+    let long = (1 << 31) + 1;
+    let request = Request::Write { source, key, address: 0 };
+    assert_eq!(post(&mut pair, request, long), Err(PostError::TooLong(u64::from(long))));
+    let request = Request::Write { source, key, address: u64::MAX - 7 };
+    let range = PostError::RemoteRange { address: u64::MAX - 7, length: 8 };
+    assert_eq!(post(&mut pair, request, 8), Err(range));
+    assert!(post(&mut pair, request, 7).is_ok());
+    let request = Request::Send { source: inline };
+    assert_eq!(post(&mut pair, request, 65), Err(PostError::InlineTooLong(65)));
+    let request = Request::Send { source };
+    assert!(matches!(post(&mut pair, request, 1 << 21), Err(PostError::LocalAccess(_))));
+    let request = Request::FetchAdd { key, address: address + 4, operand: 0 };
+    assert_eq!(post(&mut pair, request, 8), Err(PostError::Misaligned(address + 4)));
+    let sink = pair.sides[0].source;
+    let request = Request::Read { sink, sink_offset: 0, key, address };
+    assert!(matches!(post(&mut pair, request, 8), Err(PostError::LocalAccess(_))));
+    assert_eq!(pair.sides[0].pools.in_use().operations, 1);
+}
+
+#[test]
+fn one_hole_too_many_is_refused_until_holes_are_filled() {
+    let mut pair = Pair::new(Config::default(), 1);
+    for hole in 0..48 {
+        let header = header(&pair, 0, 10 + hole * 20);
+        assert_eq!(pair.sides[1].handle(Flags::NONE, &header, &[1; 10]), Verdict::Accepted);
+    }
+    let refused = Verdict::Refused(Refusal::Ranges);
+    let far = header(&pair, 0, 2000);
+    assert_eq!(pair.sides[1].handle(Flags::LAST, &far, &[1; 10]), refused);
+    assert_eq!(pair.sides[1].bytes()[2000], 0);
+    let first = header(&pair, 0, 0);
+    assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[1; 5]), refused);
+    assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[1; 10]), Verdict::Accepted);
+    // A fragment over many holes fills them all.
+    assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[2; 1000]), Verdict::Accepted);
+    assert_eq!(pair.sides[1].handle(Flags::LAST, &far, &[1; 10]), Verdict::Accepted);
+    let rest = header(&pair, 0, 970);
+    assert_eq!(pair.sides[1].handle(Flags::NONE, &rest, &[1; 1030]), Verdict::Accepted);
+    assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(1));
+}
+
+#[test]
+fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
+    let mut pair = Pair::new(Config { order_pool_bytes: 100, ..Config::default() }, 1);
+    let tail = Flags::LAST.with(Flags::STRICT);
+    let headers: Vec<_> = (0..4).map(|number| header(&pair, number, 0)).collect();
+    let side = &mut pair.sides[1];
+    assert_eq!(side.handle(tail, &headers[1], &[2; 60]), Verdict::Accepted);
+    let refused = Verdict::Refused(Refusal::Pool);
+    assert_eq!(side.handle(tail, &headers[2], &[3; 60]), refused);
+    assert_eq!(side.handle(Flags::LAST, &headers[3], &[4; 60]), Verdict::Accepted);
+    assert_eq!(side.handle(tail, &headers[0], &[1; 60]), Verdict::Accepted);
+    assert_eq!(side.inbound.delivered(), OperationNumber(2));
+    assert_eq!(side.handle(tail, &headers[2], &[3; 60]), Verdict::Accepted);
+    assert_eq!(side.inbound.delivered(), OperationNumber(4));
+    assert_eq!(side.bytes()[..60], [4; 60]);
+    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+}
+
+/// Records taken by operations that wait never keep the one they wait for out, on any connection.
+#[test]
+fn the_operation_in_turn_always_finds_a_record() {
+    let mut config = Config::default();
+    config.pools.incoming = 5;
+    let mut pair = Pair::new(config, 1);
+    let whole: Vec<_> = (0..8).map(|number| header(&pair, number, 0)).collect();
+    let second = header(&pair, 0, 10);
+    let side = &mut pair.sides[1];
+    let limits =
+        InboundLimits { operation_window: 64, read_depth: 1, order_pool_bytes: 0, receives: 0 };
+    let mut other = Inbound::new(8, side.domain, limits, side.queue.clone());
+    let refused = Verdict::Refused(Refusal::Pool);
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    for header in &whole[1..5] {
+        here.push(side.handle(Flags::LAST, header, &[1; 8]));
+        let memory = side.table.access();
+        let mut around =
+            Surroundings { memory: &memory, pools: &mut side.pools, outbound: &mut side.outbound };
+        there.push(other.handle(&mut around, Flags::LAST, header, &[1; 8]));
+    }
+    assert_eq!(here, [Verdict::Accepted, Verdict::Accepted, refused, refused]);
+    assert_eq!(there, [Verdict::Accepted, refused, refused, refused]);
+    // The operations in turn come in two parts, so that each needs a record.
+    assert_eq!(side.handle(Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
+    let memory = side.table.access();
+    let mut around =
+        Surroundings { memory: &memory, pools: &mut side.pools, outbound: &mut side.outbound };
+    assert_eq!(other.handle(&mut around, Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
+    assert_eq!(other.handle(&mut around, Flags::NONE, &whole[0], &[1; 10]), Verdict::Accepted);
+    drop(memory);
+    assert_eq!(side.handle(Flags::NONE, &whole[0], &[1; 10]), Verdict::Accepted);
+    assert_eq!(side.inbound.delivered(), OperationNumber(3));
+    assert_eq!(other.delivered(), OperationNumber(2));
+    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.pools.incoming_reserved, 0);
+}
+
+#[test]
+fn tiny_pools_only_slow_things_down() {
+    for seed in 0..100 {
+        let mut config = Config { window: 16, order_pool_bytes: 300, ..Config::default() };
+        config.pools.operations = 3;
+        config.pools.incoming = 1;
+        config.pools.order_blocks = 1;
+        config.pools.retransmissions = 0;
+        let mut pair = Pair::new(config, seed);
+        let ordering = if seed % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
+        let writes: Vec<_> =
+            (0..20).map(|i| write(&pair, i, i as u64 * 100, 350, flags(ordering))).collect();
+        pair.run(&writes, &mut |_| {});
+        assert_completed_in_order(&pair, 20);
+    }
+}
+
+#[test]
+fn limits_told_late_unblock_what_was_posted_before() {
+    let mut pair = Pair::new(Config { window: 0, ..Config::default() }, 1);
+    let write = write(&pair, 0, 0, 8, flags(Ordering::Relaxed));
+    let side = &mut pair.sides[0];
+    side.post(&write).unwrap();
+    assert!(side.fragment(200).is_none());
+    side.outbound.set_peer_limits(PeerLimits {
+        operation_window: 1,
+        read_depth: 0,
+        order_pool_bytes: 0,
+        credit: MessageNumber(0),
+    });
+    assert!(side.outbound.wants_to_send());
+    assert!(side.fragment(200).is_some());
+}
+
+#[test]
+fn access_faults_name_their_cause_and_touch_nothing() {
+    use wire_edge::CloseReason;
+    let mut pair = Pair::new(Config::default(), 1);
+    let side = &mut pair.sides[1];
+    let buffer = mem::Buffer::new(64);
+    let read_only = side.table.register(side.domain, buffer, Rights::REMOTE_READ).unwrap();
+    let whole = side.region;
+    let mut write = |number: u32, key, address| {
+        let operation = OperationNumber(number);
+        let header = Header::Write { operation, offset: 0, key, address, immediate: None };
+        match side.handle(Flags::LAST, &header, &[1; 8]) {
+            Verdict::Violation { reason, operation } => {
+                assert_eq!(operation, OperationNumber(number));
+                reason
+            }
+            verdict => panic!("{verdict:?}"),
+        }
+    };
+    for number in [0, 1] {
+        let end = whole.start + whole.len;
+        assert_eq!(write(number, whole.key, end - 7), CloseReason::OutOfRange);
+        let unknown = wire_edge::RemoteKey(whole.key.0 ^ 0x1234);
+        assert_eq!(write(number + 2, unknown, whole.start), CloseReason::UnknownKey);
+        assert_eq!(write(number + 4, read_only.key, read_only.start), CloseReason::RightMissing);
+    }
+    side.inbound.flush(&mut side.pools);
+    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    assert_eq!(side.bytes(), vec![0; 8192]);
+}

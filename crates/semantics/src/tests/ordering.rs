@@ -1,0 +1,364 @@
+//! Order of placement against a sequential oracle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use proptest::prelude::*;
+use wire_edge::{Flags, OperationNumber};
+
+use super::pair::{
+    Config, MEMORY_BYTES, Pair, Random, Side, assert_completed_in_order, flags, operation, write,
+};
+use crate::{Operation, OperationFlags, Ordering, Request, Source};
+
+/// The range of one write, and its order.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    offset: u64,
+    length: u32,
+    flags: OperationFlags,
+}
+
+/// Bytes of the target that pieces write to.
+const ARENA_BYTES: usize = 1200;
+
+fn pieces(random: &mut Random, count: usize, ordering: Ordering, fences: u64) -> Vec<Piece> {
+    (0..count)
+        .map(|_| {
+            let length = match random.below(4) {
+                0 => random.below(9),
+                1 => random.below(60),
+                _ => random.below(900),
+            };
+            Piece {
+                offset: random.below(ARENA_BYTES - length) as u64,
+                length: length as u32,
+                flags: OperationFlags {
+                    fence_before: random.chance(fences),
+                    fence_after: random.chance(fences),
+                    ..flags(ordering)
+                },
+            }
+        })
+        .collect()
+}
+
+fn sequential(pieces: &[Piece]) -> Vec<u8> {
+    let mut memory = vec![0; MEMORY_BYTES as usize];
+    for (index, piece) in pieces.iter().enumerate() {
+        memory[piece.offset as usize..][..piece.length as usize].fill(index as u8 + 1);
+    }
+    memory
+}
+
+/// Whoever sees the last byte of an operation sees all earlier ones, or newer bytes in their place.
+fn check_tails(pieces: &[Piece], memory: &[u8]) {
+    let newest_seen = pieces.iter().enumerate().rev().find(|(index, piece)| {
+        let end = piece.offset as usize + piece.length as usize;
+        piece.length > 0 && memory[end - 1] == *index as u8 + 1
+    });
+    let Some((newest_seen, _)) = newest_seen else { return };
+    for (index, piece) in pieces.iter().enumerate().take(newest_seen + 1) {
+        let range = &memory[piece.offset as usize..][..piece.length as usize];
+        let torn = range.iter().any(|&byte| usize::from(byte) < index + 1);
+        assert!(!torn, "the tail of {newest_seen} is visible, and {index} is not");
+    }
+}
+
+/// Nothing of a fenced operation is visible before all earlier ones are delivered, and nothing that
+/// comes after a forward fence before that is.
+fn check_fences(pieces: &[Piece], side: &Side, first: OperationNumber, memory: &[u8]) {
+    let delivered = side.inbound.delivered().since(first) as usize;
+    let mut fenced_from = usize::MAX;
+    for (index, piece) in pieces.iter().enumerate() {
+        let fenced = piece.flags.fence_before && index > delivered;
+        let visible = memory.contains(&(index as u8 + 1));
+        assert!(!(fenced && visible), "{index} is visible, delivered are {delivered}");
+        assert!(!(index > fenced_from && visible), "{index} has overtaken fence {fenced_from}");
+        if piece.flags.fence_after && index >= delivered {
+            fenced_from = fenced_from.min(index);
+        }
+    }
+}
+
+fn operations(pair: &Pair, pieces: &[Piece]) -> Vec<Operation> {
+    let write_piece = |(index, piece): (usize, &Piece)| {
+        write(pair, index, piece.offset, piece.length, piece.flags)
+    };
+    pieces.iter().enumerate().map(write_piece).collect()
+}
+
+fn strict_run(seed: u64, config: Config, fences: u64, stripped: Flags) {
+    let mut random = Random(seed ^ 0x5eed);
+    let count = 2 + random.below(24);
+    let pieces = pieces(&mut random, count, Ordering::Strict, fences);
+    run_pieces(seed, config, &pieces, ARENA_BYTES, stripped);
+}
+
+fn run_pieces(seed: u64, config: Config, pieces: &[Piece], arena: usize, stripped: Flags) {
+    let mut pair = Pair::new(config, seed);
+    pair.stripped = stripped;
+    let operations = operations(&pair, pieces);
+    pair.run(&operations, &mut |sides| {
+        let memory = &sides[1].bytes()[..arena];
+        check_tails(pieces, memory);
+        check_fences(pieces, &sides[1], config.first, memory);
+    });
+    assert_eq!(pair.sides[1].bytes()[..arena], sequential(pieces)[..arena]);
+    assert_completed_in_order(&pair, pieces.len());
+}
+
+const SEEDS: u64 = 400;
+
+#[test]
+fn strict_writes_end_as_if_done_one_after_the_other_and_tails_come_last() {
+    for seed in 0..SEEDS {
+        strict_run(seed, Config::default(), 0, Flags::NONE);
+    }
+}
+
+#[test]
+fn strict_and_fenced_writes_end_as_if_done_one_after_the_other() {
+    for seed in 0..SEEDS {
+        strict_run(seed, Config::default(), 20, Flags::NONE);
+    }
+}
+
+#[test]
+fn order_holds_where_operation_numbers_wrap_around() {
+    for seed in 0..SEEDS / 4 {
+        let first = OperationNumber(u32::MAX - (seed % 20) as u32);
+        strict_run(seed, Config { first, ..Config::default() }, 10, Flags::NONE);
+    }
+}
+
+#[test]
+fn order_holds_when_every_pool_is_tiny() {
+    let mut config = Config { window: 12, order_pool_bytes: 700, ..Config::default() };
+    config.pools.incoming = 3;
+    config.pools.order_blocks = 2;
+    config.pools.retransmissions = 1;
+    for seed in 0..SEEDS / 2 {
+        strict_run(seed, config, 10, Flags::NONE);
+        strict_run(seed, Config { order_pool_bytes: 0, ..config }, 10, Flags::NONE);
+    }
+}
+
+/// Frames of several blocks of the order pool, cut anew by smaller ones.
+#[test]
+fn order_holds_when_frames_differ_much_in_size() {
+    const ARENA: usize = 6000;
+    let rooms = &[128, 400, 1460, 4200];
+    for seed in 0..SEEDS / 5 {
+        let mut random = Random(seed ^ 0xb16);
+        let piece = |random: &mut Random| Piece {
+            offset: random.below(ARENA - 4000) as u64,
+            length: random.below(4000) as u32,
+            flags: OperationFlags {
+                fence_before: random.chance(15),
+                fence_after: random.chance(5),
+                ..flags(Ordering::Strict)
+            },
+        };
+        let pieces: Vec<_> = (0..8).map(|_| piece(&mut random)).collect();
+        let config = Config { rooms, ..Config::default() };
+        run_pieces(seed, config, &pieces, ARENA, Flags::NONE);
+        let mut config = Config { order_pool_bytes: 6000, ..config };
+        config.pools.order_blocks = 4;
+        run_pieces(seed, config, &pieces, ARENA, Flags::NONE);
+    }
+}
+
+#[test]
+fn the_oracle_notices_when_the_strict_rules_are_off() {
+    let wrong = (0..40).filter(|&seed| {
+        catch_unwind(AssertUnwindSafe(|| strict_run(seed, Config::default(), 0, Flags::STRICT)))
+            .is_err()
+    });
+    assert!(wrong.count() > 20);
+}
+
+#[test]
+fn the_oracle_notices_when_fences_are_off() {
+    let wrong = (0..40).filter(|&seed| {
+        let off = Flags::FENCE_BEFORE;
+        catch_unwind(AssertUnwindSafe(|| strict_run(seed, Config::default(), 20, off))).is_err()
+    });
+    assert!(wrong.count() > 0);
+}
+
+#[test]
+fn relaxed_writes_all_arrive_and_fences_hold() {
+    for seed in 0..SEEDS {
+        let mut random = Random(seed ^ 0xe1a);
+        let count = 2 + random.below(24);
+        let config = Config::default();
+        let pieces = pieces(&mut random, count, Ordering::Relaxed, 15);
+        let mut pair = Pair::new(config, seed);
+        let operations = operations(&pair, &pieces);
+        pair.run(&operations, &mut |sides| {
+            let memory = &sides[1].bytes()[..ARENA_BYTES];
+            check_fences(&pieces, &sides[1], config.first, memory);
+        });
+        let memory = pair.sides[1].bytes();
+        for (at, &byte) in memory[..ARENA_BYTES].iter().enumerate() {
+            let covers = |piece: &Piece| {
+                (piece.offset..piece.offset + u64::from(piece.length)).contains(&(at as u64))
+            };
+            let written = pieces.iter().any(covers);
+            assert_eq!(byte != 0, written, "byte {at}");
+            assert!(byte == 0 || covers(&pieces[usize::from(byte) - 1]), "byte {at}");
+            // What is fenced wins against everything before it.
+            let fence = pieces.iter().rposition(|piece| piece.flags.fence_before && covers(piece));
+            let older = fence.is_some_and(|fence| usize::from(byte) <= fence);
+            assert!(!older, "byte {at} is older than its fence");
+        }
+        assert_completed_in_order(&pair, count);
+    }
+}
+
+/// Both regions are named from 0 on, or name the same memory by different addresses.
+#[test]
+fn a_late_writer_yields_by_memory_and_not_by_address() {
+    for seed in 0..SEEDS {
+        let config = Config::default();
+        let mut pair = Pair::new(config, seed);
+        let side = &pair.sides[1];
+        let rights = mem::Rights::REMOTE_WRITE;
+        // A second name for the memory of the first region.
+        let alias = side.table.register(side.domain, side.memory.clone(), rights).unwrap();
+        let mut random = Random(seed ^ 0xa11a5);
+        let pieces = pieces(&mut random, 16, Ordering::Strict, 0);
+        let mut operations = operations(&pair, &pieces);
+        for operation in &mut operations {
+            if let Request::Write { key, .. } = &mut operation.request
+                && random.chance(50)
+            {
+                *key = alias.key;
+            }
+        }
+        pair.run(&operations, &mut |sides| check_tails(&pieces, &sides[1].bytes()));
+        assert_eq!(pair.sides[1].bytes(), sequential(&pieces));
+    }
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    (0_u64..300, 0_u32..500, any::<bool>(), 0_u8..10, 0_u8..10).prop_map(
+        |(offset, length, strict, before, after)| Piece {
+            offset,
+            length,
+            flags: OperationFlags {
+                fence_before: before == 0,
+                fence_after: after == 0,
+                ..flags(if strict { Ordering::Strict } else { Ordering::Relaxed })
+            },
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn strict_writes_of_any_shape_end_in_order(
+        mut pieces in proptest::collection::vec(piece(), 1..20),
+        seed in any::<u64>(),
+        lose in 0_u64..40,
+        repeat in 0_u64..60,
+    ) {
+        for piece in &mut pieces {
+            piece.flags.ordering = Ordering::Strict;
+        }
+        let config = Config { lose, repeat, ..Config::default() };
+        let mut pair = Pair::new(config, seed);
+        let operations = operations(&pair, &pieces);
+        pair.run(&operations, &mut |sides| check_tails(&pieces, &sides[1].bytes()));
+        prop_assert_eq!(pair.sides[1].bytes(), sequential(&pieces));
+    }
+
+    #[test]
+    fn mixed_orders_keep_their_fences(
+        pieces in proptest::collection::vec(piece(), 1..20),
+        seed in any::<u64>(),
+    ) {
+        let config = Config::default();
+        let mut pair = Pair::new(config, seed);
+        let operations = operations(&pair, &pieces);
+        pair.run(&operations, &mut |sides| {
+            check_fences(&pieces, &sides[1], config.first, &sides[1].bytes()[..ARENA_BYTES]);
+        });
+        assert_completed_in_order(&pair, pieces.len());
+    }
+}
+
+/// A longer tail that comes after a shorter one of the same operation was cut and partly placed.
+#[test]
+fn a_tail_cut_anew_does_not_hide_what_was_placed() {
+    use wire_edge::Header;
+    let config = Config::default();
+    let mut pair = Pair::new(config, 1);
+    let (key, base) = super::pair::remote(&pair, 0);
+    let side = &mut pair.sides[1];
+    let mut handle = |number: u32, from: u32, to: u32, end: u32| {
+        let flags = if to == end { Flags::STRICT.with(Flags::LAST) } else { Flags::STRICT };
+        let header = Header::Write {
+            operation: OperationNumber(number),
+            offset: from,
+            key,
+            address: base + u64::from(from),
+            immediate: None,
+        };
+        let verdict = side.handle(flags, &header, &vec![number as u8 + 1; (to - from) as usize]);
+        assert_eq!(verdict, crate::Verdict::Accepted);
+    };
+    // Operation 1: a piece of its tail comes first, as body; then the uncut tail; then its body.
+    handle(1, 1000, 1100, 1440);
+    handle(1, 700, 1440, 1440);
+    handle(0, 900, 1440, 1440);
+    handle(0, 0, 900, 1440);
+    handle(1, 0, 700, 1440);
+    assert_eq!(pair.sides[1].bytes()[..1440], [2; 1440]);
+    assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(2));
+}
+
+/// Many pieces of one frame need a block of the order pool each.
+#[test]
+fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
+    use wire_edge::Header;
+    let mut config = Config::default();
+    config.pools.order_blocks = 4;
+    let mut pair = Pair::new(config, 1);
+    let (key, base) = super::pair::remote(&pair, 0);
+    let side = &mut pair.sides[1];
+    let mut handle = |from: u32, to: u32| {
+        let header = Header::Write {
+            operation: OperationNumber(1),
+            offset: from,
+            key,
+            address: base + u64::from(from),
+            immediate: None,
+        };
+        side.handle(Flags::FENCE_BEFORE, &header, &vec![9; (to - from) as usize])
+    };
+    assert_eq!(handle(10, 20), crate::Verdict::Accepted);
+    assert_eq!(handle(30, 40), crate::Verdict::Accepted);
+    assert_eq!(handle(0, 100), crate::Verdict::Refused(crate::Refusal::Pool));
+    assert_eq!(handle(0, 30), crate::Verdict::Accepted);
+    assert_eq!(side.pools.in_use().order_blocks, 4);
+}
+
+/// A region may be empty of the source, so that only the order counts.
+#[test]
+fn operations_of_no_bytes_are_delivered_in_order() {
+    for seed in 0..50 {
+        let mut pair = Pair::new(Config::default(), seed);
+        let (key, address) = super::pair::remote(&pair, 0);
+        let source = Source::Inline([0; 64]);
+        let empty = |index| {
+            let ordering = if index % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
+            let flags = OperationFlags { fence_before: index % 3 == 0, ..flags(ordering) };
+            operation(Request::Write { source, key, address }, index, 0, flags)
+        };
+        let operations: Vec<_> = (0..20).map(empty).collect();
+        pair.run(&operations, &mut |_| {});
+        assert_completed_in_order(&pair, 20);
+    }
+}

@@ -1,0 +1,226 @@
+//! Reads and atomics.
+
+use std::sync::Arc;
+
+use mem::{Buffer, Rights};
+use wire_edge::{AtomicOpcode, Flags, Header, OperationNumber};
+
+use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, remote, source};
+use crate::{
+    Answer, CompletionKind, LocalFault, Operation, OperationFlags, OperationStatus, Ordering,
+    PostError, Request, Verdict,
+};
+
+#[test]
+fn reads_bring_every_byte_once_whatever_happens_to_their_answers() {
+    for seed in 0..200 {
+        let mut pair = Pair::new(Config { read_depth: 3, ..Config::default() }, seed);
+        let bytes: Vec<u8> = (0..8192_u32).map(|i| (i % 251) as u8).collect();
+        pair.sides[1].memory.write(0, &bytes);
+        let (key, base) = remote(&pair, 0);
+        let sink = pair.sides[0].region.id;
+        let length = |i: usize| [0, 1, 800, 300, 64][i % 5];
+        let reads: Vec<Operation> = (0..8)
+            .map(|i| {
+                let address = base + i as u64 * 900 + 7;
+                let request = Request::Read { sink, sink_offset: i as u64 * 1000, key, address };
+                operation(request, i, length(i), flags(Ordering::Strict))
+            })
+            .collect();
+        let mut deepest = 0;
+        pair.run(&reads, &mut |sides| deepest = deepest.max(sides[1].outbound.answering()));
+        assert!(deepest <= 3);
+        assert_completed_in_order(&pair, 8);
+        let sunk = pair.sides[0].bytes();
+        for i in 0..8 {
+            let (at, from, len) = (i * 1000, i * 900 + 7, length(i) as usize);
+            assert_eq!(sunk[at..at + len], bytes[from..from + len], "read {i}");
+            assert!(sunk[at + len..at + 1000].iter().all(|&byte| byte == 0));
+        }
+    }
+}
+
+#[test]
+fn atomics_run_once_and_in_order() {
+    for seed in 0..200 {
+        let mut pair = Pair::new(Config { read_depth: 3, repeat: 50, ..Config::default() }, seed);
+        let (key, address) = remote(&pair, 64);
+        let atomics: Vec<_> = (0..20_u64)
+            .map(|i| {
+                let request = if i % 4 == 3 {
+                    // Only right if all before it ran, once.
+                    Request::CompareSwap { key, address, compare: sum(i), swap: sum(i) + 1000 }
+                } else {
+                    Request::FetchAdd { key, address, operand: i + 1 }
+                };
+                let ordering = if i % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
+                operation(request, i as usize, 8, flags(ordering))
+            })
+            .collect();
+        pair.run(&atomics, &mut |_| {});
+        assert_completed_in_order(&pair, 20);
+        for (i, completion) in pair.sides[0].completions.iter().enumerate() {
+            assert_eq!((completion.value, completion.bytes), (sum(i as u64), 8));
+        }
+        assert_eq!(pair.sides[1].memory.load_u64(64), sum(20));
+    }
+}
+
+/// What the word holds before atomic `i`.
+fn sum(i: u64) -> u64 {
+    (0..i).map(|i| if i % 4 == 3 { 1000 } else { i + 1 }).sum()
+}
+
+/// The read's bytes leave the memory after its delivery; the fenced write must not overtake them.
+#[test]
+fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
+    for seed in 0..200 {
+        let mut pair = Pair::new(Config::default(), seed);
+        pair.sides[1].fill(0, 4096, 0xaa);
+        let (key, address) = remote(&pair, 0);
+        let sink = pair.sides[0].region.id;
+        let after_read = seed % 2 == 0;
+        let read = Request::Read { sink, sink_offset: 0, key, address };
+        let write = Request::Write { source: source(&pair, 1, 600), key, address };
+        let forward = OperationFlags { fence_after: after_read, ..flags(Ordering::Relaxed) };
+        let backward = OperationFlags { fence_before: !after_read, ..flags(Ordering::Relaxed) };
+        let operations = [operation(read, 0, 600, forward), operation(write, 1, 600, backward)];
+        pair.run(&operations, &mut |_| {});
+        let sunk = pair.sides[0].bytes();
+        assert!(sunk[..600].iter().all(|&byte| byte == 0xaa), "seed {seed}");
+        assert_eq!(pair.sides[1].bytes()[..600], [2; 600]);
+    }
+}
+
+#[test]
+fn reads_find_what_earlier_strict_writes_left() {
+    for seed in 0..100 {
+        let mut pair = Pair::new(Config::default(), seed);
+        let (key, address) = remote(&pair, 0);
+        let sink = pair.sides[0].region.id;
+        let operations: Vec<_> = (0..10)
+            .map(|i| {
+                let request = if i % 2 == 0 {
+                    Request::Write { source: source(&pair, i, 300), key, address }
+                } else {
+                    Request::Read { sink, sink_offset: i as u64 * 300, key, address }
+                };
+                let fence_before = i % 2 == 0;
+                let flags = OperationFlags { fence_before, ..flags(Ordering::Strict) };
+                operation(request, i, 300, flags)
+            })
+            .collect();
+        pair.run(&operations, &mut |_| {});
+        let sunk = pair.sides[0].bytes();
+        for i in (1..10).step_by(2) {
+            assert_eq!(sunk[i * 300..(i + 1) * 300], [i as u8; 300]);
+        }
+    }
+}
+
+/// More questions than the peer answers at a time, and more than the endpoint has records for.
+#[test]
+fn questions_wait_for_the_responder_without_a_record_of_their_own() {
+    for seed in 0..50 {
+        let mut config = Config { read_depth: 1, ..Config::default() };
+        config.pools.responses = 1;
+        config.pools.reads = 1;
+        config.pools.incoming = 2;
+        let mut pair = Pair::new(config, seed);
+        let (key, address) = remote(&pair, 0);
+        let sink = pair.sides[0].region.id;
+        let read = |i| {
+            let request = Request::Read { sink, sink_offset: i as u64 * 500, key, address };
+            operation(request, i, 500, flags(Ordering::Relaxed))
+        };
+        let reads: Vec<_> = (0..10).map(read).collect();
+        pair.run(&reads, &mut |_| {});
+        assert_completed_in_order(&pair, 10);
+    }
+}
+
+/// Two connections share one record for reads whose answers come out of order.
+#[test]
+fn reads_of_one_connection_do_not_block_those_of_another() {
+    let mut config = Config::default();
+    config.pools.reads = 1;
+    let mut pair = Pair::new(config, 1);
+    let (key, address) = remote(&pair, 0);
+    let sink = pair.sides[0].region.id;
+    let read = operation(
+        Request::Read { sink, sink_offset: 0, key, address },
+        0,
+        300,
+        flags(Ordering::Relaxed),
+    );
+    let side = &mut pair.sides[0];
+    for _ in 0..2 {
+        side.post(&read).unwrap();
+        assert!(side.fragment(128).is_some());
+    }
+    let answer =
+        |number, offset| Header::ReadResponse { operation: OperationNumber(number), offset };
+    assert_eq!(side.answer(Flags::NONE, &answer(0, 100), &[1; 100]), Answer::Accepted);
+    assert_eq!(side.answer(Flags::NONE, &answer(1, 100), &[1; 100]), Answer::NoRoom);
+    assert_eq!(side.answer(Flags::NONE, &answer(1, 0), &[1; 100]), Answer::Accepted);
+    assert_eq!(side.answer(Flags::NONE, &answer(1, 50), &[1; 150]), Answer::Accepted);
+    assert_eq!(side.answer(Flags::NONE, &answer(1, 100), &[1; 100]), Answer::Duplicate);
+    assert_eq!(side.answer(Flags::LAST, &answer(1, 200), &[1; 100]), Answer::Accepted);
+    assert_eq!(side.answer(Flags::LAST, &answer(1, 200), &[1; 100]), Answer::Duplicate);
+}
+
+#[test]
+fn a_read_whose_sink_is_gone_is_a_local_fault() {
+    let mut pair = Pair::new(Config::default(), 1);
+    let (key, address) = remote(&pair, 0);
+    let side = &mut pair.sides[0];
+    let buffer = Buffer::new(64);
+    let region = side.table.register(side.domain, Arc::clone(&buffer), Rights::LOCAL_WRITE);
+    let sink = region.unwrap().id;
+    let request = Request::Read { sink, sink_offset: 0, key, address };
+    side.post(&operation(request, 0, 64, flags(Ordering::Relaxed))).unwrap();
+    assert!(side.fragment(128).is_some());
+    side.table.deregister(sink).unwrap();
+    let memory = side.table.access();
+    let header = Header::ReadResponse { operation: OperationNumber(0), offset: 0 };
+    let answer =
+        side.outbound.handle_answer(&memory, &mut side.pools, Flags::LAST, &header, &[1; 64]);
+    assert_eq!(answer, Err(LocalFault { operation: OperationNumber(0) }));
+}
+
+#[test]
+fn handles_see_progress_and_the_old_value() {
+    let mut pair = Pair::new(Config { lose: 0, repeat: 0, ..Config::default() }, 3);
+    let (key, address) = remote(&pair, 8);
+    pair.sides[1].memory.store_u64(8, 41);
+    let slot = pair.sides[0].status.acquire();
+    let request = Request::FetchAdd { key, address, operand: 1 };
+    let atomic = Operation { status: slot, ..operation(request, 0, 0, flags(Ordering::Relaxed)) };
+    let status = Arc::clone(&pair.sides[0].status);
+    assert_eq!(status.status(slot.unwrap()), OperationStatus::Pending { bytes: 0 });
+    pair.run(&[atomic], &mut |_| {});
+    assert_eq!(status.status(slot.unwrap()), OperationStatus::Done { value: 41 });
+    let completion = pair.sides[0].completions[0];
+    assert_eq!((completion.kind, completion.bytes), (CompletionKind::FetchAdd, 8));
+}
+
+#[test]
+fn a_peer_without_read_depth_is_asked_nothing() {
+    let mut pair = Pair::new(Config { read_depth: 0, ..Config::default() }, 1);
+    let (key, address) = remote(&pair, 8);
+    let request = Request::FetchAdd { key, address, operand: 1 };
+    let atomic = operation(request, 0, 8, flags(Ordering::Relaxed));
+    assert_eq!(pair.sides[0].post(&atomic), Err(PostError::ReadsRefused));
+    let header = Header::Atomic {
+        operation: OperationNumber(0),
+        opcode: AtomicOpcode::FetchAdd,
+        key,
+        address,
+        operand: 1,
+        compare: 0,
+    };
+    // One that asks all the same waits for ever, and holds one record.
+    assert_eq!(pair.sides[1].handle(Flags::LAST, &header, &[]), Verdict::Accepted);
+    assert!(pair.sides[1].inbound.is_stalled());
+    assert_eq!(pair.sides[1].memory.load_u64(8), 0);
+}
