@@ -4,6 +4,7 @@
 //! bottom demands that the list is empty for this repository.
 
 mod arrows;
+mod limits;
 mod markdown;
 mod source;
 
@@ -47,6 +48,11 @@ fn check(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
     violations.extend(arrows::check_arrows(workspace));
     let documented = read(&workspace.root.join("docs/dependencies.md"))?;
     violations.extend(arrows::check_documented(workspace, &documented));
+    let protocol = read(&workspace.root.join("docs/protocol.md"))?;
+    let crates = workspace.root.join("crates");
+    violations.extend(limits::check_limits("docs/protocol.md", &protocol, |file| {
+        read(&crates.join(file)).ok()
+    }));
 
     for file in &files {
         let place = place(&workspace.root, file);

@@ -98,6 +98,23 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
+    /// Like [`MemoryTable::register`], but peers name the first byte by the address `remote_start`
+    /// (0 for offsets that begin at zero).
+    pub fn register_as(
+        &self,
+        domain: ProtectionDomain,
+        buffer: Arc<Buffer>,
+        remote_start: u64,
+        rights: Rights,
+    ) -> Result<Region, RegisterError> {
+        let len = buffer.len();
+        if remote_start.checked_add(len).is_none() {
+            return Err(RegisterError::Wraps { start: remote_start, len });
+        }
+        let range = Range { memory: buffer.as_ptr(), start: remote_start, len };
+        self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
+    }
+
     /// Registers `len` bytes of foreign memory at `start`, after touching each of its pages once.
     ///
     /// Touching faults the pages in, and gives each its own memory if a right lets bytes change.
@@ -684,8 +701,9 @@ mod tests {
         let buffer = Buffer::new(64);
         let rights = Rights::REMOTE_WRITE;
         let plain = table.register(domain, Arc::clone(&buffer), rights).unwrap();
-        // SAFETY: the buffer outlives the table, and no reference to its bytes exists.
-        let named = unsafe { table.register_raw_as(domain, buffer.as_ptr(), 64, 0, rights) };
+        let named = table.register_as(domain, Arc::clone(&buffer), 0, rights);
+        let wraps = table.register_as(domain, Arc::clone(&buffer), u64::MAX - 62, rights);
+        assert_eq!(wraps, Err(RegisterError::Wraps { start: u64::MAX - 62, len: 64 }));
         let access = table.access();
         for (region, address) in [(plain, plain.start + 8), (named.unwrap(), 8)] {
             let target = access.resolve(domain, region.key, address, 8, rights).unwrap();

@@ -26,10 +26,16 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             continue;
         }
         aside_ns = ASIDE_NS;
-        if shared.drive_all() == Drive::Drove {
+        let outcome = shared.drive_all();
+        if outcome == Drive::Drove {
             shared.sleep_on_links(None);
         }
         shared.host.waiters.leave_watch();
+        if outcome == Drive::HandedOver {
+            // Another thread is inside. Should it have lost its processor there, trying again at
+            // once would only keep it from getting the processor back.
+            thread::park_timeout(Duration::from_nanos(ASIDE_NS));
+        }
     }
 }
 

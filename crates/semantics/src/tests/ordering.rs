@@ -216,7 +216,7 @@ fn relaxed_writes_all_arrive_and_fences_hold() {
     }
 }
 
-/// Both regions are named from 0 on, or name the same memory by different addresses.
+/// Two regions name the same memory by different addresses.
 #[test]
 fn a_late_writer_yields_by_memory_and_not_by_address() {
     for seed in 0..SEEDS {
@@ -225,15 +225,18 @@ fn a_late_writer_yields_by_memory_and_not_by_address() {
         let side = &pair.sides[1];
         let rights = mem::Rights::REMOTE_WRITE;
         // A second name for the memory of the first region.
-        let alias = side.table.register(side.domain, side.memory.clone(), rights).unwrap();
+        let buffer = side.memory.clone();
+        let alias = side.table.register_as(side.domain, buffer, 1000, rights).unwrap();
+        let start = side.region.start;
         let mut random = Random(seed ^ 0xa11a5);
         let pieces = pieces(&mut random, 16, Ordering::Strict, 0);
         let mut operations = operations(&pair, &pieces);
         for operation in &mut operations {
-            if let Request::Write { key, .. } = &mut operation.request
+            if let Request::Write { key, address, .. } = &mut operation.request
                 && random.chance(50)
             {
                 *key = alias.key;
+                *address = *address - start + alias.start;
             }
         }
         pair.run(&operations, &mut |sides| check_tails(&pieces, &sides[1].bytes()));
@@ -289,6 +292,39 @@ proptest! {
     }
 }
 
+/// Two regions give the same address to different memory.
+#[test]
+fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
+    use wire_edge::Header;
+    let mut pair = Pair::new(Config::default(), 1);
+    let side = &mut pair.sides[1];
+    let rights = mem::Rights::REMOTE_WRITE;
+    let buffers = [mem::Buffer::new(100), mem::Buffer::new(100)];
+    let keys = buffers
+        .each_ref()
+        .map(|buffer| side.table.register_as(side.domain, buffer.clone(), 0, rights).unwrap().key);
+    let mut handle = |number: u32, offset: u32, last| {
+        let header = Header::Write {
+            operation: OperationNumber(number),
+            offset,
+            key: keys[number as usize],
+            address: u64::from(offset),
+            immediate: None,
+        };
+        let flags = if last { Flags::STRICT.with(Flags::LAST) } else { Flags::STRICT };
+        assert_eq!(side.handle(flags, &header, &[number as u8 + 1; 50]), crate::Verdict::Accepted);
+    };
+    handle(1, 0, false);
+    handle(0, 0, false);
+    handle(0, 50, true);
+    handle(1, 50, true);
+    for (buffer, value) in buffers.iter().zip([1, 2]) {
+        let mut bytes = [0; 100];
+        buffer.read(0, &mut bytes);
+        assert_eq!(bytes, [value; 100]);
+    }
+}
+
 /// A longer tail that comes after a shorter one of the same operation was cut and partly placed.
 #[test]
 fn a_tail_cut_anew_does_not_hide_what_was_placed() {
@@ -317,6 +353,26 @@ fn a_tail_cut_anew_does_not_hide_what_was_placed() {
     handle(1, 0, 700, 1440);
     assert_eq!(pair.sides[1].bytes()[..1440], [2; 1440]);
     assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(2));
+}
+
+/// What is held of a tail is not held again with a longer one: there is room for it once.
+#[test]
+fn a_longer_tail_is_held_without_what_is_held_already() {
+    use wire_edge::Header;
+    let mut pair = Pair::new(Config { order_pool_bytes: 740, ..Config::default() }, 1);
+    let (key, base) = super::pair::remote(&pair, 0);
+    for from in [1200_u32, 700] {
+        let header = Header::Write {
+            operation: OperationNumber(1),
+            offset: from,
+            key,
+            address: base + u64::from(from),
+            immediate: None,
+        };
+        let payload = vec![1; 1440 - from as usize];
+        let verdict = pair.sides[1].handle(Flags::STRICT.with(Flags::LAST), &header, &payload);
+        assert_eq!(verdict, crate::Verdict::Accepted);
+    }
 }
 
 /// Many pieces of one frame need a block of the order pool each.
