@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     /// What the peer said of itself in the handshake.
     pub(crate) peer: Option<Parameters>,
     pub(crate) paths: Vec<Path>,
+    /// Links that were taken away: their packet numbers must not be used again.
+    pub(crate) retired: Vec<Retired>,
     /// Present with several links.
     pub(crate) scheduler: Option<Box<SchedulerState>>,
     pub(crate) outbound: Outbound,
@@ -64,6 +66,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// It is in the engine's list of connections whose deliveries wait.
     pub(crate) listed_stalled: bool,
+    /// It is in the engine's list of connections that may owe acknowledgements.
+    pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
     /// The furthest byte of a request so far: what comes before it came out of order.
@@ -77,6 +81,14 @@ pub(crate) struct Connection {
     /// What Close says, once it is sent.
     pub(crate) close: (CloseReason, OperationNumber),
     pub(crate) close_data: Vec<u8>,
+}
+
+/// A link that was taken away from a connection.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    /// When it was taken away.
+    pub(crate) at: Instant,
+    pub(crate) path: Path,
 }
 
 /// What only the handshake needs.

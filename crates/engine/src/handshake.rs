@@ -212,6 +212,11 @@ impl Engine {
             return false;
         };
         let mut path = Path::new(now, index, link, peer, &known.caps, &self.config, parameters);
+        let before = connection.retired.iter().position(|retired| retired.path.index == index);
+        if let Some(before) = before {
+            let retired = connection.retired.swap_remove(before);
+            path = retired.path.renew(path, now, &known.caps, &self.config, parameters);
+        }
         path.state = state;
         // Room for one link is not wasted on the many connections that have no other.
         connection.paths.reserve_exact(1);
@@ -222,13 +227,22 @@ impl Engine {
         true
     }
 
-    /// The lowest link index that is free on a connection, within the limits of both sides.
+    /// A link index that is free on a connection, within the limits of both sides. The initiator
+    /// takes the lowest and the responder the highest, so that they do not open two links under one
+    /// index; one that was not used lately is preferred.
     pub(crate) fn free_index(&self, connection: &Connection) -> Option<LinkIndex> {
         let theirs = connection.peer.as_ref().map_or(1, |peer| peer.links_max.min(16) as u8);
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
-        (0..limit)
-            .map(LinkIndex)
-            .find(|index| !connection.paths.iter().any(|path| path.index == *index))
+        let used_at = |index: LinkIndex| {
+            let retired = connection.retired.iter().find(|retired| retired.path.index == index);
+            retired.map_or(Instant::default(), |retired| retired.at.after_ns(1))
+        };
+        let responds = connection.hello_key.is_some();
+        let order =
+            (0..limit).map(|turn| LinkIndex(if responds { limit - 1 - turn } else { turn }));
+        order
+            .filter(|index| !connection.paths.iter().any(|path| path.index == *index))
+            .min_by_key(|&index| used_at(index))
     }
 
     fn on_other_version(&mut self, now: Instant, link: LinkId, from: PeerAddr, bytes: &[u8]) {
@@ -356,6 +370,7 @@ impl Engine {
                 // The peer repeats its Accept until it hears something from us.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase)
                     && let Some(path) = connection.paths.first_mut()
+                    && path.send.in_flight_bytes() == 0
                 {
                     path.control |= PING;
                 }
@@ -387,6 +402,11 @@ impl Engine {
                 Handshake::Reject { reason, private_data } => {
                     engine.counters.handshakes_failed += 1;
                     engine.end(connection, Closed::Rejected(reason), private_data.to_vec());
+                }
+                Handshake::VersionMismatch { lowest, highest }
+                    if (lowest..=highest).contains(&VERSION) =>
+                {
+                    engine.counters.unsupported += 1;
                 }
                 Handshake::VersionMismatch { lowest, highest } => {
                     engine.counters.handshakes_failed += 1;
