@@ -59,9 +59,13 @@ fn assert_gone(pair: &Pair) {
 
 #[test]
 fn what_is_outstanding_when_a_connection_closes_completes_once() {
-    for (links, both, after_ns) in
-        [(1, false, 0), (1, true, 0), (1, false, 300_000), (2, true, 300_000), (2, false, 2_000_000)]
-    {
+    for (links, both, after_ns) in [
+        (1, false, 0),
+        (1, true, 0),
+        (1, false, 300_000),
+        (2, true, 300_000),
+        (2, false, 2_000_000),
+    ] {
         let mut pair = Pair::connected(links);
         post_everything(&mut pair);
         pair.run_for(after_ns);
@@ -189,7 +193,8 @@ fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
     pair.filter = Box::new(|_, flight| {
         // The ack section of an Ack follows the common header: link block, number at offset 8.
         let is_ack = decode(&flight.bytes).is_ok_and(|frame| {
-            matches!(frame.header, Header::Ack) && frame.acks.is_some_and(|a| a.blocks().count() > 0)
+            matches!(frame.header, Header::Ack)
+                && frame.acks.is_some_and(|a| a.blocks().count() > 0)
         });
         if flight.to == 0 && is_ack {
             flight.bytes[12 + 12 + 8] ^= 0x40;

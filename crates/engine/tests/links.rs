@@ -186,10 +186,7 @@ fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
     let handle = pair.hosts[0].connection.unwrap();
     pair.hosts[0].engine.attach_link(LinkId(1), caps(0, 1, &LinkPlan::default())).unwrap();
     pair.hosts[1].engine.attach_link(LinkId(1), caps(1, 1, &LinkPlan::default())).unwrap();
-    let index = pair.hosts[0]
-        .engine
-        .add_path(pair.now, handle, LinkId(1), address(1, 1))
-        .unwrap();
+    let index = pair.hosts[0].engine.add_path(pair.now, handle, LinkId(1), address(1, 1)).unwrap();
     pair.channels.iter_mut().for_each(|links| links.push(links[0]));
     pair.turn(0);
     let mut challenge = pair.wire.pop_first().unwrap().1;
