@@ -98,7 +98,8 @@ impl Engine {
         message: &Control<'_>,
     ) {
         match *message {
-            Control::Padding | Control::Ping | Control::Address(_) => {}
+            Control::Padding | Control::Address(_) => {}
+            Control::Ping => connection.asked = connection.paths.len() > 1,
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
                     path.response = Some(nonce);

@@ -48,7 +48,7 @@ pub struct Engine {
     pub(crate) ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
     pub(crate) stalled: Vec<u32>,
-    /// Connections that may owe acknowledgements, for [`Engine::hasten_acknowledgements`].
+    /// Connections that owed acknowledgements when they were last served.
     pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
     /// Connections by their peer's Hello, so that a repeated one finds them.
@@ -152,7 +152,7 @@ impl Engine {
             ready: VecDeque::with_capacity(64),
             turn_at: Instant::default(),
             stalled: Vec::new(),
-            owing: Vec::new(),
+            owing: Vec::with_capacity(64),
             listeners: HashSet::new(),
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
@@ -517,6 +517,7 @@ impl Engine {
             listed_owing: false,
             retired: Vec::new(),
             heard: false,
+            asked: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,
             told_credit: MessageNumber(0),

@@ -127,7 +127,11 @@ impl Engine {
             (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
         connection.retry_at = now.after_ns(pause_ns);
         connection.retries = connection.retries.saturating_add(1);
-        let addresses = self.local_addresses();
+        let place = match connection.phase {
+            Phase::Connecting => state.candidates.get(state.candidate),
+            _ => state.candidates.first(),
+        };
+        let addresses = self.local_addresses(place, state.private_data.len());
         let parameters = self.parameters(connection, state.service);
         match connection.phase {
             Phase::Connecting => {
@@ -527,8 +531,16 @@ impl Engine {
         self.replies.push_back(Reply { link, to, bytes });
     }
 
-    fn local_addresses(&self) -> Vec<PeerAddr> {
-        self.links.iter().flatten().map(|link| link.caps.local).collect()
+    /// As many of our addresses as a frame on the way to `place` has room for.
+    fn local_addresses(
+        &self,
+        place: Option<&(LinkId, PeerAddr)>,
+        private_bytes: usize,
+    ) -> Vec<PeerAddr> {
+        let link = place.and_then(|(link, _)| self.links.get(usize::from(link.0))?.as_ref());
+        let frame_bytes = link.map_or(0, |link| usize::from(link.caps.frame_bytes_max));
+        let room = frame_bytes.saturating_sub(HELLO_BYTES + private_bytes) / size_of::<PeerAddr>();
+        self.links.iter().flatten().map(|link| link.caps.local).take(room).collect()
     }
 
     fn parameters(&mut self, connection: &Connection, service: u32) -> Parameters {
@@ -586,6 +598,8 @@ const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
 /// Pause after the peer said that its application has the request.
 const PENDING_RETRY_NS: u64 = 500_000_000;
+/// Bytes of a Hello without addresses and private data; those of an Accept are fewer.
+const HELLO_BYTES: usize = 112;
 /// Bytes of a reset on the wire.
 const RESET_BYTES: usize = 24;
 /// A reset must name one of the last so many packets: no guess of one who does not see them hits.

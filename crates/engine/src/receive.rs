@@ -98,10 +98,6 @@ impl Engine {
             if let Some(path) = connection.path_mut(index) {
                 let at = frame.received_at;
                 path.received.observe(now, at, decoded.prefix.packet, marked, eliciting, ack_now);
-                if path.received.acknowledgement_owed() && !connection.listed_owing {
-                    connection.listed_owing = true;
-                    self.owing.push(connection.handle.index);
-                }
             }
         }
     }
@@ -323,6 +319,7 @@ impl Engine {
             }
             Verdict::Duplicate => {
                 counters.not_placed += 1;
+                connection.doubt_links();
                 true
             }
             Verdict::Refused(refusal) => {
@@ -366,6 +363,7 @@ impl Engine {
             }
             Ok(Answer::Duplicate) => {
                 counters.not_placed += 1;
+                connection.doubt_links();
                 true
             }
             Ok(Answer::NoRoom) => {

@@ -59,6 +59,12 @@ impl Engine {
                 }
             }
             self.settle(now, &mut connection);
+            if !connection.listed_owing
+                && connection.paths.iter().any(|path| path.received.acknowledgement_owed())
+            {
+                connection.listed_owing = true;
+                self.owing.push(index);
+            }
             if connection.phase == Phase::Gone {
                 self.put_back(connection);
             } else {
@@ -463,6 +469,9 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> bool {
+        if core::mem::take(&mut connection.asked) {
+            return self.acknowledge_everywhere(now, connection, emit);
+        }
         // What small frames have no room for goes into another one.
         for _ in 0..connection.paths.len() {
             let due = connection.report_now
@@ -476,6 +485,27 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// Sends acknowledgements on every link that is up and not full.
+    #[cold]
+    fn acknowledge_everywhere(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) -> bool {
+        let nearest = connection.nearest_path();
+        let mut sent = true;
+        for position in 0..connection.paths.len() {
+            let path = &connection.paths[position];
+            if path.state.may_carry_data() || position == nearest {
+                connection.report_now = true;
+                sent &= !self.is_full(connection.paths[position].link)
+                    && self.send_acknowledgements(now, connection, position, emit);
+            }
+        }
+        sent
     }
 
     /// Position of the nearest link that is not full, if there is one.

@@ -362,7 +362,10 @@ impl Connection {
 
     #[inline]
     fn submit(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
-        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let ConnectionInner { endpoint, handle, queue, fate } = &*self.inner;
+        if fate.is_over() {
+            return Err(self.explain(semantics::PostError::NotConnected.into()));
+        }
         let result = endpoint.runtime.post(*handle, queue, operation, doorbell);
         result.map_err(|error| self.explain(error.into()))
     }

@@ -15,10 +15,11 @@ use crate::error::BindError;
 use crate::news::NewsDesk;
 
 /// What an endpoint is to be. The defaults work with nothing but an address.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 #[must_use]
 pub struct EndpointBuilder {
     addresses: Vec<String>,
+    links: Vec<Box<dyn Link>>,
     udp: UdpConfig,
     engine: EngineConfig,
     polling: Polling,
@@ -49,6 +50,13 @@ impl EndpointBuilder {
     /// Adds a link on this address; port 0 takes a free one. May be called several times.
     pub fn bind(mut self, address: impl Into<String>) -> Self {
         self.addresses.push(address.into());
+        self
+    }
+
+    /// Adds a link with a driver of one's own, or a UDP link in a wrapper such as
+    /// [`Capture`](crate::Capture). It comes before those of [`EndpointBuilder::bind`].
+    pub fn link(mut self, link: Box<dyn Link>) -> Self {
+        self.links.push(link);
         self
     }
 
@@ -92,10 +100,10 @@ impl EndpointBuilder {
 
     /// Makes the endpoint.
     pub fn build(self) -> Result<Endpoint, BindError> {
-        if self.addresses.is_empty() {
+        let mut links = self.links;
+        if self.addresses.is_empty() && links.is_empty() {
             return Err(BindError::NoAddress);
         }
-        let mut links: Vec<Box<dyn Link>> = Vec::with_capacity(self.addresses.len());
         for address in &self.addresses {
             links.push(Box::new(UdpLink::bind(resolve(address)?, &self.udp)?));
         }
@@ -114,6 +122,15 @@ impl EndpointBuilder {
         let grace = self.shutdown_grace.unwrap_or(SHUTDOWN_GRACE);
         let inner = EndpointInner { runtime, news, domain, udp: self.udp, grace };
         Ok(Endpoint { inner: Arc::new(inner) })
+    }
+}
+
+impl std::fmt::Debug for EndpointBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndpointBuilder")
+            .field("addresses", &self.addresses)
+            .field("links", &self.links.len())
+            .finish_non_exhaustive()
     }
 }
 

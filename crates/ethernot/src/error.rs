@@ -151,6 +151,12 @@ pub enum AcceptError {
     /// The peer was lost before it heard of the acceptance.
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),
+    /// It took too long for the peer to confirm that it knows.
+    #[error("the peer did not confirm the acceptance within {limit:?}")]
+    Deadline {
+        /// How long was waited.
+        limit: Duration,
+    },
     /// In a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),

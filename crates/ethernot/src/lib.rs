@@ -73,7 +73,9 @@ pub use delivery::{
     SchedulingPolicy,
 };
 pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
-pub use link::{LinkStatistics, UdpConfig, UdpError, UdpFeatures};
+pub use link::{
+    Capture, Fault, FaultConfig, Link, LinkStatistics, UdpConfig, UdpError, UdpFeatures, UdpLink,
+};
 pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{

@@ -122,7 +122,9 @@ impl ConnectionRequest {
             Some(Stage::Closed { reason, was_established: false, .. }) => {
                 Err(AcceptError::Closed(reason))
             }
-            _ => Ok(connection),
+            Some(_) => Ok(connection),
+            // The connection is dropped, which closes it.
+            None => Err(AcceptError::Deadline { limit: options.limit.unwrap_or_default() }),
         }
     }
 

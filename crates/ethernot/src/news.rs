@@ -1,6 +1,7 @@
 //! News of connections, on its way from the engine to those who wait for it.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{Closed, ConnectionHandle, Event};
@@ -34,6 +35,8 @@ pub(crate) struct Request {
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     stage: Mutex<Stage>,
+    /// The stage is [`Stage::Closed`]: for those who post.
+    is_over: AtomicBool,
 }
 
 /// Where a connection stands.
@@ -60,6 +63,12 @@ impl Fate {
         self.lock().clone()
     }
 
+    /// Whether it is over.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
     /// Why it is over, if it is.
     pub(crate) fn closed(&self) -> Option<Closed> {
         match *self.lock() {
@@ -76,6 +85,7 @@ impl Fate {
         let mut stage = self.lock();
         let was_established = matches!(*stage, Stage::Established(_));
         *stage = Stage::Closed { reason, private_data, was_established };
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {

@@ -3,12 +3,14 @@
 
 mod pair;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
 use ethernot::{
-    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Operation,
-    OperationFlags, OperationOptions, OperationStatus, Ordering, Polling, Request, Rights, Source,
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
+    FaultConfig, Operation, OperationFlags, OperationOptions, OperationStatus, Ordering, Polling,
+    PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
 };
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, connect, loopback, memory};
 
@@ -234,12 +236,81 @@ fn many_threads_post_on_one_connection() {
 }
 
 #[test]
+fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 5000;
+    let pair = Pair::new();
+    let (client, remote) = (&pair.client.connection, &pair.remote);
+    let received = thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    let mut write = write_one(remote, 8 * (thread + 1));
+                    write.context = thread << 32 | round;
+                    write.length = 8;
+                    // 256 completions fit; until they are polled, posting is refused.
+                    while let Err(error) = client.post(&write) {
+                        assert!(matches!(error, PostError::Submit(_)), "{error}");
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut next = [1; THREADS as usize];
+        for _ in 0..THREADS * ROUNDS {
+            let done = client.wait_completion(Some(LIMIT)).expect("not forked");
+            let done = done.expect("a completion of each");
+            assert_eq!(done.result, Ok(()));
+            let thread = (done.context >> 32) as usize;
+            assert_eq!(done.context & 0xffff_ffff, next[thread], "order of thread {thread}");
+            next[thread] += 1;
+        }
+        next
+    });
+    assert_eq!(received, [ROUNDS + 1; THREADS as usize]);
+    assert_eq!(client.poll(), Ok(None), "more completions than operations");
+}
+
+#[test]
+fn links_that_lose_repeat_and_reorder_frames_are_not_noticed() {
+    let faulty = |seed| {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");
+        let config = FaultConfig {
+            seed,
+            receive_loss: 0.02,
+            duplication: 0.02,
+            reordering: 0.02,
+            ..FaultConfig::default()
+        };
+        Endpoint::builder().link(Box::new(Fault::new(udp, config)))
+    };
+    let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
+    let pair = Pair::build(faulty(1), faulty(2), rights);
+    let (client, region, remote) = (&pair.client.connection, &pair.client.region, &pair.remote);
+    let none = OperationOptions::NONE;
+    for seed in 0..8 {
+        let bytes = pattern(BYTES, seed);
+        pair.client.buffer.write(0, &bytes);
+        let write = client.write(region, 0, remote, 0, BYTES, none).expect("it is posted");
+        let add = client.fetch_add(remote, 0, 1, OperationOptions::STRICT).expect("it is posted");
+        assert_eq!(write.wait(LIMIT), Ok(0));
+        let first = u64::from_ne_bytes(std::array::from_fn(|at| bytes[at]));
+        assert_eq!(add.wait(LIMIT), Ok(first));
+        assert!(bytes_of(&pair.server.buffer, 8, BYTES - 8) == bytes[8..], "bytes differ");
+    }
+    let counters = client.info().expect("not forked").expect("it is open").paths[0].counters;
+    assert!(counters.packets_lost > 0 || counters.probe_timeouts > 0, "nothing was lost");
+}
+
+#[test]
 fn many_connections_share_a_queue() {
     let server = loopback().build().expect("a server");
     let client = loopback().build().expect("a client");
     let listener = server.listen(1).expect("the service is free");
     let address = server.local_addresses().expect("not forked")[0];
     let (buffer, region) = memory(&server, Rights::REMOTE_WRITE);
+    let remote = region.remote();
     let queue = Arc::new(CompletionQueue::new(1000));
     let accepting = || -> Vec<Connection> {
         (0..50)
@@ -257,7 +328,7 @@ fn many_connections_share_a_queue() {
             .collect();
         let _accepted = accepted.join().expect("all are accepted");
         for (context, connection) in connections.iter().enumerate() {
-            connection.post_later(&write_one(&region, context as u64)).expect("it is posted");
+            connection.post_later(&write_one(&remote, context as u64)).expect("it is posted");
         }
         let mut seen = vec![false; connections.len()];
         for _ in 0..connections.len() {
@@ -321,8 +392,7 @@ fn an_endpoint_connects_to_itself() {
 }
 
 /// Writes a 7 to byte `at` of a region.
-fn write_one(region: &ethernot::MemoryRegion, at: u64) -> Operation {
-    let remote = region.remote();
+fn write_one(remote: &RemoteRegion, at: u64) -> Operation {
     let mut bytes = [0; 64];
     bytes[0] = 7;
     Operation {

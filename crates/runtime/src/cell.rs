@@ -3,10 +3,10 @@
 #[cfg(loom)]
 use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
 };
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 #[cfg(not(loom))]
 use self::plain::UnsafeCell;
@@ -33,10 +33,12 @@ pub enum Drive {
 /// The state is one of three: nobody is inside; somebody is inside; somebody is inside and must look
 /// again. Entering an empty cell and leaving it undisturbed costs one compare-and-swap each.
 ///
-/// A panic inside leaves the cell occupied for good: nobody enters half-changed state.
+/// A panic inside leaves the cell occupied for good, and [poisoned](Self::is_poisoned): nobody enters
+/// half-changed state.
 #[derive(Debug)]
 pub struct ProgressCell<T> {
     state: AtomicU8,
+    is_poisoned: AtomicBool,
     content: UnsafeCell<T>,
 }
 
@@ -48,7 +50,11 @@ unsafe impl<T: Send> Sync for ProgressCell<T> {}
 impl<T> ProgressCell<T> {
     /// A cell with nobody inside.
     pub fn new(content: T) -> Self {
-        Self { state: AtomicU8::new(EMPTY), content: UnsafeCell::new(content) }
+        Self {
+            state: AtomicU8::new(EMPTY),
+            is_poisoned: AtomicBool::new(false),
+            content: UnsafeCell::new(content),
+        }
     }
 
     /// Enters if nobody is inside. Announces nothing: after `None` nobody looks on behalf of this
@@ -76,6 +82,11 @@ impl<T> ProgressCell<T> {
         }
     }
 
+    /// Whether a thread has panicked inside, so that nobody will ever enter again.
+    pub fn is_poisoned(&self) -> bool {
+        self.is_poisoned.load(Ordering::Relaxed)
+    }
+
     /// Announces work and, unless another thread is inside, calls `work` until it returns false
     /// (nothing more to do) with nothing announced meanwhile, but at most `rounds` times.
     #[inline]
@@ -88,7 +99,7 @@ impl<T> ProgressCell<T> {
 }
 
 /// The right to the content of a [`ProgressCell`]. Given back by [`Inside::drive`],
-/// [`Inside::leave`] or [`Inside::abandon`]; dropped otherwise (in a panic), the cell stays occupied.
+/// [`Inside::leave`] or [`Inside::abandon`]; dropped otherwise (in a panic), it poisons the cell.
 #[derive(Debug)]
 #[must_use = "the cell stays occupied until it is left"]
 pub struct Inside<'a, T> {
@@ -127,11 +138,13 @@ impl<T> Inside<'_, T> {
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;
         if state.compare_exchange(OCCUPIED, EMPTY, Ordering::Release, Ordering::Relaxed).is_ok() {
+            core::mem::forget(self);
             return Ok(());
         }
         if cfg!(loom_mutation) {
             // The mistake that the model must find: leaving without a look.
             state.store(EMPTY, Ordering::Release);
+            core::mem::forget(self);
             return Ok(());
         }
         state.swap(OCCUPIED, Ordering::AcqRel);
@@ -141,6 +154,13 @@ impl<T> Inside<'_, T> {
     /// Leaves although there may be more to do. The caller sees to it that somebody does it.
     pub fn abandon(self) {
         self.cell.state.swap(EMPTY, Ordering::AcqRel);
+        core::mem::forget(self);
+    }
+}
+
+impl<T> Drop for Inside<'_, T> {
+    fn drop(&mut self) {
+        self.cell.is_poisoned.store(true, Ordering::Relaxed);
     }
 }
 
@@ -198,6 +218,16 @@ mod tests {
         let cell = ProgressCell::new(());
         assert_eq!(cell.drive(3, |()| true), Drive::Exhausted);
         assert_eq!(cell.drive(3, |()| false), Drive::Drove);
+    }
+
+    #[test]
+    fn a_panic_inside_poisons_the_cell() {
+        let cell = ProgressCell::new(());
+        let inside = cell.try_enter().expect("nobody is inside");
+        assert!(!cell.is_poisoned());
+        drop(inside);
+        assert!(cell.is_poisoned());
+        assert_eq!(cell.drive(1, |()| unreachable!("nobody may enter")), Drive::HandedOver);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The engine with its links, and what one turn does.
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
@@ -46,9 +46,37 @@ pub(crate) struct Host {
     pub(crate) is_unfinished: AtomicBool,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
+    /// [`CALL`], [`WAKE`], [`WAKE_ALL`]: what is to be done outside of the cell.
+    pub(crate) marks: AtomicU8,
 }
 
+/// The thread that sleeps on the links must be called: a timer is due before it wakes up.
+const CALL: u8 = 1;
+/// Threads are blocked, and what they wait for may have come.
+const WAKE: u8 = 2;
+/// There is news of a connection.
+const WAKE_ALL: u8 = 4;
+
 impl Host {
+    /// Makes the calls and wakeups that turns have made necessary. Whoever leaves the cell does it.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.marks.load(Ordering::Relaxed) != 0 {
+            self.settle_marks();
+        }
+    }
+
+    #[cold]
+    fn settle_marks(&self) {
+        let marks = self.marks.swap(0, Ordering::AcqRel);
+        if marks & CALL != 0 {
+            self.sleeper.call();
+        }
+        if marks & (WAKE | WAKE_ALL) != 0 {
+            self.waiters.wake(marks & WAKE_ALL != 0, &self.status, &self.sleeper);
+        }
+    }
+
     /// Wakes the thread that sleeps on the links or is about to.
     pub(crate) fn call_watch(&self) {
         self.is_unfinished.store(true, Ordering::SeqCst);
@@ -100,7 +128,12 @@ impl Driver {
 
     /// One turn: the clock is read once, the links are read, timers run, frames are sent. Returns
     /// whether there is more to do at once.
+    ///
+    /// Calls and wakeups that it makes necessary are made after it, outside of the cell if possible:
+    /// a thread that is woken may take the processor away from the one that wakes it, and would find
+    /// the cell occupied.
     pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> bool {
+        host.settle();
         let now = host.clock.now();
         if caller == Caller::Application {
             host.polled_at.store(now.0, Ordering::Relaxed);
@@ -329,9 +362,15 @@ impl Driver {
             self.counters.turns_with_work += 1;
             // Pairs with those of threads that enlist or go to sleep: they tell, then look again.
             fence(Ordering::SeqCst);
-            host.waiters.wake(news, &host.status, &host.sleeper);
+            let mut marks = if host.waiters.are_blocked() { WAKE } else { 0 };
+            if news {
+                marks |= WAKE_ALL;
+            }
             if due.0 < host.armed_until.load(Ordering::Relaxed) {
-                host.sleeper.call();
+                marks |= CALL;
+            }
+            if marks != 0 {
+                host.marks.fetch_or(marks, Ordering::AcqRel);
             }
             // Looking at the clock costs as much as a small operation: one turn stands for several.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {

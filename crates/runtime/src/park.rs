@@ -116,17 +116,14 @@ impl Waiters {
         }
     }
 
-    /// Wakes the threads whose interest is met; all of them, if there is `news` of a connection. To
-    /// be called after a sequentially consistent fence.
+    /// Whether threads are blocked. To be called after a sequentially consistent fence.
     #[inline]
-    pub(crate) fn wake(&self, news: bool, status: &StatusTable, sleeper: &Sleeper) {
-        if self.blocked.load(Ordering::Relaxed) != 0 {
-            self.wake_blocked(news, status, sleeper);
-        }
+    pub(crate) fn are_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed) != 0
     }
 
-    #[cold]
-    fn wake_blocked(&self, news: bool, status: &StatusTable, sleeper: &Sleeper) {
+    /// Wakes the threads whose interest is met; all of them, if there is `news` of a connection.
+    pub(crate) fn wake(&self, news: bool, status: &StatusTable, sleeper: &Sleeper) {
         for waiter in self.list().iter() {
             let is_met = match &waiter.interest {
                 KeptInterest::News => false,

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crossbeam_queue::ArrayQueue;
 use delivery::{Instant, LinkId};
 use engine::{ConnectionHandle, Engine, EngineConfig};
 use link::{Link, LinkStatistics};
-use mem::{MemoryAccess, MemoryTable, TableLimits};
+use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
 use semantics::{CompletionQueue, Operation, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::PeerAddr;
@@ -140,6 +140,7 @@ impl Runtime {
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
+                marks: AtomicU8::new(0),
                 polled_at: AtomicU64::new(0),
             },
             home,
@@ -188,8 +189,8 @@ impl Runtime {
 
     /// Posts an operation. Completions go to the queue of the connection, which is `queue`.
     ///
-    /// If another thread is inside the engine, it is handed the operation, and what it finds
-    /// impossible completes as failed. Operations of one thread keep their order.
+    /// If another thread is inside the engine, it is handed the operation after the same checks;
+    /// what has become impossible when it comes to it, completes as failed. Operations of one thread keep their order.
     #[inline]
     pub fn post(
         &self,
@@ -270,7 +271,7 @@ impl Runtime {
     /// Sends the acknowledgements that are owed, and stops the progress thread. Connections should
     /// have been closed before; afterwards nothing happens any more but by calls.
     pub fn stop(&self) {
-        if self.shared.home.check().is_err() {
+        if self.shared.home.check().is_err() || self.shared.cell.is_poisoned() {
             return;
         }
         let parting = self.shared.command(|driver, _host, _now, _memory| driver.hasten());
@@ -317,7 +318,9 @@ impl Shared {
 
     /// Drives on behalf of a thread that has nothing else to do.
     pub(crate) fn drive_all(&self) -> Drive {
-        self.cell.drive(ROUNDS_MAX, |driver| driver.turn(&self.host, Caller::Watch))
+        let outcome = self.cell.drive(ROUNDS_MAX, |driver| driver.turn(&self.host, Caller::Watch));
+        self.host.settle();
+        outcome
     }
 
     /// Drives on behalf of an application that polls.
@@ -328,9 +331,10 @@ impl Shared {
         )
     }
 
-    /// Somebody must go on where a budget has ended.
+    /// What is done outside of the cell: wakeups, and somebody must go on where a budget has ended.
     #[inline]
     fn after(&self, outcome: Drive) -> Drive {
+        self.host.settle();
         if outcome == Drive::Exhausted {
             self.host.call_watch();
         }
@@ -365,7 +369,7 @@ impl Shared {
         let more = inside.with(|driver| driver.turn_out(&self.host));
         if !more {
             match inside.leave() {
-                Ok(()) => return,
+                Ok(()) => return self.host.settle(),
                 Err(again) => inside = again,
             }
         }
@@ -381,6 +385,14 @@ impl Shared {
         queue: &Arc<CompletionQueue>,
         posting: Posting,
     ) -> Result<(), SubmitError> {
+        match &posting {
+            Posting::Operation(operation) => operation.check(&self.host.memory.access())?,
+            Posting::Receive(Receive { region, offset, length, .. }) => {
+                let (memory, length) = (self.host.memory.access(), u64::from(*length));
+                let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
+                sink.map_err(PostError::LocalAccess)?;
+            }
+        }
         let submission = Submission { connection, queue: Arc::clone(queue), posting };
         if self.host.submissions.push(submission).is_err() {
             self.drive_inline();
@@ -408,6 +420,7 @@ impl Shared {
         self.host.has_commands.store(true, Ordering::Release);
         let (slot, answered) = &*answer;
         loop {
+            self.demand_sound();
             self.after(
                 self.cell
                     .drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
@@ -434,21 +447,32 @@ impl Shared {
         }
         let started_at = self.host.clock.now();
         let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
-        let spin_until = started_at.after_ns(self.polling.spin_ns()).min(deadline);
+        let spin_ns = self.polling.spin_ns();
+        let spin_until = started_at.after_ns(spin_ns).min(deadline);
         let mut yields = 0;
-        while yields < YIELDS {
+        loop {
             self.drive_inline();
             if let Some(result) = ready() {
                 return Some(result);
             }
-            if self.host.clock.now() >= spin_until {
-                yields += 1;
-                thread::yield_now();
-            } else {
+            if self.host.clock.now() < spin_until {
+                self.demand_sound();
                 std::hint::spin_loop();
+                continue;
             }
+            if spin_ns == 0 || yields == YIELDS {
+                break;
+            }
+            yields += 1;
+            thread::yield_now();
         }
         self.block(interest, deadline, ready)
+    }
+
+    /// A panic of a thread inside the engine must not make others wait for ever.
+    #[inline]
+    fn demand_sound(&self) {
+        assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
     #[cold]
@@ -464,6 +488,7 @@ impl Shared {
             if let Some(result) = ready() {
                 break Some(result);
             }
+            self.demand_sound();
             let left_ns = deadline.since_ns(self.host.clock.now());
             if left_ns == 0 {
                 break None;
@@ -476,7 +501,7 @@ impl Shared {
                 }
                 self.leave_watch();
             } else {
-                thread::park_timeout(Duration::from_nanos(left_ns));
+                thread::park_timeout(Duration::from_nanos(left_ns.min(PARK_NS_MAX)));
             }
         };
         self.host.waiters.delist();
@@ -497,8 +522,11 @@ impl Shared {
             if self.host.clock.now() >= deadline {
                 return None;
             }
-            if outcome == Drive::Drove {
-                self.sleep_on_links(Some(deadline));
+            match outcome {
+                Drive::Drove => self.sleep_on_links(Some(deadline)),
+                // It may need this processor to get out.
+                Drive::HandedOver => thread::yield_now(),
+                Drive::Exhausted => {}
             }
         }
     }
@@ -563,6 +591,10 @@ const ROUNDS_MAX: u32 = 64;
 
 /// Times a waiting thread lets others have the processor before it blocks.
 const YIELDS: u32 = 4;
+
+/// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
+/// would wake it has panicked.
+const PARK_NS_MAX: u64 = 1_000_000_000;
 
 /// How often a thread that waits for a command looks again for itself.
 const COMMAND_LOOK: Duration = Duration::from_micros(200);

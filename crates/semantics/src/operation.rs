@@ -1,6 +1,6 @@
 //! What an application asks for, and what can go wrong with it.
 
-use mem::{AccessError, RegionId};
+use mem::{AccessError, MemoryAccess, RegionId, Rights};
 use thiserror::Error;
 use wire_edge::{CloseReason, RemoteKey};
 
@@ -21,6 +21,50 @@ pub struct Operation {
     pub context: u64,
     /// Slot of the status table that follows this operation, if somebody holds a handle.
     pub status: Option<u32>,
+}
+
+impl Operation {
+    /// Whether it is possible as far as this side can tell without its connection: lengths, ranges,
+    /// alignment, local memory.
+    pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
+        let length = self.length;
+        if length > OPERATION_BYTES_MAX {
+            return Err(PostError::TooLong(u64::from(length)));
+        }
+        let check_source = |source: &Source| match *source {
+            Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
+                Err(PostError::InlineTooLong(length))
+            }
+            Source::Inline(_) => Ok(()),
+            Source::Region { .. } if length == 0 => Ok(()),
+            Source::Region { region, offset } => {
+                memory.source(region, offset, length)?;
+                Ok(())
+            }
+        };
+        let check_remote = |address: u64, length: u32| {
+            let ends = address.checked_add(u64::from(length)).is_some();
+            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
+        };
+        match self.request {
+            Request::Write { ref source, address, .. } => {
+                check_remote(address, length)?;
+                check_source(source)
+            }
+            Request::Send { ref source } => check_source(source),
+            Request::Read { sink, sink_offset, address, .. } => {
+                check_remote(address, length)?;
+                memory.resolve_local(sink, sink_offset, u64::from(length), Rights::LOCAL_WRITE)?;
+                Ok(())
+            }
+            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
+                if !address.is_multiple_of(8) {
+                    return Err(PostError::Misaligned(address));
+                }
+                check_remote(address, 8)
+            }
+        }
+    }
 }
 
 /// What an operation does.

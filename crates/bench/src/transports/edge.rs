@@ -217,6 +217,11 @@ struct Counters {
     received: f64,
     out_of_order: f64,
     lost: f64,
+    probe_timeouts: f64,
+    /// Of the first link, now.
+    round_trip_us: f64,
+    window_bytes: f64,
+    frame_bytes: f64,
 }
 
 impl Counters {
@@ -233,6 +238,12 @@ impl Counters {
             sum.received += counters.data_frames_received as f64;
             sum.out_of_order += counters.out_of_order as f64;
             sum.lost += counters.packets_lost as f64;
+            sum.probe_timeouts += counters.probe_timeouts as f64;
+            if path.index == 0 {
+                sum.round_trip_us = path.srtt_ns as f64 / 1e3;
+                sum.window_bytes = f64::from(path.window_bytes);
+                sum.frame_bytes = f64::from(path.frame_bytes);
+            }
         }
         Ok(sum)
     }
@@ -245,8 +256,15 @@ impl Counters {
             (counter::RECEIVED_DATA_FRAMES, self.received - before.received),
             (counter::OUT_OF_ORDER_FRAMES, self.out_of_order - before.out_of_order),
             (PACKETS_LOST, self.lost - before.lost),
+            (PROBE_TIMEOUTS, self.probe_timeouts - before.probe_timeouts),
         ];
-        let counters = counters.into_iter().map(|(name, value)| (name.to_string(), value));
+        let now = [
+            (ROUND_TRIP, self.round_trip_us),
+            (WINDOW, self.window_bytes),
+            (FRAME, self.frame_bytes),
+        ];
+        let counters =
+            counters.into_iter().chain(now).map(|(name, value)| (name.to_string(), value));
         Observed { counters: counters.collect() }
     }
 }
@@ -426,3 +444,11 @@ const QUEUE_ENTRIES: usize = 4096;
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Packets declared lost.
 const PACKETS_LOST: &str = "packets_lost";
+/// Times nothing was acknowledged for so long that a probe went out.
+const PROBE_TIMEOUTS: &str = "probe_timeouts";
+/// Smoothed round trips of both ends on the first link, added up.
+const ROUND_TRIP: &str = "round_trip_us";
+/// Congestion windows of both ends on the first link, added up.
+const WINDOW: &str = "window_bytes";
+/// Frame sizes of both ends on the first link, added up.
+const FRAME: &str = "frame_bytes";

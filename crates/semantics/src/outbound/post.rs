@@ -1,12 +1,11 @@
 //! Accepting operations: what is checked, and the record that is made.
 
-use mem::{MemoryAccess, Rights};
+use mem::MemoryAccess;
 use wire_edge::{AtomicOpcode, Flags, OperationNumber, RemoteKey};
 
 use super::{OutKind, OutOperation, Outbound};
-use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 use crate::slab::NIL;
-use crate::{Operation, Ordering, PostError, Request, Source};
+use crate::{Operation, Ordering, PostError, Request};
 
 impl Outbound {
     pub(super) fn check(
@@ -14,43 +13,10 @@ impl Outbound {
         memory: &MemoryAccess<'_>,
         operation: &Operation,
     ) -> Result<(), PostError> {
-        let length = operation.length;
-        if length > OPERATION_BYTES_MAX {
-            return Err(PostError::TooLong(u64::from(length)));
-        }
-        let check_source = |source: &Source| match *source {
-            Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
-                Err(PostError::InlineTooLong(length))
-            }
-            Source::Inline(_) => Ok(()),
-            Source::Region { .. } if length == 0 => Ok(()),
-            Source::Region { region, offset } => {
-                memory.source(region, offset, length)?;
-                Ok(())
-            }
-        };
-        let check_remote = |address: u64, length: u32| {
-            let ends = address.checked_add(u64::from(length)).is_some();
-            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
-        };
+        operation.check(memory)?;
         match operation.request {
-            Request::Write { ref source, address, .. } => {
-                check_remote(address, length)?;
-                check_source(source)
-            }
-            Request::Send { ref source } => check_source(source),
-            Request::Read { sink, sink_offset, address, .. } => {
-                check_remote(address, length)?;
-                memory.resolve_local(sink, sink_offset, u64::from(length), Rights::LOCAL_WRITE)?;
-                self.check_read_depth()
-            }
-            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
-                if !address.is_multiple_of(8) {
-                    return Err(PostError::Misaligned(address));
-                }
-                check_remote(address, 8)?;
-                self.check_read_depth()
-            }
+            Request::Write { .. } | Request::Send { .. } => Ok(()),
+            _ => self.check_read_depth(),
         }
     }
 
