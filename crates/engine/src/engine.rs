@@ -42,6 +42,8 @@ pub struct Engine {
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
     pub(crate) timers: TimerQueue,
+    /// The last turn.
+    pub(crate) turn_at: Instant,
     /// Connections to serve in [`Engine::poll_transmit`].
     pub(crate) ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
@@ -148,6 +150,7 @@ impl Engine {
             sent: SentPool::new(config.active_connections, records),
             timers: TimerQueue::with_capacity(64),
             ready: VecDeque::with_capacity(64),
+            turn_at: Instant::default(),
             stalled: Vec::new(),
             owing: Vec::with_capacity(64),
             listeners: HashSet::new(),
@@ -178,6 +181,10 @@ impl Engine {
         let slot =
             self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
         *slot = Some(EngineLink { caps, up: true, blocked: false });
+        // Connections of a link that was there before have waited for it.
+        for index in self.connections.indices() {
+            self.with_index(index, |_, _| {});
+        }
         Ok(())
     }
 
@@ -345,6 +352,10 @@ impl Engine {
         let Some(Some(known)) = self.links.get_mut(usize::from(link.0)) else { return };
         match event {
             LinkEvent::Changed(caps) => {
+                if caps.frame_bytes_max < FRAME_BYTES_MIN {
+                    // It carries nothing of ours any more.
+                    return self.handle_link_event(now, link, LinkEvent::Down);
+                }
                 known.caps = caps;
                 known.up = true;
             }
@@ -448,8 +459,19 @@ impl Engine {
     }
 
     /// Drops a connection that was taken out of the table.
-    fn forget(&mut self, connection: Box<Connection>) {
+    fn forget(&mut self, mut connection: Box<Connection>) {
         let handle = connection.handle;
+        for path in &mut connection.paths {
+            path.send.drain(&mut self.sent, &mut |_| {});
+        }
+        for (listed, list) in [
+            (connection.listed_stalled, &mut self.stalled),
+            (connection.listed_owing, &mut self.owing),
+        ] {
+            if listed && let Some(position) = list.iter().position(|&index| index == handle.index) {
+                list.swap_remove(position);
+            }
+        }
         self.timers.set(handle.index, Instant::NEVER);
         if let Some(key) = connection.hello_key {
             self.hellos.remove(&key);
@@ -493,7 +515,9 @@ impl Engine {
             queued: false,
             listed_stalled: false,
             listed_owing: false,
+            retired: Vec::new(),
             heard: false,
+            asked: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,
             told_credit: MessageNumber(0),
