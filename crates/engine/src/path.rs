@@ -109,6 +109,7 @@ impl Path {
             one_way_ns: self.send.rtt_min_ns() / 2,
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left()),
+            frame_bytes: u32::from(self.mtu.current()),
             usable: sole || self.state.may_carry_data(),
             backup: self.backup,
         }

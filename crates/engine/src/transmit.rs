@@ -325,9 +325,8 @@ impl Engine {
         (0..paths.len())
             .filter(|&position| usable(position) && may_send(&paths[position]))
             .find_map(|position| {
-                let frame_bytes = u32::from(paths[position].mtu.current());
                 let policy = self.config.scheduling;
-                match pick(policy, position, backlog, frame_bytes, now, views, state) {
+                match pick(policy, position, backlog, now, views, state) {
                     Decision::Send { burst_bytes } => Some((position, burst_bytes)),
                     Decision::Wait => None,
                 }
@@ -845,6 +844,7 @@ const UNUSABLE: LinkView = LinkView {
     one_way_ns: 0,
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
+    frame_bytes: 0,
     usable: false,
     backup: false,
 };
