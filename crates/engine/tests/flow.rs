@@ -148,8 +148,7 @@ fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
             host.memory.register(host.domain, Arc::clone(&readonly), Rights::REMOTE_READ).unwrap();
         let strange = host.memory.allocate_domain();
         let other = Buffer::new(4096);
-        let elsewhere =
-            host.memory.register(strange, Arc::clone(&other), Rights::ALL).unwrap();
+        let elsewhere = host.memory.register(strange, Arc::clone(&other), Rights::ALL).unwrap();
         let (key, start) = (host.region.key, host.region.start);
         let end = start + pair::BUFFER_BYTES;
         let source = pair.source(0, 0);
