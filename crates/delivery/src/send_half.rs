@@ -116,7 +116,7 @@ const BACKOFF_MAX: u32 = 16;
 const DRAINED_ROUNDS: u32 = 4;
 
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
-const PERSISTENT_PROBES: u32 = 3;
+const PERSISTENT_PROBES: u32 = 6;
 
 impl<T: Copy> SendHalf<T> {
     /// A half with nothing in flight; its first packet has number 0.

@@ -114,8 +114,15 @@ impl Path {
     }
 
     /// The earliest of its timers, those of the path MTU apart: they only matter while data flows.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.send.deadline().min(self.received.deadline()).min(self.state.deadline())
+    ///
+    /// An acknowledgement that is due and was not sent waits for a link that is full: the connection
+    /// is among those to serve when there is room, and a timer would only keep the caller busy.
+    pub(crate) fn deadline(&self, now: Instant) -> Instant {
+        let acknowledgement_at = match self.received.deadline() {
+            due if due <= now => Instant::NEVER,
+            later => later,
+        };
+        self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }
 }
 

@@ -29,7 +29,7 @@ impl Engine {
         }
         if connection.phase == Phase::Established {
             for path in &connection.paths {
-                deadline = deadline.min(path.deadline());
+                deadline = deadline.min(path.deadline(now));
             }
         }
         self.timers.set(connection.handle.index, deadline);

@@ -28,6 +28,9 @@ enum Served {
     Blocked,
 }
 
+/// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
+const BATCH_BYTES_MAX: u32 = 65_507;
+
 /// Batches a connection may send before others have their turn.
 const BATCHES_PER_TURN: u32 = 4;
 
@@ -340,7 +343,11 @@ impl Engine {
         let mut last_start = 0;
         let mut ask = false;
         let mut fault = None;
-        while self.batch.len() < segments && bytes < burst_bytes {
+        let frame_bytes = u32::from(connection.paths[position].mtu.current());
+        while self.batch.len() < segments
+            && bytes < burst_bytes
+            && bytes + frame_bytes <= BATCH_BYTES_MAX
+        {
             let path = &mut connection.paths[position];
             if path.probes_allowed == 0 && !may_send(path) {
                 ask = true;
