@@ -130,8 +130,9 @@ const BATCH_FRAMES: usize = 64;
 /// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
-/// Answers to strangers waiting to be sent; more are dropped and asked for again.
-pub(crate) const REPLIES_MAX: usize = 64;
+/// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
+/// each, so 240 KB in all, for a burst of requests in one turn.
+pub(crate) const REPLIES_MAX: usize = 256;
 
 impl Engine {
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`

@@ -125,7 +125,9 @@ impl Engine {
         let Some(mut state) = connection.handshake.take() else { return };
         let pause_ns =
             (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
-        connection.retry_at = now.after_ns(pause_ns);
+        // Those who began together, after a power failure say, do not go on together.
+        let spread_ns = self.random() % (pause_ns / 4);
+        connection.retry_at = now.after_ns(pause_ns + spread_ns);
         connection.retries = connection.retries.saturating_add(1);
         let place = match connection.phase {
             Phase::Connecting => state.candidates.get(state.candidate),

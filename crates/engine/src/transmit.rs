@@ -11,7 +11,7 @@ use wire_edge::{
 
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
-use crate::engine::{Emitted, Engine};
+use crate::engine::{Emitted, Engine, REPLIES_MAX};
 use crate::path::Path;
 
 /// How a link driver takes frames.
@@ -123,6 +123,10 @@ impl Engine {
         }
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
+                // Many connections may be set up at once; what they say is not dropped for that.
+                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                    return Served::Blocked;
+                }
                 self.serve_handshake(now, connection);
                 return Served::Done;
             }
