@@ -11,7 +11,7 @@ use wire_edge::{
 
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
-use crate::engine::{Emitted, Engine};
+use crate::engine::{Emitted, Engine, REPLIES_MAX};
 use crate::path::Path;
 
 /// How a link driver takes frames.
@@ -27,6 +27,12 @@ enum Served {
     /// More could be sent, but the link is full.
     Blocked,
 }
+
+/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
+const CONTROL_BODY_MIN: usize = 12;
+
+/// Type of the control message that means nothing (protocol.md §3.5).
+const PADDING: u8 = 0;
 
 /// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
 const BATCH_BYTES_MAX: u32 = 65_507;
@@ -117,6 +123,10 @@ impl Engine {
         }
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
+                // Many connections may be set up at once; what they say is not dropped for that.
+                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                    return Served::Blocked;
+                }
                 self.serve_handshake(now, connection);
                 return Served::Done;
             }
@@ -145,6 +155,11 @@ impl Engine {
         gather_status(connection, nearest);
         let mut sent = true;
         for position in 0..connection.paths.len() {
+            let path = &mut connection.paths[position];
+            if path.state.deadline() <= now {
+                let (index, change) = (path.index, path.state.on_challenge_due(now));
+                self.on_path_change(now, connection, index, change);
+            }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
@@ -201,6 +216,12 @@ impl Engine {
             if let Some(status) = status {
                 add(Control::LinkStatus(LinkIndex(index as u8), *status));
             }
+        }
+        // A peer that has forgotten the connection answers with a reset only what is no shorter than
+        // that; and a frame of one Ping may be all that is ever sent to it.
+        if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
+            body.extend_from_slice(&[PADDING, missing as u8]);
+            body.resize(body.len() + missing, 0);
         }
         let told = if announces { path.retry_status | path.removed } else { 0 };
         let control = core::mem::take(&mut path.control);
@@ -308,9 +329,8 @@ impl Engine {
         (0..paths.len())
             .filter(|&position| usable(position) && may_send(&paths[position]))
             .find_map(|position| {
-                let frame_bytes = u32::from(paths[position].mtu.current());
                 let policy = self.config.scheduling;
-                match pick(policy, position, backlog, frame_bytes, now, views, state) {
+                match pick(policy, position, backlog, now, views, state) {
                     Decision::Send { burst_bytes } => Some((position, burst_bytes)),
                     Decision::Wait => None,
                 }
@@ -828,6 +848,7 @@ const UNUSABLE: LinkView = LinkView {
     one_way_ns: 0,
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
+    frame_bytes: 0,
     usable: false,
     backup: false,
 };
