@@ -260,7 +260,8 @@ impl Latencies {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.0.clear();
+        // Unlike `clear`, this forgets the shortest and the longest, too.
+        self.0.reset();
     }
 
     /// The distribution, or nothing if nothing was recorded.
