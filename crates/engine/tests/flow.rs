@@ -67,8 +67,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
         if let Ok(frame) = decode(&flight.bytes) {
             match frame.header {
                 Header::ReadRequest { .. } | Header::Atomic { .. } => now += 1,
-                Header::AtomicResponse { .. } => now -= 1,
-                Header::ReadResponse { offset: 0, .. } => now -= 1,
+                Header::AtomicResponse { .. } | Header::ReadResponse { offset: 0, .. } => now -= 1,
                 _ => {}
             }
         }
