@@ -331,6 +331,7 @@ impl Engine {
     }
 
     /// Handles one frame, placing its payload straight into registered memory.
+    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
     pub fn handle_frame(
         &mut self,
@@ -341,10 +342,10 @@ impl Engine {
     ) {
         match wire_edge::peek(frame.bytes) {
             Ok((wire_edge::Kind::Handshake, ..)) => {
-                self.handle_handshake(now, memory, link, &frame)
+                self.handle_handshake(now, memory, link, &frame);
             }
             Ok((_, id, epoch)) => {
-                self.handle_connection_frame(now, memory, link, &frame, id, epoch)
+                self.handle_connection_frame(now, memory, link, &frame, id, epoch);
             }
             Err(_) => self.counters.malformed += 1,
         }

@@ -1,6 +1,6 @@
 //! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
 
-use delivery::{Instant, LinkId, PathState, RxFrame};
+use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, Outbound, PeerLimits};
@@ -111,7 +111,7 @@ impl Engine {
                 self.on_hello(now, link, from, &hello);
             }
             Handshake::Reset { epoch, packet } => {
-                self.on_reset(memory, from, source, epoch, packet)
+                self.on_reset(memory, from, source, epoch, packet);
             }
             body => self.on_answer(now, link, from, source, destination, &body),
         }
@@ -280,12 +280,10 @@ impl Engine {
             return self.reply(link, from, source, ConnectionId(0), body);
         }
         if let Err(error) = cookie {
+            let has_cookie = hello.cookie != [0; wire_edge::COOKIE_BYTES];
             match error {
-                delivery::CookieError::Expired => self.counters.cookies_expired += 1,
-                _ if hello.cookie != [0; wire_edge::COOKIE_BYTES] => {
-                    self.counters.cookies_forged += 1;
-                }
-                _ => {}
+                CookieError::Expired => self.counters.cookies_expired += 1,
+                CookieError::Forged => self.counters.cookies_forged += u64::from(has_cookie),
             }
             self.counters.retries_sent += 1;
             let cookie = self.cookies.issue(now, from, source, parameters.service);

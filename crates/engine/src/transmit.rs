@@ -132,7 +132,7 @@ impl Engine {
             }
             Phase::Requested | Phase::Gone => return Served::Done,
             Phase::Closing | Phase::Drained => {
-                self.serve_close(now, connection);
+                Self::serve_close(now, connection);
                 let sent = self.send_control(now, connection, emit);
                 return if sent { Served::Done } else { Served::Blocked };
             }

@@ -115,7 +115,7 @@ pub(crate) fn facts(results: &Results) -> String {
 pub(crate) fn notes(results: &Results) -> String {
     let mut notes = NOTES.to_string();
     // Writing to a string does not fail.
-    for remark in results.results.iter().filter_map(|m| remark(m, results)) {
+    for remark in results.results.iter().filter_map(remark) {
         let _ = write!(notes, "\n{remark}");
     }
     for transport in &results.transports {
@@ -126,7 +126,7 @@ pub(crate) fn notes(results: &Results) -> String {
 
 /// What the columns have no place for: the comparison with bare datagrams, and what many
 /// connections cost.
-fn remark(measurement: &Measurement, results: &Results) -> Option<String> {
+fn remark(measurement: &Measurement) -> Option<String> {
     let what = || {
         let (test, label) = (measurement.test.name(), measurement.label());
         format!("{test} {} {label}", size(measurement.message_bytes))
