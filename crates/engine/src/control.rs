@@ -325,7 +325,7 @@ impl Engine {
             LinkStatus::Removed => {
                 self.drop_path(connection, which);
             }
-            _ => {}
+            LinkStatus::Down => {}
         }
     }
 

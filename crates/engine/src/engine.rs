@@ -19,6 +19,7 @@ use wire_edge::{
     CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
 };
 
+use crate::acknowledge::AckBytes;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
@@ -26,7 +27,6 @@ use crate::event::{
 };
 use crate::handshake::Reply;
 use crate::table::ConnectionTable;
-use crate::transmit::AckBytes;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -329,6 +329,7 @@ impl Engine {
     }
 
     /// Handles one frame, placing its payload straight into registered memory.
+    #[expect(clippy::needless_pass_by_value, reason = "the frame's bytes may be changed in place")]
     #[inline]
     pub fn handle_frame(
         &mut self,
@@ -339,10 +340,10 @@ impl Engine {
     ) {
         match wire_edge::peek(frame.bytes) {
             Ok((wire_edge::Kind::Handshake, ..)) => {
-                self.handle_handshake(now, memory, link, &frame)
+                self.handle_handshake(now, memory, link, &frame);
             }
             Ok((_, id, epoch)) => {
-                self.handle_connection_frame(now, memory, link, &frame, id, epoch)
+                self.handle_connection_frame(now, memory, link, &frame, id, epoch);
             }
             Err(_) => self.counters.malformed += 1,
         }

@@ -111,7 +111,7 @@ impl Engine {
                 self.on_hello(now, link, from, &hello);
             }
             Handshake::Reset { epoch, packet } => {
-                self.on_reset(memory, from, source, epoch, packet)
+                self.on_reset(memory, from, source, epoch, packet);
             }
             body => self.on_answer(now, link, from, source, destination, &body),
         }
@@ -282,10 +282,10 @@ impl Engine {
         {
             match error {
                 delivery::CookieError::Expired => self.counters.cookies_expired += 1,
-                _ if hello.cookie != [0; wire_edge::COOKIE_BYTES] => {
-                    self.counters.cookies_forged += 1;
+                delivery::CookieError::Forged => {
+                    let any = hello.cookie != [0; wire_edge::COOKIE_BYTES];
+                    self.counters.cookies_forged += u64::from(any);
                 }
-                _ => {}
             }
             self.counters.retries_sent += 1;
             let cookie = self.cookies.issue(now, from, source, parameters.service);

@@ -67,8 +67,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
         if let Ok(frame) = decode(&flight.bytes) {
             match frame.header {
                 Header::ReadRequest { .. } | Header::Atomic { .. } => now += 1,
-                Header::AtomicResponse { .. } => now -= 1,
-                Header::ReadResponse { offset: 0, .. } => now -= 1,
+                Header::AtomicResponse { .. } | Header::ReadResponse { offset: 0, .. } => now -= 1,
                 _ => {}
             }
         }
@@ -245,14 +244,14 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
         pair.take = Box::new(move |_, _, frames| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let dice = (state >> 33) as usize;
-            if dice % 50 == 0 {
+            if dice.is_multiple_of(50) {
                 stuck = 30;
             }
             if stuck > 0 {
                 stuck -= 1;
                 return Emitted::Taken(0);
             }
-            Emitted::Taken(if dice % 3 == 0 { dice % (frames + 1) } else { frames })
+            Emitted::Taken(if dice.is_multiple_of(3) { dice % (frames + 1) } else { frames })
         });
         pair.receive(1, 3_000_000, 5000, 9);
         pair.write(0, 0, 1_000_000, 1);

@@ -182,7 +182,8 @@ impl Pair {
     }
 
     pub(crate) fn with(plans: &[LinkPlan], config: EngineConfig) -> Self {
-        let hosts = [0, 1].map(|host| Host::new(host, host as u8 + 7, plans, config.clone()));
+        let [first, second] = [config.clone(), config];
+        let hosts = [Host::new(0, 7, plans, first), Host::new(1, 8, plans, second)];
         Self::of(plans, hosts)
     }
 

@@ -162,11 +162,7 @@ impl HostEngine for PlainEngine {
                 connection.pings = false;
             }
             if connection.owes_ack
-                && wire(
-                    path,
-                    to,
-                    &[&header(connection.sent, connection.expected, connection.peer)],
-                )
+                && wire(path, to, &[&header(connection.sent, connection.expected, connection.peer)])
             {
                 connection.owes_ack = false;
             }
