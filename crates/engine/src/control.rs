@@ -203,6 +203,10 @@ impl Engine {
                     path.mtu.set_limit(caps.frame_bytes_max.min(peer_limit));
                     path.send.set_frame_bytes(u32::from(path.mtu.current()));
                     path.state.on_link_up(now);
+                    if path.send.in_flight_bytes() > 0 {
+                        // The probe timeout may have grown long while nothing got through.
+                        path.control |= PING;
+                    }
                 }
                 LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
                 LinkEvent::TooBig(peer, limit) if peer == path.peer => {

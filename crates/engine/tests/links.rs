@@ -86,6 +86,16 @@ fn the_only_link_may_be_down_for_a_while_and_nobody_spins() {
     let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
     finish(&mut pair, 1_000_000, 1);
+    // The same in the middle of a transfer: what was lost is found out at once.
+    pair.write(0, 0, 1_000_000, 1);
+    pair.turn(0);
+    pair.wire.clear();
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
+    pair.run_for(2_000_000_000);
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
+    let start = pair.now;
+    finish(&mut pair, 1_000_000, 1);
+    assert!(pair.now.since_ns(start) < 20_000_000, "{} ns", pair.now.since_ns(start));
 }
 
 #[test]
