@@ -354,10 +354,7 @@ impl Pair {
 
     /// Lets a host receive a frame now.
     pub(crate) fn deliver(&mut self, flight: &mut Flight) {
-        let Host { engine, memory, paused, .. } = &mut self.hosts[flight.to];
-        if *paused {
-            return;
-        }
+        let Host { engine, memory, .. } = &mut self.hosts[flight.to];
         let frame = RxFrame {
             bytes: &mut flight.bytes,
             received_at: self.now,
@@ -392,8 +389,14 @@ impl Pair {
         while let Some(entry) = self.wire.first_entry()
             && entry.key().0 <= self.now
         {
+            let number = entry.key().1;
             let mut flight = entry.remove();
-            self.deliver(&mut flight);
+            if self.hosts[flight.to].paused {
+                // It waits in the host's buffers.
+                self.wire.insert((self.now.after_ns(PAUSE_NS), number), flight);
+            } else {
+                self.deliver(&mut flight);
+            }
         }
         true
     }
@@ -505,6 +508,9 @@ impl Channel {
         Some(self.free_at.after_ns(self.delay_ns))
     }
 }
+
+/// How often the buffers of a host that does nothing are looked at.
+const PAUSE_NS: u64 = 100_000;
 
 /// When a driver that was full is asked again.
 const RETRY_NS: u64 = 10_000;
