@@ -329,6 +329,7 @@ impl Engine {
             LinkStatus::Removed => {
                 self.drop_path(connection, which);
             }
+            // The only link there is: its own timeouts tell the truth soon enough.
             LinkStatus::Down => {}
         }
     }

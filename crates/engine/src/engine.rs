@@ -51,8 +51,9 @@ pub struct Engine {
     /// Connections that owed acknowledgements when they were last served.
     pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
-    /// Connections by their peer's Hello, so that a repeated one finds them.
-    pub(crate) hellos: HashMap<(PeerAddr, ConnectionId), u32>,
+    /// Connections by their peer's incarnation and name for them, so that a repeated Hello finds them,
+    /// from whichever of the peer's addresses.
+    pub(crate) hellos: HashMap<(u64, ConnectionId), u32>,
     /// Connections by what their peer's frames would be called by a peer that forgot them.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
@@ -329,7 +330,7 @@ impl Engine {
     }
 
     /// Handles one frame, placing its payload straight into registered memory.
-    #[expect(clippy::needless_pass_by_value, reason = "the frame's bytes may be changed in place")]
+    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
     pub fn handle_frame(
         &mut self,

@@ -1,6 +1,6 @@
 //! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
 
-use delivery::{Instant, LinkId, PathState, RxFrame};
+use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, Outbound, PeerLimits};
@@ -285,18 +285,16 @@ impl Engine {
         if let Err(error) =
             self.cookies.verify(now, from, source, parameters.service, &hello.cookie)
         {
+            let has_cookie = hello.cookie != [0; wire_edge::COOKIE_BYTES];
             match error {
-                delivery::CookieError::Expired => self.counters.cookies_expired += 1,
-                delivery::CookieError::Forged => {
-                    let any = hello.cookie != [0; wire_edge::COOKIE_BYTES];
-                    self.counters.cookies_forged += u64::from(any);
-                }
+                CookieError::Expired => self.counters.cookies_expired += 1,
+                CookieError::Forged => self.counters.cookies_forged += u64::from(has_cookie),
             }
             self.counters.retries_sent += 1;
             let cookie = self.cookies.issue(now, from, source, parameters.service);
             return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
         }
-        if let Some(&index) = self.hellos.get(&(from, source)) {
+        if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
         let slot = if self.requests < self.config.requests_max {
@@ -325,7 +323,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some((from, hello.source));
+        connection.hello_key = Some((hello.parameters.incarnation, hello.source));
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -334,7 +332,7 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert((from, hello.source), handle.index);
+        self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
         self.requests += 1;
         self.events.push_back(Event::Requested {
             connection: handle,
@@ -385,6 +383,15 @@ impl Engine {
                 {
                     path.control |= PING;
                 }
+                return;
+            }
+            let asked = connection
+                .handshake
+                .as_ref()
+                .is_some_and(|state| state.candidates.contains(&(link, from)));
+            if !asked {
+                // Nobody there was asked: it can only be a guess.
+                engine.counters.wrong_address += 1;
                 return;
             }
             match *body {

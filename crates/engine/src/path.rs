@@ -71,7 +71,8 @@ impl Path {
             probes_allowed: 0,
             peer_opened: false,
             backup: false,
-            progress_at: now,
+            // Nothing was ever acknowledged on it: its silence says nothing about other links.
+            progress_at: Instant::default(),
         }
     }
 
@@ -109,6 +110,7 @@ impl Path {
             one_way_ns: self.send.rtt_min_ns() / 2,
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left()),
+            frame_bytes: u32::from(self.mtu.current()),
             usable: sole || self.state.may_carry_data(),
             backup: self.backup,
         }

@@ -28,6 +28,12 @@ enum Served {
     Blocked,
 }
 
+/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
+const CONTROL_BODY_MIN: usize = 12;
+
+/// Type of the control message that means nothing (protocol.md §3.5).
+const PADDING: u8 = 0;
+
 /// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
 const BATCH_BYTES_MAX: u32 = 65_507;
 
@@ -150,6 +156,11 @@ impl Engine {
         let mut sent = true;
         for position in 0..connection.paths.len() {
             let path = &mut connection.paths[position];
+            if path.state.deadline() <= now {
+                let (index, change) = (path.index, path.state.on_challenge_due(now));
+                self.on_path_change(now, connection, index, change);
+            }
+            let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
             if !challenged && path.control == 0 && path.response.is_none() && !announces {
@@ -205,6 +216,12 @@ impl Engine {
             if let Some(status) = status {
                 add(Control::LinkStatus(LinkIndex(index as u8), *status));
             }
+        }
+        // A peer that has forgotten the connection answers with a reset only what is no shorter than
+        // that; and a frame of one Ping may be all that is ever sent to it.
+        if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
+            body.extend_from_slice(&[PADDING, missing as u8]);
+            body.resize(body.len() + missing, 0);
         }
         let told = if announces { path.retry_status | path.removed } else { 0 };
         let control = core::mem::take(&mut path.control);
@@ -312,9 +329,8 @@ impl Engine {
         (0..paths.len())
             .filter(|&position| usable(position) && may_send(&paths[position]))
             .find_map(|position| {
-                let frame_bytes = u32::from(paths[position].mtu.current());
                 let policy = self.config.scheduling;
-                match pick(policy, position, backlog, frame_bytes, now, views, state) {
+                match pick(policy, position, backlog, now, views, state) {
                     Decision::Send { burst_bytes } => Some((position, burst_bytes)),
                     Decision::Wait => None,
                 }
@@ -678,6 +694,7 @@ const UNUSABLE: LinkView = LinkView {
     one_way_ns: 0,
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
+    frame_bytes: 0,
     usable: false,
     backup: false,
 };
