@@ -156,6 +156,7 @@ impl Engine {
         position: usize,
         others_progress: bool,
     ) {
+        let sole_hope = !connection.paths.iter().any(|path| path.state.may_carry_data());
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
         // Without data in flight it was a probe of the path MTU that got no answer: no wonder.
@@ -181,6 +182,11 @@ impl Engine {
             }
         }
         let index = path.index;
+        if !path.state.may_carry_data() && !sole_hope {
+            // It got data while no link was up; those that are now carry it faster.
+            self.give_up(connection, index);
+            return;
+        }
         let change = path.state.on_probe_timeout(now, others_progress);
         self.on_path_change(now, connection, index, change);
     }

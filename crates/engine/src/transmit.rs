@@ -322,7 +322,7 @@ impl Engine {
         // A probe after a timeout goes out on the link it is for.
         let usable = |position: usize| views[position].usable;
         if let Some(position) = (0..paths.len())
-            .find(|&p| paths[p].probes_allowed > 0 && !self.is_blocked(paths[p].link))
+            .find(|&position| paths[position].probes_allowed > 0 && usable(position))
         {
             return Some((position, 1));
         }

@@ -316,12 +316,10 @@ fn probes_that_are_too_large_put_no_link_in_doubt() {
         channel.frame_bytes_max = 1500;
     }
     pair.fill(0, 4_000_000);
-    let mut context = 0;
     for round in 0..60 {
         // Small operations go over one link, large ones over both.
         let length = if round % 4 == 0 { 100_000 } else { 100 };
-        pair.write(0, 0, length, context);
-        context += 1;
+        pair.write(0, 0, length, round);
         pair.run_for(30_000_000);
     }
     finish(&mut pair, 100_000, 60);

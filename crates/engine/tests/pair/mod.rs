@@ -411,7 +411,13 @@ impl Pair {
         let until = self.now.after_ns(ns);
         while !holds(self) {
             let goes_on = self.step(until);
-            assert!(goes_on || holds(self), "not within {} ms: {what}", ns / 1_000_000);
+            if !goes_on && !holds(self) {
+                for host in &self.hosts {
+                    println!("{:#?}", host.connection.and_then(|c| host.engine.info(c)));
+                    println!("{:?} {:?}", host.engine.pool_use(), host.engine.counters());
+                }
+                panic!("not within {} ms: {what}", ns / 1_000_000);
+            }
         }
     }
 
