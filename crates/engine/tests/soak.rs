@@ -56,7 +56,7 @@ fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> Completi
 
 fn disturb(pair: &mut Pair, dice: &mut Dice, links: u8) {
     let (host, link) = (dice.roll(2) as usize, dice.roll(u64::from(links)) as u8);
-    match dice.roll(8) {
+    match dice.roll(11) {
         0 | 1 => {
             let up = !pair.channels[host][usize::from(link)].up;
             pair.set_up(host, usize::from(link), up);
@@ -79,6 +79,20 @@ fn disturb(pair: &mut Pair, dice: &mut Dice, links: u8) {
                 engine.add_path(now, connection.unwrap(), LinkId(link), address(1 - host, link));
         }
         6 => pair.hosts[host].paused ^= true,
+        // Frames sent from now on overtake others, or are overtaken.
+        7 | 8 => {
+            pair.channels[host][usize::from(link)].delay_ns = 1_000 + dice.roll(200_000);
+        }
+        9 => {
+            let later = dice.roll(1_000_000);
+            let again: Vec<_> =
+                pair.wire.iter().map(|(key, flight)| (*key, flight.clone())).collect();
+            for ((at, number), flight) in again {
+                if number < 1 << 32 {
+                    pair.wire.insert((at.after_ns(later), number | 1 << 32), flight);
+                }
+            }
+        }
         _ => pair.hosts[host].engine.hasten_acknowledgements(),
     }
 }
