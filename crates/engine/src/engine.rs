@@ -19,6 +19,7 @@ use wire_edge::{
     CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
 };
 
+use crate::acknowledge::AckBytes;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
@@ -26,7 +27,6 @@ use crate::event::{
 };
 use crate::handshake::Reply;
 use crate::table::ConnectionTable;
-use crate::transmit::AckBytes;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -44,7 +44,7 @@ pub struct Engine {
     pub(crate) timers: TimerQueue,
     /// The last turn.
     pub(crate) turn_at: Instant,
-    /// Connections to serve in [`Engine::poll_transmit`].
+    /// Connections to serve in [`Engine::poll_transmit`]; may name some that are no more.
     pub(crate) ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
     pub(crate) stalled: Vec<u32>,
@@ -483,9 +483,6 @@ impl Engine {
         if self.by_peer.get(&peer_key) == Some(&handle.index) {
             self.by_peer.remove(&peer_key);
         }
-        if connection.queued {
-            self.ready.retain(|&index| index != handle.index);
-        }
         drop(connection);
         self.connections.release(handle);
     }
@@ -555,4 +552,4 @@ pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
 };
 
 /// Smallest frame a link must carry (protocol.md §2.2).
-const FRAME_BYTES_MIN: u16 = 256;
+pub(crate) const FRAME_BYTES_MIN: u16 = 256;
