@@ -308,9 +308,9 @@ impl HostEngine for EdgeHost {
     ) -> Result<(), Refusal> {
         let request = self.request(operation)?;
         let state = self.connections.get_mut(&connection.0).ok_or(Refusal::Closed)?;
-        let atomic = matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
-        let slot =
-            if atomic { Some(self.status.acquire().ok_or(Refusal::Full)?) } else { None };
+        let atomic =
+            matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
+        let slot = if atomic { Some(self.status.acquire().ok_or(Refusal::Full)?) } else { None };
         let Operation { flags, .. } = *operation;
         let posted = semantics::Operation {
             request,
@@ -393,6 +393,10 @@ impl HostEngine for EdgeHost {
         if let Some(connection) = self.connections.remove(&connection.0) {
             self.numbers.remove(&connection.handle);
         }
+    }
+
+    fn is_answering(&self) -> bool {
+        self.engine.pool_use().responses > 0
     }
 
     fn register(&mut self, length_bytes: u32) -> Region {

@@ -73,14 +73,14 @@ impl<E: HostEngine> Run<'_, E> {
     /// The open connections of a host, each with the host at its other side.
     fn connections_of(&self, host: usize) -> Vec<(ConnectionHandle, usize)> {
         let life = self.hosts[host].life;
-        let sides = self.pairs.iter().flat_map(|pair| {
-            [0, 1].map(|side| (pair.ends[side].as_ref(), pair.hosts[1 - side]))
-        });
+        let sides = self
+            .pairs
+            .iter()
+            .flat_map(|pair| [0, 1].map(|side| (pair.ends[side].as_ref(), pair.hosts[1 - side])));
         sides
             .filter_map(|(end, peer)| {
-                let end = end.filter(|end| {
-                    (end.host, end.life, end.stage) == (host, life, Stage::Open)
-                })?;
+                let end =
+                    end.filter(|end| (end.host, end.life, end.stage) == (host, life, Stage::Open))?;
                 Some((end.connection, peer))
             })
             .collect()

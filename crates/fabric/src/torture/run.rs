@@ -26,11 +26,7 @@ pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'
     report
 }
 
-fn execute_caught<E: HostEngine>(
-    seed: u64,
-    options: &Options,
-    make: &MakeEngine<'_, E>,
-) -> Report {
+fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
     // Nothing of the run outlives the panic.
     let work = AssertUnwindSafe(|| Run::new(seed, *options, make).execute());
     catch_unwind(work).unwrap_or_else(|panic| {

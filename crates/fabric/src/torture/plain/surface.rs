@@ -162,11 +162,7 @@ impl HostEngine for PlainEngine {
                 connection.pings = false;
             }
             if connection.owes_ack
-                && wire(
-                    path,
-                    to,
-                    &[&header(connection.sent, connection.expected, connection.peer)],
-                )
+                && wire(path, to, &[&header(connection.sent, connection.expected, connection.peer)])
             {
                 connection.owes_ack = false;
             }
@@ -327,6 +323,11 @@ impl HostEngine for PlainEngine {
     }
 
     fn release(&mut self, _connection: ConnectionHandle) {}
+
+    fn is_answering(&self) -> bool {
+        // Answers are copied when they are made.
+        false
+    }
 
     fn register(&mut self, length_bytes: u32) -> Region {
         let number = self.next_region;
