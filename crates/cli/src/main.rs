@@ -1,4 +1,5 @@
 //! The `ethernot` command.
+#![expect(clippy::disallowed_methods, reason = "the command tells how long things take")]
 #![forbid(unsafe_code)]
 
 mod bench_command;

@@ -100,7 +100,7 @@ const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
 /// Duration of one burst at the measured rate, in nanoseconds: short against the round trips of a
 /// LAN, long enough to fill a segmentation offload from 30 Gb/s on.
-const QUANTUM_NS: u64 = 48_000;
+const QUANTUM_NS: u64 = 16_000;
 
 /// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
 const QUANTUM_BYTES_MAX: u32 = 65_536;
@@ -116,7 +116,7 @@ const BACKOFF_MAX: u32 = 16;
 const DRAINED_ROUNDS: u32 = 4;
 
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
-const PERSISTENT_PROBES: u32 = 3;
+const PERSISTENT_PROBES: u32 = 6;
 
 impl<T: Copy> SendHalf<T> {
     /// A half with nothing in flight; its first packet has number 0.

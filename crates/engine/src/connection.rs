@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     /// What only the handshake needs; gone when it is over.
     pub(crate) handshake: Option<Box<HandshakeState>>,
     /// Key under which repetitions of the peer's Hello find this connection.
-    pub(crate) hello_key: Option<(PeerAddr, ConnectionId)>,
+    pub(crate) hello_key: Option<(u64, ConnectionId)>,
     /// When to repeat a handshake frame, a close, or a question for news.
     pub(crate) retry_at: Instant,
     pub(crate) retries: u8,

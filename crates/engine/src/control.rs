@@ -325,7 +325,8 @@ impl Engine {
             LinkStatus::Removed => {
                 self.drop_path(connection, which);
             }
-            _ => {}
+            // The only link there is: its own timeouts tell the truth soon enough.
+            LinkStatus::Down => {}
         }
     }
 

@@ -51,8 +51,9 @@ pub struct Engine {
     /// Connections that owed acknowledgements when they were last served.
     pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
-    /// Connections by their peer's Hello, so that a repeated one finds them.
-    pub(crate) hellos: HashMap<(PeerAddr, ConnectionId), u32>,
+    /// Connections by their peer's incarnation and name for them, so that a repeated Hello finds them,
+    /// from whichever of the peer's addresses.
+    pub(crate) hellos: HashMap<(u64, ConnectionId), u32>,
     /// Connections by what their peer's frames would be called by a peer that forgot them.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
@@ -129,8 +130,9 @@ const BATCH_FRAMES: usize = 64;
 /// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
-/// Answers to strangers waiting to be sent; more are dropped and asked for again.
-pub(crate) const REPLIES_MAX: usize = 64;
+/// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
+/// each, so 240 KB in all, for a burst of requests in one turn.
+pub(crate) const REPLIES_MAX: usize = 256;
 
 impl Engine {
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
@@ -328,6 +330,7 @@ impl Engine {
     }
 
     /// Handles one frame, placing its payload straight into registered memory.
+    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
     pub fn handle_frame(
         &mut self,
@@ -338,10 +341,10 @@ impl Engine {
     ) {
         match wire_edge::peek(frame.bytes) {
             Ok((wire_edge::Kind::Handshake, ..)) => {
-                self.handle_handshake(now, memory, link, &frame)
+                self.handle_handshake(now, memory, link, &frame);
             }
             Ok((_, id, epoch)) => {
-                self.handle_connection_frame(now, memory, link, &frame, id, epoch)
+                self.handle_connection_frame(now, memory, link, &frame, id, epoch);
             }
             Err(_) => self.counters.malformed += 1,
         }

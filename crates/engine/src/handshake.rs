@@ -1,6 +1,6 @@
 //! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
 
-use delivery::{Instant, LinkId, PathState, RxFrame};
+use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, Outbound, PeerLimits};
@@ -111,7 +111,7 @@ impl Engine {
                 self.on_hello(now, link, from, &hello);
             }
             Handshake::Reset { epoch, packet } => {
-                self.on_reset(memory, from, source, epoch, packet)
+                self.on_reset(memory, from, source, epoch, packet);
             }
             body => self.on_answer(now, link, from, source, destination, &body),
         }
@@ -125,7 +125,9 @@ impl Engine {
         let Some(mut state) = connection.handshake.take() else { return };
         let pause_ns =
             (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
-        connection.retry_at = now.after_ns(pause_ns);
+        // Those who began together, after a power failure say, do not go on together.
+        let spread_ns = self.random() % (pause_ns / 4);
+        connection.retry_at = now.after_ns(pause_ns + spread_ns);
         connection.retries = connection.retries.saturating_add(1);
         let place = match connection.phase {
             Phase::Connecting => state.candidates.get(state.candidate),
@@ -278,18 +280,16 @@ impl Engine {
         if let Err(error) =
             self.cookies.verify(now, from, source, parameters.service, &hello.cookie)
         {
+            let has_cookie = hello.cookie != [0; wire_edge::COOKIE_BYTES];
             match error {
-                delivery::CookieError::Expired => self.counters.cookies_expired += 1,
-                _ if hello.cookie != [0; wire_edge::COOKIE_BYTES] => {
-                    self.counters.cookies_forged += 1;
-                }
-                _ => {}
+                CookieError::Expired => self.counters.cookies_expired += 1,
+                CookieError::Forged => self.counters.cookies_forged += u64::from(has_cookie),
             }
             self.counters.retries_sent += 1;
             let cookie = self.cookies.issue(now, from, source, parameters.service);
             return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
         }
-        if let Some(&index) = self.hellos.get(&(from, source)) {
+        if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
         let slot = if self.requests < self.config.requests_max {
@@ -318,7 +318,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some((from, hello.source));
+        connection.hello_key = Some((hello.parameters.incarnation, hello.source));
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -327,7 +327,7 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert((from, hello.source), handle.index);
+        self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
         self.requests += 1;
         self.events.push_back(Event::Requested {
             connection: handle,
@@ -378,6 +378,15 @@ impl Engine {
                 {
                     path.control |= PING;
                 }
+                return;
+            }
+            let asked = connection
+                .handshake
+                .as_ref()
+                .is_some_and(|state| state.candidates.contains(&(link, from)));
+            if !asked {
+                // Nobody there was asked: it can only be a guess.
+                engine.counters.wrong_address += 1;
                 return;
             }
             match *body {

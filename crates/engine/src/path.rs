@@ -70,7 +70,8 @@ impl Path {
             probes_allowed: 0,
             peer_opened: false,
             backup: false,
-            progress_at: now,
+            // Nothing was ever acknowledged on it: its silence says nothing about other links.
+            progress_at: Instant::default(),
         }
     }
 

@@ -45,12 +45,9 @@ impl Engine {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        let decoded = match wire_edge::decode(frame.bytes) {
-            Ok(decoded) => decoded,
-            Err(_) => {
-                self.counters.malformed += 1;
-                return;
-            }
+        let Ok(decoded) = wire_edge::decode(frame.bytes) else {
+            self.counters.malformed += 1;
+            return;
         };
         if matches!(connection.phase, Phase::Connecting | Phase::Requested | Phase::Gone) {
             return;
@@ -391,14 +388,11 @@ impl Engine {
         let Connection { inbound, outbound, .. } = connection;
         let before = inbound.delivered();
         let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
-        match inbound.resume(&mut around) {
-            Verdict::Violation { reason, operation } => {
-                self.refuse_access(now, connection, reason, operation);
-            }
-            _ => {
-                connection.report_now |= connection.inbound.delivered() != before;
-                self.note_stall(connection);
-            }
+        if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
+            self.refuse_access(now, connection, reason, operation);
+        } else {
+            connection.report_now |= connection.inbound.delivered() != before;
+            self.note_stall(connection);
         }
     }
 

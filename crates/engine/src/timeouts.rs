@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Sends Close again, or gives up, when it is time.
-    pub(crate) fn serve_close(&mut self, now: Instant, connection: &mut Connection) {
+    pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if connection.retry_at > now {
             return;
         }

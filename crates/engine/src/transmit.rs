@@ -11,7 +11,7 @@ use wire_edge::{
 
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
-use crate::engine::{Emitted, Engine};
+use crate::engine::{Emitted, Engine, REPLIES_MAX};
 use crate::path::Path;
 
 /// How a link driver takes frames.
@@ -27,6 +27,15 @@ enum Served {
     /// More could be sent, but the link is full.
     Blocked,
 }
+
+/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
+const CONTROL_BODY_MIN: usize = 12;
+
+/// Type of the control message that means nothing (protocol.md §3.5).
+const PADDING: u8 = 0;
+
+/// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
+const BATCH_BYTES_MAX: u32 = 65_507;
 
 /// Batches a connection may send before others have their turn.
 const BATCHES_PER_TURN: u32 = 4;
@@ -114,12 +123,16 @@ impl Engine {
         }
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
+                // Many connections may be set up at once; what they say is not dropped for that.
+                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                    return Served::Blocked;
+                }
                 self.serve_handshake(now, connection);
                 return Served::Done;
             }
             Phase::Requested | Phase::Gone => return Served::Done,
             Phase::Closing | Phase::Drained => {
-                self.serve_close(now, connection);
+                Self::serve_close(now, connection);
                 let sent = self.send_control(now, connection, emit);
                 return if sent { Served::Done } else { Served::Blocked };
             }
@@ -142,6 +155,11 @@ impl Engine {
         gather_status(connection, nearest);
         let mut sent = true;
         for position in 0..connection.paths.len() {
+            let path = &mut connection.paths[position];
+            if path.state.deadline() <= now {
+                let (index, change) = (path.index, path.state.on_challenge_due(now));
+                self.on_path_change(now, connection, index, change);
+            }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
@@ -198,6 +216,12 @@ impl Engine {
             if let Some(status) = status {
                 add(Control::LinkStatus(LinkIndex(index as u8), *status));
             }
+        }
+        // A peer that has forgotten the connection answers with a reset only what is no shorter than
+        // that; and a frame of one Ping may be all that is ever sent to it.
+        if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
+            body.extend_from_slice(&[PADDING, missing as u8]);
+            body.resize(body.len() + missing, 0);
         }
         let told = if announces { path.retry_status | path.removed } else { 0 };
         let control = core::mem::take(&mut path.control);
@@ -335,7 +359,11 @@ impl Engine {
         let mut last_start = 0;
         let mut ask = false;
         let mut fault = None;
-        while self.batch.len() < segments && bytes < burst_bytes {
+        let frame_bytes = u32::from(connection.paths[position].mtu.current());
+        while self.batch.len() < segments
+            && bytes < burst_bytes
+            && bytes + frame_bytes <= BATCH_BYTES_MAX
+        {
             let path = &mut connection.paths[position];
             if path.probes_allowed == 0 && !may_send(path) {
                 ask = true;

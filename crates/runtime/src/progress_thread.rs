@@ -55,8 +55,9 @@ fn step_aside(shared: &Shared, is_polled: bool, aside_ns: u64) -> u64 {
     ASIDE_NS
 }
 
-/// The application counts as polling for this long after it did.
-const QUIET_NS: u64 = 50_000;
+/// The application counts as polling for this long after it did: longer than a turn that fills a
+/// window of 1 MiB takes, about 200 µs.
+const QUIET_NS: u64 = 400_000;
 
 /// The first look after stepping aside comes after this time; each further one after twice it.
 const ASIDE_NS: u64 = 50_000;

@@ -326,9 +326,21 @@ impl Shared {
     /// Drives on behalf of an application that polls.
     #[inline]
     fn drive_inline(&self) -> Drive {
-        self.after(
+        let outcome = self.after(
             self.cell.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
-        )
+        );
+        if outcome == Drive::HandedOver {
+            self.make_way();
+        }
+        outcome
+    }
+
+    /// Another thread is inside. Where both share a processor it may have lost that to this one,
+    /// and polling on would keep it out until the scheduler intervenes, milliseconds later.
+    #[cold]
+    fn make_way(&self) {
+        self.host.polled_at.store(self.host.clock.now().0, Ordering::Relaxed);
+        thread::yield_now();
     }
 
     /// What is done outside of the cell: wakeups, and somebody must go on where a budget has ended.

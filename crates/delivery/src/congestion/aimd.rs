@@ -25,6 +25,11 @@ const LOSS_EPOCH_PACKETS: u32 = 128;
 /// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
+/// Bytes in flight for the time they wait in hosts, at most. A host that waits in a queue of its own
+/// making would ask for ever more otherwise; and beyond this what is in flight no longer stays in the
+/// second-level cache of the processor that receives it.
+const HOST_BYTES_MAX: u64 = 256 * 1024;
+
 /// Larger windows are never meant: this is more than the records of one link can hold in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -152,7 +157,7 @@ impl CongestionController for Aimd {
         self.count_epoch(sample.acked_packets, 0);
         if let Some(rate) = sample.rate {
             let link = bytes_in(rate, sample.rtt_min_ns).min(WINDOW_BYTES_MAX);
-            let hosts = bytes_in(rate, sample.host_ns).min(WINDOW_BYTES_MAX);
+            let hosts = bytes_in(rate, sample.host_ns).min(HOST_BYTES_MAX);
             let quantum = u64::from(sample.quantum_bytes);
             self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
             if !sample.rate_is_lower_bound {

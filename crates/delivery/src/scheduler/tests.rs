@@ -205,11 +205,11 @@ fn any_view() -> impl Strategy<Value = LinkView> {
         )| {
             let idle_at = Instant(idle_at);
             LinkView {
-                frame_bytes,
                 rate_bytes_per_second,
                 one_way_ns,
                 idle_at,
                 window_left_bytes,
+                frame_bytes,
                 usable,
                 backup,
             }

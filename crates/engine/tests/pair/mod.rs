@@ -181,6 +181,7 @@ impl Pair {
         Self::with(&vec![LinkPlan::default(); usize::from(links)], EngineConfig::default())
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "tests write the configuration in place")]
     pub(crate) fn with(plans: &[LinkPlan], config: EngineConfig) -> Self {
         let hosts = [0, 1].map(|host| Host::new(host, host as u8 + 7, plans, config.clone()));
         Self::of(plans, hosts)
