@@ -200,10 +200,10 @@ pub fn table(rows: &[Measured]) -> String {
     );
     for Measured { name, length_bytes, outcome } in rows {
         let goodput = outcome.goodput(*length_bytes) / 1e6;
-        let time_us = outcome.duration_ns / 1_000;
+        let time_us = outcome.duration_ns.div_ceil(1_000);
         let _ = writeln!(
             text,
-            "{name:41} | {goodput:13.1} | {time_us:8} | {:14.1} | {:7.1} | {:6.1}",
+            "{name:41} | {goodput:13.0} | {time_us:8} | {:14.0} | {:7.1} | {:6.0}",
             outcome.out_of_order_percent(),
             outcome.extra_percent(),
             outcome.answer_percent(),
