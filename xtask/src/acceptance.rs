@@ -118,12 +118,20 @@ const EDGE_ENGINE: &[Row] = &[
     Row {
         name: "simulated 1 MB write, 1 Gb/s + 100 Mb/s, against the fast link alone",
         bound: Bound::AtMost(0.93, "x"),
-        probe: Probe::NotBuilt,
+        probe: Probe::Ratio {
+            arguments: SCENARIOS,
+            pointer: "/scenarios/1 MB, 1 Gb~1s + 100 Mb~1s/time_ns",
+            to: "/scenarios/1 MB, 1 Gb~1s/time_ns",
+        },
     },
     Row {
         name: "1 % loss on a simulated 1 Gb/s, 50 us link: goodput against no loss",
         bound: Bound::AtLeast(0.93, "x"),
-        probe: Probe::NotBuilt,
+        probe: Probe::Ratio {
+            arguments: SCENARIOS,
+            pointer: "/scenarios/16 MB, 1 Gb~1s, 1 % loss/goodput_bits_per_second",
+            to: "/scenarios/16 MB, 1 Gb~1s/goodput_bits_per_second",
+        },
     },
     Row {
         name: "fuzzing of each decoder and of handle_frame without a crash",
@@ -131,6 +139,9 @@ const EDGE_ENGINE: &[Row] = &[
         probe: Probe::NotBuilt,
     },
 ];
+
+/// Transfers over simulated links.
+const SCENARIOS: &[&str] = &["sim", "scenario", "--json", "{json}"];
 
 /// Prints the table of a suite.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
