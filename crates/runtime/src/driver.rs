@@ -141,7 +141,7 @@ impl Driver {
         }
         let memory = host.memory.access();
         let mut worked = self.take_work(host, now, &memory);
-        let (received, mut more) = self.receive(now, &memory);
+        let (received, mut more) = self.receive(host, now, &memory);
         worked |= received;
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, &memory);
@@ -268,9 +268,10 @@ impl Driver {
     }
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
-    fn receive(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
+    fn receive(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
         let Self { engine, links, counters, .. } = self;
         let (mut came, mut more) = (false, false);
+        let mut rewatch = 0_u16;
         for (index, slot) in links.iter_mut().enumerate() {
             let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
                 continue;
@@ -288,9 +289,16 @@ impl Driver {
                 came = true;
             }
             while let Some(event) = attached.driver.poll_event() {
-                engine.handle_link_event(now, id, event);
                 came = true;
+                if matches!(event, LinkEvent::Descriptors) {
+                    rewatch |= 1 << index;
+                } else {
+                    engine.handle_link_event(now, id, event);
+                }
             }
+        }
+        if rewatch != 0 {
+            self.watch_again(host, rewatch);
         }
         (came, more)
     }
@@ -379,6 +387,14 @@ impl Driver {
         }
     }
 
+    /// Tells the sleeper what to look at for each link of a set.
+    #[cold]
+    fn watch_again(&self, host: &Host, links: u16) {
+        for index in (0..LINKS_MAX).filter(|index| links >> index & 1 != 0) {
+            self.watch(host, index);
+        }
+    }
+
     /// Tells the sleeper what to look at.
     #[cold]
     fn watch(&self, host: &Host, index: usize) {
@@ -387,7 +403,7 @@ impl Driver {
         host.sleeper.watch(
             index,
             watched.map(|link| Watched {
-                fd: link.driver.wait_fd().map(|fd| fd.as_raw_fd()),
+                fds: link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())),
                 is_full: self.full >> index & 1 != 0,
             }),
         );

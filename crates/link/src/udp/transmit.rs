@@ -38,6 +38,8 @@ pub(super) struct Transmitter {
     /// Whom `name` names.
     peer: PeerAddr,
     name: SocketName,
+    /// The socket knows whom to send to.
+    is_connected: bool,
 }
 
 /// Frames that go into one message.
@@ -62,6 +64,7 @@ impl Transmitter {
             scope,
             peer: PeerAddr::default(),
             name: SocketName::default(),
+            is_connected: false,
         }
     }
 
@@ -75,6 +78,21 @@ impl Transmitter {
         self.peer = peer;
         self.name = name;
         true
+    }
+
+    /// Whether the next messages go through a socket that is connected to the peer.
+    pub(super) const fn set_connected(&mut self, is_connected: bool) {
+        self.is_connected = is_connected;
+    }
+
+    /// What was last set by [`Transmitter::set_connected`].
+    pub(super) const fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// The scope of link-local peers.
+    pub(super) const fn scope(&self) -> u32 {
+        self.scope
     }
 
     /// Collects the longest run from frame `first` of the batch, at most `frames_max` frames.
@@ -161,8 +179,10 @@ impl Transmitter {
     fn header(&self, vectors: *mut iovec, count: usize) -> msghdr {
         // SAFETY: all-zero bytes are a valid `msghdr`.
         let mut header: msghdr = unsafe { zeroed() };
-        header.msg_name = self.name.as_ptr().cast_mut().cast();
-        header.msg_namelen = self.name.len();
+        if !self.is_connected {
+            header.msg_name = self.name.as_ptr().cast_mut().cast();
+            header.msg_namelen = self.name.len();
+        }
         header.msg_iov = vectors;
         header.msg_iovlen = count as _;
         header.msg_control = ptr::null_mut();
