@@ -128,10 +128,8 @@ impl Transmitter {
             && run.frames == 1
             && let [piece] = self.vectors.as_slice()
         {
-            // Nothing but bytes: without a description to copy and check, the call is 5 % cheaper.
             // SAFETY: the piece is as described below.
-            let sent =
-                unsafe { libc::send(socket.as_raw_fd(), piece.iov_base, piece.iov_len, SEND_FLAGS) };
+            let sent = unsafe { send_bytes(socket, piece) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
         let vectors = self.vectors.as_mut_ptr();
@@ -197,6 +195,28 @@ impl Transmitter {
         header.msg_iovlen = count as _;
         header.msg_control = ptr::null_mut();
         header
+    }
+}
+
+/// Sends nothing but bytes: without a description to copy and check, the call is 5 % cheaper. Not
+/// through the C library, as in `ReceiveRing::fill`.
+///
+/// # Safety
+/// The kernel reads the piece with checks of its own; whoever calls answers for what it sends.
+unsafe fn send_bytes(socket: BorrowedFd<'_>, piece: &iovec) -> libc::c_long {
+    let nobody: *const libc::sockaddr = ptr::null();
+    let nothing: libc::c_ulong = 0;
+    // SAFETY: memory that is gone gives EFAULT; there is no address.
+    unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            socket.as_raw_fd(),
+            piece.iov_base,
+            piece.iov_len,
+            SEND_FLAGS,
+            nobody,
+            nothing,
+        )
     }
 }
 
