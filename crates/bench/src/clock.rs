@@ -1,5 +1,10 @@
 //! The only place of this crate that reads a clock.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measuring is reading the clock; it is read only here"
+)]
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point of the monotonic clock, for measuring what passes after it.

@@ -1,10 +1,13 @@
 //! The `ethernot` command.
+#![expect(clippy::disallowed_methods, reason = "the command tells how long things take")]
 #![forbid(unsafe_code)]
 
 mod bench_command;
 mod progress;
 mod report_command;
+mod scenario_command;
 mod serve_command;
+mod torture_command;
 
 use std::process::ExitCode;
 
@@ -23,6 +26,9 @@ enum Command {
     Bench(bench_command::Arguments),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
+    /// Run the engine in a simulated network, in virtual time.
+    #[command(subcommand)]
+    Sim(Simulation),
     /// The client or the server that `ethernot bench` starts.
     #[command(name = bench::process::SUBCOMMAND, hide = true)]
     BenchProcess {
@@ -31,11 +37,19 @@ enum Command {
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum Simulation {
+    Torture(torture_command::Arguments),
+    Scenario(scenario_command::Arguments),
+}
+
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
+        Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
+        Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };

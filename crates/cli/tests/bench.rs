@@ -1,4 +1,5 @@
 //! The command as a user runs it, over loopback and in network namespaces.
+#![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};

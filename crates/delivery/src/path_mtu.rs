@@ -118,6 +118,17 @@ impl PathMtu {
         self.restart(limit);
     }
 
+    /// The largest frame that the link can send and the peer accepts is another one now: a smaller
+    /// one holds at once, a larger one is searched for.
+    pub fn set_limit(&mut self, limit: u16) {
+        let limit = limit.clamp(FRAME_BYTES_MIN, u16::MAX - 1);
+        self.on_frame_too_big(limit);
+        if limit > self.limit {
+            self.restart(limit);
+        }
+        self.limit = limit;
+    }
+
     /// A timeout hit frames larger than [`PathMtu::safe`] while smaller ones are acknowledged, or
     /// there were no smaller ones. Returns whether the size fell back, so that what waits must be
     /// cut anew.
@@ -223,6 +234,20 @@ mod tests {
         assert_eq!(mtu.current(), 8972);
         assert_eq!(mtu.poll_probe(NOW), None);
         assert_eq!(mtu.deadline(), NOW.after_ns(RAISE_NS));
+    }
+
+    #[test]
+    fn a_larger_limit_is_tried_and_a_smaller_one_holds_at_once() {
+        let mut mtu = PathMtu::new(1200, 1472);
+        assert_eq!(mtu.poll_probe(NOW), Some(1472));
+        mtu.on_probe_acked(1472);
+        mtu.set_limit(8972);
+        assert_eq!((mtu.current(), mtu.poll_probe(NOW)), (1472, Some(8972)));
+        mtu.on_probe_acked(8972);
+        mtu.set_limit(1400);
+        assert_eq!(mtu.current(), 1400);
+        mtu.set_limit(1400);
+        assert_eq!(mtu.poll_probe(NOW), None, "nothing is larger");
     }
 
     #[test]

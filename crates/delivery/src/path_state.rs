@@ -45,6 +45,7 @@ pub enum PathChange {
 /// | Probing    | –                             | –           | third: Up: restored      | Down       | (at once)  | –              | Removed |
 /// | Removed    | –                             | –           | –                        | –          | –          | –              | –       |
 ///
+/// An unanswered challenge on a suspected link counts as a timeout.
 /// "(at once)" means that the next challenge is due at once. In every state but Up and Removed, and
 /// in Down unless the carrier is gone, challenges are due 10 ms, 20 ms, 40 ms … at most 1 s apart. A
 /// timeout while no other link progresses says nothing about this one: it may be the peer. So the
@@ -159,6 +160,17 @@ impl PathState {
         self.challenge_at = now.after_ns(interval_ns);
         self.unanswered = self.unanswered.saturating_add(1);
         true
+    }
+
+    /// The next challenge is due, and a suspected link has not answered the last one: that counts as
+    /// a timeout, as nothing is in flight on it any more whose timeout would. Call when
+    /// [`PathState::deadline`] has come, before [`PathState::poll_challenge`].
+    #[must_use]
+    pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
+        if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
+            return None;
+        }
+        self.on_probe_timeout(now, true)
     }
 
     /// A challenge with this nonce left.
@@ -298,6 +310,20 @@ mod tests {
         LinkUp,
         Challenge,
         Remove,
+    }
+
+    #[test]
+    fn a_suspected_link_that_answers_no_challenge_is_given_up() {
+        let mut path = PathState::validated(Instant(0));
+        assert_eq!(path.on_probe_timeout(Instant(0), true), Some(PathChange::Suspected));
+        let mut changes = Vec::new();
+        for _ in 0..5 {
+            let now = path.deadline();
+            changes.extend(path.on_challenge_due(now));
+            assert!(path.poll_challenge(now));
+        }
+        assert_eq!(changes, [PathChange::Failed]);
+        assert_eq!(path.state(), Probing);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct LinkView {
     pub idle_at: Instant,
     /// What the congestion window still allows.
     pub window_left_bytes: u64,
+    /// Its largest frame; at least 1 is assumed.
+    pub frame_bytes: u32,
     /// Whether new data may be put on it.
     pub usable: bool,
     /// Whether it is used only while no other link is usable.
@@ -108,14 +110,13 @@ pub fn pick(
     policy: SchedulingPolicy,
     candidate: usize,
     backlog_bytes: u64,
-    frame_bytes: u32,
     now: Instant,
     links: &[LinkView],
     state: &mut SchedulerState,
 ) -> Decision {
     let links = links.get(..LINKS_MAX).unwrap_or(links);
-    let frame_bytes = u64::from(frame_bytes.max(1));
     let Some(view) = links.get(candidate) else { return Decision::Wait };
+    let frame_bytes = u64::from(view.frame_bytes.max(1));
     let only_backups = !links.iter().any(|link| link.usable && !link.backup);
     let eligible = |link: &LinkView| link.usable && (!link.backup || only_backups);
     let unit_bytes = frame_bytes.min(backlog_bytes);
@@ -134,7 +135,7 @@ pub fn pick(
             unit_bytes
         }
         SchedulingPolicy::EarliestDelivery => {
-            let estimates = Estimates::new(candidate, unit_bytes, now, links, eligible);
+            let estimates = Estimates::new(candidate, backlog_bytes, now, links, eligible);
             let in_time = earliest_delivery_burst(backlog_bytes, frame_bytes, &estimates, state);
             if in_time > 0 {
                 in_time.min(whole_frames(view.window_left_bytes, frame_bytes))
@@ -170,7 +171,7 @@ fn earliest_delivery_burst(
         let burst_bytes = (frames * frame_bytes).min(backlog_bytes);
         let mine_at = mine.start_ns.saturating_add(time_of(burst_bytes, mine.rate));
         let left_bytes = backlog_bytes - (frames - 1) * frame_bytes;
-        if mine_at <= estimates.others_deliver_at(left_bytes, frame_bytes) {
+        if mine_at <= estimates.others_deliver_at(left_bytes) {
             return burst_bytes;
         }
         frames /= 2;
@@ -206,6 +207,8 @@ struct Estimate {
     start_ns: u64,
     /// Bytes per second, at least 1.
     rate: u64,
+    /// What it sends at least: a frame, or all there is.
+    unit_bytes: u64,
 }
 
 /// The candidate's estimate, and those of the other eligible links, earliest start first.
@@ -218,7 +221,7 @@ struct Estimates {
 impl Estimates {
     fn new(
         candidate: usize,
-        unit_bytes: u64,
+        backlog_bytes: u64,
         now: Instant,
         links: &[LinkView],
         eligible: impl Fn(&LinkView) -> bool,
@@ -230,7 +233,9 @@ impl Estimates {
             others_len: 0,
         };
         for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
+            let unit_bytes = u64::from(link.frame_bytes.max(1)).min(backlog_bytes);
             let estimate = Estimate {
+                unit_bytes,
                 start_ns: could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns).0,
                 rate: link.rate_bytes_per_second.unwrap_or(average).max(1),
             };
@@ -255,8 +260,9 @@ impl Estimates {
 
     /// When the other links together would have delivered `bytes`, in nanoseconds on the clock:
     /// as if bytes were a fluid poured into all links that have started, but not before the first
-    /// frame is through.
-    fn others_deliver_at(&self, bytes: u64, frame_bytes: u64) -> u64 {
+    /// frame of one of them is through: so the link with the earliest first frame finds no others
+    /// that it should wait for, whatever frames each of them has.
+    fn others_deliver_at(&self, bytes: u64) -> u64 {
         let others = &self.others[..self.others_len];
         let mut delivered = 0;
         let mut rate: u64 = 0;
@@ -271,10 +277,11 @@ impl Estimates {
             }
             delivered += until_next;
         }
-        let first_bytes = bytes.min(frame_bytes);
         let first_at = others
             .iter()
-            .map(|link| link.start_ns.saturating_add(time_of(first_bytes, link.rate)))
+            .map(|link| {
+                link.start_ns.saturating_add(time_of(link.unit_bytes.min(bytes), link.rate))
+            })
             .min();
         first_at.map_or(u64::MAX, |first_at| fluid_at.max(first_at))
     }

@@ -100,7 +100,7 @@ const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
 /// Duration of one burst at the measured rate, in nanoseconds: short against the round trips of a
 /// LAN, long enough to fill a segmentation offload from 30 Gb/s on.
-const QUANTUM_NS: u64 = 48_000;
+const QUANTUM_NS: u64 = 16_000;
 
 /// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
 const QUANTUM_BYTES_MAX: u32 = 65_536;

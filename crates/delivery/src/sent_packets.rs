@@ -53,6 +53,9 @@ pub(crate) const GHOSTS_MAX: u16 = 64;
 /// backed-off probe timeouts.
 const PROBE_SLOTS: usize = 32;
 
+/// Records of a vector that was not prepared, at first: 768 bytes.
+const RECORDS_AT_FIRST: usize = 16;
+
 /// No slot.
 const NONE: u16 = u16::MAX;
 
@@ -62,10 +65,12 @@ const _: () = assert!(size_of::<Record<[u64; 2]>>() == 48);
 ///
 /// A connection takes one vector of records when its first packet goes out and gives it back when
 /// nothing is in flight, so that an idle connection costs nothing. When the prepared ones are all
-/// taken another is allocated, and kept.
+/// taken, one is allocated that is small and grows with what is in flight, as ten thousand
+/// connections with a frame each must not cost a gigabyte; it is not kept.
 #[derive(Debug)]
 pub struct SentPool<T> {
     free: Vec<Vec<Record<T>>>,
+    halves: usize,
     records: usize,
 }
 
@@ -80,7 +85,7 @@ impl<T: Copy> SentPool<T> {
     /// If `records` is not between 256 and 32768.
     pub fn new(halves: usize, records: usize) -> Self {
         assert!((256..=32768).contains(&records));
-        Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), records }
+        Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), halves, records }
     }
 
     /// Vectors ready to be taken.
@@ -89,17 +94,19 @@ impl<T: Copy> SentPool<T> {
     }
 
     fn take(&mut self) -> Vec<Record<T>> {
-        self.free.pop().unwrap_or_else(|| self.allocate())
+        self.free.pop().unwrap_or_else(Self::allocate)
     }
 
     #[cold]
-    fn allocate(&self) -> Vec<Record<T>> {
-        Vec::with_capacity(self.records)
+    fn allocate() -> Vec<Record<T>> {
+        Vec::with_capacity(RECORDS_AT_FIRST)
     }
 
     fn give(&mut self, mut records: Vec<Record<T>>) {
         records.clear();
-        self.free.push(records);
+        if self.free.len() < self.halves && records.capacity() >= self.records {
+            self.free.push(records);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use wire_edge::{
     PeerAddr,
 };
 
+use crate::control::PING;
 use crate::event::ConnectionHandle;
 use crate::path::Path;
 
@@ -47,6 +48,8 @@ pub(crate) struct Connection {
     /// What the peer said of itself in the handshake.
     pub(crate) peer: Option<Parameters>,
     pub(crate) paths: Vec<Path>,
+    /// Links that were taken away: their packet numbers must not be used again.
+    pub(crate) retired: Vec<Retired>,
     /// Present with several links.
     pub(crate) scheduler: Option<Box<SchedulerState>>,
     pub(crate) outbound: Outbound,
@@ -56,7 +59,7 @@ pub(crate) struct Connection {
     /// What only the handshake needs; gone when it is over.
     pub(crate) handshake: Option<Box<HandshakeState>>,
     /// Key under which repetitions of the peer's Hello find this connection.
-    pub(crate) hello_key: Option<(PeerAddr, ConnectionId)>,
+    pub(crate) hello_key: Option<(u64, ConnectionId)>,
     /// When to repeat a handshake frame, a close, or a question for news.
     pub(crate) retry_at: Instant,
     pub(crate) retries: u8,
@@ -68,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
+    /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
+    pub(crate) asked: bool,
     /// The furthest byte of a request so far: what comes before it came out of order.
     pub(crate) furthest: (OperationNumber, u32),
     /// The peer is to hear of deliveries or receives even if there is no packet to acknowledge.
@@ -79,6 +84,14 @@ pub(crate) struct Connection {
     /// What Close says, once it is sent.
     pub(crate) close: (CloseReason, OperationNumber),
     pub(crate) close_data: Vec<u8>,
+}
+
+/// A link that was taken away from a connection.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    /// When it was taken away.
+    pub(crate) at: Instant,
+    pub(crate) path: Path,
 }
 
 /// What only the handshake needs.
@@ -109,6 +122,19 @@ impl Connection {
             }
         }
         best
+    }
+
+    /// The peer repeats what is here already: perhaps it does not hear our acknowledgements, which
+    /// all go over one link. With a frame in flight on each link, a dead one is found out.
+    #[cold]
+    pub(crate) fn doubt_links(&mut self) {
+        if self.paths.len() > 1 {
+            for path in &mut self.paths {
+                if path.state.may_carry_data() && path.send.in_flight_bytes() == 0 {
+                    path.control |= PING;
+                }
+            }
+        }
     }
 
     /// Whether packets that ask for an acknowledgement are in flight.

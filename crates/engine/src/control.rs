@@ -1,12 +1,13 @@
 //! Control messages: what is pending on a link, and what the peer's mean.
 
 use delivery::{Instant, LinkEvent, LinkId, PathChange, PathState};
-use semantics::OperationError;
+use semantics::{Carried, CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, Phase, Retired};
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
+use crate::path::Path;
 
 /// Bits of [`crate::path::Path::control`]: messages to send on that link.
 pub(crate) const PING: u16 = 1;
@@ -19,6 +20,30 @@ pub(crate) const CLOSE_ACK: u16 = 4;
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in its `offset`.
 pub(crate) const STATUS: u32 = 1 << 30;
+
+/// What lost control frames said that must be said again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LostControl {
+    control: u16,
+    status: u32,
+}
+
+impl LostControl {
+    /// A frame was lost, or belongs to a link that is given up.
+    pub(crate) fn add(&mut self, carried: &Carried) {
+        if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
+            return;
+        }
+        self.control |= carried.slot as u16;
+        self.status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
+    }
+
+    /// Has everything said again, on this link or on the nearest.
+    pub(crate) fn renew(self, path: &mut Path) {
+        path.control |= self.control;
+        path.retry_status |= self.status;
+    }
+}
 
 impl Engine {
     /// Adds a link to an established connection. It carries data once the peer has answered on it.
@@ -55,7 +80,9 @@ impl Engine {
     }
 
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) {
-        if self.drop_path(connection, LinkIndex(index))
+        let known = index <= LinkIndex::MAX;
+        if known
+            && self.drop_path(connection, LinkIndex(index))
             && let Some(path) = connection.paths.first_mut()
         {
             path.removed |= 1 << index;
@@ -71,7 +98,8 @@ impl Engine {
         message: &Control<'_>,
     ) {
         match *message {
-            Control::Padding | Control::Ping | Control::Address(_) => {}
+            Control::Padding | Control::Address(_) => {}
+            Control::Ping => connection.asked = connection.paths.len() > 1,
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
                     path.response = Some(nonce);
@@ -117,10 +145,16 @@ impl Engine {
             PathChange::Suspected | PathChange::Failed => {
                 let (sent, pools) = (&mut self.sent, &mut self.pools);
                 let counters = &mut path.counters;
+                let mut lost = LostControl::default();
                 path.send.drain(sent, &mut |carried| {
-                    counters.retransmissions += 1;
-                    outbound.on_lost(pools, carried);
+                    lost.add(&carried);
+                    if carried.kind != CarriedKind::Control {
+                        counters.retransmissions += 1;
+                        outbound.on_lost(pools, carried);
+                    }
                 });
+                path.retry_status |= lost.status;
+                path.probes_allowed = 0;
                 if change == PathChange::Failed {
                     path.counters.failures += 1;
                     path.announce = Some(LinkStatus::Down);
@@ -161,11 +195,12 @@ impl Engine {
             return self.on_refused(connection, link, peer);
         }
         let sole = connection.paths.len() == 1;
+        let peer_limit = connection.peer.as_ref().map_or(u16::MAX, |peer| peer.frame_bytes_max);
         let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
         for path in connection.paths.iter_mut().filter(|path| path.link == link) {
             match event {
                 LinkEvent::Changed(caps) => {
-                    path.mtu.on_frame_too_big(caps.frame_bytes_max);
+                    path.mtu.set_limit(caps.frame_bytes_max.min(peer_limit));
                     path.send.set_frame_bytes(u32::from(path.mtu.current()));
                     path.state.on_link_up(now);
                 }
@@ -290,12 +325,13 @@ impl Engine {
             LinkStatus::Removed => {
                 self.drop_path(connection, which);
             }
-            _ => {}
+            // The only link there is: its own timeouts tell the truth soon enough.
+            LinkStatus::Down => {}
         }
     }
 
     /// Takes a link out of a connection, if it is not the last one.
-    fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+    pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.paths.len() < 2 {
             return false;
         }
@@ -303,20 +339,31 @@ impl Engine {
             return false;
         };
         let mut path = connection.paths.remove(position);
-        let Connection { outbound, scheduler, .. } = connection;
+        let Connection { outbound, scheduler, paths, retired, handle, .. } = connection;
         let pools = &mut self.pools;
-        path.send.drain(&mut self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        let mut lost = LostControl::default();
+        path.send.drain(&mut self.sent, &mut |carried| {
+            lost.add(&carried);
+            outbound.on_lost(pools, carried);
+        });
+        if let Some(other) = paths.first_mut() {
+            lost.renew(other);
+            other.control |= core::mem::take(&mut path.control);
+            other.retry_status |= core::mem::take(&mut path.retry_status);
+            other.removed |= core::mem::take(&mut path.removed);
+        }
         path.state.on_removed();
         // Positions have shifted: what was learnt belongs to other links now.
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
         }
         self.events.push_back(Event::Path {
-            connection: connection.handle,
+            connection: *handle,
             index: index.0,
             link: path.link,
             state: path.state.state(),
         });
+        retired.push(Retired { at: self.turn_at, path });
         true
     }
 
@@ -335,6 +382,10 @@ impl Engine {
         }
     }
 }
+
+/// How long frames of a link that was taken away may still arrive. A challenge of that time does not
+/// open it again; the peer's next one does.
+pub(crate) const RETIRED_NS: u64 = 1_000_000_000;
 
 /// How long a connection closed by its peer answers repetitions of the peer's Close.
 const DRAIN_NS: u64 = 200_000_000;

@@ -42,6 +42,8 @@ pub struct Engine {
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
     pub(crate) timers: TimerQueue,
+    /// The last turn.
+    pub(crate) turn_at: Instant,
     /// Connections to serve in [`Engine::poll_transmit`].
     pub(crate) ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
@@ -49,8 +51,9 @@ pub struct Engine {
     /// Connections that owed acknowledgements when they were last served.
     pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
-    /// Connections by their peer's Hello, so that a repeated one finds them.
-    pub(crate) hellos: HashMap<(PeerAddr, ConnectionId), u32>,
+    /// Connections by their peer's incarnation and name for them, so that a repeated Hello finds them,
+    /// from whichever of the peer's addresses.
+    pub(crate) hellos: HashMap<(u64, ConnectionId), u32>,
     /// Connections by what their peer's frames would be called by a peer that forgot them.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
@@ -127,8 +130,9 @@ const BATCH_FRAMES: usize = 64;
 /// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
-/// Answers to strangers waiting to be sent; more are dropped and asked for again.
-pub(crate) const REPLIES_MAX: usize = 64;
+/// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
+/// each, so 240 KB in all, for a burst of requests in one turn.
+pub(crate) const REPLIES_MAX: usize = 256;
 
 impl Engine {
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
@@ -148,6 +152,7 @@ impl Engine {
             sent: SentPool::new(config.active_connections, records),
             timers: TimerQueue::with_capacity(64),
             ready: VecDeque::with_capacity(64),
+            turn_at: Instant::default(),
             stalled: Vec::new(),
             owing: Vec::with_capacity(64),
             listeners: HashSet::new(),
@@ -178,6 +183,10 @@ impl Engine {
         let slot =
             self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
         *slot = Some(EngineLink { caps, up: true, blocked: false });
+        // Connections of a link that was there before have waited for it.
+        for index in self.connections.indices() {
+            self.with_index(index, |_, _| {});
+        }
         Ok(())
     }
 
@@ -321,6 +330,7 @@ impl Engine {
     }
 
     /// Handles one frame, placing its payload straight into registered memory.
+    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
     pub fn handle_frame(
         &mut self,
@@ -331,10 +341,10 @@ impl Engine {
     ) {
         match wire_edge::peek(frame.bytes) {
             Ok((wire_edge::Kind::Handshake, ..)) => {
-                self.handle_handshake(now, memory, link, &frame)
+                self.handle_handshake(now, memory, link, &frame);
             }
             Ok((_, id, epoch)) => {
-                self.handle_connection_frame(now, memory, link, &frame, id, epoch)
+                self.handle_connection_frame(now, memory, link, &frame, id, epoch);
             }
             Err(_) => self.counters.malformed += 1,
         }
@@ -345,6 +355,10 @@ impl Engine {
         let Some(Some(known)) = self.links.get_mut(usize::from(link.0)) else { return };
         match event {
             LinkEvent::Changed(caps) => {
+                if caps.frame_bytes_max < FRAME_BYTES_MIN {
+                    // It carries nothing of ours any more.
+                    return self.handle_link_event(now, link, LinkEvent::Down);
+                }
                 known.caps = caps;
                 known.up = true;
             }
@@ -448,8 +462,19 @@ impl Engine {
     }
 
     /// Drops a connection that was taken out of the table.
-    fn forget(&mut self, connection: Box<Connection>) {
+    fn forget(&mut self, mut connection: Box<Connection>) {
         let handle = connection.handle;
+        for path in &mut connection.paths {
+            path.send.drain(&mut self.sent, &mut |_| {});
+        }
+        for (listed, list) in [
+            (connection.listed_stalled, &mut self.stalled),
+            (connection.listed_owing, &mut self.owing),
+        ] {
+            if listed && let Some(position) = list.iter().position(|&index| index == handle.index) {
+                list.swap_remove(position);
+            }
+        }
         self.timers.set(handle.index, Instant::NEVER);
         if let Some(key) = connection.hello_key {
             self.hellos.remove(&key);
@@ -493,7 +518,9 @@ impl Engine {
             queued: false,
             listed_stalled: false,
             listed_owing: false,
+            retired: Vec::new(),
             heard: false,
+            asked: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,
             told_credit: MessageNumber(0),

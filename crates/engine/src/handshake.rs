@@ -1,6 +1,6 @@
 //! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
 
-use delivery::{Instant, LinkId, PathState, RxFrame};
+use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, Outbound, PeerLimits};
@@ -111,7 +111,7 @@ impl Engine {
                 self.on_hello(now, link, from, &hello);
             }
             Handshake::Reset { epoch, packet } => {
-                self.on_reset(memory, from, source, epoch, packet)
+                self.on_reset(memory, from, source, epoch, packet);
             }
             body => self.on_answer(now, link, from, source, destination, &body),
         }
@@ -125,9 +125,15 @@ impl Engine {
         let Some(mut state) = connection.handshake.take() else { return };
         let pause_ns =
             (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
-        connection.retry_at = now.after_ns(pause_ns);
+        // Those who began together, after a power failure say, do not go on together.
+        let spread_ns = self.random() % (pause_ns / 4);
+        connection.retry_at = now.after_ns(pause_ns + spread_ns);
         connection.retries = connection.retries.saturating_add(1);
-        let addresses = self.local_addresses();
+        let place = match connection.phase {
+            Phase::Connecting => state.candidates.get(state.candidate),
+            _ => state.candidates.first(),
+        };
+        let addresses = self.local_addresses(place, state.private_data.len());
         let parameters = self.parameters(connection, state.service);
         match connection.phase {
             Phase::Connecting => {
@@ -212,6 +218,11 @@ impl Engine {
             return false;
         };
         let mut path = Path::new(now, index, link, peer, &known.caps, &self.config, parameters);
+        let before = connection.retired.iter().position(|retired| retired.path.index == index);
+        if let Some(before) = before {
+            let retired = connection.retired.swap_remove(before);
+            path = retired.path.renew(path, now, &known.caps, &self.config, parameters);
+        }
         path.state = state;
         // Room for one link is not wasted on the many connections that have no other.
         connection.paths.reserve_exact(1);
@@ -222,13 +233,22 @@ impl Engine {
         true
     }
 
-    /// The lowest link index that is free on a connection, within the limits of both sides.
+    /// A link index that is free on a connection, within the limits of both sides. The initiator
+    /// takes the lowest and the responder the highest, so that they do not open two links under one
+    /// index; one that was not used lately is preferred.
     pub(crate) fn free_index(&self, connection: &Connection) -> Option<LinkIndex> {
         let theirs = connection.peer.as_ref().map_or(1, |peer| peer.links_max.min(16) as u8);
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
-        (0..limit)
-            .map(LinkIndex)
-            .find(|index| !connection.paths.iter().any(|path| path.index == *index))
+        let used_at = |index: LinkIndex| {
+            let retired = connection.retired.iter().find(|retired| retired.path.index == index);
+            retired.map_or(Instant::default(), |retired| retired.at.after_ns(1))
+        };
+        let responds = connection.hello_key.is_some();
+        let order =
+            (0..limit).map(|turn| LinkIndex(if responds { limit - 1 - turn } else { turn }));
+        order
+            .filter(|index| !connection.paths.iter().any(|path| path.index == *index))
+            .min_by_key(|&index| used_at(index))
     }
 
     fn on_other_version(&mut self, now: Instant, link: LinkId, from: PeerAddr, bytes: &[u8]) {
@@ -260,18 +280,16 @@ impl Engine {
         if let Err(error) =
             self.cookies.verify(now, from, source, parameters.service, &hello.cookie)
         {
+            let has_cookie = hello.cookie != [0; wire_edge::COOKIE_BYTES];
             match error {
-                delivery::CookieError::Expired => self.counters.cookies_expired += 1,
-                _ if hello.cookie != [0; wire_edge::COOKIE_BYTES] => {
-                    self.counters.cookies_forged += 1;
-                }
-                _ => {}
+                CookieError::Expired => self.counters.cookies_expired += 1,
+                CookieError::Forged => self.counters.cookies_forged += u64::from(has_cookie),
             }
             self.counters.retries_sent += 1;
             let cookie = self.cookies.issue(now, from, source, parameters.service);
             return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
         }
-        if let Some(&index) = self.hellos.get(&(from, source)) {
+        if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
         let slot = if self.requests < self.config.requests_max {
@@ -300,7 +318,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some((from, hello.source));
+        connection.hello_key = Some((hello.parameters.incarnation, hello.source));
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -309,7 +327,7 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert((from, hello.source), handle.index);
+        self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
         self.requests += 1;
         self.events.push_back(Event::Requested {
             connection: handle,
@@ -356,9 +374,19 @@ impl Engine {
                 // The peer repeats its Accept until it hears something from us.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase)
                     && let Some(path) = connection.paths.first_mut()
+                    && path.send.in_flight_bytes() == 0
                 {
                     path.control |= PING;
                 }
+                return;
+            }
+            let asked = connection
+                .handshake
+                .as_ref()
+                .is_some_and(|state| state.candidates.contains(&(link, from)));
+            if !asked {
+                // Nobody there was asked: it can only be a guess.
+                engine.counters.wrong_address += 1;
                 return;
             }
             match *body {
@@ -387,6 +415,11 @@ impl Engine {
                 Handshake::Reject { reason, private_data } => {
                     engine.counters.handshakes_failed += 1;
                     engine.end(connection, Closed::Rejected(reason), private_data.to_vec());
+                }
+                Handshake::VersionMismatch { lowest, highest }
+                    if (lowest..=highest).contains(&VERSION) =>
+                {
+                    engine.counters.unsupported += 1;
                 }
                 Handshake::VersionMismatch { lowest, highest } => {
                     engine.counters.handshakes_failed += 1;
@@ -507,8 +540,16 @@ impl Engine {
         self.replies.push_back(Reply { link, to, bytes });
     }
 
-    fn local_addresses(&self) -> Vec<PeerAddr> {
-        self.links.iter().flatten().map(|link| link.caps.local).collect()
+    /// As many of our addresses as a frame on the way to `place` has room for.
+    fn local_addresses(
+        &self,
+        place: Option<&(LinkId, PeerAddr)>,
+        private_bytes: usize,
+    ) -> Vec<PeerAddr> {
+        let link = place.and_then(|(link, _)| self.links.get(usize::from(link.0))?.as_ref());
+        let frame_bytes = link.map_or(0, |link| usize::from(link.caps.frame_bytes_max));
+        let room = frame_bytes.saturating_sub(HELLO_BYTES + private_bytes) / size_of::<PeerAddr>();
+        self.links.iter().flatten().map(|link| link.caps.local).take(room).collect()
     }
 
     fn parameters(&mut self, connection: &Connection, service: u32) -> Parameters {
@@ -566,6 +607,8 @@ const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
 /// Pause after the peer said that its application has the request.
 const PENDING_RETRY_NS: u64 = 500_000_000;
+/// Bytes of a Hello without addresses and private data; those of an Accept are fewer.
+const HELLO_BYTES: usize = 112;
 /// Bytes of a reset on the wire.
 const RESET_BYTES: usize = 24;
 /// A reset must name one of the last so many packets: no guess of one who does not see them hits.

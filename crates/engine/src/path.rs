@@ -32,6 +32,8 @@ pub(crate) struct Path {
     pub(crate) retry_status: u32,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
+    /// The peer opened it; only when it has answered here is anything known of where it leads.
+    pub(crate) peer_opened: bool,
     /// The peer asked to use this link only when no other works.
     pub(crate) backup: bool,
     /// When something was last acknowledged on this link.
@@ -66,9 +68,27 @@ impl Path {
             removed: 0,
             retry_status: 0,
             probes_allowed: 0,
+            peer_opened: false,
             backup: false,
-            progress_at: now,
+            // Nothing was ever acknowledged on it: its silence says nothing about other links.
+            progress_at: Instant::default(),
         }
+    }
+
+    /// The same link index in use again, over whichever link: packet numbers go on from where they
+    /// were, as they are never reused; everything else begins anew.
+    pub(crate) fn renew(
+        self,
+        fresh: Self,
+        now: Instant,
+        caps: &LinkCaps,
+        config: &EngineConfig,
+        parameters: &Parameters,
+    ) -> Self {
+        let mut path = Self { send: self.send, received: self.received, ..fresh };
+        path.send.set_frame_bytes(u32::from(path.mtu.current()));
+        path.restart(now, caps, config, parameters);
+        path
     }
 
     /// Forgets what was measured: the link came back, perhaps over another way.
@@ -89,14 +109,22 @@ impl Path {
             one_way_ns: self.send.rtt_min_ns() / 2,
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left()),
+            frame_bytes: u32::from(self.mtu.current()),
             usable: sole || self.state.may_carry_data(),
             backup: self.backup,
         }
     }
 
     /// The earliest of its timers, those of the path MTU apart: they only matter while data flows.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.send.deadline().min(self.received.deadline()).min(self.state.deadline())
+    ///
+    /// An acknowledgement that is due and was not sent waits for a link that is full: the connection
+    /// is among those to serve when there is room, and a timer would only keep the caller busy.
+    pub(crate) fn deadline(&self, now: Instant) -> Instant {
+        let acknowledgement_at = match self.received.deadline() {
+            due if due <= now => Instant::NEVER,
+            later => later,
+        };
+        self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }
 }
 

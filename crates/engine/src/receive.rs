@@ -9,7 +9,7 @@ use wire_edge::{
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::{MTU_PROBE, STATUS};
+use crate::control::{LostControl, MTU_PROBE, RETIRED_NS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 
@@ -45,12 +45,9 @@ impl Engine {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        let decoded = match wire_edge::decode(frame.bytes) {
-            Ok(decoded) => decoded,
-            Err(_) => {
-                self.counters.malformed += 1;
-                return;
-            }
+        let Ok(decoded) = wire_edge::decode(frame.bytes) else {
+            self.counters.malformed += 1;
+            return;
         };
         if matches!(connection.phase, Phase::Connecting | Phase::Requested | Phase::Gone) {
             return;
@@ -121,11 +118,20 @@ impl Engine {
             && control_messages(decoded.payload)
                 .any(|message| matches!(message, Ok(Control::PathChallenge(_))));
         let room = connection.paths.len() < usize::from(self.config.links_max);
-        if !challenge || !room || !connection.is_open() {
+        // A challenge sent before the link was taken away does not bring it back.
+        let settled = !connection
+            .retired
+            .iter()
+            .any(|retired| retired.path.index == index && now < retired.at.after_ns(RETIRED_NS));
+        if !challenge || !room || !settled || !connection.is_open() {
             return None;
         }
         let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));
-        opened.then(|| connection.paths.len() - 1)
+        let position = connection.paths.len() - 1;
+        if opened && let Some(path) = connection.paths.last_mut() {
+            path.peer_opened = true;
+        }
+        opened.then_some(position)
     }
 
     /// The first frame of the peer proves that it has our Accept.
@@ -196,7 +202,7 @@ impl Engine {
         };
         let pools = &mut self.pools;
         let mut probe = None;
-        let (mut control, mut status) = (0, 0);
+        let mut lost = LostControl::default();
         let mut again = 0;
         let result =
             path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
@@ -206,10 +212,7 @@ impl Engine {
                 (_, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
                     probe = Some((fate, carried.slot as u16));
                 }
-                (Fate::Lost, CarriedKind::Control) => {
-                    control |= carried.slot as u16;
-                    status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
-                }
+                (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
                 (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
                 (Fate::Lost, _) => {
                     again += 1;
@@ -217,8 +220,7 @@ impl Engine {
                 }
             });
         let Ok(summary) = result else { return false };
-        path.control |= control;
-        path.retry_status |= status;
+        lost.renew(path);
         path.counters.retransmissions += again;
         path.counters.packets_lost += u64::from(summary.newly_lost);
         path.counters.spurious_losses += u64::from(summary.spurious);
@@ -314,6 +316,7 @@ impl Engine {
             }
             Verdict::Duplicate => {
                 counters.not_placed += 1;
+                connection.doubt_links();
                 true
             }
             Verdict::Refused(refusal) => {
@@ -357,6 +360,7 @@ impl Engine {
             }
             Ok(Answer::Duplicate) => {
                 counters.not_placed += 1;
+                connection.doubt_links();
                 true
             }
             Ok(Answer::NoRoom) => {
@@ -384,14 +388,11 @@ impl Engine {
         let Connection { inbound, outbound, .. } = connection;
         let before = inbound.delivered();
         let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
-        match inbound.resume(&mut around) {
-            Verdict::Violation { reason, operation } => {
-                self.refuse_access(now, connection, reason, operation);
-            }
-            _ => {
-                connection.report_now |= connection.inbound.delivered() != before;
-                self.note_stall(connection);
-            }
+        if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
+            self.refuse_access(now, connection, reason, operation);
+        } else {
+            connection.report_now |= connection.inbound.delivered() != before;
+            self.note_stall(connection);
         }
     }
 

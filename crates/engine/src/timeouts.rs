@@ -1,13 +1,14 @@
 //! Timers: probes, repetitions, silence.
 
-use delivery::{Fate, Instant, TimeoutOutcome};
+use delivery::{Fate, Instant, LinkState, TimeoutOutcome};
 use mem::MemoryAccess;
 use semantics::CarriedKind;
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, MTU_PROBE, PING, STATUS};
+use crate::control::{CLOSE, LostControl, MTU_PROBE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
+use crate::path::Path;
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
@@ -21,21 +22,21 @@ impl Engine {
 
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
-        self.ask_for_news(now, connection);
+        Self::ask_for_news(now, connection);
         let mut deadline = connection.retry_at;
         if !matches!(connection.phase, Phase::Closing | Phase::Drained) {
             deadline = deadline.min(connection.silence.deadline());
         }
         if connection.phase == Phase::Established {
             for path in &connection.paths {
-                deadline = deadline.min(path.deadline());
+                deadline = deadline.min(path.deadline(now));
             }
         }
         self.timers.set(connection.handle.index, deadline);
     }
 
     /// Sends Close again, or gives up, when it is time.
-    pub(crate) fn serve_close(&mut self, now: Instant, connection: &mut Connection) {
+    pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if connection.retry_at > now {
             return;
         }
@@ -75,6 +76,7 @@ impl Engine {
         for position in 0..connection.paths.len() {
             self.on_path_timeout(now, connection, position);
         }
+        self.drop_unanswered(connection);
         if connection.retry_at <= now {
             connection.retry_at = Instant::NEVER;
             let nearest = connection.nearest_path();
@@ -82,6 +84,20 @@ impl Engine {
                 path.control |= PING;
             }
         }
+    }
+
+    /// Forgets links that the peer opened and never answered on: it decides where they lead, and
+    /// whoever is there did not ask for our challenges.
+    fn drop_unanswered(&mut self, connection: &mut Connection) {
+        let unanswered = |path: &Path| {
+            path.peer_opened
+                && path.state.state() == LinkState::Validating
+                && path.counters.path_challenges_sent >= CHALLENGES_MAX
+        };
+        while let Some(index) =
+            connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
+            && self.drop_path(connection, index)
+        {}
     }
 
     fn on_path_timeout(&mut self, now: Instant, connection: &mut Connection, position: usize) {
@@ -99,7 +115,7 @@ impl Engine {
             return;
         }
         let pools = &mut self.pools;
-        let (mut control, mut status, mut again) = (0, 0, 0);
+        let (mut lost, mut again) = (LostControl::default(), 0);
         let mut probe_lost = None;
         let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
             fate,
@@ -109,17 +125,13 @@ impl Engine {
             (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
                 probe_lost = Some(carried.slot as u16);
             }
-            (Fate::Lost, CarriedKind::Control) => {
-                control |= carried.slot as u16;
-                status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
-            }
+            (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
             (Fate::Lost, _) => {
                 again += 1;
                 outbound.on_lost(pools, carried);
             }
         });
-        path.control |= control;
-        path.retry_status |= status;
+        lost.renew(path);
         path.counters.retransmissions += again;
         path.counters.packets_lost += again;
         if let Some(size) = probe_lost {
@@ -155,7 +167,10 @@ impl Engine {
         }
         match path.send.retire_oldest_for_probe() {
             Some(carried) if carried.kind == CarriedKind::Control => {
-                path.control |= carried.slot as u16 | PING;
+                let mut lost = LostControl::default();
+                lost.add(&carried);
+                lost.renew(path);
+                path.control |= PING;
             }
             Some(carried) if carried.kind != CarriedKind::Nothing => {
                 path.counters.retransmissions += 1;
@@ -172,7 +187,7 @@ impl Engine {
 
     /// With operations outstanding and nothing in flight, only the peer can bring news; it is asked
     /// for some, in case what it said was lost.
-    fn ask_for_news(&mut self, now: Instant, connection: &mut Connection) {
+    fn ask_for_news(now: Instant, connection: &mut Connection) {
         if connection.phase != Phase::Established {
             return;
         }
@@ -192,6 +207,9 @@ impl Engine {
     }
 }
 
+/// Challenges on a link that the peer opened, if it does not answer: 10, 20, 40, 80 and 160 ms apart
+/// they bridge a few losses.
+const CHALLENGES_MAX: u64 = 6;
 /// Pause before Close is repeated; doubles each time.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
 /// Times Close is sent before the peer counts as gone: 620 ms in all.

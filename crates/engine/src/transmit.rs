@@ -4,13 +4,15 @@ use delivery::{Decision, Instant, LinkId, LinkView, PacketClass, TxBatch, pick};
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
 use wire_edge::{
-    ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, CONTROL_BYTES_MAX, Control, Flags,
-    HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix, encode_acks, encode_header,
+    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, CONTROL_BYTES_MAX,
+    Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix, ack_section_bytes,
+    encode_acks, encode_header,
 };
 
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
-use crate::engine::{Emitted, Engine};
+use crate::engine::{Emitted, Engine, REPLIES_MAX};
+use crate::path::Path;
 
 /// How a link driver takes frames.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(LinkId, &TxBatch) -> Emitted;
@@ -25,6 +27,12 @@ enum Served {
     /// More could be sent, but the link is full.
     Blocked,
 }
+
+/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
+const CONTROL_BODY_MIN: usize = 12;
+
+/// Type of the control message that means nothing (protocol.md §3.5).
+const PADDING: u8 = 0;
 
 /// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
 const BATCH_BYTES_MAX: u32 = 65_507;
@@ -42,6 +50,7 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
+        self.turn_at = now;
         for link in self.links.iter_mut().flatten() {
             link.blocked = false;
         }
@@ -71,8 +80,7 @@ impl Engine {
                 self.connections.put(connection);
             }
         }
-        self.send_replies(emit);
-        more
+        self.send_replies(emit) || more
     }
 
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
@@ -115,61 +123,57 @@ impl Engine {
         }
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
+                // Many connections may be set up at once; what they say is not dropped for that.
+                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                    return Served::Blocked;
+                }
                 self.serve_handshake(now, connection);
                 return Served::Done;
             }
             Phase::Requested | Phase::Gone => return Served::Done,
             Phase::Closing | Phase::Drained => {
-                self.serve_close(now, connection);
-                self.send_control(now, connection, emit);
-                return Served::Done;
+                Self::serve_close(now, connection);
+                let sent = self.send_control(now, connection, emit);
+                return if sent { Served::Done } else { Served::Blocked };
             }
             Phase::Established => {}
         }
-        self.send_control(now, connection, emit);
+        let mut sent = self.send_control(now, connection, emit);
         let served = self.send_data(now, memory, connection, emit);
         if connection.phase == Phase::Established {
-            self.send_due_acknowledgements(now, connection, emit);
+            sent &= self.send_due_acknowledgements(now, connection, emit);
         }
         if connection.awaits_peer() {
             connection.silence.on_waiting(now);
         }
-        served
+        if sent { served } else { Served::Blocked }
     }
 
-    /// Sends control messages that are pending on any link.
-    fn send_control(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
+    /// Sends control messages that are pending on any link; false if some wait for a full one.
+    fn send_control(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) -> bool {
         let nearest = connection.nearest_path();
-        self.gather_status(connection, nearest);
+        gather_status(connection, nearest);
+        let mut sent = true;
         for position in 0..connection.paths.len() {
+            let path = &mut connection.paths[position];
+            if path.state.deadline() <= now {
+                let (index, change) = (path.index, path.state.on_challenge_due(now));
+                self.on_path_change(now, connection, index, change);
+            }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
             if !challenged && path.control == 0 && path.response.is_none() && !announces {
                 continue;
             }
+            if !challenged && self.is_full(path.link) {
+                sent = false;
+                continue;
+            }
             let challenge = challenged.then(|| self.random());
             self.send_control_on(now, connection, position, challenge, announces, emit);
         }
-    }
-
-    /// Collects what is to be told of the links on the nearest one.
-    fn gather_status(&mut self, connection: &mut Connection, nearest: usize) {
-        if connection.paths.len() < 2 {
-            return;
-        }
-        let (mut status, mut removed) = (0, 0);
-        for path in &mut connection.paths {
-            status |= core::mem::take(&mut path.retry_status);
-            removed |= core::mem::take(&mut path.removed);
-            if path.announce.is_some() {
-                status |= 1 << path.index.0;
-            }
-        }
-        if let Some(path) = connection.paths.get_mut(nearest) {
-            path.retry_status = status;
-            path.removed = removed;
-        }
+        sent
     }
 
     fn send_control_on(
@@ -182,7 +186,7 @@ impl Engine {
         emit: Emit<'_>,
     ) {
         let statuses: [Option<LinkStatus>; 16] = statuses_of(connection, position, announces);
-        let Connection { paths, close, close_data, peer_id, peer_epoch, .. } = connection;
+        let Connection { paths, close, close_data, peer_id, peer_epoch, phase, .. } = connection;
         let path = &mut paths[position];
         let mut body = Vec::with_capacity(64);
         let mut add = |message: Control<'_>| {
@@ -213,12 +217,22 @@ impl Engine {
                 add(Control::LinkStatus(LinkIndex(index as u8), *status));
             }
         }
+        // A peer that has forgotten the connection answers with a reset only what is no shorter than
+        // that; and a frame of one Ping may be all that is ever sent to it.
+        if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
+            body.extend_from_slice(&[PADDING, missing as u8]);
+            body.resize(body.len() + missing, 0);
+        }
         let told = if announces { path.retry_status | path.removed } else { 0 };
         let control = core::mem::take(&mut path.control);
         let kept = u32::from(control) | if announces { STATUS } else { 0 };
         path.counters.control_frames_sent += 1;
         // What only asks or answers whether the way works is not repeated by loss detection.
-        let class = if kept == 0 { PacketClass::Unacknowledged } else { PacketClass::Data };
+        // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
+        // it asks.
+        let open = *phase == Phase::Established;
+        let class =
+            if kept == 0 || !open { PacketClass::Unacknowledged } else { PacketClass::Data };
         let carried =
             Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
         let urgent = if control & (PING | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
@@ -267,13 +281,12 @@ impl Engine {
                 return Served::Done;
             }
             let Some((position, burst_bytes)) = self.choose_path(now, connection) else {
-                return if self.any_blocked(connection) { Served::Blocked } else { Served::Done };
+                return if self.any_full(connection) { Served::Blocked } else { Served::Done };
             };
             match self.send_batch(now, memory, connection, position, burst_bytes, emit) {
                 Sent::All => {}
-                Sent::Nothing => return Served::Done,
+                Sent::Nothing | Sent::Failed => return Served::Done,
                 Sent::Blocked => return Served::Blocked,
-                Sent::Failed => return Served::Done,
             }
             if connection.in_flight() {
                 self.probe_mtu(now, connection, emit);
@@ -316,9 +329,8 @@ impl Engine {
         (0..paths.len())
             .filter(|&position| usable(position) && may_send(&paths[position]))
             .find_map(|position| {
-                let frame_bytes = u32::from(paths[position].mtu.current());
                 let policy = self.config.scheduling;
-                match pick(policy, position, backlog, frame_bytes, now, views, state) {
+                match pick(policy, position, backlog, now, views, state) {
                     Decision::Send { burst_bytes } => Some((position, burst_bytes)),
                     Decision::Wait => None,
                 }
@@ -339,7 +351,8 @@ impl Engine {
         self.batch.reset(connection.paths[position].peer);
         self.acks.len = 0;
         if owes_acknowledgement(connection) {
-            self.acks.fill(now, connection);
+            let frame_bytes = connection.paths[position].mtu.current();
+            self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.acks.len > 0;
         let mut bytes = 0;
@@ -459,36 +472,90 @@ impl Engine {
             return Sent::All;
         }
         let pools = &mut self.pools;
+        let mut payload_bytes = 0;
         path.send.unsend(&mut self.sent, frames - taken, &mut |carried| {
+            payload_bytes += u64::from(carried.length);
             outbound.on_returned(pools, carried);
         });
+        path.counters.payload_bytes_sent -= payload_bytes;
         let unsent_bytes: u64 = (taken..frames).map(|i| self.batch.frame(i).len() as u64).sum();
         path.counters.frames_sent -= (frames - taken) as u64;
         path.counters.data_frames_sent -= (frames - taken) as u64;
         path.counters.bytes_sent -= unsent_bytes;
+        path.counters.piggybacked_acks_sent -= u64::from(had_acks && taken == 0);
         connection.report_now |= had_acks && taken == 0;
         self.block(connection.paths[position].link);
         Sent::Blocked
     }
 
-    /// Sends acknowledgements by themselves, if they are due and nothing else carried them.
+    /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
+    /// they wait for a link that is full.
     fn send_due_acknowledgements(
         &mut self,
         now: Instant,
         connection: &mut Connection,
         emit: Emit<'_>,
-    ) {
-        let due = connection.report_now
-            || connection.paths.iter().any(|path| path.received.acknowledgement_due(now));
-        if !due {
-            return;
+    ) -> bool {
+        if core::mem::take(&mut connection.asked) {
+            return self.acknowledge_everywhere(now, connection, emit);
         }
-        let position = connection.nearest_path();
-        self.acks.fill(now, connection);
-        let Some(path) = connection.paths.get_mut(position) else { return };
-        if self.acks.len == 0 {
-            return;
+        // What small frames have no room for goes into another one.
+        for _ in 0..connection.paths.len() {
+            let due = connection.report_now
+                || connection.paths.iter().any(|path| path.received.acknowledgement_due(now));
+            if !due {
+                break;
+            }
+            let Some(position) = self.acknowledging_path(connection) else { return false };
+            if !self.send_acknowledgements(now, connection, position, emit) {
+                return false;
+            }
         }
+        true
+    }
+
+    /// Sends acknowledgements on every link that is up and not full.
+    #[cold]
+    fn acknowledge_everywhere(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) -> bool {
+        let nearest = connection.nearest_path();
+        let mut sent = true;
+        for position in 0..connection.paths.len() {
+            let path = &connection.paths[position];
+            if path.state.may_carry_data() || position == nearest {
+                connection.report_now = true;
+                sent &= !self.is_full(connection.paths[position].link)
+                    && self.send_acknowledgements(now, connection, position, emit);
+            }
+        }
+        sent
+    }
+
+    /// Position of the nearest link that is not full, if there is one.
+    fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
+        let nearest = connection.nearest_path();
+        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path.link);
+        match connection.paths.get(nearest) {
+            Some(path) if !self.is_full(path.link) => Some(nearest),
+            _ => connection.paths.iter().position(free),
+        }
+    }
+
+    /// Sends a bare acknowledgement on one link; false if the link is full.
+    fn send_acknowledgements(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        position: usize,
+        emit: Emit<'_>,
+    ) -> bool {
+        let frame_bytes = connection.paths[position].mtu.current();
+        self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
+        let path = &mut connection.paths[position];
         let prefix = Prefix {
             kind: Header::Ack.kind(),
             link: path.index,
@@ -506,15 +573,25 @@ impl Engine {
         path.counters.frames_sent += 1;
         path.counters.bytes_sent += u64::from(bytes);
         path.counters.explicit_acks_sent += 1;
-        let link = path.link;
-        self.emit_one(link, emit);
+        if self.emit_one(path.link, emit) {
+            return true;
+        }
+        path.send.unsend(&mut self.sent, 1, &mut |_| {});
+        path.counters.frames_sent -= 1;
+        path.counters.bytes_sent -= u64::from(bytes);
+        path.counters.explicit_acks_sent -= 1;
+        connection.report_now = true;
+        false
     }
 
     /// Sends a probe of the path MTU on links that carry data, when one is due.
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths.len() {
             let path = &mut connection.paths[position];
-            if path.mtu.deadline() > now || !path.state.may_carry_data() {
+            if path.mtu.deadline() > now
+                || !path.state.may_carry_data()
+                || self.is_blocked(path.link)
+            {
                 continue;
             }
             let Some(size) = path.mtu.poll_probe(now) else { continue };
@@ -545,20 +622,27 @@ impl Engine {
         }
     }
 
-    fn send_replies(&mut self, emit: Emit<'_>) {
-        while let Some(reply) = self.replies.pop_front() {
+    /// Sends answers to strangers; true if some wait for a link that is full.
+    fn send_replies(&mut self, emit: Emit<'_>) -> bool {
+        for _ in 0..self.replies.len() {
+            let Some(reply) = self.replies.pop_front() else { break };
             self.batch.reset(reply.to);
             self.batch.header_mut().extend_from_slice(&reply.bytes);
             self.batch.finish_frame(PayloadSlice::EMPTY);
-            self.emit_one(reply.link, emit);
+            if !self.emit_one(reply.link, emit) {
+                self.replies.push_back(reply);
+            }
         }
+        !self.replies.is_empty()
     }
 
-    /// Hands a batch of one frame to a driver. One that is not taken counts as lost on the way.
-    fn emit_one(&mut self, link: LinkId, emit: Emit<'_>) {
+    /// Hands a batch of one frame to a driver; false if it is full. What a link that is down does
+    /// not carry is lost on the way.
+    fn emit_one(&mut self, link: LinkId, emit: Emit<'_>) -> bool {
         if !self.is_blocked(link) && emit(link, &self.batch) == Emitted::Taken(0) {
             self.block(link);
         }
+        !self.is_full(link)
     }
 
     fn segments(&self, link: LinkId) -> usize {
@@ -574,8 +658,15 @@ impl Engine {
         }
     }
 
-    fn any_blocked(&self, connection: &Connection) -> bool {
-        connection.paths.iter().any(|path| self.is_blocked(path.link))
+    /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
+    /// so. A link that is down says so when it is back.
+    fn any_full(&self, connection: &Connection) -> bool {
+        connection.paths.iter().any(|path| self.is_full(path.link))
+    }
+
+    fn is_full(&self, link: LinkId) -> bool {
+        let link = self.links.get(usize::from(link.0));
+        matches!(link, Some(Some(link)) if link.up && link.blocked)
     }
 
     fn block(&mut self, link: LinkId) {
@@ -612,15 +703,19 @@ impl Default for AckBytes {
 
 impl AckBytes {
     /// Acknowledges all that is owed on every link, and tells what is delivered.
-    fn fill(&mut self, now: Instant, connection: &mut Connection) {
+    /// What does not fit into `limit` bytes stays owed.
+    fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         let Self { blocks, bytes, len } = self;
         let mut used = 0;
+        let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
         let everything = connection.report_now;
         for path in &mut connection.paths {
-            if used < blocks.len()
+            if room >= ACK_BLOCK_BYTES_MAX
+                && used < blocks.len()
                 && (everything || path.received.acknowledgement_owed())
                 && let Some(block) = path.received.write_block(now, path.index)
             {
+                room -= block.wire_bytes();
                 blocks[used] = block;
                 used += 1;
             }
@@ -640,7 +735,7 @@ impl AckBytes {
 
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
-fn may_send(path: &crate::path::Path) -> bool {
+fn may_send(path: &Path) -> bool {
     let left = path.send.window_left();
     left >= u32::from(path.mtu.current()) || path.probes_allowed > 0
 }
@@ -690,6 +785,25 @@ fn append_payload(
     copied.map(|()| PayloadSlice::EMPTY).map_err(|_| ())
 }
 
+/// Collects what is to be told of the links on the nearest one.
+fn gather_status(connection: &mut Connection, nearest: usize) {
+    if connection.paths.len() < 2 {
+        return;
+    }
+    let (mut status, mut removed) = (0, 0);
+    for path in &mut connection.paths {
+        status |= core::mem::take(&mut path.retry_status);
+        removed |= core::mem::take(&mut path.removed);
+        if path.announce.is_some() {
+            status |= 1 << path.index.0;
+        }
+    }
+    if let Some(path) = connection.paths.get_mut(nearest) {
+        path.retry_status = status;
+        path.removed = removed;
+    }
+}
+
 /// What to tell of each link index on the link at `position`.
 fn statuses_of(
     connection: &Connection,
@@ -715,6 +829,16 @@ fn statuses_of(
     statuses
 }
 
+/// An ack section without blocks, and its longest block.
+const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
+const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
+
+/// What of a frame is kept free of acknowledgements: its headers and a few bytes of payload.
+const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
+
+/// The smallest frame of the protocol takes an ack section that acknowledges two links.
+const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);
+
 /// Bytes of the common header, and where its flags are.
 const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
 const FLAGS_OFFSET: usize = 1;
@@ -724,6 +848,7 @@ const UNUSABLE: LinkView = LinkView {
     one_way_ns: 0,
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
+    frame_bytes: 0,
     usable: false,
     backup: false,
 };

@@ -212,6 +212,8 @@ pub struct Tuning {
     pub ack_delay_max_ns: u32,
     /// After this long without an answer a peer is dead, in nanoseconds.
     pub dead_peer_ns: u64,
+    /// Records that all connections share are so many times fewer than usual, at least 1.
+    pub pool_divisor: u32,
 }
 
 /// The software of one host: an engine with its memory.
@@ -226,9 +228,9 @@ pub trait HostEngine {
     fn handle_timeout(&mut self, now: Instant);
     /// A link changed.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
-    /// Hands every frame that may leave now to `wire`, in order, until that returns false: the
-    /// driver did not take this frame and will not take another before it says so.
-    fn poll_transmit(&mut self, now: Instant, link: LinkId, wire: &mut Wire<'_>);
+    /// Hands every frame that may leave now to `wire`, in order. When that returns false, the driver
+    /// of the link did not take this frame and will not take another before it says so.
+    fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
     /// When to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
     fn poll_timeout(&self) -> Instant;
     /// The oldest event not yet taken.
@@ -250,6 +252,16 @@ pub trait HostEngine {
     fn reject(&mut self, now: Instant, request: RequestHandle);
     /// Ends a connection; an event tells when it has ended.
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
+    /// Takes a link away from a connection, unless it is the last one.
+    fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
+    /// Gives a connection one more link, to this address of the peer, unless it has that one.
+    fn add_path(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        link: LinkId,
+        peer: PeerAddr,
+    );
     /// Posts an operation.
     fn post(
         &mut self,
@@ -286,5 +298,5 @@ pub trait HostEngine {
     fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64));
 }
 
-/// Takes a frame, given in pieces, for a peer; returns whether the driver took it.
-pub type Wire<'a> = dyn FnMut(PeerAddr, &[&[u8]]) -> bool + 'a;
+/// Takes a frame, given in pieces, for a peer on a link; returns whether its driver took it.
+pub type Wire<'a> = dyn FnMut(LinkId, PeerAddr, &[&[u8]]) -> bool + 'a;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod edge_host;
 pub mod host;
 mod network;
 mod oracle;
@@ -20,6 +21,7 @@ mod world;
 mod network_tests;
 
 pub use channel::{Corruption, Faults, Jitter, LinkModel, Overhead};
+pub use edge_host::EdgeHost;
 pub use network::{
     Arrival, Counters, Network, NetworkEvent, Notice, PortId, Segment, SendOutcome, port_address,
 };

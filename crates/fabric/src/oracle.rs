@@ -156,6 +156,12 @@ pub enum Violation {
         /// When the clock stopped.
         time_ns: u64,
     },
+    /// An engine panicked.
+    #[error("panic: {what}")]
+    Panicked {
+        /// Its message.
+        what: String,
+    },
     /// Two runs of one seed differ.
     #[error("two runs differ: trace hashes {first:016x} and {second:016x}")]
     NotDeterministic {

@@ -251,6 +251,7 @@ fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
         read_depth: 16,
         ack_delay_max_ns: 25_000,
         dead_peer_ns: LIMIT_NS,
+        pool_divisor: 1,
     }
 }
 

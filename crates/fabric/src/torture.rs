@@ -16,7 +16,22 @@ mod run;
 pub use report::{Failure, Options, Report, Tally, run_range_with};
 pub use run::run_with;
 
+use crate::EdgeHost;
 use crate::host::Tuning;
+
+/// Runs `seed` with the real engine.
+pub fn run(seed: u64, options: &Options) -> Report {
+    run_with(seed, options, &|_, tuning| EdgeHost::new(&tuning))
+}
+
+/// Runs seeds one after the other with the real engine; see [`run_range_with`].
+pub fn run_range(
+    seeds: core::ops::Range<u64>,
+    options: &Options,
+    progress: &mut dyn FnMut(&Report),
+) -> Tally {
+    run_range_with(seeds, options, &|_, tuning| EdgeHost::new(&tuning), progress)
+}
 
 /// Makes the engine of a host; the first argument is the host's number.
 pub type MakeEngine<'a, E> = dyn Fn(usize, Tuning) -> E + 'a;

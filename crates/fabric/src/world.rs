@@ -323,24 +323,20 @@ impl<E: HostEngine> World<E> {
         let now = self.queue.now();
         let Self { trace, network, queue, hosts, .. } = self;
         let Host { engine, ports, refusing, .. } = &mut hosts[host];
-        for (index, (port, refusing)) in ports.iter().zip(refusing).enumerate() {
+        engine.poll_transmit(now, &mut |link, to, pieces| {
+            let index = usize::from(link.0);
+            let (Some(port), Some(refusing)) = (ports.get(index), refusing.get_mut(index)) else {
+                return false;
+            };
             if *refusing {
-                continue;
+                return false;
             }
-            let link = LinkId(index as u8);
-            engine.poll_transmit(now, link, &mut |to, pieces| {
-                if *refusing {
-                    return false;
-                }
-                if let SendOutcome::Refused(ready_at) =
-                    network.send(queue, trace, *port, to, pieces)
-                {
-                    *refusing = true;
-                    queue.push(ready_at, WorldEvent::DriverReady { host, link });
-                }
-                !*refusing
-            });
-        }
+            if let SendOutcome::Refused(ready_at) = network.send(queue, trace, *port, to, pieces) {
+                *refusing = true;
+                queue.push(ready_at, WorldEvent::DriverReady { host, link });
+            }
+            !*refusing
+        });
     }
 
     /// Makes sure an event is due when the host's timer is.

@@ -6,6 +6,7 @@
 //! ```
 //! The server ends when nothing has come for three seconds. Without arguments both run as threads
 //! on loopback. The environment variable `CORE` binds the process to one core.
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::env;
 use std::error::Error;

@@ -7,6 +7,7 @@
 //! The sender takes payload from a region of 1 MiB; with 0 payload bytes all lies in the batch.
 //! Without arguments both run as threads on loopback. The environment variable `WITHOUT` names
 //! capabilities to do without, as in `WITHOUT=coalescing,batching`.
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::env;
 use std::error::Error;

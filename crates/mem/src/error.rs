@@ -76,6 +76,16 @@ pub enum RegisterError {
         /// Bytes.
         len: u64,
     },
+    /// The part of a buffer that was to be registered is not within it.
+    #[error("bytes {start} to {end} are not a part of a buffer of {buffer_bytes} bytes")]
+    OutsideBuffer {
+        /// First byte of the part.
+        start: u64,
+        /// End of the part, exclusive.
+        end: u64,
+        /// Bytes of the buffer.
+        buffer_bytes: u64,
+    },
     /// A page of the range is not mapped or cannot be read.
     #[error("registering {len} bytes at {start:#x}: the page at {address:#x} is not readable")]
     Unreadable {

@@ -98,6 +98,29 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
+    /// Registers the bytes `part` of a buffer, counted from its start; peers name the first of them by
+    /// the address `remote_start`. The rest of the buffer is out of everyone's reach.
+    pub fn register_part(
+        &self,
+        domain: ProtectionDomain,
+        buffer: Arc<Buffer>,
+        part: core::ops::Range<u64>,
+        remote_start: u64,
+        rights: Rights,
+    ) -> Result<Region, RegisterError> {
+        let (start, end, buffer_bytes) = (part.start, part.end, buffer.len());
+        if start > end || end > buffer_bytes {
+            return Err(RegisterError::OutsideBuffer { start, end, buffer_bytes });
+        }
+        let len = end - start;
+        if remote_start.checked_add(len).is_none() {
+            return Err(RegisterError::Wraps { start: remote_start, len });
+        }
+        let memory = buffer.as_ptr().wrapping_add(start as usize);
+        let range = Range { memory, start: remote_start, len };
+        self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
+    }
+
     /// Like [`MemoryTable::register`], but peers name the first byte by the address `remote_start`
     /// (0 for offsets that begin at zero).
     pub fn register_as(
@@ -709,6 +732,30 @@ mod tests {
             let target = access.resolve(domain, region.key, address, 8, rights).unwrap();
             assert_eq!(access.memory_address(&target), Ok(buffer.address() + 8));
         }
+    }
+
+    #[test]
+    fn a_part_of_a_buffer_has_its_own_bounds_and_addresses() {
+        let (table, domain) = table();
+        let buffer = Buffer::new(64);
+        let register = |part, start| {
+            table.register_part(domain, Arc::clone(&buffer), part, start, Rights::ALL)
+        };
+        let region = register(8..24, 0x1000).unwrap();
+        let access = table.access();
+        let resolve =
+            |address, len| access.resolve(domain, region.key, address, len, Rights::REMOTE_WRITE);
+        access.place(&resolve(0x1000, 16).unwrap(), 0, &[7; 16]).unwrap();
+        for (address, len) in [(0xfff, 1), (0x1000, 17), (0x1010, 1)] {
+            assert!(resolve(address, len).is_err());
+        }
+        let mut bytes = [0; 64];
+        buffer.read(0, &mut bytes);
+        assert!(bytes.iter().enumerate().all(|(at, &byte)| (byte == 7) == (8..24).contains(&at)));
+        let (start, buffer_bytes) = (60, 64);
+        let outside = Err(RegisterError::OutsideBuffer { start, end: 65, buffer_bytes });
+        assert_eq!(register(60..65, 0), outside);
+        assert!(matches!(register(0..8, u64::MAX), Err(RegisterError::Wraps { .. })));
     }
 
     #[test]

@@ -340,7 +340,7 @@ impl Shared {
     #[cold]
     fn make_way(&self) {
         self.host.polled_at.store(self.host.clock.now().0, Ordering::Relaxed);
-        std::thread::yield_now();
+        thread::yield_now();
     }
 
     /// What is done outside of the cell: wakeups, and somebody must go on where a budget has ended.

@@ -35,10 +35,10 @@ fn the_only_usable_link_gets_everything() {
     let mut state = SchedulerState::default();
     for backlog_bytes in [1, 1_500, 1 << 30] {
         for policy in [SchedulingPolicy::EarliestDelivery, SchedulingPolicy::RoundRobin] {
-            let decision = pick(policy, 1, backlog_bytes, 1_500, NOW, &views, &mut state);
+            let decision = pick(policy, 1, backlog_bytes, NOW, &views, &mut state);
             let burst_bytes = backlog_bytes.min(1_500) as u32;
             assert_eq!(decision, Decision::Send { burst_bytes });
-            let decision = pick(policy, 0, backlog_bytes, 1_500, NOW, &views, &mut state);
+            let decision = pick(policy, 0, backlog_bytes, NOW, &views, &mut state);
             assert_eq!(decision, Decision::Wait);
         }
     }
@@ -96,15 +96,14 @@ fn a_link_without_a_rate_gets_a_first_share_and_no_small_operation() {
     views[1].rate_bytes_per_second = None;
     views[1].one_way_ns = 50_000_000;
     let mut state = SchedulerState::default();
-    let mut ask =
-        |backlog| pick(SchedulingPolicy::default(), 1, backlog, 1_500, NOW, &views, &mut state);
+    let mut ask = |backlog| pick(SchedulingPolicy::default(), 1, backlog, NOW, &views, &mut state);
     assert_eq!(ask(1_500), Decision::Wait);
     for _ in 0..4 {
         assert_eq!(ask(30_000), Decision::Send { burst_bytes: 1_500 });
     }
     assert_eq!(ask(30_000), Decision::Wait);
     state.forget(1);
-    let again = pick(SchedulingPolicy::default(), 1, 30_000, 1_500, NOW, &views, &mut state);
+    let again = pick(SchedulingPolicy::default(), 1, 30_000, NOW, &views, &mut state);
     assert_eq!(again, Decision::Send { burst_bytes: 1_500 });
 }
 
@@ -113,8 +112,7 @@ fn a_link_that_got_nothing_for_long_is_measured_again() {
     let mut views = [view(&GIGABIT), view(&GIGABIT)];
     views[1].rate_bytes_per_second = Some(1_000);
     let mut state = SchedulerState::default();
-    let mut ask =
-        |now| pick(SchedulingPolicy::default(), 1, 30_000, 1_500, now, &views, &mut state);
+    let mut ask = |now| pick(SchedulingPolicy::default(), 1, 30_000, now, &views, &mut state);
     assert_eq!(ask(NOW), Decision::Wait);
     assert_eq!(ask(NOW.after_ns(REMEASURE_NS - 1)), Decision::Wait);
     let later = NOW.after_ns(REMEASURE_NS);
@@ -130,11 +128,28 @@ fn round_robin_skips_links_that_are_not_usable() {
     let mut turns = Vec::new();
     for candidate in [0, 1, 2, 2, 0, 0, 2] {
         let policy = SchedulingPolicy::RoundRobin;
-        if pick(policy, candidate, 1 << 20, 1_500, NOW, &views, &mut state) != Decision::Wait {
+        if pick(policy, candidate, 1 << 20, NOW, &views, &mut state) != Decision::Wait {
             turns.push(candidate);
         }
     }
     assert_eq!(turns, [0, 2, 0, 2]);
+}
+
+#[test]
+fn links_with_frames_of_different_sizes_do_not_wait_for_one_another() {
+    let link = |rate_bytes_per_second, one_way_ns, frame_bytes| LinkView {
+        rate_bytes_per_second: Some(rate_bytes_per_second),
+        one_way_ns,
+        frame_bytes,
+        ..view(&GIGABIT)
+    };
+    let views = [
+        link(11_977_013, 6_945, 8_972),
+        link(18_279_810, 58_932, 1_232),
+        link(10_577_705, 4_365, 8_972),
+    ];
+    let decisions = [0, 1, 2].map(|candidate| decide(candidate, 2_430, &views));
+    assert!(decisions.iter().any(|decision| *decision != Decision::Wait), "{decisions:?}");
 }
 
 proptest! {
@@ -143,30 +158,31 @@ proptest! {
     fn some_open_link_always_gets_data_unless_a_closed_one_is_expected(
         views in prop::collection::vec(any_view(), 1..16),
         backlog_bytes in prop_oneof![1_u64..5_000, any::<u64>()],
-        frame_bytes in prop_oneof![256_u32..9_000, any::<u32>()],
         now in any::<u64>(),
         policy in prop_oneof![
             Just(SchedulingPolicy::EarliestDelivery),
             Just(SchedulingPolicy::RoundRobin),
         ],
     ) {
-        let unit_bytes = backlog_bytes.min(u64::from(frame_bytes.max(1)));
+        let unit_bytes =
+            |view: &LinkView| backlog_bytes.min(u64::from(view.frame_bytes.max(1)));
         let mut state = SchedulerState::default();
         let mut sent = false;
         for candidate in 0..=views.len() {
             let asked = pick(
-                policy, candidate, backlog_bytes, frame_bytes, Instant(now), &views, &mut state,
+                policy, candidate, backlog_bytes, Instant(now), &views, &mut state,
             );
             if let Decision::Send { burst_bytes } = asked {
                 sent = true;
                 let burst_bytes = u64::from(burst_bytes);
-                prop_assert!(burst_bytes >= unit_bytes && burst_bytes <= backlog_bytes);
+                prop_assert!(burst_bytes >= unit_bytes(&views[candidate]));
+                prop_assert!(burst_bytes <= backlog_bytes);
                 prop_assert!(burst_bytes <= views[candidate].window_left_bytes);
                 prop_assert!(views[candidate].usable);
                 break;
             }
         }
-        let all_open = views.iter().all(|view| view.window_left_bytes >= unit_bytes);
+        let all_open = views.iter().all(|view| view.window_left_bytes >= unit_bytes(view));
         let any_usable = views.iter().any(|view| view.usable);
         prop_assert!(sent || !all_open || !any_usable);
     }
@@ -176,14 +192,24 @@ fn any_view() -> impl Strategy<Value = LinkView> {
     let time = || prop_oneof![0_u64..10_000_000, any::<u64>()];
     let rate = prop::option::of(prop_oneof![1_000_u64..12_500_000_000, any::<u64>()]);
     let window = prop_oneof![0_u64..20_000, Just(u64::MAX)];
-    (rate, time(), time(), window, any::<bool>(), any::<bool>()).prop_map(
-        |(rate_bytes_per_second, one_way_ns, idle_at, window_left_bytes, usable, backup)| {
+    let frame = prop_oneof![256_u32..9_000, any::<u32>()];
+    (rate, time(), time(), window, frame, any::<bool>(), any::<bool>()).prop_map(
+        |(
+            rate_bytes_per_second,
+            one_way_ns,
+            idle_at,
+            window_left_bytes,
+            frame_bytes,
+            usable,
+            backup,
+        )| {
             let idle_at = Instant(idle_at);
             LinkView {
                 rate_bytes_per_second,
                 one_way_ns,
                 idle_at,
                 window_left_bytes,
+                frame_bytes,
                 usable,
                 backup,
             }
@@ -276,10 +302,11 @@ fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
             }
             let views: Vec<LinkView> = (0..paths.len())
                 .map(|link| estimated(&paths[link], idle_ns[link], now, percents[link]))
+                .map(|view| LinkView { frame_bytes: FRAME as u32, ..view })
                 .collect();
             let backlog = left * FRAME;
             let now = Instant(now);
-            match pick(policy, candidate, backlog, FRAME as u32, now, &views, &mut state) {
+            match pick(policy, candidate, backlog, now, &views, &mut state) {
                 Decision::Wait => {}
                 Decision::Send { burst_bytes } => {
                     let path = paths[candidate];
@@ -333,6 +360,7 @@ fn view(path: &Path) -> LinkView {
         one_way_ns: path.one_way_ns,
         idle_at: NOW,
         window_left_bytes: u64::MAX,
+        frame_bytes: 1_500,
         usable: true,
         backup: false,
     }
@@ -340,7 +368,7 @@ fn view(path: &Path) -> LinkView {
 
 fn decide(candidate: usize, backlog_bytes: u64, views: &[LinkView]) -> Decision {
     let mut state = SchedulerState::default();
-    pick(SchedulingPolicy::default(), candidate, backlog_bytes, 1_500, NOW, views, &mut state)
+    pick(SchedulingPolicy::default(), candidate, backlog_bytes, NOW, views, &mut state)
 }
 
 const NOW: Instant = Instant(1_000_000_000);

@@ -1,12 +1,12 @@
 //! Disasters strike and end.
 
-use delivery::Instant;
+use delivery::{Instant, LinkId};
 
 use super::plan::Disaster;
 use super::run::{Run, SharedCounter, Wake};
-use crate::host::HostEngine;
+use crate::host::{ConnectionHandle, HostEngine};
 use crate::torture::end::{COUNTERS, Stage};
-use crate::{Faults, Kind, World};
+use crate::{Faults, Kind, World, port_address};
 
 impl<E: HostEngine> Run<'_, E> {
     /// Something goes wrong.
@@ -40,6 +40,12 @@ impl<E: HostEngine> Run<'_, E> {
             Disaster::Rate { host, link, rate } => {
                 world.network.set_rate(self.port(host, link), rate);
             }
+            Disaster::RemovePath { host, link, for_ns } => {
+                for (connection, _) in self.connections_of(host) {
+                    world.engine_mut(host).remove_path(connection, LinkId(link as u8));
+                }
+                self.wake_at(world, now.after_ns(for_ns), Wake::AddPath { host, link });
+            }
         }
         self.reassess(world);
     }
@@ -53,6 +59,31 @@ impl<E: HostEngine> Run<'_, E> {
         world.network.set_cut(port, false);
         world.network.set_up(port, true);
         self.reassess(world);
+    }
+
+    /// The connections of a host get a link back.
+    pub(super) fn add_path(&mut self, world: &mut World<E>, host: usize, link: usize) {
+        let now = world.now();
+        for (connection, peer) in self.connections_of(host) {
+            let to = port_address(peer as u8, link as u8);
+            world.engine_mut(host).add_path(now, connection, LinkId(link as u8), to);
+        }
+    }
+
+    /// The open connections of a host, each with the host at its other side.
+    fn connections_of(&self, host: usize) -> Vec<(ConnectionHandle, usize)> {
+        let life = self.hosts[host].life;
+        let sides = self
+            .pairs
+            .iter()
+            .flat_map(|pair| [0, 1].map(|side| (pair.ends[side].as_ref(), pair.hosts[1 - side])));
+        sides
+            .filter_map(|(end, peer)| {
+                let end =
+                    end.filter(|end| (end.host, end.life, end.stage) == (host, life, Stage::Open))?;
+                Some((end.connection, peer))
+            })
+            .collect()
     }
 
     /// Schedules the end of what blocks a port.
@@ -152,6 +183,7 @@ const fn disaster_number(disaster: Disaster) -> u32 {
         Disaster::Restart { .. } => 5,
         Disaster::FrameLimit { .. } => 6,
         Disaster::Rate { .. } => 7,
+        Disaster::RemovePath { .. } => 8,
     }
 }
 

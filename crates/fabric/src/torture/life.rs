@@ -18,6 +18,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Connect { pair } => self.connect(world, pair),
             Wake::Strike(disaster) => self.strike(world, disaster),
             Wake::Unblock { host, link } => self.unblock(world, host, link),
+            Wake::AddPath { host, link } => self.add_path(world, host, link),
             Wake::Reassess => self.reassess(world),
         }
     }
@@ -83,9 +84,13 @@ impl<E: HostEngine> Run<'_, E> {
         let generation = state.generation;
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[peer].life;
-        let paths: Vec<_> = (0..self.plan.links.len() as u8)
-            .map(|link| (LinkId(link), port_address(peer as u8, link)))
-            .collect();
+        let links = 0..self.plan.links.len() as u8;
+        let mut paths: Vec<_> =
+            links.map(|link| (LinkId(link), port_address(peer as u8, link))).collect();
+        if self.plan.engine.asks_on_one_link {
+            let chosen = self.random.below(paths.len() as u64) as usize;
+            paths = vec![paths[chosen]];
+        }
         let private_data = Invitation { pair: pair as u32, generation }.encode();
         world.trace.record(now, Kind::Connecting, host as u32, u64::from(generation));
         match world.engine_mut(host).connect(now, &paths, &private_data) {

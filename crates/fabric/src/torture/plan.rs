@@ -40,6 +40,9 @@ pub(crate) struct EnginePlan {
     pub(crate) order_pool_bytes: u32,
     pub(crate) read_depth: u16,
     pub(crate) ack_delay_max_ns: u32,
+    pub(crate) pool_divisor: u32,
+    /// Connections are asked for over one link only; the others are found out.
+    pub(crate) asks_on_one_link: bool,
 }
 
 /// What applications do.
@@ -84,6 +87,8 @@ pub(crate) enum Disaster {
     FrameLimit { host: usize, link: usize, frame_bytes_max: u16 },
     /// A port has another rate, in bits per second.
     Rate { host: usize, link: usize, rate: u64 },
+    /// The connections of a host lose a link for a while.
+    RemovePath { host: usize, link: usize, for_ns: u64 },
 }
 
 impl Plan {
@@ -121,6 +126,8 @@ impl Plan {
             order_pool_bytes: random.pick(&[2 << 10, 8 << 10, 64 << 10, 256 << 10]),
             read_depth: random.pick(&[1, 2, 16]),
             ack_delay_max_ns: random.pick(&[0, 25_000, 100_000]),
+            pool_divisor: random.pick(&[1, 1, 1, 4, 16]),
+            asks_on_one_link: random.chance_ppm(250_000),
         };
         Self { hosts, links, pairs, faults, lenient, safety_ns, disasters, engine, traffic }
     }
@@ -182,7 +189,7 @@ fn draw_disasters(
         let host = random.below(hosts as u64) as usize;
         let link = random.below(links as u64) as usize;
         let for_ns = random.pick(&[100_000, 1_000_000, 10_000_000, 100_000_000]);
-        let kind = random.below(7);
+        let kind = random.below(8);
         if kinds >> kind & 1 == 0 {
             continue;
         }
@@ -198,6 +205,7 @@ fn draw_disasters(
                     let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
                     Disaster::FrameLimit { host, link, frame_bytes_max }
                 }
+                6 => Disaster::RemovePath { host, link, for_ns },
                 _ => Disaster::Rate { host, link, rate: random.pick(&[10_000_000, 1_000_000_000]) },
             },
         ));
@@ -229,7 +237,7 @@ fn draw_traffic(random: &mut Random, hosts: usize) -> TrafficPlan {
     let unsignalled_ppm = rate(&[100_000, 700_000]);
     let retarget_ppm = rate(&[20_000]);
     let rogue_ppm = if random.chance_ppm(100_000) { 20_000 } else { 0 };
-    let operations = random.pick(&[10, 20, 40, 80]);
+    let operations = random.pick(&[10, 20, 40, 80, 200, 400]);
     TrafficPlan {
         operations: operations / (hosts as u32 - 1),
         weights,

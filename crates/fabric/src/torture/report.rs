@@ -4,6 +4,7 @@ use core::fmt;
 
 use delivery::Instant;
 
+use super::plan::Plan;
 use crate::host::HostEngine;
 use crate::{Counters, TraceEntry, Violation};
 
@@ -60,6 +61,31 @@ pub struct Failure {
     pub plan: String,
     /// The last events before, oldest first.
     pub tail: Vec<TraceEntry>,
+}
+
+impl Failure {
+    pub(super) fn without_tail(seed: u64, violation: Violation, time_ns: u64) -> Self {
+        let plan = format!("{:?}", Plan::draw(seed));
+        Self { violation, time: Instant(time_ns), plan, tail: Vec::new() }
+    }
+}
+
+impl Report {
+    /// A seed of which nothing is known but its failure.
+    pub(super) fn of_failure(seed: u64, failure: Failure) -> Self {
+        Self {
+            seed,
+            trace_hash: 0,
+            events: 0,
+            virtual_ns: 0,
+            operations: 0,
+            completed: 0,
+            delivered: 0,
+            connections: 0,
+            network: Counters::default(),
+            failure: Some(failure),
+        }
+    }
 }
 
 impl fmt::Display for Report {

@@ -1,5 +1,7 @@
 //! One seed: the state of a run and its main course.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use delivery::Instant;
 
 use super::MakeEngine;
@@ -10,24 +12,29 @@ use crate::host::{HostEngine, Region, Tuning};
 use crate::oracle::Violation;
 use crate::{Livelock, Network, PortId, Random, Segment, World, port_address};
 
-/// Runs `seed` with engines made by `make`.
+/// Runs `seed` with engines made by `make`. A panic of an engine is a broken promise like others.
 pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
-    let mut report = Run::new(seed, *options, make).execute();
+    let mut report = execute_caught(seed, options, make);
     if options.twice && report.failure.is_none() {
-        let second = Run::new(seed, *options, make).execute();
+        let second = execute_caught(seed, options, make);
         if second.trace_hash != report.trace_hash {
-            report.failure = Some(Failure {
-                violation: Violation::NotDeterministic {
-                    first: report.trace_hash,
-                    second: second.trace_hash,
-                },
-                time: Instant(report.virtual_ns),
-                plan: format!("{:?}", Plan::draw(seed)),
-                tail: Vec::new(),
-            });
+            let (first, second) = (report.trace_hash, second.trace_hash);
+            let violation = Violation::NotDeterministic { first, second };
+            report.failure = Some(Failure::without_tail(seed, violation, report.virtual_ns));
         }
     }
     report
+}
+
+fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
+    // Nothing of the run outlives the panic.
+    let work = AssertUnwindSafe(|| Run::new(seed, *options, make).execute());
+    catch_unwind(work).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let what = text.unwrap_or("no message").to_owned();
+        Report::of_failure(seed, Failure::without_tail(seed, Violation::Panicked { what }, 0))
+    })
 }
 
 /// State of a run beside its world.
@@ -102,6 +109,8 @@ pub(super) enum Wake {
     Strike(Disaster),
     /// A cut ends, or a link is back.
     Unblock { host: usize, link: usize },
+    /// A link taken away from the connections of a host is given back.
+    AddPath { host: usize, link: usize },
     /// Whether a path exists may have changed.
     Reassess,
 }
@@ -222,6 +231,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 read_depth: plan.read_depth,
                 ack_delay_max_ns: plan.ack_delay_max_ns,
                 dead_peer_ns: DEAD_PEER_NS,
+                pool_divisor: plan.pool_divisor,
             },
         )
     }

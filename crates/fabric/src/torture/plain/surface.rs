@@ -105,13 +105,13 @@ impl HostEngine for PlainEngine {
 
     fn handle_link_event(&mut self, _now: Instant, _link: LinkId, _event: LinkEvent) {}
 
-    fn poll_transmit(&mut self, now: Instant, link: LinkId, wire: &mut Wire<'_>) {
+    fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>) {
         if self.bug == Bug::FallsSilent && now.0 > 1_000_000 {
             return;
         }
         let mut kept = VecDeque::new();
         while let Some((reply_link, to, bytes)) = self.replies.pop_front() {
-            if reply_link != link || !wire(to, &[&bytes]) {
+            if !wire(reply_link, to, &[&bytes]) {
                 kept.push_back((reply_link, to, bytes));
             }
         }
@@ -123,9 +123,6 @@ impl HostEngine for PlainEngine {
                 continue;
             }
             let Some(&(path, to)) = connection.paths.get(connection.path) else { continue };
-            if path != link {
-                continue;
-            }
             let header = |sequence: u32, expected: u32, peer: u32| {
                 let mut header = preamble(DATA, peer, id);
                 header.extend_from_slice(&sequence.to_le_bytes());
@@ -137,6 +134,7 @@ impl HostEngine for PlainEngine {
                     connection.window.get((connection.sent - connection.acked) as usize)
             {
                 if !wire(
+                    path,
                     to,
                     &[&header(connection.sent, connection.expected, connection.peer), body],
                 ) {
@@ -156,6 +154,7 @@ impl HostEngine for PlainEngine {
             }
             if connection.pings
                 && wire(
+                    path,
                     to,
                     &[&header(connection.sent, connection.expected, connection.peer), &[PING]],
                 )
@@ -163,7 +162,7 @@ impl HostEngine for PlainEngine {
                 connection.pings = false;
             }
             if connection.owes_ack
-                && wire(to, &[&header(connection.sent, connection.expected, connection.peer)])
+                && wire(path, to, &[&header(connection.sent, connection.expected, connection.peer)])
             {
                 connection.owes_ack = false;
             }
@@ -233,6 +232,17 @@ impl HostEngine for PlainEngine {
     fn close(&mut self, _now: Instant, connection: ConnectionHandle) {
         self.tell(connection.0 as u32, BYE);
         self.end(connection.0 as u32, Cause::ClosedHere);
+    }
+
+    fn remove_path(&mut self, _connection: ConnectionHandle, _link: LinkId) {}
+
+    fn add_path(
+        &mut self,
+        _now: Instant,
+        _connection: ConnectionHandle,
+        _link: LinkId,
+        _peer: PeerAddr,
+    ) {
     }
 
     fn post(

@@ -1,0 +1,208 @@
+//! `ethernot sim torture`: many seeds on all processors.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fabric::torture::{self, Options, Report, Tally};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// Search for broken promises of the engine under simulated disasters.
+///
+/// Each seed stands for a network, its faults and what applications do; it runs twice, and both
+/// runs must agree. A failing seed is printed with the broken promise, the plan and the command
+/// that repeats it. The exit status is 1 if a seed failed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim torture --seeds 0..500\n  \
+    ethernot sim torture --seeds 0..50000 --jobs 2 --json torture.json\n  \
+    ethernot sim torture --seeds 17..18")]
+pub(crate) struct Arguments {
+    /// Seeds to run, the last one excluded
+    #[arg(long, value_name = "A..B", default_value = "0..500", value_parser = parse_range)]
+    seeds: Range<u64>,
+    /// Seeds run at a time [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Stop after this many failures
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    failures: usize,
+    /// Write the result as JSON; `-` for standard output, instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flags = [Arc::clone(&stop), Arc::clone(&interrupted)];
+    ctrlc::set_handler(move || flags.iter().for_each(|flag| flag.store(true, Ordering::Relaxed)))
+        .map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    let start = Instant::now();
+    let is_text_wanted = arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-");
+    let mut tally = run_seeds(arguments, &stop, is_text_wanted);
+    tally.failures.sort_by_key(|report| report.seed);
+    let outcome = Outcome {
+        tally,
+        seconds: start.elapsed().as_secs_f64(),
+        interrupted: interrupted.load(Ordering::Relaxed),
+    };
+    if let Some(path) = &arguments.json {
+        let text = format!("{:#}\n", outcome.to_json(&arguments.seeds));
+        if is_text_wanted {
+            let written = std::fs::write(path, text);
+            written.map_err(|error| format!("write {}: {error}", path.display()))?;
+        } else {
+            io::stdout().write_all(text.as_bytes())?;
+        }
+    }
+    let summary = outcome.summary();
+    if is_text_wanted {
+        println!("{summary}");
+    }
+    if outcome.tally.failures.is_empty() && !outcome.interrupted {
+        return Ok(());
+    }
+    Err(summary.into())
+}
+
+/// Runs seeds on several threads until all are done, enough have failed or `stop` is set.
+fn run_seeds(arguments: &Arguments, stop: &AtomicBool, is_text_wanted: bool) -> Tally {
+    let Arguments { seeds, failures, .. } = arguments;
+    let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
+    let jobs = arguments.jobs.unwrap_or(available);
+    let next = AtomicU64::new(seeds.start);
+    let (sender, receiver) = mpsc::channel();
+    let bar = progress_bar(seeds.end - seeds.start);
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                let options = Options::default();
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || sender.send(torture::run(seed, &options)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for report in receiver {
+            if report.failure.is_some() && is_text_wanted {
+                bar.suspend(|| println!("{report}"));
+            }
+            tally.add(report);
+            bar.inc(1);
+            let failed = tally.failures.len();
+            bar.set_message(format!("{failed} failed, {} operations", tally.completed));
+            if failed >= *failures {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    bar.finish_and_clear();
+    tally
+}
+
+fn progress_bar(seeds: u64) -> ProgressBar {
+    // Draws nothing if standard error is not a terminal.
+    let bar = ProgressBar::new(seeds);
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style.progress_chars("━━╌"));
+    }
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// What all seeds together did.
+struct Outcome {
+    tally: Tally,
+    seconds: f64,
+    interrupted: bool,
+}
+
+impl Outcome {
+    fn summary(&self) -> String {
+        let Tally { seeds, completed, delivered, frames, virtual_ns, failures } = &self.tally;
+        let interrupted = if self.interrupted { "interrupted; " } else { "" };
+        let failed = if failures.is_empty() {
+            "none failed".to_owned()
+        } else {
+            let numbers: Vec<String> =
+                failures.iter().map(|report| report.seed.to_string()).collect();
+            format!("{} FAILED: {}", failures.len(), numbers.join(", "))
+        };
+        format!(
+            "{interrupted}{seeds} seeds, {failed}; {completed} operations, {delivered} messages \
+             and notifications, {frames} frames, {:.0} s of virtual time in {:.1} s",
+            *virtual_ns as f64 / 1e9,
+            self.seconds
+        )
+    }
+
+    fn to_json(&self, wanted: &Range<u64>) -> Value {
+        let Tally { seeds, completed, delivered, frames, virtual_ns, failures } = &self.tally;
+        json!({
+            "first_seed": wanted.start,
+            "end_seed": wanted.end,
+            "seeds": seeds,
+            "interrupted": self.interrupted,
+            "operations": completed,
+            "deliveries": delivered,
+            "frames": frames,
+            "virtual_seconds": *virtual_ns as f64 / 1e9,
+            "seconds": self.seconds,
+            "failures": failures.iter().map(failure_to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn failure_to_json(report: &Report) -> Value {
+    let failure = report.failure.as_ref();
+    json!({
+        "seed": report.seed,
+        "violation": failure.map(|failure| failure.violation.to_string()),
+        "virtual_ns": failure.map(|failure| failure.time.0),
+        "plan": failure.map(|failure| &failure.plan),
+        "again": format!("ethernot sim torture --seeds {}..{}", report.seed, report.seed + 1),
+    })
+}
+
+fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let bounds = text.split_once("..").and_then(|(start, end)| {
+        Some(start.trim().parse::<u64>().ok()?..end.trim().parse::<u64>().ok()?)
+    });
+    match bounds {
+        Some(range) if !range.is_empty() => Ok(range),
+        _ => Err("seeds are a range of numbers such as 0..500, the last one excluded".to_owned()),
+    }
+}
+
+const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} seeds, {eta} left · {wide_msg}";
+
+/// Rare enough to cost the seeds nothing.
+const TICK: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_seeds_are_half_open_and_not_empty() {
+        assert_eq!(parse_range("0..500"), Ok(0..500));
+        assert_eq!(parse_range(" 7 .. 8 "), Ok(7..8));
+        for wrong in ["", "5", "5..5", "6..5", "a..b", "0..=5", "-1..5"] {
+            assert!(parse_range(wrong).is_err(), "{wrong}");
+        }
+    }
+}

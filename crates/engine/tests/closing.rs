@@ -1,0 +1,246 @@
+//! How connections end (protocol.md §4.6), and that everything outstanding ends with them, once.
+
+mod pair;
+
+use std::collections::HashMap;
+
+use engine::{Closed, EngineConfig, Event};
+use pair::{LinkPlan, Pair};
+use semantics::{CompletionKind, OperationError, Request};
+use wire_edge::{CloseReason, Control, Header, control_messages, decode};
+
+/// Whether a frame carries such a message.
+fn carries(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
+    decode(bytes).is_ok_and(|frame| {
+        matches!(frame.header, Header::Control)
+            && control_messages(frame.payload).any(|message| message.is_ok_and(|m| wanted(&m)))
+    })
+}
+
+fn close(pair: &mut Pair, host: usize) {
+    let (now, handle) = (pair.now, pair.hosts[host].connection.unwrap());
+    pair.hosts[host].engine.close(now, handle, b"bye").unwrap();
+}
+
+/// Posts some of everything in both directions, so that it cannot all be done at once.
+fn post_everything(pair: &mut Pair) {
+    for host in 0..2 {
+        for context in 0..4 {
+            pair.write(host, 100_000, 500_000, context);
+        }
+        let (key, address) = pair.remote(1 - host, 0);
+        let sink = pair.hosts[host].region.id;
+        pair.post(host, Request::Read { sink, sink_offset: 0, key, address }, 400_000, 4);
+        pair.post(host, Request::FetchAdd { key, address, operand: 1 }, 8, 5);
+        let source = pair.source(host, 0);
+        pair.post(host, Request::Send { source }, 3000, 6);
+        pair.post(host, Request::Send { source }, 3000, 7);
+        pair.receive(host, 3_000_000, 5000, 8);
+    }
+}
+
+/// Each of what [`post_everything`] posted completed exactly once.
+fn assert_completed_once(pair: &Pair) {
+    for host in 0..2 {
+        let mut seen = HashMap::new();
+        for done in pair.done(host) {
+            *seen.entry(done.context).or_insert(0) += 1;
+            let receive = done.kind == CompletionKind::Receive;
+            assert_eq!(receive, done.context == 8);
+        }
+        assert_eq!(seen, (0..9).map(|context| (context, 1)).collect(), "host {host}");
+    }
+}
+
+fn assert_gone(pair: &Pair) {
+    assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [0, 0]);
+    pair.assert_idle();
+}
+
+#[test]
+fn what_is_outstanding_when_a_connection_closes_completes_once() {
+    for (links, both, after_ns) in [
+        (1, false, 0),
+        (1, true, 0),
+        (1, false, 300_000),
+        (2, true, 300_000),
+        (2, false, 2_000_000),
+    ] {
+        let mut pair = Pair::connected(links);
+        post_everything(&mut pair);
+        pair.run_for(after_ns);
+        close(&mut pair, 0);
+        if both {
+            close(&mut pair, 1);
+        }
+        pair.run_for(3_000_000_000);
+        assert_completed_once(&pair);
+        assert_gone(&pair);
+        assert_eq!(pair.hosts[0].closed(), [Closed::Here]);
+        assert_eq!(pair.hosts[1].closed(), [if both { Closed::Here } else { Closed::ByPeer }]);
+        if !both {
+            let told = pair.hosts[1].events.iter().any(|event| {
+                matches!(event, Event::Closed { private_data, .. } if private_data == b"bye")
+            });
+            assert!(told);
+        }
+    }
+}
+
+#[test]
+fn a_lost_close_is_repeated_and_a_lost_answer_asked_for_again() {
+    for lose_answer in [false, true] {
+        for times in [1, 3] {
+            let mut pair = Pair::connected(1);
+            let mut left = times;
+            pair.filter = Box::new(move |_, flight| {
+                let hit = carries(&flight.bytes, |message| match message {
+                    Control::Close { .. } => !lose_answer,
+                    Control::CloseAck => lose_answer,
+                    _ => false,
+                });
+                let lost = hit && left > 0;
+                left -= i32::from(lost);
+                !lost
+            });
+            close(&mut pair, 0);
+            pair.run_for(3_000_000_000);
+            assert_eq!(pair.hosts[0].closed(), [Closed::Here]);
+            assert_gone(&pair);
+        }
+    }
+}
+
+#[test]
+fn closing_ends_although_nobody_answers() {
+    let mut pair = Pair::connected(1);
+    post_everything(&mut pair);
+    pair.set_up(0, 0, false);
+    let before = pair.channels[0][0].frames;
+    close(&mut pair, 0);
+    pair.run_for(1_000_000_000);
+    assert_eq!(pair.hosts[0].engine.connection_count(), 0);
+    assert!(pair.channels[0][0].frames - before <= 6);
+    // The other finds out by itself, or from a Reset.
+    pair.set_up(0, 0, true);
+    pair.run_for(10_000_000_000);
+    assert_completed_once(&pair);
+    assert_gone(&pair);
+}
+
+#[test]
+fn an_idle_peer_that_missed_the_end_learns_of_it_when_it_speaks() {
+    let mut pair = Pair::connected(1);
+    pair.set_up(0, 0, false);
+    close(&mut pair, 0);
+    pair.run_for(1_000_000_000);
+    pair.set_up(0, 0, true);
+    pair.run_for(1_000_000_000);
+    assert!(pair.hosts[1].info().established);
+    pair.write(1, 0, 8, 0);
+    pair.run_for(1_000_000);
+    assert_eq!(pair.done(1)[0].result, Err(OperationError::PeerRestarted));
+    assert_gone(&pair);
+}
+
+#[test]
+fn a_silent_peer_is_given_up_when_something_is_outstanding_and_only_then() {
+    let mut pair = Pair::connected(2);
+    for host in &mut pair.channels {
+        for channel in host {
+            channel.up = false;
+        }
+    }
+    pair.run_for(60_000_000_000);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()), "nobody waits for anything");
+    pair.assert_idle();
+    post_everything(&mut pair);
+    let (start, before) = (pair.now, pair.frames);
+    pair.run_for(8_000_000_000);
+    assert!(pair.now.since_ns(start) < 9_000_000_000);
+    assert!(pair.frames - before < 600, "{} frames into the void", pair.frames - before);
+    for host in &pair.hosts {
+        assert!(matches!(host.closed()[..], [Closed::Unreachable { .. }]));
+    }
+    assert_completed_once(&pair);
+    assert_gone(&pair);
+}
+
+#[test]
+fn closing_while_accepting_leaves_nothing() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    pair.connect();
+    pair.run_for(10_000_000);
+    let Event::Requested { connection, .. } = pair.hosts[1].events[0] else { panic!() };
+    pair.accept(1, connection);
+    close(&mut pair, 1);
+    pair.run_for(20_000_000_000);
+    let (now, waiting) = (pair.now, pair.hosts[1].events.clone());
+    for event in waiting {
+        if let Event::Requested { connection, .. } = event {
+            let _ = pair.hosts[1].engine.close(now, connection, &[]);
+        }
+    }
+    pair.run_for(20_000_000_000);
+    assert_gone(&pair);
+}
+
+#[test]
+fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
+    let mut pair = Pair::connected(1);
+    pair.filter = Box::new(|_, flight| {
+        // The ack section of an Ack follows the common header: link block, number at offset 8.
+        let is_ack = decode(&flight.bytes).is_ok_and(|frame| {
+            matches!(frame.header, Header::Ack)
+                && frame.acks.is_some_and(|a| a.blocks().count() > 0)
+        });
+        if flight.to == 0 && is_ack {
+            flight.bytes[12 + 12 + 8] ^= 0x40;
+        }
+        true
+    });
+    post_everything(&mut pair);
+    pair.run_for(3_000_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::PeerMisbehaved(CloseReason::ProtocolViolation)]);
+    assert_eq!(pair.hosts[1].closed(), [Closed::PeerRefused(CloseReason::ProtocolViolation)]);
+    assert_completed_once(&pair);
+    assert_gone(&pair);
+}
+
+#[test]
+fn records_for_packets_come_back_when_connections_end() {
+    let config = EngineConfig { active_connections: 2, ..EngineConfig::default() };
+    let mut pair = Pair::connected_with(&[LinkPlan::default()], config);
+    for round in 0..8 {
+        post_everything(&mut pair);
+        pair.run_for(100_000);
+        close(&mut pair, round % 2);
+        pair.run_for(3_000_000_000);
+        assert_completed_once(&pair);
+        assert_gone(&pair);
+        pair.connect();
+        pair.run_for(50_000_000);
+    }
+}
+
+#[test]
+fn a_storm_of_closes_is_answered_and_no_more() {
+    let mut pair = Pair::connected(1);
+    pair.filter = Box::new(|_, flight| !carries(&flight.bytes, |m| *m == Control::CloseAck));
+    let mut last = None;
+    close(&mut pair, 0);
+    pair.turn(0);
+    last = pair.wire.values().last().cloned().or(last);
+    let original = last.unwrap();
+    for repetition in 1..=70_000_u32 {
+        let mut flight = original.clone();
+        let packet = decode(&flight.bytes).unwrap().prefix.packet.wrapping_add(repetition);
+        flight.bytes[8..12].copy_from_slice(&packet.to_le_bytes());
+        pair.deliver(&mut flight);
+        pair.turn(1);
+    }
+    pair.run_for(3_000_000_000);
+    assert_gone(&pair);
+}

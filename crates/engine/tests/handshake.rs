@@ -1,0 +1,383 @@
+//! Connection set-up, and what strangers get (protocol.md §4).
+
+mod pair;
+
+use delivery::{Instant, LinkEvent, LinkId};
+use engine::{Closed, EngineConfig, Event};
+use pair::{Flight, LinkPlan, Pair, address};
+use semantics::OperationError;
+use wire_edge::{
+    Addresses, ConnectionId, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame,
+    MessageNumber, Parameters, RejectReason, decode_handshake,
+};
+
+/// What a stranger sends to the second host.
+fn hello(source: u32, cookie: [u8; 24], service: u32) -> Flight {
+    let parameters = Parameters {
+        incarnation: 1,
+        features: Features(0),
+        epoch: Epoch(7),
+        links_max: 1,
+        frame_bytes_max: 1472,
+        read_depth: 1,
+        operation_window: 16,
+        order_pool_bytes: 0,
+        receive_buffer_bytes: 65_536,
+        ack_delay_max_ns: 0,
+        receive_credit: MessageNumber(0),
+        service,
+    };
+    let addresses = Addresses::NONE;
+    frame(0, source, 1, Handshake::Hello { parameters, cookie, addresses, private_data: &[] })
+}
+
+fn frame(destination: u32, source: u32, version: u16, body: Handshake<'_>) -> Flight {
+    let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
+    let (destination, source) = (ConnectionId(destination), ConnectionId(source));
+    let length = HandshakeFrame { version, destination, source, body }.encode(&mut bytes);
+    bytes.truncate(length);
+    Flight { to: 1, link: 0, from: address(0, 0), bytes }
+}
+
+/// What the second host answers.
+fn answers(pair: &mut Pair, mut flight: Flight) -> Vec<Vec<u8>> {
+    pair.deliver(&mut flight);
+    pair.turn(1);
+    let answers = pair.wire.values().filter(|answer| answer.to == 0);
+    let answers: Vec<_> = answers.map(|answer| answer.bytes.clone()).collect();
+    pair.wire.clear();
+    answers
+}
+
+fn cookie_of(answers: &[Vec<u8>]) -> [u8; 24] {
+    let decoded = decode_handshake(&answers[0]).unwrap();
+    let Handshake::Retry { cookie } = decoded.body else { panic!("{decoded:?}") };
+    cookie
+}
+
+#[test]
+fn nothing_is_kept_of_a_stranger_before_it_returns_a_cookie() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    for source in 1..200 {
+        let request = hello(source, [0; 24], 0);
+        let request_bytes = request.bytes.len();
+        let answers = answers(&mut pair, request);
+        assert_eq!(answers.len(), 1);
+        assert!(answers[0].len() <= 3 * request_bytes);
+        cookie_of(&answers);
+        assert_eq!(pair.hosts[1].engine.connection_count(), 0);
+        assert_eq!(pair.hosts[1].engine.poll_timeout(), Instant::NEVER);
+    }
+    assert!(pair.hosts[1].events.is_empty());
+}
+
+#[test]
+fn a_forged_or_stale_cookie_or_one_of_another_is_answered_with_a_new_one() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    let cookie = cookie_of(&answers(&mut pair, hello(5, [0; 24], 0)));
+    let mut forged = cookie;
+    forged[20] ^= 1;
+    cookie_of(&answers(&mut pair, hello(5, forged, 0)));
+    cookie_of(&answers(&mut pair, hello(6, cookie, 0)));
+    let mut elsewhere = hello(5, cookie, 0);
+    elsewhere.from = address(0, 3);
+    pair.deliver(&mut elsewhere);
+    pair.turn(1);
+    assert_eq!(pair.hosts[1].engine.connection_count(), 0);
+    pair.now = pair.now.after_ns(delivery::COOKIE_LIFETIME_NS + 1);
+    cookie_of(&answers(&mut pair, hello(5, cookie, 0)));
+    assert_eq!(pair.hosts[1].engine.connection_count(), 0);
+    let cookie = cookie_of(&answers(&mut pair, hello(5, [0; 24], 0)));
+    assert!(answers(&mut pair, hello(5, cookie, 0)).is_empty(), "the application is asked");
+    assert_eq!(pair.hosts[1].engine.connection_count(), 1);
+    assert_eq!(pair.hosts[1].engine.counters().cookies_forged, 3);
+}
+
+#[test]
+fn a_repeated_hello_is_one_request() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    let cookie = cookie_of(&answers(&mut pair, hello(5, [0; 24], 0)));
+    answers(&mut pair, hello(5, cookie, 0));
+    for _ in 0..5 {
+        let answers = answers(&mut pair, hello(5, cookie, 0));
+        assert!(matches!(decode_handshake(&answers[0]).unwrap().body, Handshake::Pending));
+    }
+    assert_eq!(pair.hosts[1].events.len(), 1);
+    assert_eq!(pair.hosts[1].engine.connection_count(), 1);
+    let Event::Requested { connection, .. } = pair.hosts[1].events[0] else { panic!() };
+    pair.accept(1, connection);
+    assert_eq!(pair.hosts[1].engine.connection_count(), 1);
+    let reply = answers(&mut pair, hello(5, cookie, 0));
+    assert!(matches!(decode_handshake(&reply[0]).unwrap().body, Handshake::Accept { .. }));
+}
+
+#[test]
+fn no_listener_is_said_without_delay() {
+    let mut pair = Pair::new(1);
+    pair.connect();
+    pair.run_for(1_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Rejected(RejectReason::NoListener)]);
+    pair.assert_idle();
+    assert_eq!(pair.hosts[0].engine.connection_count(), 0);
+}
+
+#[test]
+fn another_version_is_told_ours_and_tells_us_its_own() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    let mut other = hello(5, [0; 24], 0);
+    other.bytes[2..4].copy_from_slice(&9_u16.to_le_bytes());
+    let length = other.bytes.len();
+    let replies = answers(&mut pair, other);
+    assert!(replies.len() == 1 && replies[0].len() <= 3 * length);
+    let body = decode_handshake(&replies[0]).unwrap().body;
+    assert_eq!(body, Handshake::VersionMismatch { lowest: 1, highest: 1 });
+    // Towards an initiator: the first answer is made to be from a peer of version 2.
+    pair.filter = Box::new(|_, flight| {
+        if flight.to == 0 {
+            let id = decode_handshake(&flight.bytes).unwrap().destination;
+            let body = Handshake::VersionMismatch { lowest: 2, highest: 3 };
+            flight.bytes = frame(id.0, 0, 3, body).bytes;
+        }
+        true
+    });
+    pair.connect();
+    pair.run_for(1_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Version { lowest: 2, highest: 3 }]);
+    pair.assert_idle();
+}
+
+#[test]
+fn an_application_may_reject_with_a_reason_of_its_own() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    pair.connect();
+    pair.run_for(2_000_000_000);
+    assert!(pair.hosts[0].closed().is_empty(), "a peer that thinks is not silent");
+    let Event::Requested { connection, .. } = pair.hosts[1].events[0] else { panic!() };
+    pair.hosts[1].engine.reject(connection, b"not today").unwrap();
+    pair.run_for(1_000_000);
+    let Some(Event::Closed { reason, private_data, .. }) = pair.hosts[0].events.last() else {
+        panic!()
+    };
+    assert_eq!(*reason, Closed::Rejected(RejectReason::Application));
+    assert_eq!(private_data, b"not today");
+    assert_eq!(pair.hosts[1].engine.connection_count(), 0);
+    pair.assert_idle();
+}
+
+#[test]
+fn a_limit_of_connections_holds_and_frees_itself() {
+    let config = EngineConfig { connections_max: 2, ..EngineConfig::default() };
+    let mut pair = Pair::with(&[LinkPlan::default()], config);
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    pair.connect();
+    pair.run_for(100_000_000);
+    assert_eq!(pair.hosts[0].established(), 2);
+    for host in &mut pair.hosts {
+        host.events.clear();
+    }
+    // The first has no room itself; one that has is told.
+    pair.restart(0, 99);
+    pair.connect();
+    pair.run_for(100_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Rejected(RejectReason::ConnectionLimit)]);
+    let (now, last) = (pair.now, pair.hosts[1].connection.unwrap());
+    pair.hosts[1].engine.close(now, last, &[]).unwrap();
+    pair.run_for(2_000_000_000);
+    pair.connect();
+    pair.run_for(100_000_000);
+    assert_eq!(pair.hosts[0].established(), 1);
+}
+
+#[test]
+fn each_frame_of_the_handshake_may_be_lost() {
+    for lost in 1..=8 {
+        let mut pair = Pair::new(1);
+        pair.filter = Box::new(move |frame, _| frame != lost);
+        pair.establish();
+        assert_eq!(pair.hosts.each_ref().map(pair::Host::established), [1, 1]);
+        assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [1, 1]);
+        pair.write(0, 0, 100_000, 1);
+        pair.write(1, 200_000, 100_000, 1);
+        pair.run_for(50_000_000);
+        assert!(pair.hosts.iter().all(|host| host.queue.poll().is_some_and(|c| c.result.is_ok())));
+    }
+}
+
+#[test]
+fn each_frame_of_the_handshake_may_come_twice() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    let until = pair.now.after_ns(200_000_000);
+    let mut repeated = 0;
+    while pair.step(until) {
+        let seen: Vec<_> = pair.wire.iter().map(|(key, flight)| (*key, flight.clone())).collect();
+        for (key, flight) in seen {
+            if key.1 < 1 << 32 && repeated < 40 {
+                repeated += 1;
+                pair.wire.insert((key.0.after_ns(1 + repeated), key.1 | repeated << 32), flight);
+            }
+        }
+    }
+    assert_eq!(pair.hosts.each_ref().map(pair::Host::established), [1, 1]);
+    assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [1, 1]);
+    pair.assert_idle();
+}
+
+#[test]
+fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
+    let mut pair = Pair::new(1);
+    pair.set_up(0, 0, false);
+    pair.connect();
+    let start = pair.now;
+    pair.run_until(5_100_000_000, "give up", |pair| !pair.hosts[0].closed().is_empty());
+    assert!(pair.now.since_ns(start) >= 4_900_000_000);
+    assert!(matches!(pair.hosts[0].closed()[0], Closed::Unreachable { .. }));
+    assert!(pair.channels[0][0].frames < 25, "{} frames", pair.channels[0][0].frames);
+    pair.assert_idle();
+    // Where the system says that nobody listens, it takes no time at all.
+    pair.connect();
+    let refused = LinkEvent::Refused(address(1, 0));
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), refused);
+    pair.turn(0);
+    assert_eq!(pair.hosts[0].closed()[1], Closed::Refused(address(1, 0)));
+    pair.assert_idle();
+}
+
+#[test]
+fn an_acceptance_nobody_hears_is_given_up() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.filter = Box::new(|_, flight| {
+        flight.to != 0
+            || !matches!(
+                decode_handshake(&flight.bytes).map(|frame| frame.body),
+                Ok(Handshake::Accept { .. })
+            )
+    });
+    pair.connect();
+    pair.run_for(12_000_000_000);
+    assert!(matches!(pair.hosts[0].closed()[..], [Closed::Unreachable { .. }]));
+    assert!(!pair.hosts[1].closed().is_empty());
+    assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [0, 0]);
+    pair.assert_idle();
+}
+
+#[test]
+fn a_restarted_peer_is_noticed_at_the_next_frame() {
+    for operations in [0, 3] {
+        let mut pair = Pair::connected(1);
+        for context in 0..operations {
+            pair.write(0, 0, 1 << 20, context);
+        }
+        pair.turn(0);
+        pair.restart(1, 77);
+        if operations == 0 {
+            pair.write(0, 0, 8, 0);
+        }
+        pair.run_for(10_000_000);
+        assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
+        let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();
+        assert_eq!(results.len() as u64, operations.max(1));
+        assert!(results.iter().all(|result| *result == Err(OperationError::PeerRestarted)));
+        pair.assert_idle();
+        pair.hosts[0].events.clear();
+        pair.connect();
+        pair.run_for(50_000_000);
+        assert_eq!(pair.hosts[0].established(), 1);
+    }
+}
+
+#[test]
+fn a_forged_reset_is_ignored() {
+    let mut pair = Pair::connected(1);
+    pair.write(0, 0, 1000, 1);
+    pair.turn(0);
+    let data = pair.wire.values().next().unwrap().bytes.clone();
+    let prefix = wire_edge::decode(&data).unwrap().prefix;
+    let reset = |source: u32, epoch: u16, packet: u32| {
+        let body = Handshake::Reset { epoch: Epoch(epoch), packet };
+        let mut flight = frame(0, source, 1, body);
+        (flight.to, flight.from) = (0, address(1, 0));
+        flight
+    };
+    let (id, epoch) = (prefix.connection.0, prefix.epoch.0);
+    for mut forged in [
+        reset(id ^ 1, epoch, prefix.packet),
+        reset(id, epoch ^ 1, prefix.packet),
+        reset(id, epoch, prefix.packet + 1),
+        reset(id, epoch, prefix.packet.wrapping_sub(4096)),
+    ] {
+        pair.deliver(&mut forged);
+    }
+    let mut elsewhere = reset(id, epoch, prefix.packet);
+    elsewhere.from = address(1, 5);
+    pair.deliver(&mut elsewhere);
+    assert_eq!(pair.hosts[0].engine.counters().resets_ignored, 5);
+    pair.run_for(10_000_000);
+    assert!(pair.hosts[0].closed().is_empty());
+    assert_eq!(pair.done(0).len(), 1);
+    pair.write(0, 0, 1000, 1);
+    pair.turn(0);
+    pair.deliver(&mut reset(id, epoch, prefix.packet + 1));
+    pair.turn(0);
+    assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
+}
+
+#[test]
+fn resets_are_no_longer_than_their_cause_and_limited() {
+    let mut pair = Pair::connected(1);
+    pair.write(0, 0, 1000, 1);
+    pair.turn(0);
+    let data = pair.wire.values().next().unwrap().bytes.clone();
+    pair.wire.clear();
+    let mut sent = 0;
+    for cut in 0..5000_usize {
+        let mut bytes = data.clone();
+        bytes[4] ^= 1;
+        bytes.truncate(20 + cut % 40);
+        let length = bytes.len();
+        let flight = Flight { to: 1, link: 0, from: address(0, 0), bytes };
+        for answer in answers(&mut pair, flight) {
+            assert!(answer.len() <= length);
+            sent += 1;
+        }
+    }
+    assert!((1..=110).contains(&sent), "{sent}");
+}
+
+#[test]
+fn garbage_changes_nothing_but_counters() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000);
+    let before = pair.hosts[1].engine.poll_timeout();
+    let mut state = 1_u64;
+    for length in 0..2000_usize {
+        let bytes = (0..length % 200)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        pair.deliver(&mut Flight { to: 1, link: 0, from: address(0, 0), bytes });
+        pair.turn(1);
+    }
+    pair.wire.clear();
+    assert_eq!(pair.hosts[1].engine.connection_count(), 1);
+    assert_eq!(pair.hosts[1].engine.poll_timeout(), before);
+    assert!(pair.hosts[1].engine.counters().malformed > 100);
+    pair.assert_idle();
+    pair.write(0, 0, 100_000, 1);
+    pair.run_for(10_000_000);
+    assert_eq!(pair.done(0).len(), 1);
+}

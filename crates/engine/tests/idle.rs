@@ -1,0 +1,85 @@
+//! What a connection costs that does nothing.
+
+mod pair;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use delivery::Instant;
+use pair::Pair;
+
+/// Heap bytes of an idle connection at one end, at most.
+const BYTES_MAX: usize = 4096;
+
+const CONNECTIONS: usize = 10_000;
+
+/// The system's allocator, counted.
+struct Counted;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+// One test, as the counts are the process's.
+#[test]
+fn idle_connections_cost_little_memory_and_no_work() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000_000);
+    let before = BYTES.load(Ordering::Relaxed);
+    let mut connected = 1;
+    while connected <= CONNECTIONS {
+        for _ in 0..500 {
+            pair.connect();
+        }
+        connected += 500;
+        pair.run_for(500_000_000);
+        for host in &mut pair.hosts {
+            assert_eq!(host.closed(), []);
+            host.events = Vec::new();
+        }
+    }
+    pair.run_for(2_000_000_000);
+    let each = (BYTES.load(Ordering::Relaxed) - before) / (2 * CONNECTIONS);
+    println!("{each} bytes for each of {CONNECTIONS} idle connections at each end");
+    for host in &pair.hosts {
+        assert_eq!(host.engine.connection_count() as usize, CONNECTIONS + 1);
+        assert_eq!(host.engine.poll_timeout(), Instant::NEVER);
+        assert!(!host.engine.has_work());
+    }
+    pair.assert_idle();
+    assert!(each <= BYTES_MAX, "{each} bytes");
+
+    // The others are not touched while one works, and nothing is allocated for it either.
+    pair.write(0, 0, 4_000_000, 1);
+    pair.run_for(1_000_000_000);
+    assert_eq!(pair.done(0).len(), 1);
+    let calls = CALLS.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        for host in 0..2 {
+            pair.hosts[host].engine.hasten_acknowledgements();
+            pair.turn(host);
+        }
+    }
+    assert_eq!(CALLS.load(Ordering::Relaxed), calls);
+    for host in &pair.hosts {
+        assert!(!host.engine.has_work());
+    }
+}

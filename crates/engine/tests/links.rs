@@ -1,0 +1,299 @@
+//! Links that join, fail, come back and differ (protocol.md §7).
+
+mod pair;
+
+use delivery::{LinkEvent, LinkId, LinkState};
+use engine::{EngineConfig, Event};
+use pair::{LinkPlan, Pair, address, caps};
+use wire_edge::{Header, decode};
+
+const GIGABIT: LinkPlan =
+    LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: Some(1_000_000_000) };
+
+fn states(pair: &Pair, host: usize) -> Vec<LinkState> {
+    pair.hosts[host].info().paths.iter().map(|path| path.state).collect()
+}
+
+fn all_up(pair: &Pair) -> bool {
+    (0..2).all(|host| states(pair, host).iter().all(|state| *state == LinkState::Up))
+}
+
+fn finish(pair: &mut Pair, bytes: u64, contexts: usize) {
+    let mut done = Vec::new();
+    pair.run_until(20_000_000_000, "the transfer is complete", |pair| {
+        done.extend(pair.done(0));
+        done.len() == contexts
+    });
+    assert!(done.iter().all(|done| done.result.is_ok()), "{done:?}");
+    assert!(pair.same(bytes));
+}
+
+#[test]
+fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_back() {
+    for cut_host in 0..2 {
+        for cut_link in 0..2 {
+            let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
+            pair.fill(0, 4_000_000);
+            pair.write(0, 0, 4_000_000, 1);
+            pair.run_for(3_000_000);
+            pair.set_up(cut_host, cut_link, false);
+            let start = pair.now;
+            println!("host {cut_host} is not heard on link {cut_link}");
+            finish(&mut pair, 4_000_000, 1);
+            // One gigabit link takes 34 ms; a second is what a cut may cost at most.
+            assert!(pair.now.since_ns(start) < 1_000_000_000, "{cut_host} {cut_link}");
+            pair.run_for(1_000_000_000);
+            pair.set_up(cut_host, cut_link, true);
+            pair.run_until(5_000_000_000, "the link is back", all_up);
+            let before = pair.channels[0][cut_link].bytes;
+            pair.write(0, 0, 4_000_000, 2);
+            finish(&mut pair, 4_000_000, 1);
+            assert!(pair.channels[0][cut_link].bytes - before > 1_000_000, "it carries its share");
+            assert!(pair.hosts[0].closed().is_empty());
+        }
+    }
+}
+
+#[test]
+fn events_of_a_link_take_it_out_and_bring_it_back() {
+    let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
+    pair.fill(0, 4_000_000);
+    pair.write(0, 0, 4_000_000, 1);
+    pair.run_for(2_000_000);
+    for (host, link) in [(0, 0), (1, 1), (1, 0), (0, 1)] {
+        pair.hosts[host].engine.handle_link_event(pair.now, LinkId(link), LinkEvent::Down);
+        pair.run_for(1_000_000);
+        assert_eq!(states(&pair, host)[usize::from(link)], LinkState::Down);
+        pair.run_for(40_000_000);
+        let told = states(&pair, 1 - host)[usize::from(link)];
+        assert!(matches!(told, LinkState::Down | LinkState::Probing), "{told:?}");
+        let up = LinkEvent::Changed(caps(host, link, &GIGABIT));
+        pair.hosts[host].engine.handle_link_event(pair.now, LinkId(link), up);
+        pair.run_until(3_000_000_000, "the link is back", all_up);
+    }
+    finish(&mut pair, 4_000_000, 1);
+}
+
+#[test]
+fn the_only_link_may_be_down_for_a_while_and_nobody_spins() {
+    let mut pair = Pair::connected(1);
+    pair.fill(0, 1_000_000);
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
+    pair.write(0, 0, 1_000_000, 1);
+    pair.turn(0);
+    assert!(!pair.hosts[0].more, "a link that is down is not asked again and again");
+    pair.run_for(2_000_000_000);
+    let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
+    finish(&mut pair, 1_000_000, 1);
+}
+
+#[test]
+fn links_are_added_and_removed_under_load_again_and_again() {
+    let plans = [GIGABIT; 3];
+    let mut pair = Pair::connected_with(&plans, EngineConfig::default());
+    pair.fill(0, 4_000_000);
+    let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
+    let mut posted = 0;
+    for round in 0..24_usize {
+        if posted < 20 {
+            posted += 1;
+            pair.write(0, 0, 4_000_000, posted);
+        }
+        let host = round / 2 % 2;
+        if round % 2 == 0 {
+            let paths = pair.hosts[host].info().paths;
+            let last = paths.last().unwrap();
+            let link = last.link;
+            pair.hosts[host].engine.remove_path(handles[host], last.index).unwrap();
+            pair.run_for(10_000_000);
+            assert!(pair.hosts[1 - host].info().paths.iter().all(|path| path.link != link));
+            assert_eq!(pair.hosts[host].info().paths.len(), 2);
+        } else {
+            let used: Vec<_> = pair.hosts[host].info().paths.iter().map(|p| p.link).collect();
+            let link = (0..3).map(LinkId).find(|link| !used.contains(link)).unwrap();
+            let peer = address(1 - host, link.0);
+            pair.hosts[host].engine.add_path(pair.now, handles[host], link, peer).unwrap();
+            pair.run_until(3_000_000_000, "the link joins", |pair| {
+                all_up(pair) && pair.hosts.iter().all(|host| host.info().paths.len() == 3)
+            });
+        }
+    }
+    finish(&mut pair, 4_000_000, posted as usize);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+    pair.run_for(1_000_000_000);
+    pair.assert_idle();
+}
+
+#[test]
+fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
+    let config = EngineConfig { links_max: 2, ..EngineConfig::default() };
+    let mut pair = Pair::connected_with(&[GIGABIT; 2], config);
+    pair.fill(0, 4_000_000);
+    let handle = pair.hosts[0].connection.unwrap();
+    let mut largest = 0;
+    for round in 0..5 {
+        pair.write(0, 0, 4_000_000, round);
+        pair.run_for(5_000_000);
+        pair.hosts[0].engine.remove_path(handle, 1).unwrap();
+        pair.turn(0);
+        let peer = address(1, 1);
+        let index = pair.hosts[0].engine.add_path(pair.now, handle, LinkId(1), peer).unwrap();
+        assert_eq!(index, 1);
+        pair.turn(0);
+        let number = pair.wire.values().filter_map(|flight| {
+            let prefix = decode(&flight.bytes).ok()?.prefix;
+            (flight.to == 1 && prefix.link.0 == 1).then_some(prefix.packet)
+        });
+        let newest = number.max().unwrap();
+        assert!(newest >= largest, "{newest} after {largest}");
+        largest = newest;
+        pair.run_until(5_000_000_000, "the link is back", |pair| {
+            all_up(pair) && pair.hosts[1].info().paths.len() == 2
+        });
+        finish(&mut pair, 4_000_000, 1);
+    }
+    assert!(largest > 1000);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+}
+
+#[test]
+fn both_ends_may_add_a_link_at_the_same_time() {
+    let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
+    // The first end knows of no other address of the second.
+    pair.hosts[1].engine.detach_link(LinkId(1));
+    pair.hosts[1].engine.detach_link(LinkId(2));
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    pair.run_for(50_000_000);
+    assert_eq!(pair.hosts[0].info().paths.len(), 1);
+    for link in 1..3 {
+        pair.hosts[1].engine.attach_link(LinkId(link), caps(1, link, &GIGABIT)).unwrap();
+        let host = usize::from(link - 1);
+        let handle = pair.hosts[host].connection.unwrap();
+        let peer = address(1 - host, link);
+        pair.hosts[host].engine.add_path(pair.now, handle, LinkId(link), peer).unwrap();
+    }
+    pair.run_until(1_000_000_000, "three links", |pair| {
+        all_up(pair) && pair.hosts.iter().all(|host| host.info().paths.len() == 3)
+    });
+}
+
+#[test]
+fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
+    let mut pair = Pair::connected(1);
+    let victim = address(0, 9);
+    let handle = pair.hosts[0].connection.unwrap();
+    pair.hosts[0].engine.attach_link(LinkId(1), caps(0, 1, &LinkPlan::default())).unwrap();
+    pair.hosts[1].engine.attach_link(LinkId(1), caps(1, 1, &LinkPlan::default())).unwrap();
+    let index = pair.hosts[0].engine.add_path(pair.now, handle, LinkId(1), address(1, 1)).unwrap();
+    pair.channels.iter_mut().for_each(|links| links.push(links[0]));
+    pair.turn(0);
+    let mut challenge = pair.wire.pop_first().unwrap().1;
+    pair.hosts[0].engine.remove_path(handle, index).unwrap();
+    pair.wire.clear();
+    challenge.from = victim;
+    pair.deliver(&mut challenge);
+    assert_eq!(pair.hosts[1].info().paths.len(), 2);
+    let spied = std::rc::Rc::new(std::cell::Cell::new(0));
+    pair.turn(1);
+    let count = std::rc::Rc::clone(&spied);
+    pair.take = Box::new(move |host, link, frames| {
+        count.set(count.get() + u32::from(host == 1 && link == 1));
+        engine::Emitted::Taken(frames)
+    });
+    pair.run_for(20_000_000_000);
+    assert_eq!(pair.hosts[1].info().paths.len(), 1);
+    assert!(spied.get() <= 6, "{} frames to somebody who did not ask", spied.get());
+}
+
+#[test]
+fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
+    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
+    pair.fill(0, 4_000_000);
+    pair.write(0, 0, 4_000_000, 1);
+    finish(&mut pair, 4_000_000, 1);
+    assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
+    for truth in [1472, 4100, 9000, 1200] {
+        for channel in pair.channels.iter_mut().flatten() {
+            channel.frame_bytes_max = truth;
+        }
+        for context in 0..3 {
+            pair.write(0, 0, 4_000_000, context);
+            finish(&mut pair, 4_000_000, 1);
+            pair.run_for(1_000_000_000);
+        }
+        let found = usize::from(pair.hosts[0].info().paths[0].frame_bytes);
+        assert!(found <= truth, "{found} bytes where {truth} pass");
+        println!("frames of {truth} bytes pass, {found} found");
+    }
+    // The driver knows better.
+    let larger = LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1200, rate: None };
+    let event = LinkEvent::Changed(caps(0, 0, &larger));
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), event);
+    for channel in pair.channels.iter_mut().flatten() {
+        channel.frame_bytes_max = 9000;
+    }
+    pair.write(0, 0, 4_000_000, 1);
+    finish(&mut pair, 4_000_000, 1);
+    let event = LinkEvent::Changed(caps(0, 0, &plan));
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), event);
+    pair.write(0, 0, 4_000_000, 1);
+    finish(&mut pair, 4_000_000, 1);
+    assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
+}
+
+#[test]
+fn links_with_different_frame_sizes_share_one_operation() {
+    let small = LinkPlan { frame_bytes_max: 256, frame_bytes_safe: 256, ..GIGABIT };
+    let large = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 9000, ..GIGABIT };
+    let mut pair = Pair::connected_with(&[small, large], EngineConfig::default());
+    pair.fill(0, 4_000_000);
+    for (context, host) in [(1, 0), (2, 1)] {
+        pair.write(host, 0, if host == 0 { 4_000_000 } else { 0 }, context);
+    }
+    pair.filter = Box::new(|frame, _| frame % 29 != 7);
+    finish(&mut pair, 4_000_000, 1);
+    assert!(pair.channels[0].iter().all(|channel| channel.bytes > 500_000));
+}
+
+#[test]
+fn many_small_links_acknowledge_each_other_within_their_frames() {
+    let plan = LinkPlan { frame_bytes_max: 256, frame_bytes_safe: 256, ..GIGABIT };
+    let mut pair = Pair::connected_with(&[plan; 7], EngineConfig::default());
+    pair.fill(0, 1_000_000);
+    pair.filter = Box::new(|frame, flight| {
+        assert!(flight.bytes.len() <= 256, "a frame of {} bytes", flight.bytes.len());
+        frame % 3 != 1
+    });
+    pair.write(0, 0, 500_000, 1);
+    pair.write(1, 2_000_000, 500_000, 1);
+    let mut done = [0; 2];
+    pair.run_until(20_000_000_000, "both transfers", |pair| {
+        (0..2).for_each(|host| done[host] += pair.done(host).len());
+        done == [1, 1]
+    });
+    assert!(pair.same(500_000));
+}
+
+#[test]
+fn a_link_between_validating_and_up_carries_no_data() {
+    let mut pair = Pair::with(&[GIGABIT; 2], EngineConfig::default());
+    pair.filter = Box::new(|_, flight| {
+        if flight.link == 1 {
+            let frame = decode(&flight.bytes).unwrap();
+            assert!(matches!(frame.header, Header::Control), "{frame:?}");
+        }
+        flight.to == 1 || flight.link == 0
+    });
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    pair.run_for(20_000_000);
+    pair.fill(0, 1_000_000);
+    pair.write(0, 0, 1_000_000, 1);
+    finish(&mut pair, 1_000_000, 1);
+    assert_eq!(states(&pair, 0)[1], LinkState::Validating);
+    let up = |event: &Event| matches!(event, Event::Path { index: 1, state: LinkState::Up, .. });
+    assert!(!pair.hosts[0].events.iter().any(up));
+}

@@ -1,0 +1,510 @@
+//! Two engines, a network in virtual time between them, real memory.
+//!
+//! Every turn of a host checks what must hold after every turn: that its timer lies in the future
+//! unless it said that it has more to send, and that time moves on.
+
+#![expect(dead_code, reason = "every test takes what it needs")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use delivery::{Instant, LinkCaps, LinkId, RxFrame, TxBatch};
+use engine::{Closed, Event};
+use engine::{ConnectRequest, ConnectionHandle, ConnectionInfo, Emitted, Engine, EngineConfig};
+use mem::{Buffer, MemoryTable, ProtectionDomain, Region, Rights, TableLimits};
+use semantics::{
+    Completion, CompletionQueue, Operation, OperationFlags, PoolUse, PostError, Receive, Request,
+    Source, StatusTable,
+};
+use wire_edge::{PeerAddr, RemoteKey};
+
+/// Bytes of each host's registered memory.
+pub(crate) const BUFFER_BYTES: u64 = 1 << 22;
+
+/// Delay of a link in one direction, in nanoseconds, unless a test changes it.
+pub(crate) const DELAY_NS: u64 = 20_000;
+
+/// What a link of both hosts can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkPlan {
+    pub(crate) frame_bytes_max: u16,
+    pub(crate) frame_bytes_safe: u16,
+    /// In bits per second; what the network does, not what the engine is told.
+    pub(crate) rate: Option<u64>,
+}
+
+impl Default for LinkPlan {
+    fn default() -> Self {
+        Self { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: None }
+    }
+}
+
+/// One end.
+pub(crate) struct Host {
+    pub(crate) engine: Engine,
+    pub(crate) memory: Arc<MemoryTable>,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) queue: Arc<CompletionQueue>,
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) region: Region,
+    pub(crate) connection: Option<ConnectionHandle>,
+    /// News in the order they came, requests included.
+    pub(crate) events: Vec<Event>,
+    /// The last turn ended with more to send.
+    pub(crate) more: bool,
+    /// Requests are accepted at once.
+    pub(crate) accepts: bool,
+    /// The host does nothing.
+    pub(crate) paused: bool,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Channel {
+    pub(crate) delay_ns: u64,
+    /// Bits per second.
+    pub(crate) rate: Option<u64>,
+    /// Longer frames vanish.
+    pub(crate) frame_bytes_max: usize,
+    pub(crate) up: bool,
+    /// Bytes that may wait for the wire; more are dropped.
+    pub(crate) queue_bytes: u64,
+    /// When the wire is free again.
+    pub(crate) free_at: Instant,
+    pub(crate) frames: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A frame on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) to: usize,
+    pub(crate) link: u8,
+    pub(crate) from: PeerAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Decides what happens to a frame: false drops it. It may be changed.
+pub(crate) type Filter = Box<dyn FnMut(u64, &mut Flight) -> bool>;
+
+/// Decides how many of the frames of a batch a driver takes: host, link, frames.
+pub(crate) type Take = Box<dyn FnMut(usize, u8, usize) -> Emitted>;
+
+/// Two hosts and what is between them.
+pub(crate) struct Pair {
+    pub(crate) now: Instant,
+    pub(crate) hosts: [Host; 2],
+    pub(crate) wire: BTreeMap<(Instant, u64), Flight>,
+    /// By sending host and link.
+    pub(crate) channels: [Vec<Channel>; 2],
+    pub(crate) frames: u64,
+    pub(crate) filter: Filter,
+    pub(crate) take: Take,
+    plans: Vec<LinkPlan>,
+    /// Turns since time last moved.
+    turns: u32,
+}
+
+pub(crate) fn address(host: usize, link: u8) -> PeerAddr {
+    PeerAddr::from(std::net::SocketAddr::from(([10, link, 0, host as u8 + 1], 7000)))
+}
+
+impl Host {
+    pub(crate) fn new(host: usize, seed: u8, plans: &[LinkPlan], config: EngineConfig) -> Self {
+        Self::with_memory(host, seed, plans, config, BUFFER_BYTES)
+    }
+
+    pub(crate) fn with_memory(
+        host: usize,
+        seed: u8,
+        plans: &[LinkPlan],
+        config: EngineConfig,
+        bytes: u64,
+    ) -> Self {
+        let memory = Arc::new(MemoryTable::new(TableLimits::default(), [1, 2]));
+        let domain = memory.allocate_domain();
+        let buffer = Buffer::new(bytes);
+        let region = memory.register(domain, Arc::clone(&buffer), Rights::ALL).unwrap();
+        let status = Arc::new(StatusTable::new(64));
+        let mut engine = Engine::new(config, [seed; 32], status);
+        for (link, plan) in plans.iter().enumerate() {
+            engine.attach_link(LinkId(link as u8), caps(host, link as u8, plan)).unwrap();
+        }
+        let queue = Arc::new(CompletionQueue::new(4096));
+        Self {
+            engine,
+            memory,
+            domain,
+            queue,
+            buffer,
+            region,
+            connection: None,
+            events: Vec::new(),
+            more: false,
+            accepts: true,
+            paused: false,
+        }
+    }
+
+    /// News that a connection is over.
+    pub(crate) fn closed(&self) -> Vec<Closed> {
+        let reason = |event: &Event| match event {
+            Event::Closed { reason, .. } => Some(*reason),
+            _ => None,
+        };
+        self.events.iter().filter_map(reason).collect()
+    }
+
+    pub(crate) fn established(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Established { .. })).count()
+    }
+
+    pub(crate) fn info(&self) -> ConnectionInfo {
+        self.engine.info(self.connection.unwrap()).unwrap()
+    }
+}
+
+pub(crate) fn caps(host: usize, link: u8, plan: &LinkPlan) -> LinkCaps {
+    LinkCaps {
+        frame_bytes_max: plan.frame_bytes_max,
+        frame_bytes_safe: plan.frame_bytes_safe,
+        segments: 44,
+        receive_buffer_bytes: 1 << 20,
+        rate: None,
+        local: address(host, link),
+    }
+}
+
+impl Pair {
+    /// Two hosts that know nothing of each other.
+    pub(crate) fn new(links: u8) -> Self {
+        Self::with(&vec![LinkPlan::default(); usize::from(links)], EngineConfig::default())
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "tests write the configuration in place")]
+    pub(crate) fn with(plans: &[LinkPlan], config: EngineConfig) -> Self {
+        let hosts = [0, 1].map(|host| Host::new(host, host as u8 + 7, plans, config.clone()));
+        Self::of(plans, hosts)
+    }
+
+    pub(crate) fn of(plans: &[LinkPlan], hosts: [Host; 2]) -> Self {
+        let channel = |plan: &LinkPlan| Channel {
+            delay_ns: DELAY_NS,
+            rate: plan.rate,
+            frame_bytes_max: usize::from(plan.frame_bytes_max),
+            up: true,
+            queue_bytes: 1 << 18,
+            free_at: Instant(0),
+            frames: 0,
+            bytes: 0,
+        };
+        Self {
+            now: Instant(1_000),
+            hosts,
+            wire: BTreeMap::new(),
+            channels: [0, 1].map(|_| plans.iter().map(channel).collect()),
+            frames: 0,
+            filter: Box::new(|_, _| true),
+            take: Box::new(|_, _, frames| Emitted::Taken(frames)),
+            plans: plans.to_vec(),
+            turns: 0,
+        }
+    }
+
+    /// Two hosts with a connection over `links` links, initiated by the first.
+    pub(crate) fn connected(links: u8) -> Self {
+        let mut pair = Self::new(links);
+        pair.establish();
+        pair
+    }
+
+    pub(crate) fn connected_with(plans: &[LinkPlan], config: EngineConfig) -> Self {
+        let mut pair = Self::with(plans, config);
+        pair.establish();
+        pair
+    }
+
+    /// Establishes the connection over all links.
+    pub(crate) fn establish(&mut self) {
+        self.hosts[1].engine.listen(0);
+        self.connect();
+        self.run_for(50_000_000);
+        let links = self.plans.len();
+        for host in &self.hosts {
+            let info = host.info();
+            assert!(info.established && info.paths.len() == links, "{info:?}");
+        }
+    }
+
+    /// The first host asks for a connection.
+    pub(crate) fn connect(&mut self) -> ConnectionHandle {
+        let request = ConnectRequest {
+            paths: vec![(LinkId(0), address(1, 0))],
+            service: 0,
+            private_data: b"hello".to_vec(),
+            domain: self.hosts[0].domain,
+            queue: Arc::clone(&self.hosts[0].queue),
+        };
+        let handle = self.hosts[0].engine.connect(self.now, request).unwrap();
+        self.hosts[0].connection = Some(handle);
+        handle
+    }
+
+    /// Replaces the second host by one that knows nothing.
+    pub(crate) fn restart(&mut self, host: usize, seed: u8) {
+        self.hosts[host] = Host::new(host, seed, &self.plans, EngineConfig::default());
+        if host == 1 {
+            self.hosts[1].engine.listen(0);
+        }
+    }
+
+    /// One turn of a host: timers, frames out, news.
+    pub(crate) fn turn(&mut self, host: usize) {
+        if self.hosts[host].paused {
+            return;
+        }
+        self.news(host);
+        let now = self.now;
+        // An input may have made something due that a timer was not set for yet.
+        for _ in 0..3 {
+            let Host { engine, memory, .. } = &mut self.hosts[host];
+            if engine.poll_timeout() <= now {
+                engine.handle_timeout(now, &memory.access());
+            }
+            self.transmit(host);
+            self.news(host);
+            let Host { engine, more, .. } = &self.hosts[host];
+            if *more || engine.poll_timeout() > now {
+                return;
+            }
+        }
+        panic!("host {host}: the timer stays in the past at {now:?}, so its driver would spin");
+    }
+
+    fn transmit(&mut self, host: usize) {
+        let Self { now, hosts, wire, channels, frames, filter, take, .. } = self;
+        let now = *now;
+        let Host { engine, memory, more, .. } = &mut hosts[host];
+        for round in 0.. {
+            let access = memory.access();
+            let mut moved = false;
+            let mut full = false;
+            *more = engine.poll_transmit(now, &access, &mut |link, batch: &TxBatch| {
+                let verdict = take(host, link.0, batch.len());
+                let Emitted::Taken(taken) = verdict else { return verdict };
+                full |= taken < batch.len();
+                for index in 0..taken.min(batch.len()) {
+                    moved = true;
+                    let frame = batch.frame(index);
+                    let mut bytes = frame.header.to_vec();
+                    if frame.payload.len > 0 {
+                        // SAFETY: the hosts' buffers outlive the turn, and nobody else runs.
+                        bytes.extend_from_slice(unsafe {
+                            std::slice::from_raw_parts(
+                                frame.payload.start,
+                                frame.payload.len as usize,
+                            )
+                        });
+                    }
+                    let to = batch.to();
+                    let Some(other) =
+                        (0..2).find(|&other| address(other, link.0) == to && other != host)
+                    else {
+                        continue;
+                    };
+                    *frames += 1;
+                    let from = address(host, link.0);
+                    let mut flight = Flight { to: other, link: link.0, from, bytes };
+                    if filter(*frames, &mut flight)
+                        && let Some(at) =
+                            channels[host][usize::from(link.0)].carry(now, flight.bytes.len())
+                    {
+                        wire.insert((at, *frames), flight);
+                    }
+                }
+                Emitted::Taken(taken)
+            });
+            if !*more || full {
+                break;
+            }
+            assert!(
+                moved || round < 8,
+                "host {host} has more to send at {now:?} and sends nothing"
+            );
+            assert!(round < 100_000, "host {host} sends without end at {now:?}");
+        }
+    }
+
+    fn news(&mut self, host: usize) {
+        while let Some(event) = self.hosts[host].engine.poll_event() {
+            if let Event::Requested { connection, .. } = event
+                && self.hosts[host].accepts
+            {
+                self.accept(host, connection);
+            }
+            self.hosts[host].events.push(event);
+        }
+    }
+
+    pub(crate) fn accept(&mut self, host: usize, connection: ConnectionHandle) {
+        let Host { engine, domain, queue, .. } = &mut self.hosts[host];
+        engine.accept(self.now, connection, *domain, Arc::clone(queue), b"yes").unwrap();
+        self.hosts[host].connection = Some(connection);
+    }
+
+    /// Lets a host receive a frame now.
+    pub(crate) fn deliver(&mut self, flight: &mut Flight) {
+        let Host { engine, memory, paused, .. } = &mut self.hosts[flight.to];
+        if *paused {
+            return;
+        }
+        let frame = RxFrame {
+            bytes: &mut flight.bytes,
+            received_at: self.now,
+            congestion_experienced: false,
+            from: flight.from,
+        };
+        engine.handle_frame(self.now, &memory.access(), LinkId(flight.link), frame);
+    }
+
+    /// One turn of both hosts, then time moves to what comes next; false if that is after `until`.
+    pub(crate) fn step(&mut self, until: Instant) -> bool {
+        self.turn(0);
+        self.turn(1);
+        let frame = self.wire.keys().next().map_or(Instant::NEVER, |key| key.0);
+        let mut next = frame;
+        for host in self.hosts.iter().filter(|host| !host.paused) {
+            next = next.min(host.engine.poll_timeout());
+            if host.more {
+                next = next.min(self.now.after_ns(RETRY_NS));
+            }
+        }
+        if next > until {
+            self.now = self.now.max(until);
+            return false;
+        }
+        if next > self.now {
+            self.now = next;
+            self.turns = 0;
+        }
+        self.turns += 1;
+        assert!(self.turns < 10_000, "time stands still at {:?}", self.now);
+        while let Some(entry) = self.wire.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let mut flight = entry.remove();
+            self.deliver(&mut flight);
+        }
+        true
+    }
+
+    pub(crate) fn run_for(&mut self, ns: u64) {
+        let until = self.now.after_ns(ns);
+        while self.step(until) {}
+    }
+
+    /// Runs until something holds; fails when that takes longer than `ns`.
+    pub(crate) fn run_until(&mut self, ns: u64, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let until = self.now.after_ns(ns);
+        while !holds(self) {
+            let goes_on = self.step(until);
+            assert!(goes_on || holds(self), "not within {} ms: {what}", ns / 1_000_000);
+        }
+    }
+
+    pub(crate) fn try_post(
+        &mut self,
+        host: usize,
+        request: Request,
+        length: u32,
+        context: u64,
+        flags: OperationFlags,
+    ) -> Result<(), PostError> {
+        let operation =
+            Operation { request, length, flags, immediate: None, context, status: None };
+        let Host { engine, memory, connection, .. } = &mut self.hosts[host];
+        engine.post(&memory.access(), connection.unwrap(), &operation).map(|_| ())
+    }
+
+    pub(crate) fn post(&mut self, host: usize, request: Request, length: u32, context: u64) {
+        let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
+        self.try_post(host, request, length, context, flags).unwrap();
+    }
+
+    /// Posts a write of bytes to the same place in the other memory.
+    pub(crate) fn write(&mut self, host: usize, offset: u64, length: u32, context: u64) {
+        let (key, address) = self.remote(1 - host, offset);
+        let source = self.source(host, offset);
+        self.post(host, Request::Write { source, key, address }, length, context);
+    }
+
+    /// Posts a receive.
+    pub(crate) fn receive(&mut self, host: usize, offset: u64, length: u32, context: u64) {
+        let receive = Receive { region: self.hosts[host].region.id, offset, length, context };
+        let Host { engine, memory, connection, .. } = &mut self.hosts[host];
+        engine.post_receive(&memory.access(), connection.unwrap(), receive).unwrap();
+    }
+
+    pub(crate) fn source(&self, host: usize, offset: u64) -> Source {
+        Source::Region { region: self.hosts[host].region.id, offset }
+    }
+
+    pub(crate) fn remote(&self, host: usize, offset: u64) -> (RemoteKey, u64) {
+        (self.hosts[host].region.key, self.hosts[host].region.start + offset)
+    }
+
+    pub(crate) fn done(&self, host: usize) -> Vec<Completion> {
+        std::iter::from_fn(|| self.hosts[host].queue.poll()).collect()
+    }
+
+    pub(crate) fn fill(&self, host: usize, bytes: u64) {
+        let pattern: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 251) as u8).collect();
+        self.hosts[host].buffer.write(0, &pattern);
+    }
+
+    /// Whether the first bytes of both memories are equal.
+    pub(crate) fn same(&self, bytes: u64) -> bool {
+        let read = |host: usize| {
+            let mut out = vec![0; bytes as usize];
+            self.hosts[host].buffer.read(0, &mut out);
+            out
+        };
+        read(0) == read(1)
+    }
+
+    /// Nothing is under way, no record is in use and nobody would wake up any more.
+    pub(crate) fn assert_idle(&self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            assert_eq!(host.engine.pool_use(), PoolUse::default(), "host {index}");
+            assert_eq!(host.engine.poll_timeout(), Instant::NEVER, "host {index} has a timer");
+            assert!(!host.engine.has_work() && !host.more, "host {index} has work");
+        }
+    }
+
+    pub(crate) fn set_up(&mut self, host: usize, link: usize, up: bool) {
+        self.channels[host][link].up = up;
+    }
+}
+
+impl Channel {
+    /// When a frame arrives, if it does.
+    fn carry(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
+        self.frames += 1;
+        self.bytes += bytes as u64;
+        if !self.up || bytes > self.frame_bytes_max {
+            return None;
+        }
+        let Some(rate) = self.rate else { return Some(now.after_ns(self.delay_ns)) };
+        // Preamble, Ethernet, IP and UDP headers, checksum and gap go over the wire, too.
+        let wire_ns = |bytes: u64| (bytes + 66) * 8 * 1_000_000_000 / rate;
+        let waits_ns = self.free_at.since_ns(now);
+        if waits_ns > wire_ns(self.queue_bytes) {
+            return None;
+        }
+        self.free_at = self.free_at.max(now).after_ns(wire_ns(bytes as u64));
+        Some(self.free_at.after_ns(self.delay_ns))
+    }
+}
+
+/// When a driver that was full is asked again.
+const RETRY_NS: u64 = 10_000;

@@ -1,0 +1,588 @@
+//! The real engine, with real memory, as the software of a simulated host.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use delivery::{
+    AckPolicy, CongestionAlgorithm, Instant, LinkCaps, LinkEvent, LinkId, RxFrame,
+    SchedulingPolicy, TxBatch,
+};
+use engine::{AcceptError, Closed, ConnectRequest, Emitted, Engine, EngineConfig, Event};
+use mem::{
+    Buffer, MemoryTable, PayloadSlice, ProtectionDomain, RegionId, RegisterError, Rights,
+    TableLimits,
+};
+use semantics::{
+    CompletionQueue, OperationFlags, OperationStatus, Ordering, PoolLimits, PostError, Receive,
+    Request, Source, StatusTable,
+};
+use wire_edge::{CloseReason, PeerAddr, RemoteKey};
+
+use crate::host::{
+    Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, HostEngine, HostEvent,
+    Operation, Refusal, Region, RequestHandle, Scheduling, Tuning, Wire,
+};
+
+/// An [`Engine`] with its memory, made small so that making one is cheap.
+#[derive(Debug)]
+pub struct EdgeHost {
+    engine: Engine,
+    config: EngineConfig,
+    memory: MemoryTable,
+    domain: ProtectionDomain,
+    status: Arc<StatusTable>,
+    /// By region number.
+    regions: Vec<Memory>,
+    /// Region numbers by the address of their buffer in this process.
+    by_address: BTreeMap<u64, u32>,
+    /// Everything a connection has here, by the number the simulator knows it by.
+    connections: BTreeMap<u64, Connection>,
+    /// Never iterated, as its order differs from run to run.
+    numbers: HashMap<engine::ConnectionHandle, u64>,
+    next_number: u64,
+    /// Payload on its way to a driver.
+    payload: Vec<u8>,
+}
+
+/// A region within a buffer: guard bytes, the region, guard bytes.
+#[derive(Debug)]
+struct Memory {
+    buffer: Arc<Buffer>,
+    id: Option<RegionId>,
+    length_bytes: u32,
+}
+
+#[derive(Debug)]
+struct Connection {
+    handle: engine::ConnectionHandle,
+    queue: Arc<CompletionQueue>,
+    /// Atomics whose result has not been brought to memory, in the order of posting.
+    atomics: VecDeque<PendingAtomic>,
+}
+
+/// The engine gives the result of an atomic to its handle and its completion; the simulator expects
+/// it in memory.
+#[derive(Clone, Copy, Debug)]
+struct PendingAtomic {
+    context: u64,
+    slot: u32,
+    local: Region,
+    local_offset: u32,
+}
+
+impl EdgeHost {
+    /// A host without links and regions.
+    pub fn new(tuning: &Tuning) -> Self {
+        let config = configuration(tuning);
+        let status = Arc::new(StatusTable::new(STATUS_SLOTS));
+        let word = |at: usize| {
+            let bytes = tuning.entropy.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: 1 };
+        // The engine derives its own secrets from the same bytes, in another way.
+        let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
+        Self {
+            engine: Engine::new(config.clone(), tuning.entropy, Arc::clone(&status)),
+            config,
+            domain: memory.allocate_domain(),
+            memory,
+            status,
+            regions: Vec::new(),
+            by_address: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            numbers: HashMap::new(),
+            next_number: 0,
+            payload: Vec::new(),
+        }
+    }
+
+    /// The engine, to look at.
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The engine's name of a connection.
+    pub fn engine_handle(&self, connection: ConnectionHandle) -> Option<engine::ConnectionHandle> {
+        self.connections.get(&connection.0).map(|connection| connection.handle)
+    }
+
+    fn number_of(&mut self, handle: engine::ConnectionHandle) -> u64 {
+        *self.numbers.entry(handle).or_insert_with(|| {
+            self.next_number += 1;
+            self.next_number
+        })
+    }
+
+    fn adopt(&mut self, handle: engine::ConnectionHandle, queue: Arc<CompletionQueue>) -> u64 {
+        let number = self.number_of(handle);
+        self.connections.insert(number, Connection { handle, queue, atomics: VecDeque::new() });
+        number
+    }
+
+    fn region_id(&self, region: Region) -> Option<RegionId> {
+        self.regions.get(region.number as usize).and_then(|memory| memory.id)
+    }
+
+    /// Brings the results of all atomics up to `context` to memory.
+    fn store_results(&mut self, connection: u64, context: u64) {
+        let Some(state) = self.connections.get_mut(&connection) else { return };
+        while let Some(atomic) = state.atomics.pop_front_if(|atomic| atomic.context <= context) {
+            if let OperationStatus::Done { value } = self.status.status(atomic.slot)
+                && let Some(memory) = self.regions.get(atomic.local.number as usize)
+            {
+                let at = GUARD_BYTES + u64::from(atomic.local_offset);
+                memory.buffer.write(at, &value.to_le_bytes());
+            }
+            self.status.release(atomic.slot);
+        }
+    }
+
+    /// What the engine is asked to do for `operation`.
+    fn request(&self, operation: &Operation) -> Result<Request, Refusal> {
+        let region = self.region_id(operation.local).ok_or(Refusal::Invalid)?;
+        let offset = u64::from(operation.local_offset);
+        let (key, address) = (RemoteKey(operation.key), operation.address);
+        let source = Source::Region { region, offset };
+        Ok(match operation.action {
+            Action::Write => Request::Write { source, key, address },
+            Action::Read => Request::Read { sink: region, sink_offset: offset, key, address },
+            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand },
+            Action::CompareSwap { compare, swap } => {
+                Request::CompareSwap { key, address, compare, swap }
+            }
+            Action::Send => Request::Send { source },
+        })
+    }
+}
+
+impl HostEngine for EdgeHost {
+    fn attach_link(&mut self, _now: Instant, link: LinkId, caps: LinkCaps) {
+        let attached = self.engine.attach_link(link, caps);
+        assert_eq!(attached, Ok(()), "the simulator's links are as the protocol asks");
+    }
+
+    fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>) {
+        self.engine.handle_frame(now, &self.memory.access(), link, frame);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.engine.handle_timeout(now, &self.memory.access());
+    }
+
+    fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent) {
+        self.engine.handle_link_event(now, link, event);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>) {
+        let access = self.memory.access();
+        let (engine, regions) = (&mut self.engine, &self.regions);
+        let (by_address, payload) = (&self.by_address, &mut self.payload);
+        loop {
+            let mut taken = 0;
+            let mut emit = |link: LinkId, batch: &TxBatch| {
+                for index in 0..batch.len() {
+                    let frame = batch.frame(index);
+                    copy_payload(regions, by_address, frame.payload, payload);
+                    if !wire(link, batch.to(), &[frame.header, payload]) {
+                        return Emitted::Taken(index);
+                    }
+                    taken += 1;
+                }
+                Emitted::Taken(batch.len())
+            };
+            let more = engine.poll_transmit(now, &access, &mut emit);
+            // With nothing taken, what is left waits for a driver.
+            if !more || taken == 0 {
+                break;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        self.engine.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<HostEvent> {
+        loop {
+            match self.engine.poll_event()? {
+                Event::Requested { connection, private_data, .. } => {
+                    let request = RequestHandle(self.number_of(connection));
+                    let queue = Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
+                    self.adopt(connection, queue);
+                    return Some(HostEvent::Requested { request, private_data });
+                }
+                Event::Established { connection, .. } => {
+                    let number = self.number_of(connection);
+                    return Some(HostEvent::Established(ConnectionHandle(number)));
+                }
+                Event::Closed { connection, reason, .. } => {
+                    let number = self.number_of(connection);
+                    return Some(HostEvent::Closed(ConnectionHandle(number), cause_of(reason)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn listen(&mut self, _now: Instant) {
+        self.engine.listen(0);
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        paths: &[(LinkId, PeerAddr)],
+        private_data: &[u8],
+    ) -> Result<ConnectionHandle, Refusal> {
+        let queue = Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
+        let request = ConnectRequest {
+            paths: paths.to_vec(),
+            service: 0,
+            private_data: private_data.to_vec(),
+            domain: self.domain,
+            queue: Arc::clone(&queue),
+        };
+        let handle = self.engine.connect(now, request).map_err(|_| Refusal::Invalid)?;
+        Ok(ConnectionHandle(self.adopt(handle, queue)))
+    }
+
+    fn accept(
+        &mut self,
+        now: Instant,
+        request: RequestHandle,
+    ) -> Result<ConnectionHandle, Refusal> {
+        let connection = self.connections.get(&request.0).ok_or(Refusal::Closed)?;
+        let queue = Arc::clone(&connection.queue);
+        match self.engine.accept(now, connection.handle, self.domain, queue, &[]) {
+            Ok(()) => Ok(ConnectionHandle(request.0)),
+            Err(AcceptError::Gone) => Err(Refusal::Closed),
+            Err(_) => Err(Refusal::Invalid),
+        }
+    }
+
+    fn reject(&mut self, _now: Instant, request: RequestHandle) {
+        if let Some(connection) = self.connections.remove(&request.0) {
+            // A request that is gone needs no answer.
+            let _ = self.engine.reject(connection.handle, &[]);
+            self.numbers.remove(&connection.handle);
+        }
+    }
+
+    fn close(&mut self, now: Instant, connection: ConnectionHandle) {
+        if let Some(connection) = self.connections.get(&connection.0) {
+            // One that has ended is closed.
+            let _ = self.engine.close(now, connection.handle, &[]);
+        }
+    }
+
+    fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId) {
+        let Some(handle) = self.engine_handle(connection) else { return };
+        let Some(info) = self.engine.info(handle) else { return };
+        if let Some(path) = info.paths.iter().find(|path| path.link == link) {
+            // The last one stays.
+            let _ = self.engine.remove_path(handle, path.index);
+        }
+    }
+
+    fn add_path(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        link: LinkId,
+        peer: PeerAddr,
+    ) {
+        let Some(handle) = self.engine_handle(connection) else { return };
+        let Some(info) = self.engine.info(handle) else { return };
+        if !info.paths.iter().any(|path| path.link == link) {
+            // All indices may be in use, or the connection may not be established.
+            let _ = self.engine.add_path(now, handle, link, peer);
+        }
+    }
+
+    fn post(
+        &mut self,
+        _now: Instant,
+        connection: ConnectionHandle,
+        operation: &Operation,
+    ) -> Result<(), Refusal> {
+        let request = self.request(operation)?;
+        let state = self.connections.get_mut(&connection.0).ok_or(Refusal::Closed)?;
+        let atomic =
+            matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
+        let slot = if atomic { Some(self.status.acquire().ok_or(Refusal::Full)?) } else { None };
+        let Operation { flags, .. } = *operation;
+        let posted = semantics::Operation {
+            request,
+            length: operation.length_bytes,
+            flags: OperationFlags {
+                fence_before: flags.fence_before,
+                fence_after: flags.fence_after,
+                ordering: if flags.strict { Ordering::Strict } else { Ordering::Relaxed },
+                solicited: false,
+                signalled: flags.signalled,
+            },
+            immediate: operation.immediate,
+            context: operation.context,
+            status: slot,
+        };
+        let outcome = self.engine.post(&self.memory.access(), state.handle, &posted);
+        match (outcome, slot) {
+            (Ok(_), Some(slot)) => state.atomics.push_back(PendingAtomic {
+                context: operation.context,
+                slot,
+                local: operation.local,
+                local_offset: operation.local_offset,
+            }),
+            (Ok(_), None) => {}
+            (Err(error), slot) => {
+                if let Some(slot) = slot {
+                    self.status.cancel(slot);
+                    self.status.release(slot);
+                }
+                return Err(refusal_of(&error));
+            }
+        }
+        Ok(())
+    }
+
+    fn post_receive(
+        &mut self,
+        _now: Instant,
+        connection: ConnectionHandle,
+        region: Region,
+        offset: u32,
+        length_bytes: u32,
+        context: u64,
+    ) -> Result<(), Refusal> {
+        let id = self.region_id(region).ok_or(Refusal::Invalid)?;
+        let state = self.connections.get(&connection.0).ok_or(Refusal::Closed)?;
+        let receive =
+            Receive { region: id, offset: u64::from(offset), length: length_bytes, context };
+        let access = self.memory.access();
+        let outcome = self.engine.post_receive(&access, state.handle, receive);
+        outcome.map_err(|error| refusal_of(&error))
+    }
+
+    fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
+        let found = self.connections.get(&connection.0)?.queue.poll()?;
+        let kind = match found.kind {
+            semantics::CompletionKind::Write => CompletionKind::Write,
+            semantics::CompletionKind::Read => CompletionKind::Read,
+            semantics::CompletionKind::FetchAdd | semantics::CompletionKind::CompareSwap => {
+                CompletionKind::Atomic
+            }
+            semantics::CompletionKind::Send => CompletionKind::Send,
+            semantics::CompletionKind::Receive => CompletionKind::Receive,
+            semantics::CompletionKind::Notification => CompletionKind::Notification,
+        };
+        if !matches!(kind, CompletionKind::Receive | CompletionKind::Notification) {
+            self.store_results(connection.0, found.context);
+        }
+        Some(Completion {
+            kind,
+            context: found.context,
+            success: found.result.is_ok(),
+            length_bytes: found.bytes,
+            immediate: found.immediate,
+        })
+    }
+
+    fn release(&mut self, connection: ConnectionHandle) {
+        self.store_results(connection.0, u64::MAX);
+        if let Some(connection) = self.connections.remove(&connection.0) {
+            self.numbers.remove(&connection.handle);
+        }
+    }
+
+    fn register(&mut self, length_bytes: u32) -> Region {
+        let number = self.regions.len() as u32;
+        let end = GUARD_BYTES + u64::from(length_bytes);
+        let buffer = Buffer::new(end + GUARD_BYTES);
+        for at in [0, end] {
+            buffer.write(at, &[GUARD; GUARD_BYTES as usize]);
+        }
+        // Where a buffer lies in this process differs from run to run; no peer may see it.
+        let address = REMOTE_START + (u64::from(number) << 32);
+        let registered = self.memory.register_part(
+            self.domain,
+            Arc::clone(&buffer),
+            GUARD_BYTES..end,
+            address,
+            Rights::ALL,
+        );
+        let (id, key) = match registered {
+            Ok(region) => (Some(region.id), region.key.0),
+            Err(error) => {
+                assert!(matches!(error, RegisterError::TableFull { .. }), "register: {error}");
+                (None, 0)
+            }
+        };
+        self.by_address.insert(buffer.address(), number);
+        self.regions.push(Memory { buffer, id, length_bytes });
+        Region { number, key, address, length_bytes }
+    }
+
+    fn deregister(&mut self, _now: Instant, region: Region) {
+        let memory = self.regions.get_mut(region.number as usize);
+        if let Some(id) = memory.and_then(|memory| memory.id.take()) {
+            let outcome = self.memory.deregister(id);
+            assert_eq!(outcome, Ok(()), "the region was registered");
+        }
+    }
+
+    fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]) {
+        if let Some(memory) = self.regions.get(region.number as usize) {
+            memory.buffer.read(GUARD_BYTES + u64::from(offset), into);
+        }
+    }
+
+    fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]) {
+        if let Some(memory) = self.regions.get(region.number as usize) {
+            memory.buffer.write(GUARD_BYTES + u64::from(offset), bytes);
+        }
+    }
+
+    fn guards_are_intact(&self) -> bool {
+        self.regions.iter().all(|memory| {
+            [0, GUARD_BYTES + u64::from(memory.length_bytes)].iter().all(|&at| {
+                let mut guard = [0; GUARD_BYTES as usize];
+                memory.buffer.read(at, &mut guard);
+                guard == [GUARD; GUARD_BYTES as usize]
+            })
+        })
+    }
+
+    fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64)) {
+        let (used, limits) = (self.engine.pool_use(), &self.config.pools);
+        let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
+        one("operations", used.operations, limits.operations);
+        one("incoming operations", used.incoming, limits.incoming);
+        one("responses", used.responses, limits.responses);
+        one("reads", used.reads, limits.reads);
+        one("retransmissions", used.retransmissions, limits.retransmissions);
+        one("order pool blocks", used.order_blocks, limits.order_blocks);
+        one("connections", self.engine.connection_count(), self.config.connections_max);
+    }
+}
+
+/// Copies payload out of the region it must lie in; a payload that lies in none is a bug that shows
+/// as a frame without it.
+fn copy_payload(
+    regions: &[Memory],
+    by_address: &BTreeMap<u64, u32>,
+    payload: PayloadSlice,
+    out: &mut Vec<u8>,
+) {
+    out.clear();
+    if payload.len == 0 {
+        return;
+    }
+    let address = payload.start.addr() as u64;
+    let owner = by_address.range(..=address).next_back();
+    let memory = owner.and_then(|(start, &number)| Some((start, regions.get(number as usize)?)));
+    let Some((start, memory)) = memory else {
+        panic!("{} bytes to send at {address:#x} lie in no region", payload.len);
+    };
+    let offset = address - start;
+    let end = GUARD_BYTES + u64::from(memory.length_bytes);
+    let inside = offset >= GUARD_BYTES && offset + u64::from(payload.len) <= end;
+    assert!(inside, "{} bytes to send at {offset} leave their region", payload.len);
+    out.resize(payload.len as usize, 0);
+    memory.buffer.read(offset, out);
+}
+
+fn configuration(tuning: &Tuning) -> EngineConfig {
+    EngineConfig {
+        connections_max: 1_024,
+        requests_max: 64,
+        links_max: 8,
+        pools: PoolLimits {
+            operations: 512 / tuning.pool_divisor,
+            incoming: 512 / tuning.pool_divisor,
+            responses: 128 / tuning.pool_divisor,
+            reads: 64 / tuning.pool_divisor,
+            retransmissions: 8_192,
+            order_blocks: 512 / tuning.pool_divisor,
+        },
+        operation_window: tuning.operation_window,
+        read_depth: tuning.read_depth,
+        order_pool_bytes: tuning.order_pool_bytes,
+        receives_max: 64,
+        acknowledgement: AckPolicy {
+            ack_delay_ns: tuning.ack_delay_max_ns,
+            ..AckPolicy::default()
+        },
+        congestion: match tuning.congestion {
+            Congestion::Fixed { window_bytes } => {
+                CongestionAlgorithm::Fixed { frames: (window_bytes / FULL_FRAME_BYTES).max(2) }
+            }
+            Congestion::Aimd => CongestionAlgorithm::Aimd,
+            Congestion::Delay => CongestionAlgorithm::Delay { target_ns: DELAY_TARGET_NS },
+        },
+        silence_budget_ns: tuning.dead_peer_ns,
+        scheduling: match tuning.scheduling {
+            Scheduling::EarliestDelivery => SchedulingPolicy::EarliestDelivery,
+            Scheduling::RoundRobin => SchedulingPolicy::RoundRobin,
+        },
+        active_connections: 4,
+        packets_max: 2_048,
+        ..EngineConfig::default()
+    }
+}
+
+const fn cause_of(reason: Closed) -> Cause {
+    match reason {
+        Closed::Here => Cause::ClosedHere,
+        Closed::ByPeer => Cause::ClosedByPeer,
+        Closed::PeerRefused(reason) | Closed::PeerMisbehaved(reason) => match reason {
+            CloseReason::UnknownKey
+            | CloseReason::OutOfRange
+            | CloseReason::RightMissing
+            | CloseReason::Misaligned => Cause::AccessDenied,
+            CloseReason::ProtocolViolation => Cause::Violation,
+            CloseReason::PeerRestarted => Cause::PeerRestarted,
+            CloseReason::MessageTooLong => Cause::Other(MESSAGE_TOO_LONG),
+            _ => Cause::Other(OTHER_REASON),
+        },
+        Closed::LocalMemory => Cause::Other(LOCAL_MEMORY),
+        Closed::Rejected(_) | Closed::Version { .. } => Cause::Rejected,
+        Closed::Unreachable { .. } | Closed::Refused(_) => Cause::Unreachable,
+        Closed::PeerRestarted => Cause::PeerRestarted,
+        _ => Cause::Other(OTHER_REASON),
+    }
+}
+
+const fn refusal_of(error: &PostError) -> Refusal {
+    match error {
+        PostError::CompletionQueueFull
+        | PostError::NoOperationLeft(_)
+        | PostError::ReceiveQueueFull(_) => Refusal::Full,
+        PostError::NotConnected => Refusal::Closed,
+        _ => Refusal::Invalid,
+    }
+}
+
+/// Numbers of [`Cause::Other`].
+const MESSAGE_TOO_LONG: u16 = 1;
+const LOCAL_MEMORY: u16 = 2;
+const OTHER_REASON: u16 = 3;
+
+/// Around each region. A multiple of 8, so that regions keep the alignment of their buffers.
+const GUARD_BYTES: u64 = 64;
+const GUARD: u8 = 0xa5;
+
+/// Address by which peers name the first region; each has 4 GiB of its own.
+const REMOTE_START: u64 = 0x10_0000_0000;
+
+/// Four for each attempt to connect, of which a run makes some hundreds at most.
+const REGIONS_MAX: u32 = 1 << 16;
+
+/// 64 operations in flight on each of the connections of a host, and all may be atomics.
+const STATUS_SLOTS: u32 = 512;
+
+/// 64 operations, 16 receives, and a few notifications, so that others have to wait.
+const COMPLETIONS_MAX: usize = 84;
+
+const FULL_FRAME_BYTES: u32 = 1_472;
+const DELAY_TARGET_NS: u32 = 50_000;
