@@ -110,6 +110,8 @@ pub(crate) struct Driver {
     full: u16,
     /// Frames came since acknowledgements were last hastened.
     may_owe: bool,
+    /// The latest turn left the engine's list of connections to serve for the next one.
+    has_put_off: bool,
     held: HeldBack,
     pub(crate) counters: RuntimeCounters,
 }
@@ -121,6 +123,7 @@ impl Driver {
             links: [const { None }; LINKS_MAX],
             full: 0,
             may_owe: false,
+            has_put_off: false,
             held: HeldBack::new(),
             counters: RuntimeCounters::default(),
         }
@@ -152,7 +155,16 @@ impl Driver {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
-        more |= self.transmit(host, now, &memory);
+        // An application that has received something often answers it, and sending the answer does
+        // what else there is to do for the connection. It is waited for until the next turn.
+        self.has_put_off = received
+            && caller == Caller::Application
+            && !self.has_put_off
+            && !more
+            && !self.engine.is_urgent(now);
+        if !self.has_put_off {
+            more |= self.transmit(host, now, &memory);
+        }
         drop(memory);
         self.finish(host, now, worked);
         more
@@ -162,6 +174,7 @@ impl Driver {
     pub(crate) fn turn_out(&mut self, host: &Host) -> bool {
         let now = host.clock.now();
         host.polled_at.store(now.0, Ordering::Relaxed);
+        self.has_put_off = false;
         let memory = host.memory.access();
         let more = self.transmit(host, now, &memory);
         drop(memory);
@@ -364,7 +377,8 @@ impl Driver {
             (host.sink)(event);
             news = true;
         }
-        let due = self.engine.poll_timeout();
+        // What was put off is due at once for a thread that goes to sleep.
+        let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked || news {
             self.counters.turns_with_work += 1;
