@@ -243,8 +243,7 @@ impl UdpLink {
         Ok(delivered)
     }
 
-    /// Reads both sockets: the connected one always, the other one now and then, and before it. Each
-    /// is read until nothing waits when it matters that what one holds is older.
+    /// Reads both sockets: the connected one always, the other one now and then.
     fn receive_from_both(
         &mut self,
         now: Instant,
@@ -252,27 +251,38 @@ impl UdpLink {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let mut delivered = 0;
-        if self.traffic.is_main_due(now) {
-            loop {
-                let frames = self.receive_from(Which::Main, now, limit - delivered, on_frame)?;
-                delivered += frames;
-                if frames == 0 {
-                    self.traffic.has_older = false;
-                }
-                if !self.traffic.has_older || delivered >= limit {
-                    break;
-                }
-            }
+        while self.traffic.has_older && delivered < limit {
+            let frames = self.receive_from(Which::Main, now, limit - delivered, on_frame)?;
+            delivered += frames;
+            self.traffic.has_older = frames > 0;
         }
-        let is_over =
-            self.traffic.is_elsewhere() || self.hot.as_ref().is_some_and(|hot| hot.has_failed);
+        if delivered < limit {
+            delivered += self.receive_from(Which::Hot, now, limit - delivered, on_frame)?;
+        }
+        if self.traffic.is_main_due(now, delivered > 0) && delivered < limit {
+            delivered += self.receive_from(Which::Main, now, limit - delivered, on_frame)?;
+        }
+        if self.traffic.is_elsewhere() || self.hot.as_ref().is_some_and(|hot| hot.has_failed) {
+            delivered += self.give_up_hot(now, limit.saturating_sub(delivered), on_frame)?;
+        }
+        Ok(delivered)
+    }
+
+    /// Reads what the connected socket holds, and closes it when that is nothing.
+    #[cold]
+    fn give_up_hot(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut delivered = 0;
         while delivered < limit {
             let frames = self.receive_from(Which::Hot, now, limit - delivered, on_frame)?;
             delivered += frames;
-            if is_over && frames == 0 {
-                self.close_hot();
-            }
-            if !is_over || frames == 0 {
+            if frames == 0 {
+                self.hot = None;
+                self.push_event(LinkEvent::Descriptors);
                 break;
             }
         }
@@ -296,12 +306,6 @@ impl UdpLink {
             self.features.connected_peer = false;
         }
         self.hot = opened;
-    }
-
-    #[cold]
-    fn close_hot(&mut self) {
-        self.hot = None;
-        self.push_event(LinkEvent::Descriptors);
     }
 
     /// Passes on message `index` of the ring and returns the number of its frames.

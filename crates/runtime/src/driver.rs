@@ -151,7 +151,10 @@ impl Driver {
             worked = true;
         }
         self.may_owe |= received;
-        if host.is_parting.swap(false, Ordering::Relaxed) && self.may_owe {
+        if host.is_parting.load(Ordering::Relaxed)
+            && host.is_parting.swap(false, Ordering::Relaxed)
+            && self.may_owe
+        {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }

@@ -131,12 +131,12 @@ impl Traffic {
         self.run_min = if is_open { (self.run_min * 2).min(RUN_MIN_MAX) } else { u32::MAX };
     }
 
-    /// Whether this call should look at the unconnected socket beside the connected one.
+    /// Whether this call should look at the unconnected socket too, after the connected one was
+    /// looked at and had something (`is_busy`) or not.
     #[inline]
-    pub(super) fn is_main_due(&mut self, now: Instant) -> bool {
-        let is_due = self.has_older
-            || self.skipped >= SKIPPED_MAX
-            || now.since_ns(self.looked_at) >= SKIPPED_NS_MAX;
+    pub(super) fn is_main_due(&mut self, now: Instant, is_busy: bool) -> bool {
+        let limit_ns = if is_busy { BUSY_NS_MAX } else { SKIPPED_NS_MAX };
+        let is_due = self.skipped >= SKIPPED_MAX || now.since_ns(self.looked_at) >= limit_ns;
         if is_due {
             self.skipped = 0;
             self.looked_at = now;
@@ -160,6 +160,9 @@ const SKIPPED_MAX: u8 = 15;
 
 /// How long other peers may be kept waiting for a look, in nanoseconds: about a round trip.
 const SKIPPED_NS_MAX: u64 = 5_000;
+
+/// The same while the connected socket always has something.
+const BUSY_NS_MAX: u64 = 50_000;
 
 #[cfg(test)]
 mod tests {
@@ -214,12 +217,15 @@ mod tests {
     fn the_unconnected_socket_is_looked_at_after_some_calls_or_some_time() {
         let mut traffic = Traffic::new();
         let at = Instant(1_000_000);
-        assert!(traffic.is_main_due(at));
+        assert!(traffic.is_main_due(at, true));
         for _ in 0..SKIPPED_MAX {
-            assert!(!traffic.is_main_due(at));
+            assert!(!traffic.is_main_due(at, false));
         }
-        assert!(traffic.is_main_due(at));
-        assert!(!traffic.is_main_due(at));
-        assert!(traffic.is_main_due(at.after_ns(SKIPPED_NS_MAX)));
+        assert!(traffic.is_main_due(at, true));
+        assert!(!traffic.is_main_due(at, false));
+        let at = at.after_ns(SKIPPED_NS_MAX);
+        assert!(!traffic.is_main_due(at, true));
+        assert!(traffic.is_main_due(at, false));
+        assert!(traffic.is_main_due(at.after_ns(BUSY_NS_MAX), true));
     }
 }
