@@ -388,6 +388,22 @@ impl Engine {
         !self.ready.is_empty() || !self.replies.is_empty()
     }
 
+    /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
+    /// until after the next piece of work; [`Engine::poll_timeout`] is out of date until then.
+    #[inline]
+    pub fn is_urgent(&self, now: Instant) -> bool {
+        let mut ready = self.ready.iter();
+        let is_quiet = match (ready.next(), ready.next()) {
+            (None, _) => true,
+            (Some(&index), None) => {
+                self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
+            }
+            // Not worth the search.
+            (Some(_), Some(_)) => false,
+        };
+        !(is_quiet && self.replies.is_empty() && self.stalled.is_empty())
+    }
+
     /// What is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         let connection = self.connections.get(handle)?;
