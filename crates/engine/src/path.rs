@@ -103,6 +103,18 @@ impl Path {
         self.send.restart_measurement(&send_config(caps, config, parameters, &self.mtu), now);
     }
 
+    /// Whether something is to be sent on this link now, data apart.
+    #[inline]
+    pub(crate) fn is_urgent(&self, now: Instant) -> bool {
+        self.received.acknowledgement_due(now)
+            || self.control != 0
+            || self.response.is_some()
+            || self.announce.is_some()
+            || self.removed | self.retry_status != 0
+            || self.probes_allowed > 0
+            || self.state.deadline() <= now
+    }
+
     /// What the scheduler is shown.
     pub(crate) fn view(&self, now: Instant, sole: bool) -> LinkView {
         LinkView {

@@ -86,6 +86,15 @@ impl Engine {
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
+        // Those that have not been served yet may owe some too.
+        for position in 0..self.ready.len() {
+            if let Some(&index) = self.ready.get(position)
+                && let Some(mut connection) = self.connections.take(index)
+            {
+                connection.report_now |= owes_acknowledgement(&connection);
+                self.connections.put(connection);
+            }
+        }
         while let Some(index) = self.owing.pop() {
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.listed_owing = false;

@@ -110,6 +110,8 @@ pub(crate) struct Driver {
     full: u16,
     /// Frames came since acknowledgements were last hastened.
     may_owe: bool,
+    /// The latest turn left the engine's list of connections to serve for the next one.
+    has_put_off: bool,
     held: HeldBack,
     pub(crate) counters: RuntimeCounters,
 }
@@ -121,6 +123,7 @@ impl Driver {
             links: [const { None }; LINKS_MAX],
             full: 0,
             may_owe: false,
+            has_put_off: false,
             held: HeldBack::new(),
             counters: RuntimeCounters::default(),
         }
@@ -141,18 +144,30 @@ impl Driver {
         }
         let memory = host.memory.access();
         let mut worked = self.take_work(host, now, &memory);
-        let (received, mut more) = self.receive(now, &memory);
+        let (received, mut more) = self.receive(host, now, &memory);
         worked |= received;
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, &memory);
             worked = true;
         }
         self.may_owe |= received;
-        if host.is_parting.swap(false, Ordering::Relaxed) && self.may_owe {
+        if host.is_parting.load(Ordering::Relaxed)
+            && host.is_parting.swap(false, Ordering::Relaxed)
+            && self.may_owe
+        {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
-        more |= self.transmit(host, now, &memory);
+        // An application that has received something often answers it, and sending the answer does
+        // what else there is to do for the connection. It is waited for until the next turn.
+        self.has_put_off = received
+            && caller == Caller::Application
+            && !self.has_put_off
+            && !more
+            && !self.engine.is_urgent(now);
+        if !self.has_put_off {
+            more |= self.transmit(host, now, &memory);
+        }
         drop(memory);
         self.finish(host, now, worked);
         more
@@ -162,6 +177,7 @@ impl Driver {
     pub(crate) fn turn_out(&mut self, host: &Host) -> bool {
         let now = host.clock.now();
         host.polled_at.store(now.0, Ordering::Relaxed);
+        self.has_put_off = false;
         let memory = host.memory.access();
         let more = self.transmit(host, now, &memory);
         drop(memory);
@@ -268,9 +284,10 @@ impl Driver {
     }
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
-    fn receive(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
+    fn receive(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
         let Self { engine, links, counters, .. } = self;
         let (mut came, mut more) = (false, false);
+        let mut rewatch = 0_u16;
         for (index, slot) in links.iter_mut().enumerate() {
             let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
                 continue;
@@ -288,9 +305,16 @@ impl Driver {
                 came = true;
             }
             while let Some(event) = attached.driver.poll_event() {
-                engine.handle_link_event(now, id, event);
                 came = true;
+                if matches!(event, LinkEvent::Descriptors) {
+                    rewatch |= 1 << index;
+                } else {
+                    engine.handle_link_event(now, id, event);
+                }
             }
+        }
+        if rewatch != 0 {
+            self.watch_again(host, rewatch);
         }
         (came, more)
     }
@@ -356,7 +380,8 @@ impl Driver {
             (host.sink)(event);
             news = true;
         }
-        let due = self.engine.poll_timeout();
+        // What was put off is due at once for a thread that goes to sleep.
+        let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked || news {
             self.counters.turns_with_work += 1;
@@ -379,6 +404,14 @@ impl Driver {
         }
     }
 
+    /// Tells the sleeper what to look at for each link of a set.
+    #[cold]
+    fn watch_again(&self, host: &Host, links: u16) {
+        for index in (0..LINKS_MAX).filter(|index| links >> index & 1 != 0) {
+            self.watch(host, index);
+        }
+    }
+
     /// Tells the sleeper what to look at.
     #[cold]
     fn watch(&self, host: &Host, index: usize) {
@@ -387,7 +420,7 @@ impl Driver {
         host.sleeper.watch(
             index,
             watched.map(|link| Watched {
-                fd: link.driver.wait_fd().map(|fd| fd.as_raw_fd()),
+                fds: link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())),
                 is_full: self.full >> index & 1 != 0,
             }),
         );
