@@ -181,7 +181,6 @@ impl Pair {
         Self::with(&vec![LinkPlan::default(); usize::from(links)], EngineConfig::default())
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "tests write the configuration in place")]
     pub(crate) fn with(plans: &[LinkPlan], config: EngineConfig) -> Self {
         let [first, second] = [config.clone(), config];
         let hosts = [Host::new(0, 7, plans, first), Host::new(1, 8, plans, second)];
