@@ -385,7 +385,7 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.replies.is_empty()
+        !self.ready.is_empty() || !self.replies.is_empty() || !self.stalled.is_empty()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off

@@ -1,5 +1,6 @@
 //! The engine with its links, and what one turn does.
 
+use std::cell::OnceCell;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use semantics::{PostError, StatusTable};
 use crate::clock::Clock;
 use crate::counters::RuntimeCounters;
 use crate::park::Waiters;
+use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
 use crate::submission::{HeldBack, Posting, Submission};
 
@@ -142,12 +144,12 @@ impl Driver {
             host.polled_at.store(now.0, Ordering::Relaxed);
             self.counters.polls += 1;
         }
-        let memory = host.memory.access();
+        let memory = TurnAccess::new(&host.memory);
         let mut worked = self.take_work(host, now, &memory);
         let (received, mut more) = self.receive(host, now, &memory);
         worked |= received;
         if self.engine.poll_timeout() <= now {
-            self.engine.handle_timeout(now, &memory);
+            self.engine.handle_timeout(now, memory.begun());
             worked = true;
         }
         self.may_owe |= received;
@@ -173,32 +175,43 @@ impl Driver {
         more
     }
 
-    /// A turn that only sends what was just posted.
-    pub(crate) fn turn_out(&mut self, host: &Host) -> bool {
-        let now = host.clock.now();
-        host.polled_at.store(now.0, Ordering::Relaxed);
-        self.has_put_off = false;
-        let memory = host.memory.access();
-        let more = self.transmit(host, now, &memory);
-        drop(memory);
-        self.finish(host, now, true);
-        more
-    }
-
-    /// Posts from inside, behind everything that was handed over before.
+    /// Posts from inside, behind everything that was handed over before, and sends it if told so.
+    /// Returns whether there is more to do at once.
     #[inline]
     pub(crate) fn post(
         &mut self,
         host: &Host,
         connection: ConnectionHandle,
         posting: &Posting,
+        doorbell: Doorbell,
+    ) -> Result<bool, PostError> {
+        let memory = TurnAccess::new(&host.memory);
+        self.post_behind(host, &memory, connection, posting)?;
+        if doorbell == Doorbell::Later {
+            return Ok(false);
+        }
+        let now = host.clock.now();
+        host.polled_at.store(now.0, Ordering::Relaxed);
+        self.has_put_off = false;
+        let more = self.transmit(host, now, &memory);
+        drop(memory);
+        self.finish(host, now, true);
+        Ok(more)
+    }
+
+    #[inline]
+    fn post_behind(
+        &mut self,
+        host: &Host,
+        memory: &TurnAccess<'_>,
+        connection: ConnectionHandle,
+        posting: &Posting,
     ) -> Result<(), PostError> {
-        let memory = host.memory.access();
-        self.take_submissions(host, &memory);
+        self.take_submissions(host, memory);
         if self.held.concerns(connection) {
             return Err(PostError::CompletionQueueFull);
         }
-        posting.apply(&mut self.engine, &memory, connection)
+        posting.apply(&mut self.engine, memory.begun(), connection)
     }
 
     /// Puts a link to use under a free identifier.
@@ -251,21 +264,24 @@ impl Driver {
         self.engine.hasten_acknowledgements();
     }
 
-    fn take_work(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> bool {
+    fn take_work(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let worked = self.take_submissions(host, memory);
         if host.has_commands.load(Ordering::Acquire) {
-            self.run_commands(host, now, memory);
+            self.run_commands(host, now, memory.begun());
             return true;
         }
         worked
     }
 
     #[inline]
-    fn take_submissions(&mut self, host: &Host, memory: &MemoryAccess<'_>) -> bool {
+    fn take_submissions(&mut self, host: &Host, memory: &TurnAccess<'_>) -> bool {
+        if self.held.is_idle(&host.submissions) {
+            return false;
+        }
         self.held.drain(
             &host.submissions,
             &mut self.engine,
-            memory,
+            memory.begun(),
             &host.status,
             &mut self.counters,
         )
@@ -284,7 +300,7 @@ impl Driver {
     }
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
-    fn receive(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
+    fn receive(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> (bool, bool) {
         let Self { engine, links, counters, .. } = self;
         let (mut came, mut more) = (false, false);
         let mut rewatch = 0_u16;
@@ -294,7 +310,7 @@ impl Driver {
             };
             let id = LinkId(index as u8);
             let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
-                engine.handle_frame(now, memory, id, frame);
+                engine.handle_frame(now, memory.begun(), id, frame);
             });
             if let Ok(frames) = received {
                 came |= frames > 0;
@@ -321,11 +337,14 @@ impl Driver {
 
     /// Sends what the engine has to send and the links take. Returns whether there is more that
     /// they would take.
-    fn transmit(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> bool {
+    fn transmit(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
+        if self.full == 0 && !self.engine.has_work() {
+            return false;
+        }
         let Self { engine, links, counters, .. } = self;
         let (mut full, mut failed) = (0_u16, 0_u16);
         let mut progress = false;
-        let more = engine.poll_transmit(now, memory, &mut |id, batch| {
+        let more = engine.poll_transmit(now, memory.begun(), &mut |id, batch| {
             let index = usize::from(id.0);
             // Frames for a link that is gone are lost, as on any link.
             let lost = Emitted::Taken(batch.len());
@@ -425,6 +444,25 @@ impl Driver {
             }),
         );
         host.call_watch();
+    }
+}
+
+/// The turn's access to memory regions, begun when it is first needed: a poll that finds nothing
+/// does without.
+struct TurnAccess<'a> {
+    table: &'a MemoryTable,
+    begun: OnceCell<MemoryAccess<'a>>,
+}
+
+impl<'a> TurnAccess<'a> {
+    #[inline]
+    const fn new(table: &'a MemoryTable) -> Self {
+        Self { table, begun: OnceCell::new() }
+    }
+
+    #[inline]
+    fn begun(&self) -> &MemoryAccess<'a> {
+        self.begun.get_or_init(|| self.table.access())
     }
 }
 
