@@ -38,6 +38,8 @@ pub enum LinkEvent {
     TooBig(PeerAddr, u16),
     /// Nothing listens at the peer's address (ICMP port unreachable).
     Refused(PeerAddr),
+    /// Waiting for the link now needs other descriptors; nothing else has changed.
+    Descriptors,
 }
 
 /// One received frame, borrowed from the driver for the length of the callback.

@@ -147,6 +147,15 @@ impl Connection {
         self.in_flight() || self.outbound.waits_for_peer() || self.phase == Phase::Closing
     }
 
+    /// Whether something is to be sent now.
+    #[inline]
+    pub(crate) fn is_urgent(&self, now: Instant) -> bool {
+        self.phase != Phase::Established
+            || self.report_now
+            || self.outbound.wants_to_send()
+            || self.paths.iter().any(|path| path.is_urgent(now))
+    }
+
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Established)
     }

@@ -19,6 +19,7 @@ use wire_edge::{
     CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
 };
 
+use crate::acknowledge::AckBytes;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
@@ -26,7 +27,6 @@ use crate::event::{
 };
 use crate::handshake::Reply;
 use crate::table::ConnectionTable;
-use crate::transmit::AckBytes;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -44,7 +44,7 @@ pub struct Engine {
     pub(crate) timers: TimerQueue,
     /// The last turn.
     pub(crate) turn_at: Instant,
-    /// Connections to serve in [`Engine::poll_transmit`].
+    /// Connections to serve in [`Engine::poll_transmit`]; may name some that are no more.
     pub(crate) ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
     pub(crate) stalled: Vec<u32>,
@@ -385,7 +385,23 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.replies.is_empty()
+        !self.ready.is_empty() || !self.replies.is_empty() || !self.stalled.is_empty()
+    }
+
+    /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
+    /// until after the next piece of work; [`Engine::poll_timeout`] is out of date until then.
+    #[inline]
+    pub fn is_urgent(&self, now: Instant) -> bool {
+        let mut ready = self.ready.iter();
+        let is_quiet = match (ready.next(), ready.next()) {
+            (None, _) => true,
+            (Some(&index), None) => {
+                self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
+            }
+            // Not worth the search.
+            (Some(_), Some(_)) => false,
+        };
+        !(is_quiet && self.replies.is_empty() && self.stalled.is_empty())
     }
 
     /// What is known of a connection.
@@ -484,9 +500,6 @@ impl Engine {
         if self.by_peer.get(&peer_key) == Some(&handle.index) {
             self.by_peer.remove(&peer_key);
         }
-        if connection.queued {
-            self.ready.retain(|&index| index != handle.index);
-        }
         drop(connection);
         self.connections.release(handle);
     }
@@ -556,4 +569,4 @@ pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
 };
 
 /// Smallest frame a link must carry (protocol.md §2.2).
-const FRAME_BYTES_MIN: u16 = 256;
+pub(crate) const FRAME_BYTES_MIN: u16 = 256;

@@ -92,6 +92,11 @@ impl Engine {
         link: LinkId,
         frame: &RxFrame<'_>,
     ) {
+        if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
+            // Nothing could be answered there, nor a connection go on.
+            self.counters.wrong_address += 1;
+            return;
+        }
         let from = frame.from;
         let decoded = match wire_edge::decode_handshake(frame.bytes) {
             Ok(decoded) => decoded,

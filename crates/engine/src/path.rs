@@ -8,6 +8,7 @@ use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
 
 use crate::config::EngineConfig;
+use crate::engine::FRAME_BYTES_MIN;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Path {
         parameters: &Parameters,
     ) -> Self {
         let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
-        let mtu = PathMtu::new(caps.frame_bytes_safe.min(limit), limit);
+        let mtu = PathMtu::new(caps.frame_bytes_safe.max(FRAME_BYTES_MIN), limit);
         let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
         Self {
             index,
@@ -100,6 +101,18 @@ impl Path {
         parameters: &Parameters,
     ) {
         self.send.restart_measurement(&send_config(caps, config, parameters, &self.mtu), now);
+    }
+
+    /// Whether something is to be sent on this link now, data apart.
+    #[inline]
+    pub(crate) fn is_urgent(&self, now: Instant) -> bool {
+        self.received.acknowledgement_due(now)
+            || self.control != 0
+            || self.response.is_some()
+            || self.announce.is_some()
+            || self.removed | self.retry_status != 0
+            || self.probes_allowed > 0
+            || self.state.deadline() <= now
     }
 
     /// What the scheduler is shown.

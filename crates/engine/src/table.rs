@@ -89,6 +89,12 @@ impl ConnectionTable {
         if slot.generation == handle.generation { slot.connection.as_deref() } else { None }
     }
 
+    /// The connection with this index, unless it is taken out.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
+        self.slots.get(index as usize)?.connection.as_deref()
+    }
+
     /// All connections.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.slots.iter().filter_map(|slot| slot.connection.as_deref())

@@ -65,6 +65,7 @@ fn bind(address: SocketAddr) -> Result<UdpLink, Box<dyn Error + Send + Sync>> {
         error_queue: has("errors"),
         forced_buffers: has("forced"),
         drop_count: has("drops"),
+        connected_peer: has("connected"),
     };
     let config = UdpConfig { features, receive_buffer_bytes: 32 << 20, ..UdpConfig::default() };
     Ok(UdpLink::bind(address, &config)?)

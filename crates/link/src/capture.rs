@@ -4,7 +4,6 @@ mod encapsulation;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 use self::encapsulation::Envelope;
 use crate::pcapng::{self, Direction};
-use crate::{Link, LinkStatistics, PayloadUnmapped, payload};
+use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds, payload};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -147,8 +146,8 @@ impl<L: Link> Link for Capture<L> {
         self.link.poll_event()
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.link.wait_fd()
+    fn wait_fds(&self) -> WaitFds<'_> {
+        self.link.wait_fds()
     }
 
     fn statistics(&self) -> LinkStatistics {

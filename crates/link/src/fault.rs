@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use wire_edge::PeerAddr;
 
-use crate::{Link, LinkStatistics, PayloadUnmapped};
+use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
 /// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +78,7 @@ pub struct FaultStatistics {
 
 /// A link that loses, duplicates, reorders and corrupts frames, from a seed.
 ///
-/// Frames that are held back are delivered by a later [`Link::receive`]; [`Link::wait_fd`] does not
+/// Frames that are held back are delivered by a later [`Link::receive`]; [`Link::wait_fds`] does not
 /// become readable for them. Lost frames count in what `receive` returns.
 #[derive(Debug)]
 pub struct Fault<L> {
@@ -208,8 +207,8 @@ impl<L: Link> Link for Fault<L> {
         self.link.poll_event()
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.link.wait_fd()
+    fn wait_fds(&self) -> WaitFds<'_> {
+        self.link.wait_fds()
     }
 
     fn statistics(&self) -> LinkStatistics {

@@ -64,8 +64,10 @@ pub trait Link: Send {
     /// returns `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;
 
-    /// Readable when frames wait; `None` if the link must be polled.
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// One of them is readable when frames wait; none if the link must be polled. The first is
+    /// writable when there is room to send again. That they have changed is announced as
+    /// [`LinkEvent::Descriptors`].
+    fn wait_fds(&self) -> WaitFds<'_>;
 
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
@@ -93,14 +95,17 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).poll_event()
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        (**self).wait_fd()
+    fn wait_fds(&self) -> WaitFds<'_> {
+        (**self).wait_fds()
     }
 
     fn statistics(&self) -> LinkStatistics {
         (**self).statistics()
     }
 }
+
+/// What to wait on for a link: a descriptor, and perhaps a second.
+pub type WaitFds<'a> = [Option<BorrowedFd<'a>>; 2];
 
 /// Counters of one link since it was made.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -132,6 +137,8 @@ pub struct LinkStatistics {
     pub send_too_big: u64,
     /// Frames dropped because the host has no way to the peer.
     pub send_unreachable: u64,
+    /// Sockets connected to the peer that most frames were exchanged with.
+    pub connected: u64,
     /// Reports read from the socket's error queue.
     pub errors_reported: u64,
     /// Events dropped because nobody polled them.

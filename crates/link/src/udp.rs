@@ -5,6 +5,7 @@ mod clock;
 mod config;
 mod control;
 mod error;
+mod hot;
 mod interface;
 mod receive;
 mod setup;
@@ -17,19 +18,22 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use wire_edge::PeerAddr;
 
 use self::address::{Family, SocketName};
 use self::clock::ReceiveClock;
 use self::control::{ControlBuffer, ErrorReport};
+use self::hot::{HotSocket, Traffic};
 use self::interface::Interface;
 use self::receive::ReceiveRing;
 use self::transmit::{Run, SEGMENTS_MAX, SEGMENTS_SAFE, Transmitter};
-use crate::{Link, LinkStatistics};
+use crate::{Link, LinkStatistics, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
 pub use self::error::{PayloadUnmapped, UdpError};
 
-/// One unconnected UDP socket that speaks with any number of peers.
+/// One unconnected UDP socket that speaks with any number of peers, and a connected one for the
+/// peer that most frames are exchanged with.
 ///
 /// A batch is sent as one system call per run of equal-sized frames, whose pieces the kernel takes
 /// straight from the batch and from registered memory. Received messages are split where the kernel
@@ -38,6 +42,10 @@ pub use self::error::{PayloadUnmapped, UdpError};
 #[derive(Debug)]
 pub struct UdpLink {
     socket: OwnedFd,
+    hot: Option<HotSocket>,
+    traffic: Traffic,
+    /// The address bound to, which the connected socket shares; `None` if it must not have one.
+    shareable: Option<SocketName>,
     family: Family,
     features: UdpFeatures,
     config: UdpConfig,
@@ -68,8 +76,11 @@ impl UdpLink {
             v6.set_scope_id(scope);
         }
         socket::bind(socket.as_fd(), &SocketName::new(&scoped)).map_err(failed("bind"))?;
-        let local = socket::local_name(socket.as_fd())
-            .and_then(|name| name.peer().ok_or_else(|| io::ErrorKind::Unsupported.into()))
+        let (local_name, local) = socket::local_name(socket.as_fd())
+            .and_then(|name| {
+                let local = name.peer().ok_or(io::ErrorKind::Unsupported)?;
+                Ok((name, local))
+            })
             .map_err(failed("read the address bound to"))?;
 
         let mut features = config.features;
@@ -81,7 +92,13 @@ impl UdpLink {
                 .map_err(failed("size the buffers of"))?;
         let interface = Interface::of(socket.as_fd(), address.ip()).unwrap_or(None);
 
+        // Behind an unspecified address a connected socket would fix which one frames come from.
+        let is_shareable = features.connected_peer && !address.ip().is_unspecified();
+        features.connected_peer = is_shareable;
         let mut link = Self {
+            hot: None,
+            traffic: Traffic::new(),
+            shareable: is_shareable.then_some(local_name),
             family,
             features,
             config: *config,
@@ -180,9 +197,121 @@ impl UdpLink {
         self.caps.local.to_socket().is_none_or(|local| local.ip().is_unspecified())
     }
 
+    /// Reads messages from one of the sockets and passes on their frames, about `limit` at most.
+    fn receive_from(
+        &mut self,
+        which: Which,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut delivered = 0;
+        let mut errors = 0;
+        while delivered < limit && errors < ATTEMPTS_MAX {
+            let wanted = self.ring.messages_for(limit - delivered);
+            self.statistics.receive_calls += 1;
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            let messages = match self.ring.fill(socket, wanted) {
+                Ok(messages) => messages,
+                Err(error) => match self.on_receive_error(error)? {
+                    Receiving::Empty => {
+                        self.ring.note_found(false);
+                        break;
+                    }
+                    Receiving::Again => {
+                        errors += 1;
+                        continue;
+                    }
+                },
+            };
+            if self.features.timestamps && messages > 0 {
+                self.clock.refresh(now);
+            }
+            let mut fullest = 1;
+            for index in 0..messages {
+                let frames = self.deliver(which, index, now, on_frame);
+                delivered += frames;
+                fullest = fullest.max(frames);
+            }
+            self.ring.note_fullest(fullest);
+            self.ring.note_found(true);
+            // One that was asked for alone leaves the rest to the next call.
+            if messages < wanted || wanted == 1 {
+                break;
+            }
+        }
+        Ok(delivered)
+    }
+
+    /// Reads both sockets: the connected one always, the other one now and then.
+    fn receive_from_both(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut delivered = 0;
+        while self.traffic.has_older && delivered < limit {
+            let frames = self.receive_from(Which::Main, now, limit - delivered, on_frame)?;
+            delivered += frames;
+            self.traffic.has_older = frames > 0;
+        }
+        if delivered < limit {
+            delivered += self.receive_from(Which::Hot, now, limit - delivered, on_frame)?;
+        }
+        if self.traffic.is_main_due(now, delivered > 0) && delivered < limit {
+            delivered += self.receive_from(Which::Main, now, limit - delivered, on_frame)?;
+        }
+        if self.traffic.is_elsewhere() || self.hot.as_ref().is_some_and(|hot| hot.has_failed) {
+            delivered += self.give_up_hot(now, limit.saturating_sub(delivered), on_frame)?;
+        }
+        Ok(delivered)
+    }
+
+    /// Reads what the connected socket holds, and closes it when that is nothing.
+    #[cold]
+    fn give_up_hot(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut delivered = 0;
+        while delivered < limit {
+            let frames = self.receive_from(Which::Hot, now, limit - delivered, on_frame)?;
+            delivered += frames;
+            if frames == 0 {
+                self.hot = None;
+                self.push_event(LinkEvent::Descriptors);
+                break;
+            }
+        }
+        Ok(delivered)
+    }
+
+    /// Opens a socket for a peer that alone has sent the latest messages.
+    #[cold]
+    fn open_hot(&mut self, peer: PeerAddr) {
+        let scope = self.transmitter.scope();
+        let name = SocketName::of_peer(peer, self.family, scope);
+        let opened = self.shareable.zip(name).and_then(|(local, name)| {
+            let (config, features) = (&self.config, self.features);
+            HotSocket::open(&self.socket, &local, (peer, &name), self.family, config, features).ok()
+        });
+        self.traffic.on_opened(opened.is_some());
+        if opened.is_some() {
+            self.statistics.connected += 1;
+            self.push_event(LinkEvent::Descriptors);
+        } else {
+            self.features.connected_peer = false;
+        }
+        self.hot = opened;
+    }
+
     /// Passes on message `index` of the ring and returns the number of its frames.
     fn deliver(
         &mut self,
+        which: Which,
         index: usize,
         now: Instant,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
@@ -190,13 +319,21 @@ impl UdpLink {
         let message = self.ring.message(index);
         self.statistics.receive_messages += 1;
         if let Some(drops) = message.ancillary.drops {
-            self.statistics.receive_kernel_drops += u64::from(drops.wrapping_sub(self.drops_told));
-            self.drops_told = drops;
+            let told = match (&mut self.hot, which) {
+                (Some(hot), Which::Hot) => &mut hot.drops_told,
+                _ => &mut self.drops_told,
+            };
+            self.statistics.receive_kernel_drops += u64::from(drops.wrapping_sub(*told));
+            *told = drops;
         }
         let Some(from) = message.from.peer().filter(|_| !message.is_truncated) else {
             self.statistics.receive_discarded += 1;
             return 0;
         };
+        match which {
+            Which::Main => self.traffic.note_main(from),
+            Which::Hot => self.traffic.note_hot(),
+        }
         let received_at = match message.ancillary.wall_ns {
             Some(wall_ns) => self.clock.instant(wall_ns, now),
             None => now,
@@ -237,18 +374,25 @@ impl UdpLink {
         }
     }
 
-    /// Reads the error queue and turns its reports into events.
+    /// Reads the error queues and turns their reports into events.
     #[cold]
     fn drain_errors(&mut self) -> Drained {
         let mut drained = Drained::default();
-        if !self.features.error_queue {
-            return drained;
+        if self.features.error_queue {
+            self.drain_errors_of(Which::Main, &mut drained);
+            if self.hot.is_some() {
+                self.drain_errors_of(Which::Hot, &mut drained);
+            }
         }
+        drained
+    }
+
+    #[cold]
+    fn drain_errors_of(&mut self, which: Which, drained: &mut Drained) {
         let mut control = ControlBuffer::default();
         for _ in 0..ERRORS_MAX {
-            let Ok((name, len)) = receive::receive_error(self.socket.as_fd(), &mut control) else {
-                break;
-            };
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            let Ok((name, len)) = receive::receive_error(socket, &mut control) else { break };
             self.statistics.errors_reported += 1;
             let Some(report) = control.0.get(..len).and_then(ErrorReport::parse) else { continue };
             drained.any |= !report.is_local;
@@ -264,7 +408,6 @@ impl UdpLink {
                 _ => {}
             }
         }
-        drained
     }
 
     /// Sends some frames from `first` on; returns how many were taken, 0 if there is no room.
@@ -273,13 +416,15 @@ impl UdpLink {
         let segments_max = if is_segmented { usize::from(self.caps.segments) } else { 1 };
         let mut attempts = 0;
         loop {
+            let which = self.choose(batch);
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
             self.statistics.send_calls += 1;
             let (result, run) = if is_segmented || !self.features.batching {
                 let run = self.transmitter.gather(batch, first, segments_max);
-                (self.transmitter.send_run(self.socket.as_fd(), run).map(|()| run.frames), run)
+                (self.transmitter.send_run(socket, run).map(|()| run.frames), run)
             } else {
                 let run = Run { frames: 1, bytes: 0, segment_bytes: batch.frame(first).len() };
-                (self.transmitter.send_each(self.socket.as_fd(), batch, first, usize::MAX), run)
+                (self.transmitter.send_each(socket, batch, first, usize::MAX), run)
             };
             let error = match result {
                 Ok(frames) => {
@@ -300,6 +445,14 @@ impl UdpLink {
                 Sending::Failed => return Err(error),
             }
         }
+    }
+
+    /// The socket for this batch.
+    #[inline]
+    fn choose(&mut self, batch: &TxBatch) -> Which {
+        let is_hot = self.hot.as_ref().is_some_and(|hot| hot.peer == batch.to() && !hot.has_failed);
+        self.transmitter.set_connected(is_hot);
+        if is_hot { Which::Hot } else { Which::Main }
     }
 
     fn note_sent(&mut self, batch: &TxBatch, first: usize, frames: usize, run: Run) {
@@ -354,6 +507,14 @@ impl UdpLink {
                     }
                     return Sending::Lost;
                 }
+                if let Some(hot) = &mut self.hot
+                    && hot.peer == batch.to()
+                    && !hot.has_failed
+                {
+                    // Perhaps only the way that it keeps has become impossible.
+                    hot.has_failed = true;
+                    return Sending::Again;
+                }
                 if is_failure_of_the_socket(errno) {
                     return Sending::Failed;
                 }
@@ -371,8 +532,10 @@ impl UdpLink {
         let mut attempts = 0;
         while frame < first + run.frames {
             let single = self.transmitter.gather(batch, frame, 1);
+            let which = self.choose(batch);
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
             self.statistics.send_calls += 1;
-            let Err(error) = self.transmitter.send_run(self.socket.as_fd(), single) else {
+            let Err(error) = self.transmitter.send_run(socket, single) else {
                 self.note_sent(batch, frame, 1, single);
                 frame += 1;
                 continue;
@@ -417,39 +580,14 @@ impl Link for UdpLink {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         self.watch_interface(now);
-        let mut delivered = 0;
-        let mut errors = 0;
-        while delivered < limit && errors < ATTEMPTS_MAX {
-            let wanted = self.ring.messages_for(limit - delivered);
-            self.statistics.receive_calls += 1;
-            let messages = match self.ring.fill(self.socket.as_fd(), wanted) {
-                Ok(messages) => messages,
-                Err(error) => match self.on_receive_error(error)? {
-                    Receiving::Empty => {
-                        self.ring.note_found(false);
-                        break;
-                    }
-                    Receiving::Again => {
-                        errors += 1;
-                        continue;
-                    }
-                },
-            };
-            if self.features.timestamps && messages > 0 {
-                self.clock.refresh(now);
-            }
-            let mut fullest = 1;
-            for index in 0..messages {
-                let frames = self.deliver(index, now, on_frame);
-                delivered += frames;
-                fullest = fullest.max(frames);
-            }
-            self.ring.note_fullest(fullest);
-            self.ring.note_found(true);
-            // One that was asked for alone leaves the rest to the next call.
-            if messages < wanted || wanted == 1 {
-                break;
-            }
+        if self.hot.is_some() {
+            return self.receive_from_both(now, limit, on_frame);
+        }
+        let delivered = self.receive_from(Which::Main, now, limit, on_frame)?;
+        if self.features.connected_peer
+            && let Some(peer) = self.traffic.candidate()
+        {
+            self.open_hot(peer);
         }
         Ok(delivered)
     }
@@ -477,12 +615,36 @@ impl Link for UdpLink {
         self.events.pop_front()
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn wait_fds(&self) -> WaitFds<'_> {
+        let main = self.socket.as_fd();
+        match &self.hot {
+            // The one that sends first: it is the one that may be full.
+            Some(hot) if self.transmitter.is_connected() => [Some(hot.socket.as_fd()), Some(main)],
+            Some(hot) => [Some(main), Some(hot.socket.as_fd())],
+            None => [Some(main), None],
+        }
     }
 
     fn statistics(&self) -> LinkStatistics {
         self.statistics
+    }
+}
+
+/// One of the two sockets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Which {
+    /// The one that any peer can reach.
+    Main,
+    /// The one connected to a peer.
+    Hot,
+}
+
+/// The socket that is meant, of those there are.
+#[inline]
+fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> BorrowedFd<'a> {
+    match (hot, which) {
+        (Some(hot), Which::Hot) => hot.socket.as_fd(),
+        _ => main.as_fd(),
     }
 }
 

@@ -29,6 +29,7 @@ fn frames_arrive_whole_and_in_order_with_every_set_of_capabilities() {
         with(|f| f.error_queue = false),
         with(|f| f.forced_buffers = false),
         with(|f| f.drop_count = false),
+        with(|f| f.connected_peer = false),
     ];
     for address in ["127.0.0.1:0", "[::1]:0"] {
         for features in sets {
@@ -242,6 +243,96 @@ fn full_receive_buffer_is_noticed() {
 }
 
 #[test]
+fn busy_peer_gets_a_socket_of_its_own_and_no_frame_is_lost_or_out_of_order() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let Some(mut pair) = Pair::new(address, UdpFeatures::ALL) else { continue };
+        // Every switch happens with frames under way: the receiver lags behind by up to 50.
+        for _ in 0..20 {
+            pair.exchange(&[(40, 0), (41, 0), (42, 0), (43, 0), (44, 0)].repeat(10));
+        }
+        assert_eq!(pair.receiver.statistics().connected, 1);
+        assert!(matches!(pair.receiver.poll_event(), Some(LinkEvent::Descriptors)));
+        // And back, through the connected socket.
+        (pair.sender, pair.receiver) = (pair.receiver, pair.sender);
+        for _ in 0..20 {
+            pair.exchange(&[(40, 0); 5]);
+            pair.exchange(&[(32, 1440); 44]);
+        }
+        assert_eq!(pair.receiver.statistics().receive_kernel_drops, 0);
+    }
+}
+
+#[test]
+fn peers_beside_the_busy_one_are_heard_and_take_its_place() {
+    let mut pair = busy_pair();
+    let (first, second) = (pair.sender, bind("127.0.0.1:0", UdpFeatures::ALL).unwrap());
+    pair.sender = second;
+    for _ in 0..60 {
+        pair.exchange(&[(40, 0)]);
+    }
+    assert_eq!(pair.receiver.statistics().connected, 1, "a few frames are no reason to change");
+    for _ in 0..300 {
+        pair.exchange(&[(40, 0)]);
+    }
+    assert_eq!(pair.receiver.statistics().connected, 2);
+    pair.sender = first;
+    pair.exchange(&[(40, 0); 10]);
+    let events: Vec<_> = std::iter::from_fn(|| pair.receiver.poll_event()).collect();
+    assert_eq!(events.len(), 3, "opened, closed, opened: {events:?}");
+}
+
+#[test]
+fn frames_of_the_busy_peer_make_a_descriptor_readable() {
+    let mut pair = busy_pair();
+    assert!(!is_readable(&pair.receiver));
+    pair.send_to_peer(&[(40, 0)]);
+    assert!(is_readable(&pair.receiver));
+    pair.receiver.receive(clock(), 16, &mut |_| {}).unwrap();
+    assert!(!is_readable(&pair.receiver));
+}
+
+#[test]
+fn busy_peer_that_is_gone_is_reported() {
+    let mut pair = busy_pair();
+    let gone_at = pair.sender.caps().local;
+    pair.sender = bind("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    while pair.receiver.poll_event().is_some() {}
+    let mut batch = TxBatch::new(4, 256);
+    batch.reset(gone_at);
+    batch.header_mut().extend_from_slice(b"anyone?");
+    batch.finish_frame(PayloadSlice::EMPTY);
+    assert_eq!(pair.receiver.send(&batch).unwrap(), 1);
+    pair.exchange(&[(40, 0); 10]);
+    let event = pair.receiver.poll_event();
+    assert!(matches!(event, Some(LinkEvent::Refused(peer)) if peer == gone_at), "{event:?}");
+    // It comes back under the same address.
+    let address = gone_at.to_socket().unwrap();
+    pair.sender = UdpLink::bind(address, &UdpConfig::default()).unwrap();
+    pair.exchange(&[(40, 0); 10]);
+}
+
+#[test]
+fn address_of_a_link_with_a_busy_peer_is_nobody_elses() {
+    let pair = busy_pair();
+    let taken = pair.receiver.caps().local.to_socket().unwrap();
+    let error = UdpLink::bind(taken, &UdpConfig::default()).unwrap_err();
+    assert!(matches!(error, UdpError::AddressInUse { .. }), "{error}");
+}
+
+#[test]
+fn link_on_all_addresses_has_no_connected_socket() {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    pair.receiver = bind("0.0.0.0:0", UdpFeatures::ALL).unwrap();
+    let port = pair.receiver.caps().local.to_socket().unwrap().port();
+    pair.to = Some(PeerAddr::from(SocketAddr::from(([127, 0, 0, 1], port))));
+    for _ in 0..200 {
+        pair.exchange(&[(40, 0)]);
+    }
+    assert!(!pair.receiver.features().connected_peer);
+    assert_eq!(pair.receiver.statistics().connected, 0);
+}
+
+#[test]
 fn buffers_beyond_the_limit_come_with_a_hint() {
     let features = UdpFeatures { forced_buffers: false, ..UdpFeatures::ALL };
     let config = UdpConfig { receive_buffer_bytes: 1 << 30, features, ..UdpConfig::default() };
@@ -317,6 +408,16 @@ impl Pair {
     }
 }
 
+/// A pair whose receiver has a socket connected to the sender.
+fn busy_pair() -> Pair {
+    let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
+    for _ in 0..200 {
+        pair.exchange(&[(40, 0)]);
+    }
+    assert_eq!(pair.receiver.statistics().connected, 1);
+    pair
+}
+
 fn bind(address: &str, features: UdpFeatures) -> Result<UdpLink, UdpError> {
     UdpLink::bind(address.parse().unwrap(), &UdpConfig { features, ..UdpConfig::default() })
 }
@@ -328,8 +429,9 @@ fn clock() -> Instant {
 }
 
 fn is_readable(link: &UdpLink) -> bool {
-    let fd = link.wait_fd().unwrap().as_raw_fd();
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid entry, no timeout.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    link.wait_fds().into_iter().flatten().any(|fd| {
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry, no timeout.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    })
 }

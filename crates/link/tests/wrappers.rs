@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
-use link::{Capture, CaptureClock, Cut, Fault, FaultConfig, Link, LinkStatistics, PayloadUnmapped};
+use link::{
+    Capture, CaptureClock, Cut, Fault, FaultConfig, Link, LinkStatistics, PayloadUnmapped, WaitFds,
+};
 use mem::PayloadSlice;
 use wire_edge::PeerAddr;
 
@@ -236,8 +237,8 @@ impl Link for Memory {
         None
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn wait_fds(&self) -> WaitFds<'_> {
+        [None, None]
     }
 
     fn statistics(&self) -> LinkStatistics {

@@ -1,5 +1,6 @@
 //! The engine with its links, and what one turn does.
 
+use std::cell::OnceCell;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use semantics::{PostError, StatusTable};
 use crate::clock::Clock;
 use crate::counters::RuntimeCounters;
 use crate::park::Waiters;
+use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
 use crate::submission::{HeldBack, Posting, Submission};
 
@@ -110,6 +112,8 @@ pub(crate) struct Driver {
     full: u16,
     /// Frames came since acknowledgements were last hastened.
     may_owe: bool,
+    /// The latest turn left the engine's list of connections to serve for the next one.
+    has_put_off: bool,
     held: HeldBack,
     pub(crate) counters: RuntimeCounters,
 }
@@ -121,6 +125,7 @@ impl Driver {
             links: [const { None }; LINKS_MAX],
             full: 0,
             may_owe: false,
+            has_put_off: false,
             held: HeldBack::new(),
             counters: RuntimeCounters::default(),
         }
@@ -139,50 +144,74 @@ impl Driver {
             host.polled_at.store(now.0, Ordering::Relaxed);
             self.counters.polls += 1;
         }
-        let memory = host.memory.access();
+        let memory = TurnAccess::new(&host.memory);
         let mut worked = self.take_work(host, now, &memory);
-        let (received, mut more) = self.receive(now, &memory);
+        let (received, mut more) = self.receive(host, now, &memory);
         worked |= received;
         if self.engine.poll_timeout() <= now {
-            self.engine.handle_timeout(now, &memory);
+            self.engine.handle_timeout(now, memory.begun());
             worked = true;
         }
         self.may_owe |= received;
-        if host.is_parting.swap(false, Ordering::Relaxed) && self.may_owe {
+        if host.is_parting.load(Ordering::Relaxed)
+            && host.is_parting.swap(false, Ordering::Relaxed)
+            && self.may_owe
+        {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
-        more |= self.transmit(host, now, &memory);
+        // An application that has received something often answers it, and sending the answer does
+        // what else there is to do for the connection. It is waited for until the next turn.
+        self.has_put_off = received
+            && caller == Caller::Application
+            && !self.has_put_off
+            && !more
+            && !self.engine.is_urgent(now);
+        if !self.has_put_off {
+            more |= self.transmit(host, now, &memory);
+        }
         drop(memory);
         self.finish(host, now, worked);
         more
     }
 
-    /// A turn that only sends what was just posted.
-    pub(crate) fn turn_out(&mut self, host: &Host) -> bool {
-        let now = host.clock.now();
-        host.polled_at.store(now.0, Ordering::Relaxed);
-        let memory = host.memory.access();
-        let more = self.transmit(host, now, &memory);
-        drop(memory);
-        self.finish(host, now, true);
-        more
-    }
-
-    /// Posts from inside, behind everything that was handed over before.
+    /// Posts from inside, behind everything that was handed over before, and sends it if told so.
+    /// Returns whether there is more to do at once.
     #[inline]
     pub(crate) fn post(
         &mut self,
         host: &Host,
         connection: ConnectionHandle,
         posting: &Posting,
+        doorbell: Doorbell,
+    ) -> Result<bool, PostError> {
+        let memory = TurnAccess::new(&host.memory);
+        self.post_behind(host, &memory, connection, posting)?;
+        if doorbell == Doorbell::Later {
+            return Ok(false);
+        }
+        let now = host.clock.now();
+        host.polled_at.store(now.0, Ordering::Relaxed);
+        self.has_put_off = false;
+        let more = self.transmit(host, now, &memory);
+        drop(memory);
+        self.finish(host, now, true);
+        Ok(more)
+    }
+
+    #[inline]
+    fn post_behind(
+        &mut self,
+        host: &Host,
+        memory: &TurnAccess<'_>,
+        connection: ConnectionHandle,
+        posting: &Posting,
     ) -> Result<(), PostError> {
-        let memory = host.memory.access();
-        self.take_submissions(host, &memory);
+        self.take_submissions(host, memory);
         if self.held.concerns(connection) {
             return Err(PostError::CompletionQueueFull);
         }
-        posting.apply(&mut self.engine, &memory, connection)
+        posting.apply(&mut self.engine, memory.begun(), connection)
     }
 
     /// Puts a link to use under a free identifier.
@@ -235,21 +264,24 @@ impl Driver {
         self.engine.hasten_acknowledgements();
     }
 
-    fn take_work(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> bool {
+    fn take_work(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let worked = self.take_submissions(host, memory);
         if host.has_commands.load(Ordering::Acquire) {
-            self.run_commands(host, now, memory);
+            self.run_commands(host, now, memory.begun());
             return true;
         }
         worked
     }
 
     #[inline]
-    fn take_submissions(&mut self, host: &Host, memory: &MemoryAccess<'_>) -> bool {
+    fn take_submissions(&mut self, host: &Host, memory: &TurnAccess<'_>) -> bool {
+        if self.held.is_idle(&host.submissions) {
+            return false;
+        }
         self.held.drain(
             &host.submissions,
             &mut self.engine,
-            memory,
+            memory.begun(),
             &host.status,
             &mut self.counters,
         )
@@ -268,16 +300,17 @@ impl Driver {
     }
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
-    fn receive(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> (bool, bool) {
+    fn receive(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> (bool, bool) {
         let Self { engine, links, counters, .. } = self;
         let (mut came, mut more) = (false, false);
+        let mut rewatch = 0_u16;
         for (index, slot) in links.iter_mut().enumerate() {
             let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
                 continue;
             };
             let id = LinkId(index as u8);
             let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
-                engine.handle_frame(now, memory, id, frame);
+                engine.handle_frame(now, memory.begun(), id, frame);
             });
             if let Ok(frames) = received {
                 came |= frames > 0;
@@ -288,20 +321,30 @@ impl Driver {
                 came = true;
             }
             while let Some(event) = attached.driver.poll_event() {
-                engine.handle_link_event(now, id, event);
                 came = true;
+                if matches!(event, LinkEvent::Descriptors) {
+                    rewatch |= 1 << index;
+                } else {
+                    engine.handle_link_event(now, id, event);
+                }
             }
+        }
+        if rewatch != 0 {
+            self.watch_again(host, rewatch);
         }
         (came, more)
     }
 
     /// Sends what the engine has to send and the links take. Returns whether there is more that
     /// they would take.
-    fn transmit(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) -> bool {
+    fn transmit(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
+        if self.full == 0 && !self.engine.has_work() {
+            return false;
+        }
         let Self { engine, links, counters, .. } = self;
         let (mut full, mut failed) = (0_u16, 0_u16);
         let mut progress = false;
-        let more = engine.poll_transmit(now, memory, &mut |id, batch| {
+        let more = engine.poll_transmit(now, memory.begun(), &mut |id, batch| {
             let index = usize::from(id.0);
             // Frames for a link that is gone are lost, as on any link.
             let lost = Emitted::Taken(batch.len());
@@ -356,7 +399,8 @@ impl Driver {
             (host.sink)(event);
             news = true;
         }
-        let due = self.engine.poll_timeout();
+        // What was put off is due at once for a thread that goes to sleep.
+        let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked || news {
             self.counters.turns_with_work += 1;
@@ -379,6 +423,14 @@ impl Driver {
         }
     }
 
+    /// Tells the sleeper what to look at for each link of a set.
+    #[cold]
+    fn watch_again(&self, host: &Host, links: u16) {
+        for index in (0..LINKS_MAX).filter(|index| links >> index & 1 != 0) {
+            self.watch(host, index);
+        }
+    }
+
     /// Tells the sleeper what to look at.
     #[cold]
     fn watch(&self, host: &Host, index: usize) {
@@ -387,11 +439,30 @@ impl Driver {
         host.sleeper.watch(
             index,
             watched.map(|link| Watched {
-                fd: link.driver.wait_fd().map(|fd| fd.as_raw_fd()),
+                fds: link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())),
                 is_full: self.full >> index & 1 != 0,
             }),
         );
         host.call_watch();
+    }
+}
+
+/// The turn's access to memory regions, begun when it is first needed: a poll that finds nothing
+/// does without.
+struct TurnAccess<'a> {
+    table: &'a MemoryTable,
+    begun: OnceCell<MemoryAccess<'a>>,
+}
+
+impl<'a> TurnAccess<'a> {
+    #[inline]
+    const fn new(table: &'a MemoryTable) -> Self {
+        Self { table, begun: OnceCell::new() }
+    }
+
+    #[inline]
+    fn begun(&self) -> &MemoryAccess<'a> {
+        self.begun.get_or_init(|| self.table.access())
     }
 }
 

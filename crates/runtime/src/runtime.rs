@@ -16,7 +16,7 @@ use semantics::{CompletionQueue, Operation, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-use crate::cell::{Drive, Inside, ProgressCell};
+use crate::cell::{Drive, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
@@ -365,29 +365,20 @@ impl Shared {
         let Some(mut inside) = self.cell.try_enter() else {
             return self.hand_over(connection, queue, posting);
         };
-        let result = inside.with(|driver| driver.post(&self.host, connection, &posting));
-        if doorbell == Doorbell::Ring && result.is_ok() {
-            self.send_and_leave(inside);
-        } else if let Err(inside) = inside.leave() {
-            self.after(
-                inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
-            );
-        }
-        Ok(result?)
-    }
-
-    fn send_and_leave(&self, inside: Inside<'_, Driver>) {
-        let mut inside = inside;
-        let more = inside.with(|driver| driver.turn_out(&self.host));
-        if !more {
+        let result = inside.with(|driver| driver.post(&self.host, connection, &posting, doorbell));
+        if result != Ok(true) {
             match inside.leave() {
-                Ok(()) => return self.host.settle(),
+                Ok(()) => {
+                    self.host.settle();
+                    return Ok(result.map(|_more| ())?);
+                }
                 Err(again) => inside = again,
             }
         }
         self.after(
             inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
         );
+        Ok(result.map(|_more| ())?)
     }
 
     #[cold]

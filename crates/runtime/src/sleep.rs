@@ -21,8 +21,9 @@ pub(crate) struct Sleeper {
 /// A link as the sleeper sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// Readable when frames wait; `None` if it must be polled.
-    pub(crate) fd: Option<RawFd>,
+    /// One is readable when frames wait, the first writable when there is room; none if the link
+    /// must be polled.
+    pub(crate) fds: [Option<RawFd>; FDS_PER_LINK],
     /// It had no room for frames that wait to be sent.
     pub(crate) is_full: bool,
 }
@@ -57,16 +58,24 @@ impl Sleeper {
     /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
     /// `limit_ns` nanoseconds have passed (`None`: no limit).
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) {
-        let mut fds = [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX + 1];
+        let mut fds =
+            [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX * FDS_PER_LINK + 1];
         let mut limit_ns = limit_ns;
         let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        for (slot, link) in fds.iter_mut().zip(links.iter().flatten()) {
-            let Some(fd) = link.fd else {
+        let mut count = 0;
+        for link in links.iter().flatten() {
+            if link.fds.iter().all(Option::is_none) {
                 limit_ns = Some(limit_ns.unwrap_or(u64::MAX).min(UNWATCHED_LINK_NS));
-                continue;
-            };
-            slot.fd = fd;
-            slot.events = if link.is_full { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+            }
+            for (position, &fd) in link.fds.iter().flatten().enumerate() {
+                let Some(slot) = fds.get_mut(count) else { break };
+                count += 1;
+                slot.fd = fd;
+                slot.events = libc::POLLIN;
+                if link.is_full && position == 0 {
+                    slot.events |= libc::POLLOUT;
+                }
+            }
         }
         let [.., call] = &mut fds;
         call.fd = self.call.as_raw_fd();
@@ -94,6 +103,9 @@ impl Sleeper {
         unsafe { libc::read(self.call.as_raw_fd(), (&raw mut calls).cast(), 8) };
     }
 }
+
+/// Descriptors of one link.
+const FDS_PER_LINK: usize = 2;
 
 /// How long a link without a descriptor is left alone: an interrupt rate that costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
@@ -131,7 +143,7 @@ mod tests {
         use std::net::UdpSocket;
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
         let sleeper = Sleeper::new().expect("an eventfd");
-        sleeper.watch(3, Some(Watched { fd: Some(socket.as_raw_fd()), is_full: false }));
+        sleeper.watch(3, Some(Watched { fds: [None, Some(socket.as_raw_fd())], is_full: false }));
         let address = socket.local_addr().expect("it is bound");
         socket.send_to(b"x", address).expect("loopback takes a datagram");
         sleeper.sleep(None);

@@ -77,6 +77,12 @@ impl HeldBack {
         self.waiting.iter().any(|waiting| waiting.connection == connection)
     }
 
+    /// Whether nothing waits, here or in the ring.
+    #[inline]
+    pub(crate) fn is_idle(&self, ring: &ArrayQueue<Submission>) -> bool {
+        self.waiting.is_empty() && ring.is_empty()
+    }
+
     /// Passes what waits, and then what is in the ring, on to the engine, in the order of each
     /// connection. Returns whether anything was passed on.
     #[inline]
@@ -88,9 +94,6 @@ impl HeldBack {
         status: &StatusTable,
         counters: &mut RuntimeCounters,
     ) -> bool {
-        if self.waiting.is_empty() && ring.is_empty() {
-            return false;
-        }
         let mut progress = false;
         // At most one filling of the ring: threads that keep posting must not keep this one here.
         for _ in 0..self.waiting.len() + ring.capacity() {

@@ -58,6 +58,9 @@ pub struct UdpFeatures {
     pub forced_buffers: bool,
     /// The kernel's count of dropped frames (`SO_RXQ_OVFL`). Else drops go unnoticed.
     pub drop_count: bool,
+    /// A second socket, connected to the peer that most frames are exchanged with, for a link that
+    /// is bound to one address. Else all peers are served by the one unconnected socket.
+    pub connected_peer: bool,
 }
 
 impl UdpFeatures {
@@ -71,6 +74,7 @@ impl UdpFeatures {
         error_queue: true,
         forced_buffers: true,
         drop_count: true,
+        connected_peer: true,
     };
 
     /// Nothing but sockets as they were in 1983.
@@ -83,5 +87,6 @@ impl UdpFeatures {
         error_queue: false,
         forced_buffers: false,
         drop_count: false,
+        connected_peer: false,
     };
 }

@@ -118,10 +118,13 @@ impl ReceiveRing {
         self.reset();
         let arena = self.arena.as_ptr();
         if messages == 1 {
+            // The C library's function is a point of cancellation, which costs two atomic operations
+            // in a program with threads; nobody cancels threads here.
             // SAFETY: the description, set up in `new`, points into the arena, which lives as long
             // as `self`; nothing borrows from it because `self` is borrowed mutably.
             let received = unsafe {
-                libc::recvmsg(
+                libc::syscall(
+                    libc::SYS_recvmsg,
                     socket.as_raw_fd(),
                     &raw mut (*arena).headers[0].msg_hdr,
                     libc::MSG_DONTWAIT,

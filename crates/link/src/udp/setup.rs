@@ -68,18 +68,7 @@ pub(super) fn size_buffers(
     features: &mut UdpFeatures,
     hints: &mut Vec<String>,
 ) -> io::Result<u32> {
-    let mut size = |bytes: u32, force, ask| {
-        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        if features.forced_buffers {
-            if socket::set_option(socket, libc::SOL_SOCKET, force, bytes).is_ok() {
-                return Ok(());
-            }
-            features.forced_buffers = false;
-        }
-        socket::set_option(socket, libc::SOL_SOCKET, ask, bytes)
-    };
-    size(config.receive_buffer_bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
-    size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
+    ask_for_buffers(socket, config, features)?;
     let granted = |name| {
         let bytes = socket::option(socket, libc::SOL_SOCKET, name)?;
         Ok::<u32, io::Error>(u32::try_from(bytes).unwrap_or(0))
@@ -97,6 +86,26 @@ pub(super) fn size_buffers(
     hint("receive", receive, config.receive_buffer_bytes, "net.core.rmem_max");
     hint("send", send, config.send_buffer_bytes, "net.core.wmem_max");
     Ok(receive / 4)
+}
+
+/// Asks for the buffers, whatever comes of it.
+pub(super) fn ask_for_buffers(
+    socket: BorrowedFd<'_>,
+    config: &UdpConfig,
+    features: &mut UdpFeatures,
+) -> io::Result<()> {
+    let mut size = |bytes: u32, force, ask| {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        if features.forced_buffers {
+            if socket::set_option(socket, libc::SOL_SOCKET, force, bytes).is_ok() {
+                return Ok(());
+            }
+            features.forced_buffers = false;
+        }
+        socket::set_option(socket, libc::SOL_SOCKET, ask, bytes)
+    };
+    size(config.receive_buffer_bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
+    size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
 }
 
 /// Largest and safe frame size of an interface.

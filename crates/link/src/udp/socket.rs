@@ -27,6 +27,13 @@ pub(super) fn bind(socket: BorrowedFd<'_>, name: &SocketName) -> io::Result<()> 
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Gives the socket a peer: it receives from no other, and needs no address to send.
+pub(super) fn connect(socket: BorrowedFd<'_>, name: &SocketName) -> io::Result<()> {
+    // SAFETY: `name` points to `name.len()` initialised bytes for the length of the call.
+    let result = unsafe { libc::connect(socket.as_raw_fd(), name.as_ptr(), name.len()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The address the socket was given.
 pub(super) fn local_name(socket: BorrowedFd<'_>) -> io::Result<SocketName> {
     let mut name = SocketName::default();
