@@ -340,6 +340,12 @@ impl Engine {
             .find_map(|position| {
                 let policy = self.config.scheduling;
                 match pick(policy, position, backlog, now, views, state) {
+                    // The backlog counts payload: all of it may take many more bytes in frames, if
+                    // it is many small operations, and one batch should take them.
+                    Decision::Send { burst_bytes } if u64::from(burst_bytes) >= backlog => {
+                        let quantum_bytes = paths[position].send.quantum_bytes();
+                        Some((position, burst_bytes.max(quantum_bytes)))
+                    }
                     Decision::Send { burst_bytes } => Some((position, burst_bytes)),
                     Decision::Wait => None,
                 }
