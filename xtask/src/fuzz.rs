@@ -72,7 +72,8 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     Ok(names)
 }
 
-fn is_installed() -> bool {
+/// Whether targets can be built and run.
+pub(crate) fn is_installed() -> bool {
     Command::new("cargo")
         .args(["+nightly", "fuzz", "--version"])
         .env_remove("RUSTUP_TOOLCHAIN")

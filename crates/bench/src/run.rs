@@ -70,7 +70,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, Ru
         options,
         bench.path.links.len() as u32,
         bench.path.mtu,
-        &bench.server_transports,
+        &bench.processes.server_transports,
     )?;
     observer.on_start(&plan);
     let mut results = Vec::new();
@@ -86,8 +86,8 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, Ru
             links: bench.path.links.len() as u32,
             mtu: bench.path.mtu,
         },
-        client: bench.client_machine.clone(),
-        server: bench.server_machine.clone(),
+        client: bench.processes.client_machine.clone(),
+        server: bench.processes.server_machine.clone(),
         settings: Settings {
             repetitions: plan.repetitions,
             dropped: statistics::dropped(plan.repetitions),
@@ -197,13 +197,9 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
 ///
 /// The order of the fields is the order in which they are dropped: processes before namespaces.
 struct Bench {
-    client: ChildProcess,
-    /// None if the server runs on another host.
-    _server: Option<ChildProcess>,
+    processes: Processes,
     path: Path,
-    client_machine: Machine,
-    server_machine: Machine,
-    server_transports: Vec<String>,
+    pinned_to: Option<[usize; 2]>,
 }
 
 impl Bench {
@@ -212,44 +208,16 @@ impl Bench {
         path: Path,
         pinned_to: Option<[usize; 2]>,
     ) -> Result<Self, RunError> {
-        let parent = process::id();
-        let names = path.namespaces.as_ref();
-        let mut control = path.server;
-        let mut server = None;
-        if path.kind != PathKind::Peer {
-            let spec = ChildSpec {
-                role: Role::Server(path.server),
-                namespace: names.map(|pair| pair.server().to_string()),
-                cpu: pinned_to.map(|[_, cpu]| cpu),
-                parent,
-            };
-            let mut child = ChildProcess::start(&options.program, &spec)?;
-            control = match child.receive()? {
-                Line::Listening(address) => address,
-                line => return Err(child.unexpected(&line).into()),
-            };
-            server = Some(child);
+        let processes = Processes::start(options, &path, pinned_to)?;
+        Ok(Self { processes, path, pinned_to })
+    }
+
+    /// What earlier cases have allocated and freed is out of the way afterwards. On a peer it stays.
+    fn renew_processes(&mut self, options: &Options) -> Result<(), RunError> {
+        if self.path.kind != PathKind::Peer {
+            self.processes = Processes::start(options, &self.path, self.pinned_to)?;
         }
-        let spec = ChildSpec {
-            role: Role::Client { server: control, shares_host: server.is_some() },
-            namespace: names.map(|pair| pair.client().to_string()),
-            cpu: pinned_to.map(|[cpu, _]| cpu),
-            parent,
-        };
-        let mut client = ChildProcess::start(&options.program, &spec)?;
-        match client.receive()? {
-            Line::Ready { client: client_machine, server: server_machine, server_transports } => {
-                Ok(Self {
-                    client,
-                    _server: server,
-                    path,
-                    client_machine,
-                    server_machine,
-                    server_transports,
-                })
-            }
-            line => Err(client.unexpected(&line).into()),
-        }
+        Ok(())
     }
 
     /// Takes all samples of `case`, the contenders in turn within each repetition.
@@ -260,6 +228,9 @@ impl Bench {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Measurement>, RunError> {
+        if case.test == Test::ManyConnections {
+            self.renew_processes(options)?;
+        }
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); case.contenders.len()];
         for repetition in 1..=plan.repetitions {
             for (contender, samples) in case.contenders.iter().zip(&mut samples) {
@@ -310,10 +281,67 @@ impl Bench {
     }
 
     fn sample(&mut self, request: &SampleRequest) -> Result<Sample, ProcessError> {
-        self.client.send(request)?;
-        match self.client.receive()? {
+        let client = &mut self.processes.client;
+        client.send(request)?;
+        match client.receive()? {
             Line::Sample(sample) => Ok(sample),
-            line => Err(self.client.unexpected(&line)),
+            line => Err(client.unexpected(&line)),
+        }
+    }
+}
+
+/// The two processes that measure.
+struct Processes {
+    client: ChildProcess,
+    /// None if the server runs on another host.
+    _server: Option<ChildProcess>,
+    client_machine: Machine,
+    server_machine: Machine,
+    server_transports: Vec<String>,
+}
+
+impl Processes {
+    fn start(
+        options: &Options,
+        path: &Path,
+        pinned_to: Option<[usize; 2]>,
+    ) -> Result<Self, RunError> {
+        let parent = process::id();
+        let names = path.namespaces.as_ref();
+        let mut control = path.server;
+        let mut server = None;
+        if path.kind != PathKind::Peer {
+            let spec = ChildSpec {
+                role: Role::Server(path.server),
+                namespace: names.map(|pair| pair.server().to_string()),
+                cpu: pinned_to.map(|[_, cpu]| cpu),
+                parent,
+            };
+            let mut child = ChildProcess::start(&options.program, &spec)?;
+            control = match child.receive()? {
+                Line::Listening(address) => address,
+                line => return Err(child.unexpected(&line).into()),
+            };
+            server = Some(child);
+        }
+        let spec = ChildSpec {
+            role: Role::Client { server: control, shares_host: server.is_some() },
+            namespace: names.map(|pair| pair.client().to_string()),
+            cpu: pinned_to.map(|[cpu, _]| cpu),
+            parent,
+        };
+        let mut client = ChildProcess::start(&options.program, &spec)?;
+        match client.receive()? {
+            Line::Ready { client: client_machine, server: server_machine, server_transports } => {
+                Ok(Self {
+                    client,
+                    _server: server,
+                    client_machine,
+                    server_machine,
+                    server_transports,
+                })
+            }
+            line => Err(client.unexpected(&line).into()),
         }
     }
 }

@@ -30,7 +30,8 @@ pub enum Test {
     /// Connections made one after the other. An operation is a connection that both applications
     /// have; its latency is recorded.
     ConnectionSetup,
-    /// A ping-pong on one of [`Setup::connections`] connections, the others idle.
+    /// A ping-pong on one of [`Setup::connections`] connections, the others idle, in turn with one
+    /// on a connection that is alone at its endpoint. Only the former's latencies are recorded.
     ManyConnections,
 }
 
@@ -128,8 +129,13 @@ pub mod counter {
     pub const OUT_OF_ORDER_FRAMES: &str = "out_of_order_frames";
     /// Datagrams that did not arrive (yardsticks without retransmission).
     pub const LOST_DATAGRAMS: &str = "lost_datagrams";
-    /// Memory of an idle connection, in bytes ([`Test::ManyConnections`](super::Test)).
+    /// Memory of an idle connection at the server, in bytes
+    /// ([`Test::ManyConnections`](super::Test)).
     pub const BYTES_PER_IDLE_CONNECTION: &str = "bytes_per_idle_connection";
+    /// The same at the client.
+    pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
+    /// Median latency of one of many connections, divided by that of a connection alone.
+    pub const SLOWDOWN: &str = "slowdown";
 }
 
 /// A way to move bytes that can be measured.
@@ -254,7 +260,8 @@ impl Latencies {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.0.clear();
+        // Unlike `clear`, this forgets the shortest and the longest, too.
+        self.0.reset();
     }
 
     /// The distribution, or nothing if nothing was recorded.

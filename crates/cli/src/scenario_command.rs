@@ -1,15 +1,19 @@
 //! `ethernot sim scenario`: transfers over simulated links.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use fabric::scenario::{self, Measured};
+use serde_json::{Map, Value, json};
 
 use crate::Failure;
 
 /// Measure transfers over simulated links, in virtual time.
 ///
-/// The figures depend on the protocol alone, not on this machine.
+/// Each is one write after a warm-up of the same size. The figures depend on the protocol alone, not
+/// on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim scenario\n  \
@@ -20,7 +24,32 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
-pub(crate) fn run(_arguments: &Arguments) -> Result<(), Failure> {
-    io::stdout().flush()?;
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let rows = scenario::run()?;
+    let Some(path) = &arguments.json else { return print(&scenario::table(&rows)) };
+    let scenarios: Map<String, Value> =
+        rows.iter().map(|row| (row.name.to_owned(), to_json(row))).collect();
+    let text = format!("{:#}\n", json!({ "scenarios": scenarios }));
+    if path.as_os_str() == "-" {
+        return print(&text);
+    }
+    fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
+    print(&scenario::table(&rows))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+fn to_json(row: &Measured) -> Value {
+    let Measured { length_bytes, outcome, .. } = row;
+    json!({
+        "bytes": length_bytes,
+        "time_ns": outcome.duration_ns,
+        "goodput_bits_per_second": outcome.goodput(*length_bytes),
+        "out_of_order_percent": outcome.out_of_order_percent(),
+        "extra_frames_percent": outcome.extra_percent(),
+        "answers_percent": outcome.answer_percent(),
+    })
 }

@@ -370,6 +370,11 @@ impl<T: Copy> SendHalf<T> {
         self.in_flight_bytes
     }
 
+    /// When the oldest packet in flight was sent.
+    pub fn oldest_sent_at(&self) -> Option<Instant> {
+        self.packets.oldest().map(|slot| self.packets.record(slot).sent_at)
+    }
+
     /// Smoothed round-trip time, in nanoseconds.
     pub const fn srtt_ns(&self) -> u64 {
         self.rtt.smoothed_ns()

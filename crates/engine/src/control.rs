@@ -134,8 +134,11 @@ impl Engine {
         change: Option<PathChange>,
     ) {
         let Some(change) = change else { return };
+        if matches!(change, PathChange::Suspected | PathChange::Failed) {
+            self.give_up(connection, index);
+        }
         let handle = connection.handle;
-        let Connection { paths, outbound, scheduler, peer, .. } = connection;
+        let Connection { paths, scheduler, peer, .. } = connection;
         let Some((position, path)) =
             paths.iter_mut().enumerate().find(|(_, path)| path.index == index)
         else {
@@ -143,18 +146,6 @@ impl Engine {
         };
         match change {
             PathChange::Suspected | PathChange::Failed => {
-                let (sent, pools) = (&mut self.sent, &mut self.pools);
-                let counters = &mut path.counters;
-                let mut lost = LostControl::default();
-                path.send.drain(sent, &mut |carried| {
-                    lost.add(&carried);
-                    if carried.kind != CarriedKind::Control {
-                        counters.retransmissions += 1;
-                        outbound.on_lost(pools, carried);
-                    }
-                });
-                path.retry_status |= lost.status;
-                path.probes_allowed = 0;
                 if change == PathChange::Failed {
                     path.counters.failures += 1;
                     path.announce = Some(LinkStatus::Down);
@@ -183,6 +174,24 @@ impl Engine {
         });
     }
 
+    /// Puts what is in flight on a link on the others.
+    pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
+        let (sent, pools) = (&mut self.sent, &mut self.pools);
+        let Connection { paths, outbound, .. } = connection;
+        let Some(path) = paths.iter_mut().find(|path| path.index == index) else { return };
+        let counters = &mut path.counters;
+        let mut lost = LostControl::default();
+        path.send.drain(sent, &mut |carried| {
+            lost.add(&carried);
+            if carried.kind != CarriedKind::Control {
+                counters.retransmissions += 1;
+                outbound.on_lost(pools, carried);
+            }
+        });
+        path.retry_status |= lost.status;
+        path.probes_allowed = 0;
+    }
+
     /// Acts on a change of a link of the endpoint.
     pub(crate) fn on_link_event(
         &mut self,
@@ -203,6 +212,10 @@ impl Engine {
                     path.mtu.set_limit(caps.frame_bytes_max.min(peer_limit));
                     path.send.set_frame_bytes(u32::from(path.mtu.current()));
                     path.state.on_link_up(now);
+                    if path.send.in_flight_bytes() > 0 {
+                        // The probe timeout may have grown long while nothing got through.
+                        path.control |= PING;
+                    }
                 }
                 LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
                 LinkEvent::TooBig(peer, limit) if peer == path.peer => {

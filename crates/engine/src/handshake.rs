@@ -92,6 +92,11 @@ impl Engine {
         link: LinkId,
         frame: &RxFrame<'_>,
     ) {
+        if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
+            // Nothing could be answered there, nor a connection go on.
+            self.counters.wrong_address += 1;
+            return;
+        }
         let from = frame.from;
         let decoded = match wire_edge::decode_handshake(frame.bytes) {
             Ok(decoded) => decoded,
@@ -268,7 +273,9 @@ impl Engine {
     fn on_hello(&mut self, now: Instant, link: LinkId, from: PeerAddr, hello: &Hello<'_>) {
         self.counters.hellos_received += 1;
         let Hello { source, parameters, .. } = *hello;
-        if !self.reply_limit.allow(now) {
+        let cookie = self.cookies.verify(now, from, source, parameters.service, &hello.cookie);
+        // Who shows a cookie is known to be there; of strangers only so many are answered.
+        if cookie.is_err() && !self.reply_limit.allow(now) {
             self.counters.rate_limited += 1;
             return;
         }
@@ -277,9 +284,7 @@ impl Engine {
             let body = reject(RejectReason::NoListener);
             return self.reply(link, from, source, ConnectionId(0), body);
         }
-        if let Err(error) =
-            self.cookies.verify(now, from, source, parameters.service, &hello.cookie)
-        {
+        if let Err(error) = cookie {
             let has_cookie = hello.cookie != [0; wire_edge::COOKIE_BYTES];
             match error {
                 CookieError::Expired => self.counters.cookies_expired += 1,

@@ -8,6 +8,7 @@ use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
 
 use crate::config::EngineConfig;
+use crate::engine::FRAME_BYTES_MIN;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Path {
         parameters: &Parameters,
     ) -> Self {
         let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
-        let mtu = PathMtu::new(caps.frame_bytes_safe.min(limit), limit);
+        let mtu = PathMtu::new(caps.frame_bytes_safe.max(FRAME_BYTES_MIN), limit);
         let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
         Self {
             index,

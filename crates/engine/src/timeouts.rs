@@ -114,6 +114,9 @@ impl Engine {
         if path.send.deadline() > now {
             return;
         }
+        // Another link tells something about this one only if it progressed while this one did not.
+        let waits_since = path.send.oldest_sent_at().unwrap_or(now).max(path.progress_at);
+        let others_progress = others_at > waits_since;
         let pools = &mut self.pools;
         let (mut lost, mut again) = (LostControl::default(), 0);
         let mut probe_lost = None;
@@ -140,7 +143,7 @@ impl Engine {
         }
         if let TimeoutOutcome::Probe { .. } = outcome {
             path.counters.probe_timeouts += 1;
-            self.probe(now, connection, position, others_at);
+            self.probe(now, connection, position, others_progress);
         }
     }
 
@@ -151,38 +154,41 @@ impl Engine {
         now: Instant,
         connection: &mut Connection,
         position: usize,
-        others_at: Instant,
+        others_progress: bool,
     ) {
+        let sole_hope = !connection.paths.iter().any(|path| path.state.may_carry_data());
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
+        // Without data in flight it was a probe of the path MTU that got no answer: no wonder.
+        let Some(carried) = path.send.retire_oldest_for_probe() else {
+            path.control |= PING;
+            return;
+        };
         if path.mtu.current() > path.mtu.safe() && path.mtu.on_timeouts_of_large_frames() {
             path.send.set_frame_bytes(u32::from(path.mtu.current()));
         }
-        let index = path.index;
-        let others_progress = others_at > path.progress_at;
-        let change = path.state.on_probe_timeout(now, others_progress);
-        if change.is_some() {
-            self.on_path_change(now, connection, index, change);
-            return;
-        }
-        match path.send.retire_oldest_for_probe() {
-            Some(carried) if carried.kind == CarriedKind::Control => {
-                let mut lost = LostControl::default();
-                lost.add(&carried);
-                lost.renew(path);
+        path.probes_allowed = path.probes_allowed.max(1);
+        if carried.kind == CarriedKind::Control {
+            let mut lost = LostControl::default();
+            lost.add(&carried);
+            lost.renew(path);
+            path.control |= PING;
+        } else {
+            path.counters.retransmissions += 1;
+            outbound.on_returned(&mut self.pools, carried);
+            if !outbound.wants_to_send() {
+                // The bytes are no longer wanted; something must ask nevertheless.
                 path.control |= PING;
             }
-            Some(carried) if carried.kind != CarriedKind::Nothing => {
-                path.counters.retransmissions += 1;
-                outbound.on_returned(&mut self.pools, carried);
-                path.probes_allowed = path.probes_allowed.max(1);
-                if !outbound.wants_to_send() {
-                    // The bytes are no longer wanted; something must ask nevertheless.
-                    path.control |= PING;
-                }
-            }
-            _ => path.control |= PING,
         }
+        let index = path.index;
+        if !path.state.may_carry_data() && !sole_hope {
+            // It got data while no link was up; those that are now carry it faster.
+            self.give_up(connection, index);
+            return;
+        }
+        let change = path.state.on_probe_timeout(now, others_progress);
+        self.on_path_change(now, connection, index, change);
     }
 
     /// With operations outstanding and nothing in flight, only the peer can bring news; it is asked

@@ -4,11 +4,11 @@ use delivery::{Decision, Instant, LINKS_MAX, LinkId, LinkView, PacketClass, TxBa
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
 use wire_edge::{
-    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, CONTROL_BYTES_MAX,
-    Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix, ack_section_bytes,
-    encode_acks, encode_header,
+    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix,
+    encode_header,
 };
 
+use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
@@ -329,7 +329,7 @@ impl Engine {
         // A probe after a timeout goes out on the link it is for.
         let usable = |position: usize| views[position].usable;
         if let Some(position) = (0..paths.len())
-            .find(|&p| paths[p].probes_allowed > 0 && !self.is_blocked(paths[p].link))
+            .find(|&position| paths[position].probes_allowed > 0 && usable(position))
         {
             return Some((position, 1));
         }
@@ -495,102 +495,6 @@ impl Engine {
         Sent::Blocked
     }
 
-    /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
-    /// they wait for a link that is full.
-    fn send_due_acknowledgements(
-        &mut self,
-        now: Instant,
-        connection: &mut Connection,
-        emit: Emit<'_>,
-    ) -> bool {
-        if core::mem::take(&mut connection.asked) {
-            return self.acknowledge_everywhere(now, connection, emit);
-        }
-        // What small frames have no room for goes into another one.
-        for _ in 0..connection.paths.len() {
-            let due = connection.report_now
-                || connection.paths.iter().any(|path| path.received.acknowledgement_due(now));
-            if !due {
-                break;
-            }
-            let Some(position) = self.acknowledging_path(connection) else { return false };
-            if !self.send_acknowledgements(now, connection, position, emit) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Sends acknowledgements on every link that is up and not full.
-    #[cold]
-    fn acknowledge_everywhere(
-        &mut self,
-        now: Instant,
-        connection: &mut Connection,
-        emit: Emit<'_>,
-    ) -> bool {
-        let nearest = connection.nearest_path();
-        let mut sent = true;
-        for position in 0..connection.paths.len() {
-            let path = &connection.paths[position];
-            if path.state.may_carry_data() || position == nearest {
-                connection.report_now = true;
-                sent &= !self.is_full(connection.paths[position].link)
-                    && self.send_acknowledgements(now, connection, position, emit);
-            }
-        }
-        sent
-    }
-
-    /// Position of the nearest link that is not full, if there is one.
-    fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
-        let nearest = connection.nearest_path();
-        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path.link);
-        match connection.paths.get(nearest) {
-            Some(path) if !self.is_full(path.link) => Some(nearest),
-            _ => connection.paths.iter().position(free),
-        }
-    }
-
-    /// Sends a bare acknowledgement on one link; false if the link is full.
-    fn send_acknowledgements(
-        &mut self,
-        now: Instant,
-        connection: &mut Connection,
-        position: usize,
-        emit: Emit<'_>,
-    ) -> bool {
-        let frame_bytes = connection.paths[position].mtu.current();
-        self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
-        let path = &mut connection.paths[position];
-        let prefix = Prefix {
-            kind: Header::Ack.kind(),
-            link: path.index,
-            flags: Flags::ACK,
-            epoch: connection.peer_epoch,
-            connection: connection.peer_id,
-            packet: path.send.next_packet().truncate(),
-        };
-        self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Ack, self.acks.as_slice());
-        self.batch.finish_frame(PayloadSlice::EMPTY);
-        let bytes = self.batch.frame(0).len() as u32;
-        let class = PacketClass::Unacknowledged;
-        path.send.on_sent(&mut self.sent, now, bytes, class, Carried::default());
-        path.counters.frames_sent += 1;
-        path.counters.bytes_sent += u64::from(bytes);
-        path.counters.explicit_acks_sent += 1;
-        if self.emit_one(path.link, emit) {
-            return true;
-        }
-        path.send.unsend(&mut self.sent, 1, &mut |_| {});
-        path.counters.frames_sent -= 1;
-        path.counters.bytes_sent -= u64::from(bytes);
-        path.counters.explicit_acks_sent -= 1;
-        connection.report_now = true;
-        false
-    }
-
     /// Sends a probe of the path MTU on links that carry data, when one is due.
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths.len() {
@@ -645,7 +549,7 @@ impl Engine {
 
     /// Hands a batch of one frame to a driver; false if it is full. What a link that is down does
     /// not carry is lost on the way.
-    fn emit_one(&mut self, link: LinkId, emit: Emit<'_>) -> bool {
+    pub(crate) fn emit_one(&mut self, link: LinkId, emit: Emit<'_>) -> bool {
         if !self.is_blocked(link) && emit(link, &self.batch) == Emitted::Taken(0) {
             self.block(link);
         }
@@ -671,7 +575,7 @@ impl Engine {
         connection.paths.iter().any(|path| self.is_full(path.link))
     }
 
-    fn is_full(&self, link: LinkId) -> bool {
+    pub(crate) fn is_full(&self, link: LinkId) -> bool {
         let known = self.links.get(usize::from(link.0));
         matches!(known, Some(Some(known)) if known.up) && self.blocked >> link.0 & 1 != 0
     }
@@ -692,54 +596,6 @@ enum Sent {
     Failed,
 }
 
-/// An encoded ack section, and room to make one. It lives in the engine, because clearing so much
-/// memory for each batch costs more than filling in what is used of it.
-#[derive(Debug)]
-pub(crate) struct AckBytes {
-    blocks: [AckBlock; ACK_BLOCKS_MAX],
-    bytes: [u8; ACK_SECTION_BYTES_MAX],
-    len: usize,
-}
-
-impl Default for AckBytes {
-    fn default() -> Self {
-        let blocks = [AckBlock::default(); ACK_BLOCKS_MAX];
-        Self { blocks, bytes: [0; ACK_SECTION_BYTES_MAX], len: 0 }
-    }
-}
-
-impl AckBytes {
-    /// Acknowledges all that is owed on every link, and tells what is delivered.
-    /// What does not fit into `limit` bytes stays owed.
-    fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
-        let Self { blocks, bytes, len } = self;
-        let mut used = 0;
-        let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
-        let everything = connection.report_now;
-        for path in &mut connection.paths {
-            if room >= ACK_BLOCK_BYTES_MAX
-                && used < blocks.len()
-                && (everything || path.received.acknowledgement_owed())
-                && let Some(block) = path.received.write_block(now, path.index)
-            {
-                room -= block.wire_bytes();
-                blocks[used] = block;
-                used += 1;
-            }
-        }
-        let delivered = connection.inbound.delivered();
-        let credit = connection.inbound.credit();
-        connection.report_now = false;
-        connection.told_delivered = delivered;
-        connection.told_credit = credit;
-        *len = encode_acks(delivered, credit, &blocks[..used], bytes);
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 fn may_send(path: &Path) -> bool {
@@ -755,7 +611,7 @@ fn owes_acknowledgement(connection: &Connection) -> bool {
 
 /// Appends the headers of a frame to the batch.
 #[inline]
-fn push_frame(batch: &mut TxBatch, prefix: &Prefix, header: &Header, acks: &[u8]) {
+pub(crate) fn push_frame(batch: &mut TxBatch, prefix: &Prefix, header: &Header, acks: &[u8]) {
     let mut bytes = [0; HEADER_BYTES_MAX];
     let len = encode_header(prefix, header, &mut bytes);
     let out = batch.header_mut();
@@ -835,16 +691,6 @@ fn statuses_of(
     }
     statuses
 }
-
-/// An ack section without blocks, and its longest block.
-const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
-const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
-
-/// What of a frame is kept free of acknowledgements: its headers and a few bytes of payload.
-const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
-
-/// The smallest frame of the protocol takes an ack section that acknowledges two links.
-const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);
 
 /// Bytes of the common header, and where its flags are.
 const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;

@@ -86,6 +86,16 @@ fn the_only_link_may_be_down_for_a_while_and_nobody_spins() {
     let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
     finish(&mut pair, 1_000_000, 1);
+    // The same in the middle of a transfer: what was lost is found out at once.
+    pair.write(0, 0, 1_000_000, 1);
+    pair.turn(0);
+    pair.wire.clear();
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
+    pair.run_for(2_000_000_000);
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
+    let start = pair.now;
+    finish(&mut pair, 1_000_000, 1);
+    assert!(pair.now.since_ns(start) < 20_000_000, "{} ns", pair.now.since_ns(start));
 }
 
 #[test]
@@ -296,4 +306,25 @@ fn a_link_between_validating_and_up_carries_no_data() {
     assert_eq!(states(&pair, 0)[1], LinkState::Validating);
     let up = |event: &Event| matches!(event, Event::Path { index: 1, state: LinkState::Up, .. });
     assert!(!pair.hosts[0].events.iter().any(up));
+}
+
+#[test]
+fn probes_that_are_too_large_put_no_link_in_doubt() {
+    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, ..GIGABIT };
+    let mut pair = Pair::connected_with(&[plan; 2], EngineConfig::default());
+    for channel in pair.channels.iter_mut().flatten() {
+        channel.frame_bytes_max = 1500;
+    }
+    pair.fill(0, 4_000_000);
+    for round in 0..60 {
+        // Small operations go over one link, large ones over both.
+        let length = if round % 4 == 0 { 100_000 } else { 100 };
+        pair.write(0, 0, length, round);
+        pair.run_for(30_000_000);
+    }
+    finish(&mut pair, 100_000, 60);
+    let suspicions: u64 =
+        pair.hosts[0].info().paths.iter().map(|path| path.counters.suspicions).sum();
+    assert_eq!(suspicions, 0);
+    assert!(pair.hosts[0].info().paths.iter().any(|path| path.frame_bytes == 1500));
 }

@@ -395,6 +395,10 @@ impl HostEngine for EdgeHost {
         }
     }
 
+    fn is_answering(&self) -> bool {
+        self.engine.pool_use().responses > 0
+    }
+
     fn register(&mut self, length_bytes: u32) -> Region {
         let number = self.regions.len() as u32;
         let end = GUARD_BYTES + u64::from(length_bytes);

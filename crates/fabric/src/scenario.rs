@@ -11,7 +11,9 @@ use crate::host::{
     Scheduling, Tuning,
 };
 use crate::torture::MakeEngine;
-use crate::{Application, Faults, LinkModel, Livelock, PortId, Segment, World, port_address};
+use crate::{
+    Application, EdgeHost, Faults, LinkModel, Livelock, PortId, Segment, World, port_address,
+};
 
 /// One write from one host to another.
 #[derive(Clone, Copy, Debug)]
@@ -163,28 +165,88 @@ pub fn transfer<E: HostEngine>(
     })
 }
 
-/// A table of transfers: one line for each name.
-pub fn table<E: HostEngine>(
-    rows: &[(&str, Transfer<'_>)],
+/// A named transfer and what it took.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What it shows.
+    pub name: &'static str,
+    /// Size of the write.
+    pub length_bytes: u32,
+    /// What it took.
+    pub outcome: Outcome,
+}
+
+/// Runs named transfers.
+pub fn measure<E: HostEngine>(
+    rows: &[(&'static str, Transfer<'_>)],
     make: &MakeEngine<'_, E>,
-) -> Result<String, TransferError> {
+) -> Result<Vec<Measured>, TransferError> {
+    let row = |&(name, row): &(&'static str, Transfer<'_>)| {
+        let outcome = transfer(&row, make)?;
+        Ok(Measured { name, length_bytes: row.length_bytes, outcome })
+    };
+    rows.iter().map(row).collect()
+}
+
+/// The scenarios of [`SCENARIOS`] with the real engine.
+pub fn run() -> Result<Vec<Measured>, TransferError> {
+    measure(&SCENARIOS, &|_, tuning| EdgeHost::new(&tuning))
+}
+
+/// A table of transfers: one line for each.
+pub fn table(rows: &[Measured]) -> String {
     let mut text = String::from(
-        "scenario                         |  goodput Mb/s |  time us | out of order % | extra % | acks %\n",
+        "scenario                                  |  goodput Mb/s |  time us | out of order % | extra % | acks %\n",
     );
-    for (name, row) in rows {
-        let outcome = transfer(row, make)?;
-        let goodput = outcome.goodput(row.length_bytes) / 1e6;
-        let time_us = outcome.duration_ns / 1_000;
+    for Measured { name, length_bytes, outcome } in rows {
+        let goodput = outcome.goodput(*length_bytes) / 1e6;
+        let time_us = outcome.duration_ns.div_ceil(1_000);
         let _ = writeln!(
             text,
-            "{name:32} | {goodput:13.1} | {time_us:8} | {:14.1} | {:7.1} | {:6.1}",
+            "{name:41} | {goodput:13.0} | {time_us:8} | {:14.0} | {:7.1} | {:6.0}",
             outcome.out_of_order_percent(),
             outcome.extra_percent(),
             outcome.answer_percent(),
         );
     }
-    Ok(text)
+    text
 }
+
+/// What `ethernot sim scenario` measures. The names are keys of its result.
+pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
+    const FAST: [LinkModel; 1] = [UNEQUAL_LINKS[0]];
+    const EQUAL: [LinkModel; 2] = [UNEQUAL_LINKS[0]; 2];
+    const FOUR: [LinkModel; 4] = [LinkModel::ethernet(10_000_000_000, 10_000); 4];
+    const fn lossy(links: &'static [LinkModel], loss_ppm: u32) -> Transfer<'static> {
+        Transfer { loss_ppm, ..Transfer::new(links, LOSS_BYTES) }
+    }
+    const fn in_turn(links: &'static [LinkModel]) -> Transfer<'static> {
+        Transfer { scheduling: Scheduling::RoundRobin, ..Transfer::new(links, MEGABYTE) }
+    }
+    [
+        ("1 MB, 1 Gb/s", Transfer::new(&FAST, MEGABYTE)),
+        ("1 MB, 1 Gb/s + 100 Mb/s", Transfer::new(&UNEQUAL_LINKS, MEGABYTE)),
+        ("1 MB, 1 Gb/s + 100 Mb/s, round robin", in_turn(&UNEQUAL_LINKS)),
+        ("1 MB, 2 x 1 Gb/s", Transfer::new(&EQUAL, MEGABYTE)),
+        ("1 MB, 2 x 1 Gb/s, round robin", in_turn(&EQUAL)),
+        ("16 MB, 4 x 10 Gb/s", Transfer::new(&FOUR, 16 << 20)),
+        ("8 B, 1 Gb/s + 100 Mb/s", Transfer::new(&UNEQUAL_LINKS, 8)),
+        ("4 KiB, 1 Gb/s + 100 Mb/s", Transfer::new(&UNEQUAL_LINKS, 4 << 10)),
+        ("64 KiB, 1 Gb/s + 100 Mb/s", Transfer::new(&UNEQUAL_LINKS, 64 << 10)),
+        ("16 MB, 1 Gb/s", lossy(&LOSSY_LINK, 0)),
+        ("16 MB, 1 Gb/s, 0.1 % loss", lossy(&LOSSY_LINK, 1_000)),
+        ("16 MB, 1 Gb/s, 1 % loss", lossy(&LOSSY_LINK, 10_000)),
+        ("16 MB, 1 Gb/s, 5 % loss", lossy(&LOSSY_LINK, 50_000)),
+        ("16 MB, 2 x 1 Gb/s, 1 % loss", lossy(&EQUAL, 10_000)),
+        ("16 MB, 1 Gb/s + 100 Mb/s, 1 % loss", lossy(&UNEQUAL_LINKS, 10_000)),
+    ]
+};
+
+/// What is called 1 MB in tables of storage and networks alike.
+const MEGABYTE: u32 = 1_000_000;
+
+/// Some thousand frames, of which some tens are lost at the least.
+const LOSS_BYTES: u32 = 16 << 20;
 
 /// The two links that acceptance is measured on: 1 Gb/s and 100 Mb/s Ethernet, 20 µs each.
 pub const UNEQUAL_LINKS: [LinkModel; 2] =
@@ -339,8 +401,8 @@ mod tests {
         );
         assert!(with.duration_ns > without.duration_ns);
         assert!(with.extra_percent() > without.extra_percent());
-        let table = table(&[("1 Gb/s", lossless), ("1 Gb/s, 1 % loss", lossy)], &make);
-        assert_eq!(table.expect("both finish").lines().count(), 3);
+        let rows = measure(&[("1 Gb/s", lossless), ("1 Gb/s, 1 % loss", lossy)], &make);
+        assert_eq!(table(&rows.expect("both finish")).lines().count(), 3);
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(crate) fn facts(results: &Results) -> String {
 pub(crate) fn notes(results: &Results) -> String {
     let mut notes = NOTES.to_string();
     // Writing to a string does not fail.
-    for remark in results.results.iter().filter_map(|m| remark(m, results)) {
+    for remark in results.results.iter().filter_map(remark) {
         let _ = write!(notes, "\n{remark}");
     }
     for transport in &results.transports {
@@ -126,7 +126,7 @@ pub(crate) fn notes(results: &Results) -> String {
 
 /// What the columns have no place for: the comparison with bare datagrams, and what many
 /// connections cost.
-fn remark(measurement: &Measurement, results: &Results) -> Option<String> {
+fn remark(measurement: &Measurement) -> Option<String> {
     let what = || {
         let (test, label) = (measurement.test.name(), measurement.label());
         format!("{test} {} {label}", size(measurement.message_bytes))
@@ -141,18 +141,18 @@ fn remark(measurement: &Measurement, results: &Results) -> Option<String> {
             what()
         ));
     }
-    let bytes = measurement.counters.get(counter::BYTES_PER_IDLE_CONNECTION)?;
-    let alone = results.results.iter().find(|other| {
-        other.test == Test::PingPong
-            && other.label() == measurement.label()
-            && other.message_bytes == measurement.message_bytes
-    });
-    let slowdown = alone
-        .and_then(|alone| Some(measurement.latency_ns?.median / alone.latency_ns?.median))
-        .map_or(String::new(), |ratio| {
-            format!(", {}× the latency with one connection", digits(ratio))
+    let counter = |name: &str| measurement.counters.get(name).copied();
+    let bytes = counter(counter::BYTES_PER_IDLE_CONNECTION)?;
+    let at_client = counter(counter::CLIENT_BYTES_PER_IDLE_CONNECTION)
+        .map_or(String::new(), |bytes| format!(" at the server, {bytes:.0} at the client"));
+    let of_samples = measurement.samples.iter().filter_map(|s| s.counters.get(counter::SLOWDOWN));
+    let slowdown = Summary::trimmed(of_samples.copied())
+        .map(|slowdown| slowdown.median)
+        .or_else(|| counter(counter::SLOWDOWN))
+        .map_or(String::new(), |slowdown| {
+            format!(", {}× the latency of a connection alone", digits(slowdown))
         });
-    Some(format!("{}: {bytes:.0} bytes per idle connection{slowdown}", what()))
+    Some(format!("{}: {bytes:.0} bytes per idle connection{at_client}{slowdown}", what()))
 }
 
 /// A rule above, below, and under the header.
@@ -212,7 +212,7 @@ pub(crate) mod tests {
         }
         results.results.push(one(Test::ManyConnections, "edge", 2));
         results.results.last_mut().unwrap().ratios.clear();
-        let wanted = "many-connections 256 KiB edge ×2: 3000 bytes per idle connection, 1.00× the";
+        let wanted = "many-connections 256 KiB edge ×2: 3000 bytes per idle connection, 1.05× the";
         assert!(notes(&results).contains(wanted), "{}", notes(&results));
     }
 
@@ -268,7 +268,11 @@ pub(crate) mod tests {
             extra_frame_percent: Some(4.3),
             out_of_order_percent: Some(12.5),
             ratios: ["tcp", "udp"].map(ratio).into(),
-            counters: [(counter::BYTES_PER_IDLE_CONNECTION.to_string(), 3000.0)].into(),
+            counters: [
+                (counter::BYTES_PER_IDLE_CONNECTION.to_string(), 3000.0),
+                (counter::SLOWDOWN.to_string(), 1.05),
+            ]
+            .into(),
             samples: vec![],
         }
     }

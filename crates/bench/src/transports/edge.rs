@@ -4,6 +4,8 @@
 //! buffer of the peer, the last of a phase with a notification. A ping-pong is what the paper does:
 //! each side writes into the other's memory and polls the last word of its own.
 
+mod many;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +19,6 @@ use ethernot::{
 
 use super::patience::Patience;
 use crate::clock::Stopwatch;
-use crate::cpu;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
     TransportError, counter,
@@ -36,8 +37,8 @@ impl Transport for Edge {
         "remote writes over the edge protocol on UDP, both sides polling"
     }
 
-    fn supports(&self, _test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
-        message_bytes >= WORD_BYTES
+    fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
+        test == Test::ConnectionSetup || message_bytes >= WORD_BYTES
     }
 
     fn link_counts(&self, available: u32) -> Vec<u32> {
@@ -45,18 +46,10 @@ impl Transport for Edge {
     }
 
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
-        let servers: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
-        let endpoint = endpoint(&servers, setup)?;
-        let listener = endpoint.listen(SERVICE).map_err(other)?;
-        let half = Half::new(&endpoint, setup)?;
-        Ok(Box::new(Server {
-            endpoint,
-            listener,
-            half,
-            setup: setup.clone(),
-            idle: Vec::new(),
-            idle_bytes: None,
-        }))
+        if setup.test == Test::ManyConnections {
+            return Ok(Box::new(many::Server::listen(setup)?));
+        }
+        Ok(Box::new(Server::listen(setup)?))
     }
 
     fn connect(
@@ -64,17 +57,13 @@ impl Transport for Edge {
         setup: &Setup,
         advertisement: &Advertisement,
     ) -> Result<Box<dyn ClientSide>, TransportError> {
-        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let own: Vec<IpAddr> =
-            setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
-        let endpoint = endpoint(&own, setup)?;
-        let addresses = advertisement.addresses.clone();
-        if addresses.is_empty() {
-            return Err(TransportError::Advertisement { what: "address" });
+        if setup.test == Test::ManyConnections {
+            return Ok(Box::new(many::Client::connect(setup, advertisement)?));
         }
-        let half = Half::new(&endpoint, setup)?;
-        let mut client = Client { endpoint, half, addresses, test: setup.test, idle: Vec::new() };
-        client.connect_all(setup)?;
+        let mut client = Client::new(setup, advertisement.addresses.clone())?;
+        if setup.test != Test::ConnectionSetup {
+            client.connect(setup.links.len())?;
+        }
         Ok(Box::new(client))
     }
 }
@@ -97,7 +86,8 @@ struct Half {
 impl Half {
     fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
         // The first half is written to by the peer, the second is what is written to the peer.
-        let buffer = Buffer::new(setup.message_bytes * 2);
+        let message_bytes = setup.message_bytes.max(WORD_BYTES);
+        let buffer = Buffer::new(message_bytes * 2);
         let region = endpoint.register(buffer.clone(), Rights::REMOTE_WRITE).map_err(other)?;
         Ok(Self {
             buffer,
@@ -105,7 +95,7 @@ impl Half {
             queue: Arc::new(CompletionQueue::new(QUEUE_ENTRIES)),
             connection: None,
             remote: None,
-            message_bytes: setup.message_bytes,
+            message_bytes,
             in_flight: u64::from(setup.in_flight.max(1)),
             rounds: 0,
             before: Counters::default(),
@@ -273,13 +263,22 @@ struct Server {
     endpoint: Endpoint,
     listener: Listener,
     half: Half,
-    setup: Setup,
-    idle: Vec<Connection>,
-    /// Growth of the process for each further connection, in bytes.
-    idle_bytes: Option<f64>,
+    test: Test,
 }
 
 impl Server {
+    fn listen(setup: &Setup) -> Result<Self, TransportError> {
+        let addresses: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
+        let endpoint = endpoint(&addresses, setup)?;
+        let listener = endpoint.listen(SERVICE).map_err(other)?;
+        let half = Half::new(&endpoint, setup)?;
+        Ok(Self { endpoint, listener, half, test: setup.test })
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.endpoint.local_addresses().unwrap_or_default()
+    }
+
     fn accept_one(&self) -> Result<Connection, TransportError> {
         let request = self
             .listener
@@ -288,40 +287,33 @@ impl Server {
             .ok_or_else(|| super::patience::timed_out("accept over edge"))?;
         request.accept_with(self.half.options()).map_err(other)
     }
+
+    /// Waits for a message of the client and answers it.
+    fn answer(&mut self) -> Result<(), TransportError> {
+        self.half.rounds += 1;
+        self.half.await_round(&self.endpoint, self.half.rounds)?;
+        self.half.ping(self.half.rounds)
+    }
 }
 
 impl ServerSide for Server {
     fn advertisement(&self) -> Advertisement {
-        let addresses = self.endpoint.local_addresses().unwrap_or_default();
-        Advertisement { addresses, parameters: BTreeMap::new() }
+        Advertisement { addresses: self.addresses(), parameters: BTreeMap::new() }
     }
 
     fn accept(&mut self) -> Result<(), TransportError> {
-        if self.setup.test == Test::ConnectionSetup {
+        if self.test == Test::ConnectionSetup {
             return Ok(());
         }
         let connection = self.accept_one()?;
-        self.half.adopt(connection)?;
-        let before = cpu::resident_bytes();
-        let more = connections(&self.setup) - 1;
-        for _ in 0..more {
-            let connection = self.accept_one()?;
-            self.idle.push(connection);
-        }
-        if more > 0 {
-            let grown = cpu::resident_bytes().saturating_sub(before);
-            self.idle_bytes = Some(grown as f64 / more as f64);
-        }
-        Ok(())
+        self.half.adopt(connection)
     }
 
     fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
-        match self.setup.test {
+        match self.test {
             Test::PingPong | Test::ManyConnections => {
                 for _ in 0..phase.operations {
-                    self.half.rounds += 1;
-                    self.half.await_round(&self.endpoint, self.half.rounds)?;
-                    self.half.ping(self.half.rounds)?;
+                    self.answer()?;
                 }
             }
             Test::OneWay | Test::OperationRate => self.half.stream(0, true)?,
@@ -332,11 +324,7 @@ impl ServerSide for Server {
                 }
             }
         }
-        let mut observed = self.half.observed()?;
-        if let Some(bytes) = self.idle_bytes {
-            observed.counters.insert(counter::BYTES_PER_IDLE_CONNECTION.to_string(), bytes);
-        }
-        Ok(observed)
+        self.half.observed()
     }
 }
 
@@ -345,26 +333,31 @@ struct Client {
     half: Half,
     addresses: Vec<SocketAddr>,
     test: Test,
-    idle: Vec<Connection>,
 }
 
 impl Client {
+    fn new(setup: &Setup, addresses: Vec<SocketAddr>) -> Result<Self, TransportError> {
+        if addresses.is_empty() {
+            return Err(TransportError::Advertisement { what: "address" });
+        }
+        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let own: Vec<IpAddr> =
+            setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
+        let endpoint = endpoint(&own, setup)?;
+        let half = Half::new(&endpoint, setup)?;
+        Ok(Self { endpoint, half, addresses, test: setup.test })
+    }
+
     fn connect_one(&self) -> Result<Connection, TransportError> {
         let addresses = self.addresses.as_slice();
         self.endpoint.connect_with(addresses, self.half.options()).map_err(other)
     }
 
-    fn connect_all(&mut self, setup: &Setup) -> Result<(), TransportError> {
-        if self.test == Test::ConnectionSetup {
-            return Ok(());
-        }
+    /// Makes the connection that is measured.
+    fn connect(&mut self, links: usize) -> Result<(), TransportError> {
         let connection = self.connect_one()?;
         self.half.adopt(connection)?;
-        for _ in 1..connections(setup) {
-            let connection = self.connect_one()?;
-            self.idle.push(connection);
-        }
-        self.await_links(setup.links.len())
+        self.await_links(links)
     }
 
     /// Waits until every link of the connection carries data.
@@ -381,6 +374,16 @@ impl Client {
             patience.on_idle()?;
         }
     }
+
+    /// One message to the server and its answer.
+    fn round_trip(&mut self, latencies: &mut Latencies) -> Result<(), TransportError> {
+        self.half.rounds += 1;
+        let started = Stopwatch::start();
+        self.half.ping(self.half.rounds)?;
+        self.half.await_round(&self.endpoint, self.half.rounds)?;
+        latencies.record_ns(started.elapsed_ns() / 2);
+        Ok(())
+    }
 }
 
 impl ClientSide for Client {
@@ -388,11 +391,7 @@ impl ClientSide for Client {
         match self.test {
             Test::PingPong | Test::ManyConnections => {
                 for _ in 0..phase.operations {
-                    self.half.rounds += 1;
-                    let started = Stopwatch::start();
-                    self.half.ping(self.half.rounds)?;
-                    self.half.await_round(&self.endpoint, self.half.rounds)?;
-                    latencies.record_ns(started.elapsed_ns() / 2);
+                    self.round_trip(latencies)?;
                 }
             }
             Test::OneWay | Test::OperationRate => self.half.stream(phase.operations, false)?,
@@ -411,10 +410,9 @@ impl ClientSide for Client {
 }
 
 fn endpoint(addresses: &[IpAddr], setup: &Setup) -> Result<Endpoint, TransportError> {
-    let connections = connections(setup) as u32;
     let defaults = EngineConfig::default();
     let config = EngineConfig {
-        connections_max: defaults.connections_max.max(connections + 16),
+        connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
         ..defaults
     };
     let mut builder = Endpoint::builder().engine(config);
@@ -422,10 +420,6 @@ fn endpoint(addresses: &[IpAddr], setup: &Setup) -> Result<Endpoint, TransportEr
         builder = builder.bind(SocketAddr::new(*address, 0).to_string());
     }
     builder.build().map_err(other)
-}
-
-fn connections(setup: &Setup) -> u64 {
-    if setup.test == Test::ManyConnections { u64::from(setup.connections.max(1)) } else { 1 }
 }
 
 fn other(error: impl std::fmt::Display) -> TransportError {
@@ -440,6 +434,8 @@ const END_OF_PHASE: u32 = 0x454e_4421;
 const WORD_BYTES: u64 = 8;
 /// More than any number of operations in flight.
 const QUEUE_ENTRIES: usize = 4096;
+/// Connections that are being closed while others are made.
+const CONNECTIONS_SPARE: u32 = 16;
 /// The client connects at once.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Packets declared lost.

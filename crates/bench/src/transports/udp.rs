@@ -281,8 +281,9 @@ fn write_number(datagram: &mut [u8], number: u64) {
     }
 }
 
-/// Header of the edge protocol in front of a small write (`docs/protocol.md` section 3).
-pub const EDGE_HEADER_BYTES: usize = 32;
+/// What the edge protocol puts in front of a small write in a steady ping-pong (`docs/protocol.md`
+/// section 3): packet header, acknowledgement of the peer's write, and header of the write.
+pub const EDGE_HEADER_BYTES: usize = 12 + 20 + 24;
 
 /// Numbers from here on are questions, not messages.
 const CONTROL: u64 = 0xffff_ffff_0000_0000;

@@ -181,9 +181,9 @@ impl Pair {
         Self::with(&vec![LinkPlan::default(); usize::from(links)], EngineConfig::default())
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "tests write the configuration in place")]
     pub(crate) fn with(plans: &[LinkPlan], config: EngineConfig) -> Self {
-        let hosts = [0, 1].map(|host| Host::new(host, host as u8 + 7, plans, config.clone()));
+        let [first, second] = [config.clone(), config];
+        let hosts = [Host::new(0, 7, plans, first), Host::new(1, 8, plans, second)];
         Self::of(plans, hosts)
     }
 
@@ -354,10 +354,7 @@ impl Pair {
 
     /// Lets a host receive a frame now.
     pub(crate) fn deliver(&mut self, flight: &mut Flight) {
-        let Host { engine, memory, paused, .. } = &mut self.hosts[flight.to];
-        if *paused {
-            return;
-        }
+        let Host { engine, memory, .. } = &mut self.hosts[flight.to];
         let frame = RxFrame {
             bytes: &mut flight.bytes,
             received_at: self.now,
@@ -392,8 +389,14 @@ impl Pair {
         while let Some(entry) = self.wire.first_entry()
             && entry.key().0 <= self.now
         {
+            let number = entry.key().1;
             let mut flight = entry.remove();
-            self.deliver(&mut flight);
+            if self.hosts[flight.to].paused {
+                // It waits in the host's buffers.
+                self.wire.insert((self.now.after_ns(PAUSE_NS), number), flight);
+            } else {
+                self.deliver(&mut flight);
+            }
         }
         true
     }
@@ -408,7 +411,13 @@ impl Pair {
         let until = self.now.after_ns(ns);
         while !holds(self) {
             let goes_on = self.step(until);
-            assert!(goes_on || holds(self), "not within {} ms: {what}", ns / 1_000_000);
+            if !goes_on && !holds(self) {
+                for host in &self.hosts {
+                    println!("{:#?}", host.connection.and_then(|c| host.engine.info(c)));
+                    println!("{:?} {:?}", host.engine.pool_use(), host.engine.counters());
+                }
+                panic!("not within {} ms: {what}", ns / 1_000_000);
+            }
         }
     }
 
@@ -505,6 +514,9 @@ impl Channel {
         Some(self.free_at.after_ns(self.delay_ns))
     }
 }
+
+/// How often the buffers of a host that does nothing are looked at.
+const PAUSE_NS: u64 = 100_000;
 
 /// When a driver that was full is asked again.
 const RETRY_NS: u64 = 10_000;

@@ -1,0 +1,165 @@
+//! A ping-pong on one of many connections of an endpoint, in turn with a ping-pong on the only
+//! connection of another endpoint: what the many idle ones cost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ethernot::Connection;
+
+use crate::cpu;
+use crate::transport::{
+    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, TransportError,
+    counter,
+};
+
+/// The side that accepts and answers.
+pub(super) struct Server {
+    crowd: super::Server,
+    alone: super::Server,
+    idle: Idle,
+}
+
+impl Server {
+    pub(super) fn listen(setup: &Setup) -> Result<Self, TransportError> {
+        Ok(Self {
+            crowd: super::Server::listen(setup)?,
+            alone: super::Server::listen(setup)?,
+            idle: Idle::new(setup),
+        })
+    }
+}
+
+impl ServerSide for Server {
+    fn advertisement(&self) -> Advertisement {
+        let alone: Vec<String> = self.alone.addresses().iter().map(ToString::to_string).collect();
+        Advertisement {
+            addresses: self.crowd.addresses(),
+            parameters: [(ALONE.to_string(), alone.join(" "))].into(),
+        }
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        self.crowd.accept()?;
+        self.alone.accept()?;
+        self.idle.make(|| self.crowd.accept_one())
+    }
+
+    fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
+        for operation in 0..phase.operations {
+            match turn(operation) {
+                Turn::Crowd => self.crowd.answer()?,
+                Turn::Alone => self.alone.answer()?,
+            }
+        }
+        let mut observed = self.crowd.half.observed()?;
+        let bytes = counter::BYTES_PER_IDLE_CONNECTION.to_string();
+        observed.counters.insert(bytes, self.idle.bytes_each(&AT_SERVER));
+        Ok(observed)
+    }
+}
+
+/// The side that connects and asks.
+pub(super) struct Client {
+    crowd: super::Client,
+    alone: super::Client,
+    idle: Idle,
+    alone_latencies: Latencies,
+}
+
+impl Client {
+    pub(super) fn connect(
+        setup: &Setup,
+        advertisement: &Advertisement,
+    ) -> Result<Self, TransportError> {
+        let alone = advertisement.parameters.get(ALONE).map_or("", String::as_str);
+        let alone = alone
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| TransportError::Advertisement { what: ALONE })?;
+        let mut client = Self {
+            crowd: super::Client::new(setup, advertisement.addresses.clone())?,
+            alone: super::Client::new(setup, alone)?,
+            idle: Idle::new(setup),
+            alone_latencies: Latencies::new(),
+        };
+        client.crowd.connect(setup.links.len())?;
+        client.alone.connect(setup.links.len())?;
+        client.idle.make(|| client.crowd.connect_one())?;
+        Ok(client)
+    }
+}
+
+impl ClientSide for Client {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
+        self.alone_latencies.clear();
+        for operation in 0..phase.operations {
+            match turn(operation) {
+                Turn::Crowd => self.crowd.round_trip(latencies)?,
+                Turn::Alone => self.alone.round_trip(&mut self.alone_latencies)?,
+            }
+        }
+        let mut observed = self.crowd.half.observed()?;
+        let bytes = counter::CLIENT_BYTES_PER_IDLE_CONNECTION.to_string();
+        observed.counters.insert(bytes, self.idle.bytes_each(&AT_CLIENT));
+        if let (Some(crowd), Some(alone)) = (latencies.summary(), self.alone_latencies.summary()) {
+            observed.counters.insert(counter::SLOWDOWN.to_string(), crowd.p50 / alone.p50);
+        }
+        Ok(observed)
+    }
+}
+
+/// Connections on which nothing happens.
+struct Idle {
+    wanted: u32,
+    connections: Vec<Connection>,
+    /// By how much the process grew while they were made.
+    grown_bytes: u64,
+}
+
+impl Idle {
+    fn new(setup: &Setup) -> Self {
+        let wanted = setup.connections.saturating_sub(1);
+        Self { wanted, connections: Vec::new(), grown_bytes: 0 }
+    }
+
+    fn make(
+        &mut self,
+        one: impl Fn() -> Result<Connection, TransportError>,
+    ) -> Result<(), TransportError> {
+        let before = cpu::resident_bytes();
+        for _ in 0..self.wanted {
+            self.connections.push(one()?);
+        }
+        self.grown_bytes = cpu::resident_bytes().saturating_sub(before);
+        Ok(())
+    }
+
+    /// Memory of one, everything that the process needs for it counted. `most` is the most that a
+    /// sample of this process has seen: what earlier samples have freed is used again, which does not
+    /// show as growth.
+    fn bytes_each(&self, most: &AtomicU64) -> f64 {
+        let seen = most.fetch_max(self.grown_bytes, Ordering::Relaxed);
+        seen.max(self.grown_bytes) as f64 / f64::from(self.wanted.max(1))
+    }
+}
+
+/// Whose turn it is.
+enum Turn {
+    Crowd,
+    Alone,
+}
+
+/// Both sides take the same turns, in blocks so that each is in its stride for most of a block.
+fn turn(operation: u64) -> Turn {
+    if (operation / BLOCK_OPERATIONS).is_multiple_of(2) { Turn::Crowd } else { Turn::Alone }
+}
+
+/// Two or three milliseconds: short against drifts of the machine, long against the first round
+/// trips of a block.
+const BLOCK_OPERATIONS: u64 = 256;
+
+/// Parameter with the addresses of the endpoint that has one connection.
+const ALONE: &str = "alone";
+
+static AT_SERVER: AtomicU64 = AtomicU64::new(0);
+static AT_CLIENT: AtomicU64 = AtomicU64::new(0);

@@ -1,0 +1,324 @@
+//! Runs commands, remembers their results and finds figures in them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::{Bound, Figure, Measurement, Outcome, Probe, Shown, rounded};
+use crate::workspace::Workspace;
+use crate::{XtaskError, build_program};
+
+/// Runs commands, remembering their results.
+pub(super) struct Runner<'a> {
+    workspace: &'a Workspace,
+    quick: bool,
+    /// Built on first use; the reason when that failed.
+    program: Option<Result<PathBuf, String>>,
+    results: HashMap<Vec<String>, Result<Value, Failure>>,
+}
+
+/// Why a command has no result.
+#[derive(Clone, Debug, PartialEq)]
+enum Failure {
+    /// It could not do what it was asked for.
+    CannotRun(String),
+    /// It ran, and its exit status says that something is wrong.
+    Failed(String),
+}
+
+/// A figure, and what is shown behind it.
+#[derive(Debug, PartialEq)]
+struct Found {
+    figure: f64,
+    note: String,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(workspace: &'a Workspace, quick: bool) -> Self {
+        Self { workspace, quick, program: None, results: HashMap::new() }
+    }
+
+    /// The verdict on a row.
+    pub(super) fn measure(&mut self, probe: &Probe, bound: Bound) -> Outcome {
+        match self.figure(probe) {
+            Ok(Found { figure, note }) => Outcome::Measured {
+                value: format!("{}{note}", bound.with_unit(figure)),
+                ok: bound.is_met_by(figure),
+            },
+            Err(Failure::Failed(message)) => Outcome::Measured { value: message, ok: false },
+            Err(Failure::CannotRun(reason)) => Outcome::CannotRun { reason },
+        }
+    }
+
+    fn figure(&mut self, probe: &Probe) -> Result<Found, Failure> {
+        match *probe {
+            Probe::Ratio { arguments, pointer, to } => {
+                let result = self.result(arguments)?;
+                ratio(number(&result, pointer)?, number(&result, to)?).map(Found::plain)
+            }
+            Probe::Bench { arguments, of, figure } => {
+                let result = self.result(arguments).map_err(|failure| match failure {
+                    // A measurement that was not made says nothing about the bound.
+                    Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
+                })?;
+                bench_figure(&result, of, figure)
+            }
+            Probe::AllSucceed { arguments, count } => {
+                let result = self.result(arguments)?;
+                number(&result, count).map(Found::plain)
+            }
+            Probe::Fuzz { seconds_quick, seconds_full } => {
+                fuzz(if self.quick { seconds_quick } else { seconds_full })
+            }
+        }
+    }
+
+    /// The JSON result of a command, or the reason why there is none, in one line.
+    fn result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
+        let arguments: Vec<String> =
+            arguments.iter().map(|argument| choose(argument, self.quick)).collect();
+        if let Some(result) = self.results.get(&arguments) {
+            return result.clone();
+        }
+        let result = self.program().map_err(Failure::CannotRun).and_then(|program| {
+            let file = self.workspace.target_dir.join("acceptance.json");
+            execute(&program, &arguments, &file)
+        });
+        self.results.insert(arguments, result.clone());
+        result
+    }
+
+    fn program(&mut self) -> Result<PathBuf, String> {
+        let workspace = self.workspace;
+        self.program
+            .get_or_insert_with(|| match build_program(workspace) {
+                Ok(program) => Ok(program),
+                Err(XtaskError::NotBuilt { .. }) => Err("not built yet".to_owned()),
+                Err(error) => Err(error.to_string()),
+            })
+            .clone()
+    }
+}
+
+impl Found {
+    fn plain(figure: f64) -> Self {
+        Self { figure, note: String::new() }
+    }
+}
+
+/// Runs `ethernot arguments`; its result is the file named by `{json}`.
+fn execute(
+    program: &std::path::Path,
+    arguments: &[String],
+    file: &std::path::Path,
+) -> Result<Value, Failure> {
+    let _ = std::fs::remove_file(file);
+    let path = file.display().to_string();
+    let arguments: Vec<String> =
+        arguments.iter().map(|argument| argument.replace("{json}", &path)).collect();
+    let shown = arguments.join(" ");
+    eprintln!("-- ethernot {shown}");
+    let output = run(Command::new(program).args(&arguments))?;
+    if !output.status.success() {
+        let last = last_line(&output);
+        return Err(Failure::Failed(format!("`ethernot {shown}` failed: {last}")));
+    }
+    let cannot = |reason: String| Failure::CannotRun(reason);
+    let bytes = std::fs::read(file).map_err(|cause| cannot(format!("no result file: {cause}")))?;
+    serde_json::from_slice(&bytes).map_err(|cause| cannot(format!("result is not JSON: {cause}")))
+}
+
+/// Fuzzes for so long, by this program itself: the targets are built with another toolchain.
+fn fuzz(seconds: u32) -> Result<Found, Failure> {
+    if !crate::fuzz::is_installed() {
+        return Err(Failure::CannotRun("cargo-fuzz or its nightly toolchain is missing".into()));
+    }
+    eprintln!("-- cargo xtask fuzz --seconds {seconds}");
+    let own = std::env::current_exe()
+        .map_err(|cause| Failure::CannotRun(format!("cannot find this program: {cause}")))?;
+    let output = run(Command::new(own).args(["fuzz", "--seconds", &seconds.to_string()]))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or("no message").to_owned();
+    match (output.status.success(), last.contains("crashed")) {
+        (true, _) => Ok(Found { figure: f64::from(seconds) / 60.0, note: format!(" ({last})") }),
+        (false, true) => Err(Failure::Failed(last)),
+        (false, false) => Err(Failure::CannotRun(last_line(&output))),
+    }
+}
+
+/// Runs a command without a terminal.
+fn run(command: &mut Command) -> Result<Output, Failure> {
+    command.stdin(Stdio::null()).output().map_err(|cause| {
+        Failure::CannotRun(format!("{}: {cause}", command.get_program().display()))
+    })
+}
+
+fn last_line(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message").to_owned()
+}
+
+/// Expands `{quick:A|B}`.
+fn choose(argument: &str, quick: bool) -> String {
+    let choice = argument
+        .strip_prefix("{quick:")
+        .and_then(|rest| rest.strip_suffix('}'))
+        .and_then(|choices| choices.split_once('|'));
+    match choice {
+        Some((short, full)) => (if quick { short } else { full }).to_owned(),
+        None => argument.to_owned(),
+    }
+}
+
+/// The number at `pointer`.
+fn number(result: &Value, pointer: &str) -> Result<f64, Failure> {
+    result
+        .pointer(pointer)
+        .and_then(Value::as_f64)
+        .ok_or_else(|| Failure::CannotRun(format!("no number at {pointer} of the result")))
+}
+
+fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
+    if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
+}
+
+/// A figure of the results of `ethernot bench`. The bounds are for the path between namespaces.
+fn bench_figure(result: &Value, of: Measurement, figure: Figure) -> Result<Found, Failure> {
+    let path = result.pointer("/path/kind").and_then(Value::as_str).unwrap_or("an unknown path");
+    if path != "namespaces" {
+        let why = format!("measured over {path}; the bound is for network namespaces (as root)");
+        return Err(Failure::CannotRun(why));
+    }
+    let own = entry(result, of)?;
+    match figure {
+        Figure::RatioTo { transport, of: kind, shown } => {
+            let ratios = own.get("ratios").and_then(Value::as_array);
+            let ratio = ratios.into_iter().flatten().find(|ratio| ratio["to"] == transport);
+            let ratio = ratio.ok_or_else(|| {
+                Failure::CannotRun(format!("the result has no ratio to {transport}"))
+            })?;
+            let other = entry(result, Measurement { transport, ..of })?;
+            let (own, other) = (shown.median(own)?, shown.median(other)?);
+            let note =
+                format!(" ({} {}; {transport} {})", rounded(own), shown.unit, rounded(other));
+            Ok(Found { figure: number(ratio, &format!("/{kind}/median"))?, note })
+        }
+        Figure::Median { shown, beside } => {
+            let note = match beside {
+                Some(transport) => {
+                    let other = shown.median(entry(result, Measurement { transport, ..of })?)?;
+                    format!(" ({transport} {} {})", rounded(other), shown.unit)
+                }
+                None => String::new(),
+            };
+            Ok(Found { figure: shown.median(own)?, note })
+        }
+        Figure::Counter(name) => counter(own, name).map(Found::plain),
+        Figure::Larger(one, other) => {
+            let (one, other) = (counter(own, one)?, counter(own, other)?);
+            let note = format!(" (server {}, client {})", rounded(one), rounded(other));
+            Ok(Found { figure: one.max(other), note })
+        }
+    }
+}
+
+/// The measurement of a test and transport over one link.
+fn entry(result: &Value, of: Measurement) -> Result<&Value, Failure> {
+    let entries = result.get("results").and_then(Value::as_array);
+    let Measurement { test, transport } = of;
+    entries
+        .into_iter()
+        .flatten()
+        .find(|entry| {
+            entry["test"] == test && entry["transport"] == transport && entry["links"] == 1
+        })
+        .ok_or_else(|| Failure::CannotRun(format!("the result has no {test} of {transport}")))
+}
+
+impl Shown {
+    fn median(self, entry: &Value) -> Result<f64, Failure> {
+        Ok(number(entry, &format!("/{}/median", self.field))? * self.scale)
+    }
+}
+
+/// The median of a counter over the samples of a measurement.
+fn counter(entry: &Value, name: &str) -> Result<f64, Failure> {
+    let samples = entry.get("samples").and_then(Value::as_array);
+    let mut values: Vec<f64> = samples
+        .into_iter()
+        .flatten()
+        .filter_map(|sample| sample["counters"][name].as_f64())
+        .collect();
+    values.sort_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2);
+    let lower = values.get(values.len().saturating_sub(1) / 2);
+    match (lower, upper) {
+        (Some(&lower), Some(&upper)) => Ok(f64::midpoint(lower, upper)),
+        _ => Err(Failure::CannotRun(format!("no counter {name} in the result"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn quick_and_full_runs_choose_their_side() {
+        assert_eq!(choose("{quick:0..500|0..50000}", true), "0..500");
+        assert_eq!(choose("{quick:0..500|0..50000}", false), "0..50000");
+        assert_eq!(choose("{json}", true), "{json}");
+    }
+
+    #[test]
+    fn a_missing_figure_names_its_pointer() {
+        let result = json!({"edge": {"ratio": 1.5}});
+        assert_eq!(number(&result, "/edge/ratio"), Ok(1.5));
+        let missing = number(&result, "/edge/none").expect_err("there is none");
+        assert!(format!("{missing:?}").contains("/edge/none"));
+    }
+
+    #[test]
+    fn a_ratio_is_shown_with_both_figures() {
+        let shown = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
+        let figure = Figure::RatioTo { transport: "udp", of: "latency", shown };
+        let found = bench_figure(&results("namespaces"), EDGE, figure);
+        assert_eq!(found, Ok(Found { figure: 1.5, note: " (4.50 us; udp 3)".into() }));
+    }
+
+    #[test]
+    fn a_counter_is_the_median_of_the_samples() {
+        let found = bench_figure(&results("namespaces"), EDGE, Figure::Counter("slowdown"));
+        assert_eq!(found, Ok(Found::plain(1.02)));
+        let larger = Figure::Larger("slowdown", "memory");
+        let found = bench_figure(&results("namespaces"), EDGE, larger).expect("both are there");
+        assert!((found.figure - 2000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_over_loopback_proves_nothing() {
+        let found = bench_figure(&results("loopback"), EDGE, Figure::Counter("slowdown"));
+        assert!(matches!(found, Err(Failure::CannotRun(why)) if why.contains("loopback")));
+    }
+
+    const EDGE: Measurement = Measurement { test: "ping-pong", transport: "edge" };
+
+    fn results(path: &str) -> Value {
+        let sample = |slowdown: f64| json!({"counters": {"slowdown": slowdown, "memory": 2000}});
+        let entry = |transport: &str, latency_ns: f64, ratios: Value| {
+            json!({
+                "test": "ping-pong", "transport": transport, "links": 1,
+                "latency_ns": {"median": latency_ns}, "ratios": ratios,
+                "samples": [sample(1.04), sample(1.0), sample(1.02)],
+            })
+        };
+        let ratios = json!([{"to": "udp", "latency": {"median": 1.5}}]);
+        json!({
+            "path": {"kind": path},
+            "results": [entry("edge", 4500.0, ratios), entry("udp", 3000.0, json!([]))],
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! The suites: what is promised, and where the figures come from.
+
+use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
+
+pub(super) const SUITES: &[Suite] = &[Suite { name: "edge-engine", rows: EDGE_ENGINE }];
+
+/// The edge engine over UDP, against TCP and bare UDP on the same path, medians.
+const EDGE_ENGINE: &[Row] = &[
+    Row {
+        name: "one-way writes of 1 MiB, one UDP link, against TCP one-way",
+        bound: Bound::AtLeast(1.2, "x"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: LARGE,
+            of: ONE_WAY,
+            figure: Figure::RatioTo { transport: "tcp", of: "throughput", shown: RATE },
+        },
+    },
+    Row {
+        name: "same, CPU seconds per GB (both sides) against TCP",
+        bound: Bound::AtMost(1.0, "x"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: LARGE,
+            of: ONE_WAY,
+            figure: Figure::RatioTo { transport: "tcp", of: "cpu", shown: CPU },
+        },
+    },
+    Row {
+        name: "ping-pong 8 B, polled, against bare polled UDP of the same packet size",
+        bound: Bound::AtMost(1.25, "x"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: PING_PONG,
+            figure: Figure::RatioTo { transport: "udp", of: "latency", shown: LATENCY },
+        },
+    },
+    Row {
+        name: "ping-pong 8 B, polled, against blocking TCP",
+        bound: Bound::AtMost(0.25, "x"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: PING_PONG,
+            figure: Figure::RatioTo { transport: "tcp", of: "latency", shown: LATENCY },
+        },
+    },
+    Row {
+        name: "8 B writes, 64 in flight, one thread a side",
+        bound: Bound::AtLeast(1.5, "million operations/s"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: OPERATION_RATE,
+            figure: Figure::Median { shown: OPERATIONS, beside: None },
+        },
+    },
+    Row {
+        name: "same, against bare sendto datagrams",
+        bound: Bound::AtLeast(5.0, "x"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: OPERATION_RATE,
+            figure: Figure::RatioTo { transport: "udp", of: "throughput", shown: OPERATIONS },
+        },
+    },
+    Row {
+        name: "10 000 connections of one endpoint: memory per idle connection",
+        bound: Bound::AtMost(4096.0, "B"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: MANY_CONNECTIONS,
+            figure: Figure::Larger("bytes_per_idle_connection", "client_bytes_per_idle_connection"),
+        },
+    },
+    Row {
+        name: "10 000 connections of one endpoint: 8 B ping-pong on one, against one alone",
+        bound: Bound::AtMost(1.2, "x"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: MANY_CONNECTIONS,
+            figure: Figure::Counter("slowdown"),
+        },
+    },
+    Row {
+        name: "connection set-up, sequential, one endpoint, median",
+        bound: Bound::AtMost(100.0, "us"),
+        bound_quick: None,
+        probe: Probe::Bench {
+            arguments: SMALL,
+            of: CONNECTION_SETUP,
+            figure: Figure::Median { shown: LATENCY, beside: Some("tcp") },
+        },
+    },
+    Row {
+        name: "torture seeds, none failing",
+        bound: Bound::AtLeast(50_000.0, "seeds"),
+        bound_quick: Some(Bound::AtLeast(500.0, "seeds")),
+        probe: Probe::AllSucceed {
+            arguments: &[
+                "sim",
+                "torture",
+                "--seeds",
+                "{quick:0..500|0..50000}",
+                "--json",
+                "{json}",
+            ],
+            count: "/seeds",
+        },
+    },
+    Row {
+        name: "simulated 1 MB write, 1 Gb/s + 100 Mb/s, against the fast link alone",
+        bound: Bound::AtMost(0.93, "x"),
+        bound_quick: None,
+        probe: Probe::Ratio {
+            arguments: SCENARIO,
+            pointer: "/scenarios/1 MB, 1 Gb~1s + 100 Mb~1s/time_ns",
+            to: "/scenarios/1 MB, 1 Gb~1s/time_ns",
+        },
+    },
+    Row {
+        name: "1 % loss on a simulated 1 Gb/s, 50 us link: goodput against no loss",
+        bound: Bound::AtLeast(0.93, "x"),
+        bound_quick: None,
+        probe: Probe::Ratio {
+            arguments: SCENARIO,
+            pointer: "/scenarios/16 MB, 1 Gb~1s, 1 % loss/goodput_bits_per_second",
+            to: "/scenarios/16 MB, 1 Gb~1s/goodput_bits_per_second",
+        },
+    },
+    Row {
+        name: "fuzzing of each decoder and of handle_frame without a crash",
+        bound: Bound::AtLeast(30.0, "min"),
+        bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
+        probe: Probe::Fuzz { seconds_quick: 20, seconds_full: 1800 },
+    },
+];
+
+/// Large messages.
+const LARGE: &[&str] = &[
+    "bench",
+    "--json",
+    "{json}",
+    "--links",
+    "1",
+    "--tests",
+    "one-way",
+    "--sizes",
+    "1M",
+    "--transports",
+    "edge,tcp",
+    "--repetitions",
+    "{quick:5|10}",
+    "--time",
+    "{quick:10|40}",
+];
+
+/// Everything about small messages and connections.
+const SMALL: &[&str] = &[
+    "bench",
+    "--json",
+    "{json}",
+    "--links",
+    "1",
+    "--tests",
+    "ping-pong,operation-rate,connection-setup,many-connections",
+    "--sizes",
+    "8",
+    "--connections",
+    "10000",
+    "--repetitions",
+    "{quick:5|10}",
+    "--time",
+    "{quick:15|60}",
+];
+
+const SCENARIO: &[&str] = &["sim", "scenario", "--json", "{json}"];
+
+const ONE_WAY: Measurement = Measurement { test: "one-way", transport: "edge" };
+const PING_PONG: Measurement = Measurement { test: "ping-pong", transport: "edge" };
+const OPERATION_RATE: Measurement = Measurement { test: "operation-rate", transport: "edge" };
+const MANY_CONNECTIONS: Measurement = Measurement { test: "many-connections", transport: "edge" };
+const CONNECTION_SETUP: Measurement = Measurement { test: "connection-setup", transport: "edge" };
+
+const RATE: Shown = Shown { field: "bytes_per_second", scale: 8e-9, unit: "Gb/s" };
+const CPU: Shown = Shown { field: "cpu_seconds_per_gigabyte", scale: 1.0, unit: "s/GB" };
+const LATENCY: Shown = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
+const OPERATIONS: Shown =
+    Shown { field: "operations_per_second", scale: 1e-6, unit: "million operations/s" };
