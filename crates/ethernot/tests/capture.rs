@@ -2,6 +2,7 @@
 //!
 //! Skipped, with a message, where `tshark` is not installed.
 
+#[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
 
 use std::path::{Path, PathBuf};
