@@ -615,7 +615,7 @@ const PENDING_RETRY_NS: u64 = 500_000_000;
 /// Bytes of a Hello without addresses and private data; those of an Accept are fewer.
 const HELLO_BYTES: usize = 112;
 /// Bytes of a reset on the wire.
-pub(crate) const RESET_BYTES: usize = 24;
+const RESET_BYTES: usize = 24;
 /// A reset must name one of the last so many packets: no guess of one who does not see them hits.
 const RESET_PACKETS_MAX: u32 = 4096;
 

@@ -12,7 +12,6 @@ use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
-use crate::handshake::RESET_BYTES;
 use crate::path::Path;
 
 /// How a link driver takes frames.
@@ -232,9 +231,6 @@ impl Engine {
         if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
             body.extend_from_slice(&[PADDING, missing as u8]);
             body.resize(body.len() + missing, 0);
-        }
-        if path.control & (PING | CLOSE) != 0 {
-            pad_for_reset(&mut body);
         }
         let told = if announces { path.retry_status | path.removed } else { 0 };
         let control = core::mem::take(&mut path.control);
@@ -673,17 +669,6 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     }
 }
 
-/// Makes a Control frame with this body as long as the Reset that answers it if the peer does not
-/// know the connection any more: a shorter one would get no answer.
-fn pad_for_reset(body: &mut Vec<u8>) {
-    let missing = (RESET_BYTES - COMMON_BYTES as usize).saturating_sub(body.len());
-    if missing > 0 {
-        let zeros = missing.saturating_sub(PADDING_HEADER.len());
-        body.extend_from_slice(&[PADDING_HEADER[0], zeros as u8]);
-        body.resize(body.len() + zeros, 0);
-    }
-}
-
 /// What to tell of each link index on the link at `position`.
 fn statuses_of(
     connection: &Connection,
@@ -708,9 +693,6 @@ fn statuses_of(
     }
     statuses
 }
-
-/// Type and length of a Padding message without bytes.
-const PADDING_HEADER: [u8; 2] = [0, 0];
 
 /// Bytes of the common header, and where its flags are.
 const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
