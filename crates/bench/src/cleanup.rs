@@ -24,7 +24,8 @@ pub(crate) struct Registry {
 /// Removes everything registered and ends the process with status 130 when SIGINT, SIGTERM or
 /// SIGHUP arrives. To be called once, early.
 pub fn on_signals() -> Result<(), ctrlc::Error> {
-    ctrlc::try_set_handler(|| {
+    // Also where they are ignored so far, as in background jobs of scripts: namespaces must go.
+    ctrlc::set_handler(|| {
         let mut registry = lock();
         for child in registry.children.drain(..) {
             // Fails only for a child that has ended by itself.

@@ -38,6 +38,8 @@ pub struct Engine {
     pub(crate) entropy: ChaCha8Rng,
     pub(crate) incarnation: u64,
     pub(crate) links: [Option<EngineLink>; LINKS_MAX],
+    /// Links (by bit) whose driver took nothing in this turn.
+    pub(crate) blocked: u16,
     pub(crate) connections: ConnectionTable,
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
@@ -76,8 +78,6 @@ pub struct Engine {
 pub(crate) struct EngineLink {
     pub(crate) caps: LinkCaps,
     pub(crate) up: bool,
-    /// The driver took nothing in this turn.
-    pub(crate) blocked: bool,
 }
 
 /// A connection to be.
@@ -147,6 +147,7 @@ impl Engine {
         Self {
             incarnation,
             links: [None; LINKS_MAX],
+            blocked: 0,
             connections: ConnectionTable::new(config.connections_max, names),
             pools: Pools::new(&config.pools, status),
             sent: SentPool::new(config.active_connections, records),
@@ -183,7 +184,7 @@ impl Engine {
         }
         let slot =
             self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
-        *slot = Some(EngineLink { caps, up: true, blocked: false });
+        *slot = Some(EngineLink { caps, up: true });
         // Connections of a link that was there before have waited for it.
         for index in self.connections.indices() {
             self.with_index(index, |_, _| {});

@@ -1,6 +1,6 @@
 //! Frames going out: control, data with acknowledgements, bare acknowledgements, probes.
 
-use delivery::{Decision, Instant, LinkId, LinkView, PacketClass, TxBatch, pick};
+use delivery::{Decision, Instant, LINKS_MAX, LinkId, LinkView, PacketClass, TxBatch, pick};
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
 use wire_edge::{
@@ -51,9 +51,7 @@ impl Engine {
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
         self.turn_at = now;
-        for link in self.links.iter_mut().flatten() {
-            link.blocked = false;
-        }
+        self.blocked = 0;
         self.resume_stalled(now, memory);
         let mut more = false;
         for _ in 0..self.ready.len() {
@@ -319,7 +317,7 @@ impl Engine {
         let backlog = connection.outbound.backlog_bytes().max(1);
         let Connection { paths, scheduler, .. } = connection;
         let none_up = !paths.iter().any(|path| path.state.may_carry_data());
-        let mut views = [UNUSABLE; delivery::LINKS_MAX];
+        let mut views = [UNUSABLE; LINKS_MAX];
         for (view, path) in views.iter_mut().zip(paths.iter()) {
             *view = path.view(now, none_up);
             if self.is_blocked(path.link) {
@@ -340,6 +338,12 @@ impl Engine {
             .find_map(|position| {
                 let policy = self.config.scheduling;
                 match pick(policy, position, backlog, now, views, state) {
+                    // The backlog counts payload: all of it may take many more bytes in frames, if
+                    // it is many small operations, and one batch should take them.
+                    Decision::Send { burst_bytes } if u64::from(burst_bytes) >= backlog => {
+                        let quantum_bytes = paths[position].send.quantum_bytes();
+                        Some((position, burst_bytes.max(quantum_bytes)))
+                    }
                     Decision::Send { burst_bytes } => Some((position, burst_bytes)),
                     Decision::Wait => None,
                 }
@@ -566,7 +570,7 @@ impl Engine {
 
     fn is_blocked(&self, link: LinkId) -> bool {
         match self.links.get(usize::from(link.0)) {
-            Some(Some(link)) => link.blocked || !link.up,
+            Some(Some(known)) => self.blocked >> link.0 & 1 != 0 || !known.up,
             _ => true,
         }
     }
@@ -578,13 +582,13 @@ impl Engine {
     }
 
     pub(crate) fn is_full(&self, link: LinkId) -> bool {
-        let link = self.links.get(usize::from(link.0));
-        matches!(link, Some(Some(link)) if link.up && link.blocked)
+        let known = self.links.get(usize::from(link.0));
+        matches!(known, Some(Some(known)) if known.up) && self.blocked >> link.0 & 1 != 0
     }
 
     fn block(&mut self, link: LinkId) {
-        if let Some(Some(link)) = self.links.get_mut(usize::from(link.0)) {
-            link.blocked = true;
+        if usize::from(link.0) < LINKS_MAX {
+            self.blocked |= 1 << link.0;
         }
     }
 }

@@ -108,6 +108,8 @@ struct Attached {
 pub(crate) struct Driver {
     pub(crate) engine: Engine,
     links: [Option<Attached>; LINKS_MAX],
+    /// There is no link from this index on.
+    links_end: usize,
     /// A bit for each link that had no room for frames when the engine last sent.
     full: u16,
     /// Frames came since acknowledgements were last hastened.
@@ -123,6 +125,7 @@ impl Driver {
         Self {
             engine,
             links: [const { None }; LINKS_MAX],
+            links_end: 0,
             full: 0,
             may_owe: false,
             has_put_off: false,
@@ -226,6 +229,7 @@ impl Driver {
         self.engine.attach_link(id, driver.caps())?;
         if let Some(slot) = self.links.get_mut(index) {
             *slot = Some(Attached { driver, has_failed: false });
+            self.links_end = self.links_end.max(index + 1);
         }
         self.watch(host, index);
         Ok(id)
@@ -301,10 +305,10 @@ impl Driver {
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
     fn receive(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> (bool, bool) {
-        let Self { engine, links, counters, .. } = self;
+        let Self { engine, links, links_end, counters, .. } = self;
         let (mut came, mut more) = (false, false);
         let mut rewatch = 0_u16;
-        for (index, slot) in links.iter_mut().enumerate() {
+        for (index, slot) in links.iter_mut().enumerate().take(*links_end) {
             let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
                 continue;
             };

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
-    Listener, MemoryRegion, Operation, OperationFlags, Ordering, RemoteRegion, Request, Rights,
-    Source,
+    Listener, MemoryRegion, Operation, OperationFlags, Ordering, Polling, RemoteRegion, Request,
+    Rights, Source,
 };
 
 use super::patience::Patience;
@@ -415,7 +415,8 @@ fn endpoint(addresses: &[IpAddr], setup: &Setup) -> Result<Endpoint, TransportEr
         connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
         ..defaults
     };
-    let mut builder = Endpoint::builder().engine(config);
+    // Both sides poll, while they wait for connections too: each has a processor of its own.
+    let mut builder = Endpoint::builder().engine(config).polling(Polling::ALWAYS);
     for address in addresses {
         builder = builder.bind(SocketAddr::new(*address, 0).to_string());
     }
