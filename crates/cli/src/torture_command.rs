@@ -64,14 +64,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             io::stdout().write_all(text.as_bytes())?;
         }
     }
-    let summary = outcome.summary();
     if is_text_wanted {
-        println!("{summary}");
+        println!("{}", outcome.summary());
     }
-    if outcome.tally.failures.is_empty() && !outcome.interrupted {
-        return Ok(());
+    match outcome.tally.failures.len() {
+        0 if outcome.interrupted => Err("interrupted before all seeds were run".into()),
+        0 => Ok(()),
+        failed => Err(format!("{failed} of {} seeds failed", outcome.tally.seeds).into()),
     }
-    Err(summary.into())
 }
 
 /// Runs seeds on several threads until all are done, enough have failed or `stop` is set.

@@ -298,6 +298,31 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
     }
 }
 
+/// The question for news is all that is left to tell: nothing is in flight.
+#[test]
+fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
+    let mut pair = Pair::connected(1);
+    pair.filter = Box::new(|_, flight| {
+        let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
+        flight.to != 0 || kind != Ok(wire_edge::Kind::ReadResponse)
+    });
+    let (key, address) = pair.remote(1, 0);
+    let sink = pair.hosts[0].region.id;
+    let read = semantics::Request::Read { sink, sink_offset: 0, key, address };
+    pair.post(0, read, 1000, 1);
+    pair.turn(0);
+    pair.run_until(10_000_000, "the request is acknowledged", |pair| {
+        pair.hosts[0].info().paths[0].in_flight_bytes == 0
+    });
+    pair.restart(1, 77);
+    // The first question is enough; no probe timeout has to help.
+    pair.run_for(2_500_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
+    let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();
+    assert_eq!(results, [Err(OperationError::PeerRestarted)]);
+    pair.assert_idle();
+}
+
 #[test]
 fn a_forged_reset_is_ignored() {
     let mut pair = Pair::connected(1);

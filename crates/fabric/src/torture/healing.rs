@@ -3,7 +3,7 @@
 use delivery::{Instant, LinkId};
 
 use super::plan::Disaster;
-use super::run::{Run, SharedCounter, Wake};
+use super::run::{Pair, Run, SharedCounter, Wake};
 use crate::host::{ConnectionHandle, HostEngine};
 use crate::torture::end::{COUNTERS, Stage};
 use crate::{Faults, Kind, World, port_address};
@@ -139,8 +139,7 @@ impl<E: HostEngine> Run<'_, E> {
     /// A connection without a path for long may end.
     pub(super) fn excuse_long_outage(&mut self, now: Instant, pair: usize) {
         let state = &mut self.pairs[pair];
-        let current_ns = state.blocked_since.map_or(0, |since| now.since_ns(since));
-        if state.blocked_ns + current_ns >= OUTAGE_EXCUSED_NS {
+        if state.lacked_path(now) {
             for end in state.ends.iter_mut().flatten() {
                 end.excused = true;
             }
@@ -171,6 +170,14 @@ impl<E: HostEngine> Run<'_, E> {
                 self.connect_later(world, pair);
             }
         }
+    }
+}
+
+impl Pair {
+    /// Whether the connection had no path for so long that it may end.
+    pub(super) fn lacked_path(&self, now: Instant) -> bool {
+        let current_ns = self.blocked_since.map_or(0, |since| now.since_ns(since));
+        self.blocked_ns + current_ns >= OUTAGE_EXCUSED_NS
     }
 }
 

@@ -1,6 +1,6 @@
 //! The applications of a run: they connect, post, look at completions and lose connections.
 
-use delivery::LinkId;
+use delivery::{Instant, LinkId};
 
 use super::end::{End, Remote, Stage};
 use super::run::{Frozen, Run, Wake, digest_of, next_look};
@@ -194,7 +194,7 @@ impl<E: HostEngine> Run<'_, E> {
         if outstanding > 0 {
             self.check(Err(Violation::NeverCompleted { pair, outstanding }));
         }
-        if !self.may_end(pair, side) {
+        if !self.may_end(now, pair, side, cause) {
             let cause = format!("{cause:?}");
             self.check(Err(Violation::ConnectionLost { pair, cause }));
         }
@@ -215,7 +215,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Whether there is a reason for a connection to end on this side.
-    fn may_end(&self, pair: usize, side: usize) -> bool {
+    fn may_end(&self, now: Instant, pair: usize, side: usize, cause: Cause) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return true };
         // An attempt that began under faults may fail, and so may what the peer made of it.
@@ -227,7 +227,10 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        end.excused || attempt_failed
+        // A peer that restarted or let go says so: with a path there, nobody is unreachable.
+        let answers = end.stage == Stage::Open && !state.lacked_path(now);
+        let is_told = !(cause == Cause::Unreachable && answers);
+        (end.excused && is_told) || attempt_failed
     }
 
     /// From now on nobody may write this region.
