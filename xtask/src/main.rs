@@ -18,7 +18,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test                       format, lints, documentation, every test, torture; ends with a count
-  bench|sim|serve|run|report|stat|doctor [ARGS]
+  bench|sim|serve|report [ARGS]
                              build `ethernot` in release and run that command of it
   acceptance NAME [--quick]  measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
@@ -27,7 +27,7 @@ usage: cargo xtask COMMAND
   ci                         test, then `acceptance edge-engine --quick` for the record";
 
 /// Commands handed to the `ethernot` program as they are.
-const PROGRAM_COMMANDS: [&str; 7] = ["bench", "sim", "serve", "run", "report", "stat", "doctor"];
+const PROGRAM_COMMANDS: [&str; 4] = ["bench", "sim", "serve", "report"];
 
 /// Why a chore could not be done.
 #[derive(Debug, thiserror::Error)]
