@@ -123,7 +123,10 @@ impl Engine {
             .retired
             .iter()
             .any(|retired| retired.path.index == index && now < retired.at.after_ns(RETIRED_NS));
-        if !challenge || !room || !settled || !connection.is_open() {
+        // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
+        // the link of the handshake away, nothing else may ever come.
+        let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
+        if !challenge || !room || !settled || !open {
             return None;
         }
         let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));

@@ -136,6 +136,30 @@ fn links_are_added_and_removed_under_load_again_and_again() {
 }
 
 #[test]
+fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted() {
+    let mut pair = Pair::new(2);
+    pair.hosts[1].engine.listen(0);
+    // Nothing of a connection comes through on the first link: the target never hears of its Accept.
+    pair.filter = Box::new(|_, flight| {
+        let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
+        flight.link != 0 || kind == Ok(wire_edge::Kind::Handshake)
+    });
+    let handle = pair.connect();
+    pair.run_until(1_000_000_000, "the requester is connected", |pair| {
+        pair.hosts[0].established() == 1
+    });
+    pair.hosts[0].engine.remove_path(handle, 0).unwrap();
+    pair.run_until(3_000_000_000, "the target is connected", |pair| {
+        pair.hosts[1].established() == 1
+    });
+    pair.fill(0, 100_000);
+    pair.write(0, 0, 100_000, 1);
+    pair.run_for(1_000_000_000);
+    assert!(pair.same(100_000));
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+}
+
+#[test]
 fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
     let config = EngineConfig { links_max: 2, ..EngineConfig::default() };
     let mut pair = Pair::connected_with(&[GIGABIT; 2], config);
