@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use delivery::Instant;
 use engine::{Closed, Emitted, EngineConfig};
 use mem::{Buffer, Rights};
 use pair::{LinkPlan, Pair};
@@ -240,16 +241,16 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
         let mut pair = Pair::connected(links);
         pair.fill(0, 1_000_000);
         let mut state = seed;
-        let mut stuck = 0;
+        let clock = Rc::clone(&pair.clock);
+        let mut full_until = Instant(0);
         pair.take = Box::new(move |_, _, frames| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let dice = (state >> 33) as usize;
             if dice.is_multiple_of(50) {
-                stuck = 30;
+                // For longer than the shortest probe timeout, now and then.
+                full_until = clock.get().after_ns(dice as u64 % 2_000_000);
             }
-            if stuck > 0 {
-                // Attempts stand for time here; single ones, as probes are, come rarely.
-                stuck = if frames == 1 { stuck / 2 } else { stuck - 1 };
+            if clock.get() < full_until {
                 return Emitted::Taken(0);
             }
             Emitted::Taken(if dice.is_multiple_of(3) { dice % (frames + 1) } else { frames })

@@ -5,7 +5,9 @@
 
 #![expect(dead_code, reason = "every test takes what it needs")]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use delivery::{Instant, LinkCaps, LinkId, RxFrame, TxBatch};
@@ -93,6 +95,8 @@ pub(crate) type Take = Box<dyn FnMut(usize, u8, usize) -> Emitted>;
 /// Two hosts and what is between them.
 pub(crate) struct Pair {
     pub(crate) now: Instant,
+    /// The same, for a [`Take`] to look at.
+    pub(crate) clock: Rc<Cell<Instant>>,
     pub(crate) hosts: [Host; 2],
     pub(crate) wire: BTreeMap<(Instant, u64), Flight>,
     /// By sending host and link.
@@ -200,6 +204,7 @@ impl Pair {
         };
         Self {
             now: Instant(1_000),
+            clock: Rc::new(Cell::new(Instant(1_000))),
             hosts,
             wire: BTreeMap::new(),
             channels: [0, 1].map(|_| plans.iter().map(channel).collect()),
@@ -282,8 +287,9 @@ impl Pair {
     }
 
     fn transmit(&mut self, host: usize) {
-        let Self { now, hosts, wire, channels, frames, filter, take, .. } = self;
+        let Self { now, clock, hosts, wire, channels, frames, filter, take, .. } = self;
         let now = *now;
+        clock.set(now);
         let Host { engine, memory, more, .. } = &mut hosts[host];
         for round in 0.. {
             let access = memory.access();
