@@ -152,6 +152,10 @@ impl Engine {
         }
         if connection.awaits_peer() {
             connection.silence.on_waiting(now);
+        } else {
+            // What was awaited may have been given up without an answer, as a lost probe of the path
+            // MTU is: then nothing is awaited any more.
+            connection.silence.on_progress(now, false);
         }
         if sent { served } else { Served::Blocked }
     }

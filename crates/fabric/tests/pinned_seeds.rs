@@ -18,5 +18,6 @@ const PINNED: &[(&str, &[u64])] = &[
     ("an acknowledgement that waits for a full link", &[12, 29, 48, 151, 907, 1707]),
     ("links with frames of different sizes that wait for one another", &[4_625, 8_944]),
     ("the link of the handshake taken away before the target knew", &[33_746, 33_939]),
+    ("a lost probe of the path MTU that was awaited for ever", &[28_699]),
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
 ];
