@@ -160,21 +160,6 @@ fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted(
 }
 
 #[test]
-fn a_lost_probe_of_the_path_mtu_does_not_end_an_idle_connection() {
-    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, ..GIGABIT };
-    let mut pair = Pair::with(&[plan], EngineConfig::default());
-    for channel in pair.channels.iter_mut().flatten() {
-        channel.frame_bytes_max = 1472;
-    }
-    pair.establish();
-    pair.fill(0, 1000);
-    pair.write(0, 0, 1000, 1);
-    pair.run_for(30_000_000_000);
-    assert!(pair.hosts[0].info().paths.iter().all(|path| path.counters.mtu_probes_lost > 0));
-    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
-}
-
-#[test]
 fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
     let config = EngineConfig { links_max: 2, ..EngineConfig::default() };
     let mut pair = Pair::connected_with(&[GIGABIT; 2], config);
