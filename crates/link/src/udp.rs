@@ -235,6 +235,9 @@ impl UdpLink {
             }
             self.ring.note_fullest(fullest);
             self.ring.note_found(true);
+            if let (Some(hot), Which::Hot) = (&mut self.hot, which) {
+                hot.note_frames(fullest, self.ring.streak());
+            }
             // One that was asked for alone leaves the rest to the next call.
             if messages < wanted || wanted == 1 {
                 break;

@@ -25,6 +25,12 @@ pub(super) struct HotSocket {
     /// Sending failed for a reason that the unconnected socket may not know: nothing more is sent
     /// through this one, and it is closed when next frames are received.
     pub(super) has_failed: bool,
+    /// The kernel tells times of reception and congestion marks of this socket's messages.
+    tells: bool,
+    /// Calls in a row that found one frame at most.
+    quiet_calls: u32,
+    family: Family,
+    features: UdpFeatures,
 }
 
 impl HotSocket {
@@ -54,7 +60,55 @@ impl HotSocket {
         share_address(main, false)?;
         result?;
         share_address(&opened, false)?;
-        Ok(Self { socket: opened, peer: peer.0, drops_told: 0, has_failed: false })
+        Ok(Self {
+            socket: opened,
+            peer: peer.0,
+            drops_told: 0,
+            has_failed: false,
+            tells: true,
+            quiet_calls: 0,
+            family,
+            features: kept,
+        })
+    }
+
+    /// Notes that a call found `frames` frames, `streak` calls in a row having found some. In a long
+    /// exchange of single frames nobody asks for times of reception, which the polling thread knows
+    /// as well, nor for marks, which tell of queues that such an exchange does not make; without
+    /// them a reception costs 0.2 µs less. With the first frames that come close together they are
+    /// told again.
+    #[inline]
+    pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
+        if frames > 1 || streak > 1 {
+            self.quiet_calls = 0;
+            if !self.tells {
+                self.tell(true);
+            }
+        } else if self.tells {
+            self.quiet_calls += u32::from(frames == 1);
+            if self.quiet_calls >= QUIET_CALLS_MIN {
+                self.tell(false);
+            }
+        }
+    }
+
+    /// What the kernel refuses here only costs or spares time, so its answer is not looked at.
+    #[cold]
+    fn tell(&mut self, tells: bool) {
+        self.tells = tells;
+        let socket = self.socket.as_fd();
+        let value = i32::from(tells);
+        if self.features.timestamps {
+            let _ = socket::set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, value);
+        }
+        if self.features.congestion_marks {
+            let _ = match self.family {
+                Family::V4 => socket::set_option(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, value),
+                Family::V6 => {
+                    socket::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, value)
+                }
+            };
+        }
     }
 }
 
@@ -150,6 +204,10 @@ impl Traffic {
 /// Messages in a row from one peer that make it worth a socket: at 20 µs for the socket and 0.3 µs
 /// saved per message, it has paid for itself when as many have come again.
 pub(super) const RUN_MIN: u32 = 64;
+
+/// Receptions of single frames, with pauses between, after which times and marks are no longer
+/// told: two system calls of 0.2 µs have paid for themselves after as many.
+const QUIET_CALLS_MIN: u32 = 64;
 
 /// It doubles with each socket, so that peers that take turns do not cause one each time; up to
 /// this, which is a second of ping-pong.

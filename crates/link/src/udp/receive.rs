@@ -106,6 +106,11 @@ impl ReceiveRing {
         self.streak = if found { self.streak.saturating_add(1) } else { 0 };
     }
 
+    /// Calls in a row that found something.
+    pub(super) const fn streak(&self) -> u8 {
+        self.streak
+    }
+
     /// Notes that the latest call's fullest message held `frames` frames.
     pub(super) fn note_fullest(&mut self, frames: usize) {
         self.frames_per_message =
