@@ -105,7 +105,6 @@ pub struct RouteTable {
     /// The link from its switch down to each host.
     host_links: Vec<u32>,
     columns: usize,
-    hosts: u32,
     /// By switch and column: where the set begins in `sets`, and its size in the low byte.
     entries: Vec<u32>,
     sets: Vec<u32>,
@@ -120,7 +119,6 @@ impl RouteTable {
             host_columns: Vec::new(),
             host_links: Vec::new(),
             columns: 0,
-            hosts: topology.hosts(),
             entries: Vec::new(),
             sets: Vec::new(),
         };
@@ -214,11 +212,10 @@ impl<'a> Ways<'a> {
     fn new(topology: &'a Topology, routing: Routing) -> Result<Self, RoutingError> {
         let mut ways = Self { topology, routing, parents: Vec::new() };
         match routing {
-            Routing::Shortest => {}
             Routing::DimensionOrder { .. } if topology.grid().is_none() => {
                 return Err(RoutingError::NoGrid { topology: topology.name().to_owned() });
             }
-            Routing::DimensionOrder { .. } => {}
+            Routing::Shortest | Routing::DimensionOrder { .. } => {}
             Routing::SpanningTree { root } if root >= topology.switches() => {
                 let (switches, topology) = (topology.switches(), topology.name().to_owned());
                 return Err(RoutingError::NoRoot { root, switches, topology });
@@ -556,9 +553,9 @@ mod tests {
             let (start, end) = paths.between(from, to);
             (start..end).map(|place| paths.hop(place).lane).collect::<Vec<_>>()
         };
-        use LaneChoice::{Any, Fixed, Same};
-        assert_eq!(lanes(0, 3), [Any, Same, Same]);
-        assert_eq!(lanes(6, 8 + 1), [Fixed(0), Fixed(1), Fixed(1), Any]);
+        assert_eq!(lanes(0, 3), [LaneChoice::Any, LaneChoice::Same, LaneChoice::Same]);
+        let wrapped = [0, 1, 1].map(LaneChoice::Fixed);
+        assert_eq!(lanes(6, 8 + 1), [wrapped.as_slice(), &[LaneChoice::Any]].concat());
         let single = Topology::torus(&[8], 1, 1).expect("a ring");
         let routes = table(&single, Routing::DimensionOrder { is_reversed: false });
         let refused = Paths::new(&single, &routes, LanePolicy::Dateline, 1).expect_err("one lane");

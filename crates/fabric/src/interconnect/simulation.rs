@@ -126,6 +126,7 @@ pub struct HostCosts {
 
 impl HostCosts {
     /// The same costs for sending and receiving.
+    #[must_use]
     pub const fn symmetric(per_message_ps: u64, per_byte_ps: u64) -> Self {
         Self {
             send_ps: per_message_ps,
@@ -136,6 +137,7 @@ impl HostCosts {
     }
 
     /// These costs times a factor, rounded to picoseconds.
+    #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |cost: u64| (cost as f64 * factor).round() as u64;
         Self {
