@@ -9,6 +9,8 @@
 
 pub mod benchmark;
 pub mod ethernet;
+pub mod flit;
+pub mod paper;
 pub mod routing;
 pub mod simulation;
 mod slab;
@@ -16,6 +18,7 @@ pub mod statistics;
 pub mod topology;
 mod wheel;
 pub mod workload;
+pub mod wormhole;
 
 pub use slab::Slab;
 pub use wheel::{Event, Wheel};
