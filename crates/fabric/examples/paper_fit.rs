@@ -14,14 +14,17 @@ fn main() {
     c.compute_ps = env("COMPUTE_NS", 10_000) * 1000;
     c.ethernet_trunks = env("TRUNKS", 6) as u32;
     c.ethernet.choice = [Choice::PerSource, Choice::LeastLoaded, Choice::PerFlow][env("CHOICE", 0) as usize];
-    c.myrinet.arbiter = [Arbiter::HostsFirst, Arbiter::HostsLast, Arbiter::Fair][env("ARB", 0) as usize];
+    c.myrinet.arbiter = [Arbiter::HostsFirst, Arbiter::HostsLast, Arbiter::Fair][env("ARB", 1) as usize];
+    { use fabric::interconnect::wormhole::LaneSelection::*; c.myrinet.lanes = [FirstFree, FreeElsePerSource, PerSource, PerDestination][env("LANE", 0) as usize]; }
     c.myrinet.storage_characters = env("B", 278);
     c.myrinet.header_characters = env("H", 0);
     c.myrinet.exit_characters -= env("H", 0);
-    c.myrinet_reversed = env("REV", 0) == 1;
+    c.myrinet_reversed = env("REV", 1) == 1;
     c.avici.channels = env("VC", 8) as u8;
     c.avici.buffer_flits = env("BUF", 16) as u16;
     c.avici.ports.gap_bytes = env("GAP", 12) as u32;
+    let order = [[0,1,2,3],[0,2,1,3],[0,2,3,1],[0,1,3,2],[0,3,1,2],[0,3,2,1]][env("ORDER", 0) as usize];
+    c.delay_ps = c.compute_ps;
     let n = Networks::new(&c).unwrap();
     let which = std::env::var("NET").unwrap_or("AME".into());
     let mut total = [0; 6];
@@ -35,7 +38,7 @@ fn main() {
         let mut sum = 0.0; let mut cells = 0;
         let mut counts = [0; 5];
         for (i, &bytes) in SIZES.iter().enumerate() {
-            let mesh = MeshExchange::new(MeshConfiguration { width: 16, height: 16, bytes, iterations: c.iterations, compute_ps: c.compute_ps });
+            let mesh = MeshExchange::new(MeshConfiguration { width: 16, height: 16, bytes, iterations: c.iterations, compute_ps: c.compute_ps, order });
             match c.run(&n, net, mesh, &mesh_placement(net), HostCosts::default()) {
                 Ok(o) => {
                     let l = o.latency; let r = table2(net)[i];

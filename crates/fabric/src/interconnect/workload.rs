@@ -127,6 +127,9 @@ pub struct MeshConfiguration {
     pub iterations: u32,
     /// Computation of each iteration, in picoseconds.
     pub compute_ps: u64,
+    /// Order of the neighbours, as places in +x, −x, +y, −y; each rank begins x + y places later,
+    /// as the same order everywhere would let no two messages meet at a port.
+    pub order: [u8; 4],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,10 +148,9 @@ impl MeshExchange {
         Self { configuration, states, finished: 0 }
     }
 
-    /// Sends to all neighbours, the first of them another one for neighbouring ranks: with the same
-    /// order everywhere, no two would ever meet at a port.
+    /// Sends to all neighbours.
     fn exchange(&mut self, rank: u32, actions: &mut Actions) {
-        let MeshConfiguration { width, height, bytes, .. } = self.configuration;
+        let MeshConfiguration { width, height, bytes, order, .. } = self.configuration;
         let (x, y) = (rank % width, rank / width);
         let neighbours = [
             (x + 1) % width + width * y,
@@ -158,7 +160,8 @@ impl MeshExchange {
         ];
         let iteration = self.states[rank as usize].iteration;
         for turn in 0..4 {
-            actions.send(neighbours[((x + y + turn) % 4) as usize], bytes, iteration);
+            let place = usize::from(order[((x + y + turn) % 4) as usize] % 4);
+            actions.send(neighbours[place], bytes, iteration);
         }
         self.compute_when_complete(rank, actions);
     }

@@ -8,6 +8,8 @@
 //! between; so the tail crosses link i not before Tₘ + L − B·(m − i). The release of a link is known
 //! as soon as the head is so far ahead that no later wait can reach back to it.
 
+use std::collections::VecDeque;
+
 use super::routing::{Hop, LaneChoice, Paths};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
@@ -34,6 +36,21 @@ pub struct WormholeConfiguration {
     pub storage_characters: u64,
     /// Whom an arbiter lets pass.
     pub arbiter: Arbiter,
+    /// Which lane a worm takes where it may take any.
+    pub lanes: LaneSelection,
+}
+
+/// Which lane a worm takes where it may take any.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LaneSelection {
+    /// The one that is free first.
+    FirstFree,
+    /// One that is free now; if none is, it waits for the one of its source.
+    FreeElsePerSource,
+    /// Always the one of its source.
+    PerSource,
+    /// Always the one of its destination.
+    PerDestination,
 }
 
 /// Whom an arbiter lets pass when several wait for a link.
@@ -78,6 +95,10 @@ struct Channel {
     free_ps: u64,
     /// Worms whose heads wait for it.
     waiting: Vec<u32>,
+    /// Worms on it or in the buffer at its end, in their order. Only the first can go on.
+    queue: VecDeque<u32>,
+    /// When the first of the queue is at the front of the buffer.
+    front_ps: u64,
     /// Place among the inputs of the arbiters at its end: the order of simultaneous arrivals.
     rank: u32,
 }
@@ -97,6 +118,8 @@ struct Worm {
     /// Lane on the link granted last.
     lane: u8,
     is_waiting: bool,
+    /// Its head is at the end of the link granted last, behind another worm.
+    is_behind: bool,
     /// Place of the first hop between switches.
     path: u32,
     /// Length, in characters.
@@ -120,7 +143,14 @@ impl Wormhole {
         };
         let mut ordered: Vec<u32> = (0..links.len() as u32).collect();
         ordered.sort_by_key(|&link| order(link));
-        let free = Channel { holder: NOBODY, free_ps: 0, waiting: Vec::new(), rank: 0 };
+        let free = Channel {
+            holder: NOBODY,
+            free_ps: 0,
+            waiting: Vec::new(),
+            queue: VecDeque::new(),
+            front_ps: 0,
+            rank: 0,
+        };
         let mut channels = vec![free; links.len()];
         for (rank, &link) in ordered.iter().enumerate() {
             channels[link as usize].rank = rank as u32;
@@ -155,6 +185,7 @@ impl Wormhole {
         let worm = self.worms.get_mut(index);
         worm.is_waiting = true;
         worm.rank = rank;
+        let lanes = self.wanted(index);
         for (link, _) in lanes.iter() {
             let channel = &mut self.channels[link as usize];
             channel.waiting.push(index);
@@ -179,6 +210,18 @@ impl Wormhole {
             match hop.lane {
                 LaneChoice::Fixed(lane) => lanes.push(only(lane).0, lane),
                 LaneChoice::Same => lanes.push(only(worm.lane).0, worm.lane),
+                LaneChoice::Any if self.configuration.lanes == LaneSelection::PerSource => {
+                    let l = (worm.source as usize % links.len()) as u8;
+                    lanes.push(links[l as usize], l);
+                }
+                LaneChoice::Any if self.configuration.lanes == LaneSelection::PerDestination => {
+                    let l = (worm.destination as usize % links.len()) as u8;
+                    lanes.push(links[l as usize], l);
+                }
+                LaneChoice::Any if self.configuration.lanes == LaneSelection::FreeElsePerSource && worm.is_waiting => {
+                    let l = (worm.source as usize % links.len()) as u8;
+                    lanes.push(links[l as usize], l);
+                }
                 LaneChoice::Any => {
                     for (lane, &link) in links.iter().enumerate().take(LANES) {
                         lanes.push(link, lane as u8);
@@ -211,7 +254,11 @@ impl Wormhole {
         worm.is_waiting = false;
         let is_last = worm.granted == worm.links;
         let length_ps = u64::from(worm.length) * character_ps;
-        self.channels[link as usize].holder = index;
+        let channel = &mut self.channels[link as usize];
+        channel.holder = index;
+        if !is_last {
+            channel.queue.push_back(index);
+        }
         let (time_ps, place) = if is_last {
             (start_ps + length_ps + exit_characters * character_ps, DELIVERED)
         } else {
@@ -252,9 +299,39 @@ impl Wormhole {
             if !channel.waiting.is_empty() {
                 context.schedule(release_ps, RELEASE | link, 0);
             }
+            if released > 0 {
+                let before = self.granted[start + own - 1];
+                self.advance(context, before, release_ps);
+            }
             released += 1;
         }
         self.worms.get_mut(index).released = released;
+    }
+
+    /// The tail of the first worm leaves the buffer at the end of a link: the next is in front.
+    fn advance(&mut self, context: &mut Context, link: u32, time_ps: u64) {
+        let channel = &mut self.channels[link as usize];
+        channel.queue.pop_front();
+        channel.front_ps = time_ps;
+        if let Some(&next) = channel.queue.front()
+            && std::mem::take(&mut self.worms.get_mut(next).is_behind)
+        {
+            context.schedule(time_ps, channel.rank, next);
+        }
+    }
+
+    /// The head of a worm is at the end of a link.
+    fn reach(&mut self, context: &mut Context, index: u32, rank: u32) {
+        let worm = self.worms.get_mut(index);
+        let link = self.granted[index as usize * self.stride + usize::from(worm.granted) - 1];
+        let channel = &self.channels[link as usize];
+        if channel.queue.front() != Some(&index) {
+            worm.is_behind = true;
+        } else if channel.front_ps > context.wheel.now_ps() {
+            context.schedule(channel.front_ps, rank, index);
+        } else {
+            self.request(context, index, rank);
+        }
     }
 
     /// A link with waiting worms has become free.
@@ -320,6 +397,7 @@ impl Fabric for Wormhole {
             released: 0,
             lane: 0,
             is_waiting: false,
+            is_behind: false,
             path,
             length: characters + self.configuration.header_characters as u32,
             sequence: self.sequence,
@@ -342,7 +420,7 @@ impl Fabric for Wormhole {
         } else if place & DELIVERED != 0 {
             self.arrive(context, subject);
         } else {
-            self.request(context, subject, place);
+            self.reach(context, subject, place);
         }
     }
 

@@ -5,7 +5,7 @@ use super::super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::super::routing::{Choice, LanePolicy, Paths, RouteTable, Routing, RoutingError};
 use super::super::simulation::{HostCosts, Outcome, Simulation, Stuck};
 use super::super::topology::{Topology, TopologyError};
-use super::super::wormhole::{Arbiter, Wormhole, WormholeConfiguration};
+use super::super::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 use super::super::workload::Workload;
 use super::reference::Interconnect;
 
@@ -74,9 +74,10 @@ impl Default for Configurations {
                 exit_characters: 23,
                 turnaround_characters: 1,
                 storage_characters: 278,
-                arbiter: Arbiter::HostsFirst,
+                arbiter: Arbiter::HostsLast,
+                lanes: LaneSelection::FirstFree,
             },
-            myrinet_reversed: false,
+            myrinet_reversed: true,
             avici: FlitConfiguration {
                 flit_ps: 30_000,
                 hop_ps: 45_000,
