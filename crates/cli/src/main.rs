@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod paper_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -41,6 +42,7 @@ enum Command {
 enum Simulation {
     Torture(torture_command::Arguments),
     Scenario(scenario_command::Arguments),
+    Paper(paper_command::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
+        Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };

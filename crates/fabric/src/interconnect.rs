@@ -8,6 +8,7 @@
 //! [`Outcome::hash`](simulation::Outcome::hash) tells.
 
 pub mod benchmark;
+pub mod cost;
 pub mod ethernet;
 pub mod flit;
 pub mod paper;

@@ -3,4 +3,10 @@
 //! the paper prints.
 
 pub mod configurations;
+pub mod prices;
 pub mod reference;
+pub mod results;
+mod statements;
+
+pub use results::Reproduction;
+pub use statements::Statement;

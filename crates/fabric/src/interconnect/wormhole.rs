@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::routing::{Hop, LaneChoice, Paths};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
-use super::topology::Topology;
+use super::topology::{Link, LinkKind, Topology};
 use super::wheel::Event;
 
 /// What a wormhole network is made of. A character is what a link carries in one unit of time.
@@ -38,6 +38,8 @@ pub struct WormholeConfiguration {
     pub arbiter: Arbiter,
     /// Which lane a worm takes where it may take any.
     pub lanes: LaneSelection,
+    /// XX
+    pub direction_order: [u8; 4],
 }
 
 /// Which lane a worm takes where it may take any.
@@ -136,9 +138,16 @@ impl Wormhole {
         let links = topology.links();
         let order = |link: u32| {
             let is_from_host = topology.is_host(links[link as usize].from);
+            let Link { kind, lane, .. } = links[link as usize];
+            let direction = match kind {
+                LinkKind::Switch { dimension, .. } => dimension as usize * 2 + (link & 1) as usize,
+                LinkKind::Host => 0,
+            };
+            let port =
+                (configuration.direction_order.get(direction).copied().unwrap_or_default(), lane);
             match configuration.arbiter {
-                Arbiter::HostsLast => (is_from_host, link),
-                Arbiter::HostsFirst | Arbiter::Fair => (!is_from_host, link),
+                Arbiter::HostsLast => (is_from_host, port, link),
+                Arbiter::HostsFirst | Arbiter::Fair => (!is_from_host, port, link),
             }
         };
         let mut ordered: Vec<u32> = (0..links.len() as u32).collect();
@@ -218,7 +227,10 @@ impl Wormhole {
                     let l = (worm.destination as usize % links.len()) as u8;
                     lanes.push(links[l as usize], l);
                 }
-                LaneChoice::Any if self.configuration.lanes == LaneSelection::FreeElsePerSource && worm.is_waiting => {
+                LaneChoice::Any
+                    if self.configuration.lanes == LaneSelection::FreeElsePerSource
+                        && worm.is_waiting =>
+                {
                     let l = (worm.source as usize % links.len()) as u8;
                     lanes.push(links[l as usize], l);
                 }

@@ -5,8 +5,8 @@ use super::super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::super::routing::{Choice, LanePolicy, Paths, RouteTable, Routing, RoutingError};
 use super::super::simulation::{HostCosts, Outcome, Simulation, Stuck};
 use super::super::topology::{Topology, TopologyError};
-use super::super::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 use super::super::workload::Workload;
+use super::super::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 use super::reference::Interconnect;
 
 /// The simulated cluster: what the three interconnects are made of.
@@ -26,6 +26,10 @@ pub struct Configurations {
     pub iterations: u32,
     /// Computation of an iteration of `mesh`, in picoseconds.
     pub compute_ps: u64,
+    /// Order in which a rank sends to its neighbours, see [`MeshConfiguration::order`].
+    ///
+    /// [`MeshConfiguration::order`]: super::super::workload::MeshConfiguration::order
+    pub order: [u8; 4],
     /// Delay of each rank in `token_pass`, in picoseconds.
     pub delay_ps: u64,
 }
@@ -76,6 +80,7 @@ impl Default for Configurations {
                 storage_characters: 278,
                 arbiter: Arbiter::HostsLast,
                 lanes: LaneSelection::FirstFree,
+                direction_order: [0, 1, 2, 3],
             },
             myrinet_reversed: true,
             avici: FlitConfiguration {
@@ -100,7 +105,8 @@ impl Default for Configurations {
             },
             iterations: 10,
             compute_ps: 10_000_000,
-            delay_ps: 10_000_000,
+            order: [0, 1, 3, 2],
+            delay_ps: 12_000_000,
         }
     }
 }
