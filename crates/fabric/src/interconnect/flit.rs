@@ -239,6 +239,9 @@ impl FlitFabric {
         if output.free_ps <= now_ps && output.requests.is_empty() {
             let wait = self.try_send(context, input, link);
             if wait == Wait::Sent {
+                if input as usize >= self.outputs.len() && self.inputs[input as usize].has_channel {
+                    self.send_burst(context, input, link, packet);
+                }
                 if self.first(input).is_some() {
                     self.request(context, input);
                 }
@@ -258,6 +261,32 @@ impl FlitFabric {
     fn ask(&mut self, input: u32, link: u32) {
         if !std::mem::replace(&mut self.inputs[input as usize].is_requesting, true) {
             self.links[link as usize].requests.push_back(input);
+        }
+    }
+
+    /// Sends as many flits of a host's packet as there are credits for, each when the link is free:
+    /// nobody else wants this link, so their times are known now, and each costs one event instead
+    /// of two.
+    fn send_burst(&mut self, context: &mut Context, input: u32, link: u32, index: u32) {
+        let channels = u32::from(self.configuration.channels);
+        let channel = link * channels + u32::from(self.inputs[input as usize].channel);
+        let depth = usize::from(self.configuration.buffer_flits);
+        let Self { configuration, links, outputs, slots_ps, packets, .. } = self;
+        let (output, end) = (&mut links[link as usize], &mut outputs[channel as usize]);
+        let flits = &mut packets.get_mut(index).flits;
+        // The tail goes the usual way, which releases the channel and takes up the next packet.
+        while *flits > 1 {
+            let slot = channel as usize * depth + usize::from(end.slot);
+            if slots_ps[slot] == NEVER {
+                break;
+            }
+            let start_ps = output.free_ps.max(slots_ps[slot]).max(context.wheel.now_ps());
+            slots_ps[slot] = NEVER;
+            end.slot = if usize::from(end.slot) + 1 == depth { 0 } else { end.slot + 1 };
+            output.free_ps = start_ps + configuration.flit_ps;
+            context.schedule(start_ps + output.latency_ps, channel, index << 1);
+            *flits -= 1;
+            self.hops += 1;
         }
     }
 

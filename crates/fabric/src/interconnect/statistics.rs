@@ -34,17 +34,17 @@ impl Summary {
 
     /// The least, 0 of nothing, in µs.
     pub const fn min_us(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.min_ps as f64 * 1e-6 }
+        if self.count == 0 { 0.0 } else { self.min_ps as f64 / 1e6 }
     }
 
     /// The largest, in µs.
     pub const fn max_us(&self) -> f64 {
-        self.max_ps as f64 * 1e-6
+        self.max_ps as f64 / 1e6
     }
 
     /// The mean, 0 of nothing, in µs.
     pub fn mean_us(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 * 1e-6 }
+        if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 / 1e6 }
     }
 
     /// The standard deviation of the whole population, in µs.
@@ -54,7 +54,7 @@ impl Summary {
         }
         let mean = self.sum_ps as f64 / self.count as f64;
         let variance = self.squares as f64 / self.count as f64 - mean * mean;
-        variance.max(0.0).sqrt() * 1e-6
+        variance.max(0.0).sqrt() / 1e6
     }
 }
 

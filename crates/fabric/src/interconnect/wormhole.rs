@@ -38,7 +38,8 @@ pub struct WormholeConfiguration {
     pub arbiter: Arbiter,
     /// Which lane a worm takes where it may take any.
     pub lanes: LaneSelection,
-    /// XX
+    /// Priority of the inputs from other switches, the lowest first: along the first dimension
+    /// upwards and downwards, then along the second. Inputs from further dimensions come first.
     pub direction_order: [u8; 4],
 }
 
@@ -47,12 +48,8 @@ pub struct WormholeConfiguration {
 pub enum LaneSelection {
     /// The one that is free first.
     FirstFree,
-    /// One that is free now; if none is, it waits for the one of its source.
-    FreeElsePerSource,
     /// Always the one of its source.
     PerSource,
-    /// Always the one of its destination.
-    PerDestination,
 }
 
 /// Whom an arbiter lets pass when several wait for a link.
@@ -194,7 +191,6 @@ impl Wormhole {
         let worm = self.worms.get_mut(index);
         worm.is_waiting = true;
         worm.rank = rank;
-        let lanes = self.wanted(index);
         for (link, _) in lanes.iter() {
             let channel = &mut self.channels[link as usize];
             channel.waiting.push(index);
@@ -220,19 +216,8 @@ impl Wormhole {
                 LaneChoice::Fixed(lane) => lanes.push(only(lane).0, lane),
                 LaneChoice::Same => lanes.push(only(worm.lane).0, worm.lane),
                 LaneChoice::Any if self.configuration.lanes == LaneSelection::PerSource => {
-                    let l = (worm.source as usize % links.len()) as u8;
-                    lanes.push(links[l as usize], l);
-                }
-                LaneChoice::Any if self.configuration.lanes == LaneSelection::PerDestination => {
-                    let l = (worm.destination as usize % links.len()) as u8;
-                    lanes.push(links[l as usize], l);
-                }
-                LaneChoice::Any
-                    if self.configuration.lanes == LaneSelection::FreeElsePerSource
-                        && worm.is_waiting =>
-                {
-                    let l = (worm.source as usize % links.len()) as u8;
-                    lanes.push(links[l as usize], l);
+                    let lane = (worm.source as usize % links.len()) as u8;
+                    lanes.push(only(lane).0, lane);
                 }
                 LaneChoice::Any => {
                     for (lane, &link) in links.iter().enumerate().take(LANES) {
