@@ -16,6 +16,7 @@
 
 mod capture;
 mod fault;
+pub mod host;
 mod payload;
 mod pcapng;
 mod udp;
