@@ -5,6 +5,7 @@
 mod bench_command;
 mod doctor;
 mod doctor_command;
+mod link_names;
 mod progress;
 mod report_command;
 mod scenario_command;
