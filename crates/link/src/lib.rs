@@ -18,6 +18,7 @@ mod capture;
 #[allow(clippy::allow_attributes, dead_code)]
 mod ethernet;
 mod fault;
+pub mod host;
 #[allow(clippy::allow_attributes, dead_code, unused_imports)]
 mod interface;
 #[allow(clippy::allow_attributes, dead_code)]
