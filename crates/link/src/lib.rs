@@ -19,6 +19,7 @@ mod fault;
 mod payload;
 mod pcapng;
 mod udp;
+mod xdp;
 
 use std::io;
 use std::os::fd::BorrowedFd;
