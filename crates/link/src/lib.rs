@@ -25,6 +25,7 @@ mod payload;
 mod pcapng;
 mod udp;
 mod xdp;
+pub mod yardstick;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -35,6 +36,7 @@ pub use capture::{Capture, CaptureClock, CaptureStatistics};
 pub use ethernet::{Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
+pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.

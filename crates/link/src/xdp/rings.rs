@@ -10,14 +10,14 @@ use libc::{off_t, xdp_desc, xdp_ring_offset};
 
 /// Memory mapped for the life of the value.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
 impl Mapping {
     /// Fresh memory for frames.
-    pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
         // Shared, so that a child of the process, which gets copies of private pages, does not make
         // the pages here other ones than the kernel's.
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
@@ -42,17 +42,17 @@ impl Mapping {
     }
 
     /// Bytes mapped.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Where the memory begins.
-    pub(super) const fn start(&self) -> NonNull<u8> {
+    pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Whether `bytes` bytes at `offset` lie inside.
-    pub(super) const fn holds(&self, offset: u64, bytes: u64) -> bool {
+    pub(crate) const fn holds(&self, offset: u64, bytes: u64) -> bool {
         match offset.checked_add(bytes) {
             Some(end) => end <= self.bytes as u64,
             None => false,
@@ -73,7 +73,7 @@ unsafe impl Send for Mapping {}
 
 /// Which of the rings of a socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum RingKind {
+pub(crate) enum RingKind {
     Fill,
     Completion,
     Receive,
@@ -150,11 +150,11 @@ impl<T: Copy> Ring<T> {
 
 /// A ring that we put entries into.
 #[derive(Debug)]
-pub(super) struct ProducerRing<T>(Ring<T>);
+pub(crate) struct ProducerRing<T>(Ring<T>);
 
 impl<T: Copy> ProducerRing<T> {
     /// The ring of a socket, sized before by a socket option.
-    pub(super) fn map(
+    pub(crate) fn map(
         socket: BorrowedFd<'_>,
         kind: RingKind,
         entries: u32,
@@ -165,7 +165,7 @@ impl<T: Copy> ProducerRing<T> {
 
     /// Entries there is room for, if that is less than `wanted`; else at least `wanted`.
     #[inline]
-    pub(super) fn room(&mut self, wanted: u32) -> u32 {
+    pub(crate) fn room(&mut self, wanted: u32) -> u32 {
         let ring = &mut self.0;
         let size = ring.mask + 1;
         let known = size - ring.own.wrapping_sub(ring.other);
@@ -179,7 +179,7 @@ impl<T: Copy> ProducerRing<T> {
 
     /// Writes the next entry; the kernel sees it after [`ProducerRing::submit`].
     #[inline]
-    pub(super) fn push(&mut self, entry: T) {
+    pub(crate) fn push(&mut self, entry: T) {
         // SAFETY: the entry is mapped; the kernel does not read it before `submit`, and callers ask
         // for room first (without it, an entry the kernel has not read would be lost).
         unsafe { self.0.entry(self.0.own).write(entry) };
@@ -188,14 +188,14 @@ impl<T: Copy> ProducerRing<T> {
 
     /// Gives the kernel all that was pushed.
     #[inline]
-    pub(super) fn submit(&mut self) {
+    pub(crate) fn submit(&mut self) {
         // SAFETY: as in `room`.
         unsafe { self.0.producer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 
     /// Entries that the kernel has not taken yet.
     #[inline]
-    pub(super) fn untaken(&mut self) -> u32 {
+    pub(crate) fn untaken(&mut self) -> u32 {
         // SAFETY: as in `room`.
         self.0.other = unsafe { self.0.consumer.as_ref() }.load(Ordering::Acquire);
         self.0.own.wrapping_sub(self.0.other)
@@ -203,18 +203,18 @@ impl<T: Copy> ProducerRing<T> {
 
     /// Whether the kernel wants a system call before it goes on.
     #[inline]
-    pub(super) fn needs_wakeup(&self) -> bool {
+    pub(crate) fn needs_wakeup(&self) -> bool {
         self.0.needs_wakeup()
     }
 }
 
 /// A ring that we take entries from.
 #[derive(Debug)]
-pub(super) struct ConsumerRing<T>(Ring<T>);
+pub(crate) struct ConsumerRing<T>(Ring<T>);
 
 impl<T: Copy> ConsumerRing<T> {
     /// The ring of a socket, sized before by a socket option.
-    pub(super) fn map(
+    pub(crate) fn map(
         socket: BorrowedFd<'_>,
         kind: RingKind,
         entries: u32,
@@ -225,7 +225,7 @@ impl<T: Copy> ConsumerRing<T> {
 
     /// The next entry, if there is one; it stays in the ring until [`ConsumerRing::release`].
     #[inline]
-    pub(super) fn take(&mut self) -> Option<T> {
+    pub(crate) fn take(&mut self) -> Option<T> {
         let ring = &mut self.0;
         if ring.own == ring.other {
             // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
@@ -242,7 +242,7 @@ impl<T: Copy> ConsumerRing<T> {
 
     /// Gives the kernel the places of all entries taken.
     #[inline]
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         // SAFETY: as in `take`.
         unsafe { self.0.consumer.as_ref() }.store(self.0.own, Ordering::Release);
     }

@@ -11,32 +11,34 @@ use super::rings::{ConsumerRing, Mapping, ProducerRing, RingKind};
 
 /// Sizes of a socket's rings and memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SocketShape {
+pub(crate) struct SocketShape {
     /// Bytes of one chunk of memory: 2048 or 4096.
-    pub(super) chunk_bytes: u32,
+    pub(crate) chunk_bytes: u32,
     /// Chunks of memory in all.
-    pub(super) chunks: u32,
-    /// Entries of the rings of frames received and of chunks to receive into, a power of two.
-    pub(super) receive_entries: u32,
-    /// Entries of the rings of frames to send and of chunks sent, a power of two.
-    pub(super) transmit_entries: u32,
+    pub(crate) chunks: u32,
+    /// Entries of the ring of chunks to receive into, a power of two.
+    pub(crate) fill_entries: u32,
+    /// Entries of the ring of chunks received, a power of two.
+    pub(crate) receive_entries: u32,
+    /// Entries of the rings of chunks to send and of chunks sent, a power of two.
+    pub(crate) transmit_entries: u32,
 }
 
 /// A socket with its rings and memory, bound or not.
 #[derive(Debug)]
-pub(super) struct XdpSocket {
-    pub(super) fill: ProducerRing<u64>,
-    pub(super) completion: ConsumerRing<u64>,
-    pub(super) receive: ConsumerRing<xdp_desc>,
-    pub(super) transmit: ProducerRing<xdp_desc>,
+pub(crate) struct XdpSocket {
+    pub(crate) fill: ProducerRing<u64>,
+    pub(crate) completion: ConsumerRing<u64>,
+    pub(crate) receive: ConsumerRing<xdp_desc>,
+    pub(crate) transmit: ProducerRing<xdp_desc>,
     // Closed before the memory that its frames lie in is unmapped.
     fd: OwnedFd,
-    pub(super) memory: Mapping,
+    pub(crate) memory: Mapping,
 }
 
 impl XdpSocket {
     /// A socket with `shape`, not bound.
-    pub(super) fn new(shape: &SocketShape) -> io::Result<Self> {
+    pub(crate) fn new(shape: &SocketShape) -> io::Result<Self> {
         let fd = open()?;
         let socket = fd.as_fd();
         let memory = Mapping::anonymous(shape.chunk_bytes as usize * shape.chunks as usize)?;
@@ -46,16 +48,17 @@ impl XdpSocket {
         registration.len = memory.bytes() as u64;
         registration.chunk_size = shape.chunk_bytes;
         set_option(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)?;
-        set_ring(socket, libc::XDP_UMEM_FILL_RING, shape.receive_entries)?;
+        set_ring(socket, libc::XDP_UMEM_FILL_RING, shape.fill_entries)?;
         set_ring(socket, libc::XDP_UMEM_COMPLETION_RING, shape.transmit_entries)?;
         set_ring(socket, libc::XDP_RX_RING, shape.receive_entries)?;
         set_ring(socket, libc::XDP_TX_RING, shape.transmit_entries)?;
         // SAFETY: all-zero bytes are valid offsets.
         let mut offsets: xdp_mmap_offsets = unsafe { zeroed() };
         get_option(socket, libc::XDP_MMAP_OFFSETS, &mut offsets)?;
-        let (received, sent) = (shape.receive_entries, shape.transmit_entries);
+        let (filled, received) = (shape.fill_entries, shape.receive_entries);
+        let sent = shape.transmit_entries;
         Ok(Self {
-            fill: ProducerRing::map(socket, RingKind::Fill, received, &offsets.fr)?,
+            fill: ProducerRing::map(socket, RingKind::Fill, filled, &offsets.fr)?,
             completion: ConsumerRing::map(socket, RingKind::Completion, sent, &offsets.cr)?,
             receive: ConsumerRing::map(socket, RingKind::Receive, received, &offsets.rx)?,
             transmit: ProducerRing::map(socket, RingKind::Transmit, sent, &offsets.tx)?,
@@ -65,7 +68,7 @@ impl XdpSocket {
     }
 
     /// Binds to a queue of an interface.
-    pub(super) fn bind(&self, interface: u32, queue: u32, flags: u16) -> io::Result<()> {
+    pub(crate) fn bind(&self, interface: u32, queue: u32, flags: u16) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: flags,
@@ -85,14 +88,14 @@ impl XdpSocket {
     }
 
     /// Whether the driver moves frames without a copy.
-    pub(super) fn is_zero_copy(&self) -> bool {
+    pub(crate) fn is_zero_copy(&self) -> bool {
         let mut options = libc::xdp_options { flags: 0 };
         get_option(self.fd.as_fd(), libc::XDP_OPTIONS, &mut options).is_ok()
             && options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0
     }
 
     /// What the kernel counted for the socket.
-    pub(super) fn statistics(&self) -> io::Result<xdp_statistics> {
+    pub(crate) fn statistics(&self) -> io::Result<xdp_statistics> {
         // SAFETY: all-zero bytes are valid counters.
         let mut statistics: xdp_statistics = unsafe { zeroed() };
         get_option(self.fd.as_fd(), libc::XDP_STATISTICS, &mut statistics)?;
@@ -101,7 +104,7 @@ impl XdpSocket {
 
     /// Has the kernel send what waits in the transmit ring, or a part of it.
     #[inline]
-    pub(super) fn kick(&self) -> io::Result<()> {
+    pub(crate) fn kick(&self) -> io::Result<()> {
         // Past the C library, whose function is a point of cancellation.
         // SAFETY: no bytes are sent and no address is given.
         let result = unsafe {
@@ -120,7 +123,7 @@ impl XdpSocket {
 
     /// Has the driver look at the fill ring and, with busy polling, for frames.
     #[inline]
-    pub(super) fn wake_receiver(&self) {
+    pub(crate) fn wake_receiver(&self) {
         // SAFETY: no bytes are received and no address is asked for. Frames come or do not: there
         // is nothing that an error would change.
         unsafe {
@@ -144,7 +147,7 @@ impl AsFd for XdpSocket {
 }
 
 /// A socket without rings.
-pub(super) fn open() -> io::Result<OwnedFd> {
+pub(crate) fn open() -> io::Result<OwnedFd> {
     // SAFETY: a call without pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -155,11 +158,11 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 }
 
 /// Gives one of the rings its size.
-pub(super) fn set_ring(socket: BorrowedFd<'_>, option: c_int, entries: u32) -> io::Result<()> {
+pub(crate) fn set_ring(socket: BorrowedFd<'_>, option: c_int, entries: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_XDP, option, &entries)
 }
 
-pub(super) fn set_option<T>(
+pub(crate) fn set_option<T>(
     socket: BorrowedFd<'_>,
     level: c_int,
     option: c_int,
