@@ -36,8 +36,8 @@ pub use capture::{Capture, CaptureClock, CaptureStatistics};
 pub use ethernet::{Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
-pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
 ///

@@ -1,4 +1,4 @@
-//! Frames through AF_XDP: rings in memory shared with the kernel, fed by a program at the driver.
+//! Frames through `AF_XDP`: rings in memory shared with the kernel, fed by a program at the driver.
 
 mod bpf;
 mod config;
@@ -24,16 +24,14 @@ use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 use self::config::{RING_FRAMES_MAX, RING_FRAMES_MIN};
 use self::live::Live;
 use self::receive::Consumer;
-use crate::ethernet::{
-    Arrival, ETHERTYPE_MIN, Framing, PortClaim, Refused, Station, VLAN_MAX,
-};
+use crate::ethernet::{Arrival, ETHERTYPE_MIN, Framing, PortClaim, Refused, Station, VLAN_MAX};
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::{Link, LinkStatistics, WaitFds};
 
 pub use self::config::{XdpConfig, XdpMode};
 pub use self::error::XdpError;
 
-/// One queue of an Ethernet interface, by AF_XDP.
+/// One queue of an Ethernet interface, by `AF_XDP`.
 ///
 /// A program on the interface picks out the frames of this endpoint and leaves all others to the
 /// kernel. Received frames are handed on where the kernel has put them; frames to send are built in
@@ -164,7 +162,8 @@ impl XdpLink {
         self.caps.frame_bytes_safe = self.caps.frame_bytes_max;
         self.caps.rate = self.interface.rate();
         let fits = self.live.as_ref().is_some_and(|live| {
-            let ethernet_bytes = usize::from(self.caps.frame_bytes_max) + self.framing.header_bytes();
+            let ethernet_bytes =
+                usize::from(self.caps.frame_bytes_max) + self.framing.header_bytes();
             ethernet_bytes <= live.shape.ethernet_bytes_max as usize
         });
         if !fits {
@@ -181,7 +180,8 @@ impl XdpLink {
         if !selected || !self.interface.is_running {
             return self.go_down();
         }
-        let is_changed = self.is_down || !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
+        let is_changed =
+            self.is_down || !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
         self.is_down = false;
         if is_changed {
             self.push_event(LinkEvent::Changed(self.caps));

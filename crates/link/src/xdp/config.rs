@@ -1,8 +1,8 @@
-//! What can be chosen about an AF_XDP link.
+//! What can be chosen about an `AF_XDP` link.
 
 use std::fmt;
 
-/// Settings of an AF_XDP link.
+/// Settings of an `AF_XDP` link.
 #[derive(Clone, Debug)]
 pub struct XdpConfig {
     /// Name of the interface.

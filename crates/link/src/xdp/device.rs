@@ -13,6 +13,8 @@ pub(super) struct Device {
     pub(super) queues: u32,
     /// Number of a program that sees the interface's frames.
     pub(super) program: Option<u32>,
+    /// Whether it is one of two connected virtual interfaces.
+    pub(super) is_veth: bool,
 }
 
 impl Device {
@@ -42,6 +44,10 @@ impl Device {
                     .filter(|part| PROGRAMS.contains(&part.kind))
                     .filter_map(|part| part.number());
                 self.program = programs.into_iter().find(|&id| id != 0);
+            }
+            libc::IFLA_LINKINFO => {
+                let mut parts = attributes(attribute.value);
+                self.is_veth = parts.any(|part| part.kind == KIND && part.value.starts_with(VETH));
             }
             _ => {}
         }
@@ -109,9 +115,8 @@ fn ask<'a>(
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel writes at most the bytes that the slice has.
-    let received = unsafe {
-        libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0)
-    };
+    let received =
+        unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     if received < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -144,7 +149,7 @@ fn channels(interface: &Interface) -> Option<u32> {
     (result == 0 && queues > 0).then_some(queues)
 }
 
-/// `struct ifinfomsg` of linux/rtnetlink.h.
+/// `struct ifinfomsg` of `linux/rtnetlink.h`.
 #[repr(C)]
 struct InterfaceMessage {
     family: u8,
@@ -155,7 +160,7 @@ struct InterfaceMessage {
     change: u32,
 }
 
-/// `struct ethtool_channels` of linux/ethtool.h.
+/// `struct ethtool_channels` of `linux/ethtool.h`.
 #[derive(Default)]
 #[repr(C)]
 struct Channels {
@@ -179,8 +184,11 @@ const ANSWER_BYTES_MAX: usize = 32 << 10;
 const GET_CHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: u32 = 0x8946;
 /// What the kernel tells of programs, and within it the numbers of those in whatever mode, from
-/// linux/if_link.h.
+/// `linux/if_link.h`.
 const IFLA_XDP: u16 = 43;
+/// The kind of a virtual interface, within `IFLA_LINKINFO`.
+const KIND: u16 = 1;
+const VETH: &[u8] = b"veth\0";
 const PROGRAMS: [u16; 4] = [4, 5, 6, 7];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why an AF_XDP link cannot be made.
+//! Why an `AF_XDP` link cannot be made.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::config::{RING_FRAMES_MAX, RING_FRAMES_MIN, XdpMode};
 use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
 
-/// Why an AF_XDP link could not be made.
+/// Why an `AF_XDP` link could not be made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum XdpError {

@@ -59,7 +59,7 @@ impl Assembler {
         let here = self.code.len();
         for &(jump, _) in self.jumps.iter().filter(|(_, wanted)| *wanted == label) {
             // Counted from the instruction behind the jump; a program has a few dozen instructions.
-            self.code[jump].offset = (here - jump - 1) as i16;
+            self.code[jump].offset = ((here - jump - 1) as u16).cast_signed();
         }
         self.jumps.retain(|(_, wanted)| *wanted != label);
     }

@@ -39,9 +39,9 @@ impl Live {
     ) -> Result<Self, XdpError> {
         let failures = Failures { config, interface };
         let prepared = Prepared::new(config, interface, framing, frame_bytes_max)?;
-        let Prepared { shape, mut socket, map, program } = prepared;
+        let Prepared { device, shape, mut socket, map, program } = prepared;
         let receiver = Receiver::new(&shape, &mut socket);
-        let (attachment, attached) = failures.attach(&program)?;
+        let (attachment, attached) = failures.attach(&program, &device)?;
         failures.bind(&socket, &shape, attached)?;
         map.insert(config.queue, socket.as_fd())
             .map_err(|source| failures.of("redirect frames of", source))?;
@@ -63,8 +63,7 @@ impl Live {
         frame_bytes_max: u32,
     ) -> Result<(), XdpError> {
         let failures = Failures { config, interface };
-        Prepared::new(config, interface, framing, frame_bytes_max)?;
-        let device = Device::of(interface).map_err(|source| failures.of("ask about", source))?;
+        let device = Prepared::new(config, interface, framing, frame_bytes_max)?.device;
         device.program.map_or(Ok(()), |id| Err(failures.occupied(id)))
     }
 
@@ -76,6 +75,7 @@ impl Live {
 
 /// What can be made without the interface noticing.
 struct Prepared {
+    device: Device,
     shape: Shape,
     socket: XdpSocket,
     map: SocketMap,
@@ -108,7 +108,7 @@ impl Prepared {
             .map_err(|source| failures.of("make a map of sockets for", source))?;
         let program = Program::load(&selection(framing).program(&map))
             .map_err(|source| failures.of("load a program for", source))?;
-        Ok(Self { shape, socket, map, program })
+        Ok(Self { device, shape, socket, map, program })
     }
 }
 
@@ -143,8 +143,15 @@ struct Failures<'a> {
 
 impl Failures<'_> {
     /// Attaches in the best mode that is wanted and works.
-    fn attach(&self, program: &Program) -> Result<(Attachment, AttachMode), XdpError> {
+    fn attach(
+        &self,
+        program: &Program,
+        device: &Device,
+    ) -> Result<(Attachment, AttachMode), XdpError> {
         let modes: &[AttachMode] = match self.config.mode {
+            // Between virtual interfaces frames come as the network stack has them, and turning
+            // them into a driver's takes longer than it saves.
+            None if device.is_veth => &[AttachMode::Generic, AttachMode::Native],
             None => &[AttachMode::Native, AttachMode::Generic],
             Some(XdpMode::Generic) => &[AttachMode::Generic],
             Some(XdpMode::Native | XdpMode::ZeroCopy) => &[AttachMode::Native],

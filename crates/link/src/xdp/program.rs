@@ -48,13 +48,13 @@ impl Selection {
     /// Ours or everybody's.
     fn check_station(&self, code: &mut Assembler, pass: Label) {
         let (not_ours, checked) = (code.label(), code.label());
-        for (index, half) in self.station.as_chunks::<2>().0.iter().enumerate() {
-            unless_half(code, 2 * index as i16, u16::from_be_bytes(*half), not_ours);
+        for (offset, half) in [0, 2, 4].into_iter().zip(self.station.as_chunks::<2>().0) {
+            unless_half(code, offset, u16::from_be_bytes(*half), not_ours);
         }
         code.jump(checked);
         code.place(not_ours);
-        for index in 0..3 {
-            unless_half(code, 2 * index, 0xffff, pass);
+        for offset in [0, 2, 4] {
+            unless_half(code, offset, 0xffff, pass);
         }
         code.place(checked);
     }
@@ -108,7 +108,7 @@ const TAG_ETHERTYPE: u16 = 0x8100;
 const TAG_BYTES: i16 = 4;
 /// Bits of a tag's second half that identify the virtual network.
 const VLAN_MASK: u16 = 0x0fff;
-const ENVELOPE_BYTES: i16 = wire_edge::ENVELOPE_BYTES as i16;
+const ENVELOPE_BYTES: i16 = (wire_edge::ENVELOPE_BYTES as u16).cast_signed();
 /// Where the destination port stands in an envelope, and the only version there is.
 const ENVELOPE_PORT: i16 = 4;
 const ENVELOPE_VERSION: u16 = 1;

@@ -83,8 +83,8 @@ pub(crate) enum RingKind {
 impl RingKind {
     const fn place(self) -> off_t {
         match self {
-            Self::Fill => libc::XDP_UMEM_PGOFF_FILL_RING as off_t,
-            Self::Completion => libc::XDP_UMEM_PGOFF_COMPLETION_RING as off_t,
+            Self::Fill => libc::XDP_UMEM_PGOFF_FILL_RING.cast_signed(),
+            Self::Completion => libc::XDP_UMEM_PGOFF_COMPLETION_RING.cast_signed(),
             Self::Receive => libc::XDP_PGOFF_RX_RING,
             Self::Transmit => libc::XDP_PGOFF_TX_RING,
         }
@@ -163,25 +163,11 @@ impl<T: Copy> ProducerRing<T> {
         Ring::map(socket, kind, entries, offsets).map(Self)
     }
 
-    /// Entries there is room for, if that is less than `wanted`; else at least `wanted`.
-    #[inline]
-    pub(crate) fn room(&mut self, wanted: u32) -> u32 {
-        let ring = &mut self.0;
-        let size = ring.mask + 1;
-        let known = size - ring.own.wrapping_sub(ring.other);
-        if known >= wanted {
-            return known;
-        }
-        // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
-        ring.other = unsafe { ring.consumer.as_ref() }.load(Ordering::Acquire);
-        size.saturating_sub(ring.own.wrapping_sub(ring.other))
-    }
-
     /// Writes the next entry; the kernel sees it after [`ProducerRing::submit`].
     #[inline]
     pub(crate) fn push(&mut self, entry: T) {
-        // SAFETY: the entry is mapped; the kernel does not read it before `submit`, and callers ask
-        // for room first (without it, an entry the kernel has not read would be lost).
+        // SAFETY: the entry is mapped, and the kernel does not read it before `submit`. (Rings are made
+        // for everything that can be in them, or an entry the kernel has not read would be lost.)
         unsafe { self.0.entry(self.0.own).write(entry) };
         self.0.own = self.0.own.wrapping_add(1);
     }
@@ -189,14 +175,14 @@ impl<T: Copy> ProducerRing<T> {
     /// Gives the kernel all that was pushed.
     #[inline]
     pub(crate) fn submit(&mut self) {
-        // SAFETY: as in `room`.
+        // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
         unsafe { self.0.producer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 
     /// Entries that the kernel has not taken yet.
     #[inline]
     pub(crate) fn untaken(&mut self) -> u32 {
-        // SAFETY: as in `room`.
+        // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
         self.0.other = unsafe { self.0.consumer.as_ref() }.load(Ordering::Acquire);
         self.0.own.wrapping_sub(self.0.other)
     }

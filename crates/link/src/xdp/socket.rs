@@ -1,4 +1,4 @@
-//! Sockets of the family AF_XDP.
+//! Sockets of the family `AF_XDP`.
 
 use std::io;
 use std::mem::{size_of, zeroed};

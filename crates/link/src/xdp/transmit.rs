@@ -122,12 +122,6 @@ impl Transmitter {
         }
     }
 
-    /// Whether the kernel has not taken all it was given; it then must be told again.
-    #[inline]
-    pub(super) fn has_waiting(socket: &mut XdpSocket) -> bool {
-        socket.transmit.untaken() > 0
-    }
-
     /// Has the kernel send what it was given, as far as it can; true if all was taken.
     #[inline]
     pub(super) fn kick(

@@ -1,4 +1,4 @@
-//! A bare exchange of frames over AF_XDP.
+//! A bare exchange of frames over `AF_XDP`.
 
 use std::io;
 use std::slice;
