@@ -25,6 +25,8 @@ mod interface;
 mod payload;
 mod pcapng;
 mod udp;
+mod xdp;
+pub mod yardstick;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -36,6 +38,7 @@ pub use ethernet::{Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
 ///
