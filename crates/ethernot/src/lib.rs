@@ -53,8 +53,10 @@ mod connection;
 mod endpoint;
 mod error;
 mod handle;
+mod links;
 mod listener;
 mod news;
+mod peers;
 mod region;
 
 pub use connect::ConnectOptions;
@@ -65,7 +67,9 @@ pub use error::{
     PostError, RemoteRegionError,
 };
 pub use handle::OperationHandle;
+pub use links::{LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace};
 pub use listener::{ConnectionRequest, Listener};
+pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use region::{MemoryRegion, RemoteRegion};
 
 pub use delivery::{

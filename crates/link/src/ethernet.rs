@@ -1,12 +1,12 @@
 //! Frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, written and checked.
 
-mod port;
+mod claim;
 
 use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, Envelope, EnvelopeKind, PeerAddr};
 
 use crate::LinkStatistics;
 
-pub(crate) use self::port::PortClaim;
+pub(crate) use self::claim::PortClaim;
 
 /// Bytes of two addresses and an `EtherType`.
 pub(crate) const ETHERNET_BYTES: usize = 14;

@@ -20,12 +20,15 @@ mod capture;
 mod clock;
 mod ethernet;
 mod fault;
+pub mod host;
 mod interface;
 pub mod packet;
 mod payload;
 mod pcapng;
 mod udp;
 mod wait;
+mod xdp;
+pub mod yardstick;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -38,6 +41,7 @@ pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
 ///

@@ -95,7 +95,7 @@ impl PacketLink {
         let failed = |attempt| move |source| PacketError::new(name, attempt, source);
         // Asked first, so that a process without the right learns that and not that a port is taken.
         drop(socket::open().map_err(failed("open a packet socket"))?);
-        let claim = PortClaim::new(interface.index, config.ethertype, config.vlan, config.port)
+        let claim = PortClaim::take(interface.index, config.ethertype, config.vlan, config.port)
             .map_err(|source| match source.kind() {
                 io::ErrorKind::AddrInUse => {
                     PacketError::PortTaken { interface: name.to_string(), port: config.port }
@@ -103,7 +103,7 @@ impl PacketLink {
                 _ => PacketError::new(name, "claim a port", source),
             })?;
         let (ethertype, vlan) = (config.ethertype, config.vlan);
-        let framing = Framing { station, ethertype, vlan, port: claim.port };
+        let framing = Framing { station, ethertype, vlan, port: claim.port() };
         let port = Port::open(config, &framing, &interface)
             .map_err(failed("set up a packet socket with its ring"))?;
         let mut link = Self {
@@ -200,7 +200,7 @@ impl PacketLink {
         if is_remade {
             self.claim = None;
             let Framing { ethertype, vlan, port, .. } = self.framing;
-            self.claim = PortClaim::new(self.interface.index, ethertype, vlan, port).ok();
+            self.claim = PortClaim::take(self.interface.index, ethertype, vlan, port).ok();
         }
         if self.claim.is_none() || !self.interface.is_up {
             // Tried again when the interface has news.

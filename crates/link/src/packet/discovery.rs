@@ -76,10 +76,10 @@ impl Asker {
             return Err(PacketError::NotEthernet { interface: name.to_string() });
         };
         let failed = |attempt| move |source| PacketError::new(name, attempt, source);
-        let claim = PortClaim::new(interface.index, config.ethertype, config.vlan, 0)
+        let claim = PortClaim::take(interface.index, config.ethertype, config.vlan, 0)
             .map_err(failed("claim a port"))?;
         let (ethertype, vlan) = (config.ethertype, config.vlan);
-        let framing = Framing { station, ethertype, vlan, port: claim.port };
+        let framing = Framing { station, ethertype, vlan, port: claim.port() };
         let port = Port::open(config, &framing, &interface)
             .map_err(failed("set up a packet socket with its ring"))?;
         Ok(Self { framing, port, _claim: claim })
