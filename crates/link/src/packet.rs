@@ -203,7 +203,8 @@ impl PacketLink {
             self.claim = PortClaim::take(self.interface.index, ethertype, vlan, port).ok();
         }
         if self.claim.is_none() || !self.interface.is_up {
-            // Tried again when the interface has news.
+            // Tried again when the interface has news; without a claim it counts as made anew.
+            self.claim = None;
             return false;
         }
         self.count_kernel_drops();
