@@ -21,5 +21,6 @@ pub mod results;
 pub mod run;
 pub mod server;
 pub mod statistics;
+pub mod switched;
 pub mod transport;
 pub mod transports;
