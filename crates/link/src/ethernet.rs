@@ -32,6 +32,15 @@ pub(crate) const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Address of a network interface on Ethernet.
 pub type Station = [u8; 6];
 
+/// What stands between the addresses of a frame on raw Ethernet and its envelope.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EthernetHeader {
+    /// What marks our frames among all others.
+    pub ethertype: u16,
+    /// The VLAN in their tag, if they have one.
+    pub vlan: Option<u16>,
+}
+
 /// How frames of one endpoint look on one interface: what they are written with and checked against.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Framing {
@@ -85,6 +94,11 @@ pub(crate) enum Refused {
 }
 
 impl Framing {
+    /// What is the same in all frames.
+    pub(crate) const fn ethernet_header(&self) -> EthernetHeader {
+        EthernetHeader { ethertype: self.ethertype, vlan: self.vlan }
+    }
+
     /// Bytes in front of an edge frame.
     #[inline]
     pub(crate) const fn header_bytes(&self) -> usize {
