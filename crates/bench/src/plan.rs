@@ -14,6 +14,8 @@ pub struct Options {
     pub path: PathChoice,
     /// Links between the hosts (not for [`PathChoice::Peer`]).
     pub links: u32,
+    /// Names of the client's links (for [`PathChoice::Peer`]); empty: as the kernel chooses.
+    pub link_names: Vec<String>,
     /// MTU of the links in namespaces.
     pub mtu: u32,
     /// The tests to run.
@@ -260,6 +262,7 @@ mod tests {
             program: PathBuf::new(),
             path: PathChoice::Automatic,
             links: 2,
+            link_names: Vec::new(),
             mtu: 1500,
             tests: Test::ALL.to_vec(),
             transports: vec![],

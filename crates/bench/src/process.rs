@@ -235,7 +235,7 @@ fn run_server(address: SocketAddr) -> Result<(), String> {
         .local_addr()
         .map_err(|error| format!("read the address that the client is to use: {error}"))?;
     tell(&Line::Listening(address))?;
-    server::serve(&listener, |_, _| ()).map_err(|error| error.to_string())
+    server::serve(&listener, &[], |_, _| ()).map_err(|error| error.to_string())
 }
 
 fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {

@@ -113,7 +113,7 @@ struct Path {
 impl Path {
     fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
         match &options.path {
-            PathChoice::Peer(peers) => Self::to_peer(peers),
+            PathChoice::Peer(peers) => Self::to_peer(peers, options.link_names.len()),
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
             PathChoice::Automatic if !namespaces::are_possible() => {
                 observer.on_note("not root: measuring over loopback instead of network namespaces");
@@ -165,20 +165,20 @@ impl Path {
         }
     }
 
-    fn to_peer(peers: &[String]) -> Result<Self, RunError> {
+    /// `named`: how many links have names.
+    fn to_peer(peers: &[String], named: usize) -> Result<Self, RunError> {
         let addresses = peers.iter().map(|peer| resolve(peer)).collect::<Result<Vec<_>, _>>()?;
         let server = *addresses.first().ok_or_else(|| RunError::Peer {
             peer: String::new(),
             reason: "no name given".to_string(),
         })?;
         let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
-        Ok(Self {
-            kind: PathKind::Peer,
-            links: addresses.iter().map(link).collect(),
-            mtu: None,
-            namespaces: None,
-            server,
-        })
+        let mut links: Vec<_> = addresses.iter().map(link).collect();
+        if named > 0 {
+            // The names say all; of the addresses only the first is needed, to ask.
+            links = vec![link(&server); named];
+        }
+        Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
     }
 }
 
@@ -272,6 +272,13 @@ impl Bench {
                 test: case.test,
                 message_bytes: case.message_bytes,
                 links: self.path.links.iter().take(contender.links as usize).copied().collect(),
+                client_links: options
+                    .link_names
+                    .iter()
+                    .take(contender.links as usize)
+                    .cloned()
+                    .collect(),
+                server_links: Vec::new(),
                 mtu: self.path.mtu,
                 in_flight: options.in_flight,
                 connections: if many { options.connections } else { 1 },

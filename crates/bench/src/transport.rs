@@ -82,6 +82,12 @@ pub struct Setup {
     pub message_bytes: u64,
     /// The links to use, at least one.
     pub links: Vec<LinkAddresses>,
+    /// The client's links by name, for transports that have links; empty: those of [`Setup::links`].
+    #[serde(default)]
+    pub client_links: Vec<String>,
+    /// The server's links by name, which it sets itself; empty: those of [`Setup::links`].
+    #[serde(default)]
+    pub server_links: Vec<String>,
     /// Largest IP packet of the links, in bytes, if it is known.
     pub mtu: Option<u32>,
     /// Operations that the client keeps in flight in [`Test::OneWay`], [`Test::TwoWay`] and

@@ -56,6 +56,7 @@ pub struct XdpLink {
     /// Whether the kernel has frames of ours that it has not looked at.
     is_kick_due: bool,
     checked_at: Instant,
+    retried_at: Instant,
     answered_at: Option<Instant>,
     events: VecDeque<LinkEvent>,
     statistics: LinkStatistics,
@@ -97,6 +98,7 @@ impl XdpLink {
             caps,
             is_kick_due: false,
             checked_at: Instant(0),
+            retried_at: Instant(0),
             answered_at: None,
             events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
@@ -136,7 +138,11 @@ impl XdpLink {
     fn watch_interface(&mut self, now: Instant) {
         if now.since_ns(self.checked_at) >= INTERFACE_CHECK_NS {
             self.checked_at = now;
-            if self.monitor.has_changed() {
+            // What keeps a queue from being taken again may pass: a program that another link's end
+            // leaves behind for a moment, say.
+            let is_due = self.live.is_none() && now.since_ns(self.retried_at) >= RETRY_INTERVAL_NS;
+            if self.monitor.has_changed() || is_due {
+                self.retried_at = now;
                 self.check_interface();
             }
         }
@@ -297,15 +303,13 @@ impl Link for XdpLink {
 
     #[inline]
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
-        let Some(to) = batch.to().to_mac().filter(|_| !self.is_down) else {
+        let Some(Live { socket, transmitter, .. }) = self.live.as_mut().filter(|_| !self.is_down)
+        else {
             self.statistics.send_unreachable += batch.len() as u64;
             return Ok(batch.len());
         };
-        let Some(Live { socket, transmitter, .. }) = &mut self.live else {
-            self.statistics.send_unreachable += batch.len() as u64;
-            return Ok(batch.len());
-        };
-        let sent = transmitter.send(socket, &self.framing, to, batch, &mut self.statistics);
+        let (framing, limit) = (&self.framing, self.caps.frame_bytes_max);
+        let sent = transmitter.send(socket, framing, limit, batch, &mut self.statistics);
         if sent.frames < batch.len() && sent.unmapped.is_none() {
             self.statistics.send_full += 1;
         }
@@ -447,6 +451,8 @@ const BATCH_FRAMES: u16 = 32;
 /// How often news of interfaces are looked for: seldom enough to cost nothing (a system call of
 /// 0.1 µs), often enough that a change is known before a probe times out.
 const INTERFACE_CHECK_NS: u64 = 1_000_000;
+/// How often a link without its queue tries to take it.
+const RETRY_INTERVAL_NS: u64 = 50_000_000;
 /// How often a question who is here is answered at most, so that questions cannot keep a link busy.
 const ANSWER_INTERVAL_NS: u64 = 1_000_000;
 /// Events that wait to be polled; more are news of the same interface again.

@@ -6,15 +6,14 @@
 
 mod many;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
-    Listener, MemoryRegion, Operation, OperationFlags, Ordering, Polling, RemoteRegion, Request,
-    Rights, Source,
+    Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling, RemoteRegion,
+    Request, Rights, Source,
 };
 
 use super::patience::Patience;
@@ -60,9 +59,9 @@ impl Transport for Edge {
         if setup.test == Test::ManyConnections {
             return Ok(Box::new(many::Client::connect(setup, advertisement)?));
         }
-        let mut client = Client::new(setup, advertisement.addresses.clone())?;
+        let mut client = Client::new(setup, peers_of(advertisement)?)?;
         if setup.test != Test::ConnectionSetup {
-            client.connect(setup.links.len())?;
+            client.connect()?;
         }
         Ok(Box::new(client))
     }
@@ -269,7 +268,7 @@ struct Server {
 impl Server {
     fn listen(setup: &Setup) -> Result<Self, TransportError> {
         let addresses: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
-        let endpoint = endpoint(&addresses, setup)?;
+        let endpoint = endpoint(&addresses, &setup.server_links, setup)?;
         let listener = endpoint.listen(SERVICE).map_err(other)?;
         let half = Half::new(&endpoint, setup)?;
         Ok(Self { endpoint, listener, half, test: setup.test })
@@ -277,6 +276,12 @@ impl Server {
 
     fn addresses(&self) -> Vec<SocketAddr> {
         self.endpoint.local_addresses().unwrap_or_default()
+    }
+
+    /// Where clients reach each link.
+    fn peers(&self) -> Vec<PeerSpec> {
+        let links = self.endpoint.links().unwrap_or_default();
+        links.into_iter().filter_map(|(_, address)| PeerSpec::of_address(address)).collect()
     }
 
     fn accept_one(&self) -> Result<Connection, TransportError> {
@@ -298,7 +303,8 @@ impl Server {
 
 impl ServerSide for Server {
     fn advertisement(&self) -> Advertisement {
-        Advertisement { addresses: self.addresses(), parameters: BTreeMap::new() }
+        let parameters = [(PEERS.to_string(), listed(&self.peers()))].into();
+        Advertisement { addresses: self.addresses(), parameters }
     }
 
     fn accept(&mut self) -> Result<(), TransportError> {
@@ -331,33 +337,47 @@ impl ServerSide for Server {
 struct Client {
     endpoint: Endpoint,
     half: Half,
-    addresses: Vec<SocketAddr>,
+    peers: Vec<PeerSpec>,
     test: Test,
 }
 
 impl Client {
-    fn new(setup: &Setup, addresses: Vec<SocketAddr>) -> Result<Self, TransportError> {
-        if addresses.is_empty() {
+    fn new(setup: &Setup, peers: Vec<PeerSpec>) -> Result<Self, TransportError> {
+        if peers.is_empty() {
             return Err(TransportError::Advertisement { what: "address" });
         }
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let own: Vec<IpAddr> =
             setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
-        let endpoint = endpoint(&own, setup)?;
+        let endpoint = endpoint(&own, &setup.client_links, setup)?;
         let half = Half::new(&endpoint, setup)?;
-        Ok(Self { endpoint, half, addresses, test: setup.test })
+        Ok(Self { endpoint, half, peers, test: setup.test })
     }
 
     fn connect_one(&self) -> Result<Connection, TransportError> {
-        let addresses = self.addresses.as_slice();
-        self.endpoint.connect_with(addresses, self.half.options()).map_err(other)
+        self.endpoint.connect_with(self.peers.as_slice(), self.half.options()).map_err(other)
     }
 
     /// Makes the connection that is measured.
-    fn connect(&mut self, links: usize) -> Result<(), TransportError> {
+    fn connect(&mut self) -> Result<(), TransportError> {
         let connection = self.connect_one()?;
         self.half.adopt(connection)?;
-        self.await_links(links)
+        self.await_links(self.pairs())
+    }
+
+    /// Links that can come up: each of ours with one of the peer's of the same kind.
+    fn pairs(&self) -> usize {
+        let own = self.endpoint.links().unwrap_or_default();
+        let kinds = own.iter().filter_map(|(_, address)| PeerSpec::of_address(*address));
+        let mut theirs: Vec<_> = self.peers.iter().map(kind).collect();
+        let mut pairs = 0;
+        for own in kinds {
+            if let Some(index) = theirs.iter().position(|theirs| *theirs == kind(&own)) {
+                theirs.swap_remove(index);
+                pairs += 1;
+            }
+        }
+        pairs
     }
 
     /// Waits until every link of the connection carries data.
@@ -409,7 +429,31 @@ impl ClientSide for Client {
     }
 }
 
-fn endpoint(addresses: &[IpAddr], setup: &Setup) -> Result<Endpoint, TransportError> {
+/// Which addresses reach each other.
+fn kind(peer: &PeerSpec) -> u8 {
+    match peer {
+        PeerSpec::Socket(SocketAddr::V4(_)) => 4,
+        PeerSpec::Socket(SocketAddr::V6(_)) => 6,
+        _ => 1,
+    }
+}
+
+fn listed(peers: &[PeerSpec]) -> String {
+    peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Where the client reaches the server.
+fn peers_of(advertisement: &Advertisement) -> Result<Vec<PeerSpec>, TransportError> {
+    let listed = advertisement.parameters.get(PEERS).map_or("", String::as_str);
+    PeerSpec::parse_list(listed).map_err(|_| TransportError::Advertisement { what: PEERS })
+}
+
+/// An endpoint with the links of these names, or on these addresses if there are none.
+fn endpoint(
+    addresses: &[IpAddr],
+    names: &[String],
+    setup: &Setup,
+) -> Result<Endpoint, TransportError> {
     let defaults = EngineConfig::default();
     let config = EngineConfig {
         connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
@@ -417,6 +461,9 @@ fn endpoint(addresses: &[IpAddr], setup: &Setup) -> Result<Endpoint, TransportEr
     };
     // Both sides poll, while they wait for connections too: each has a processor of its own.
     let mut builder = Endpoint::builder().engine(config).polling(Polling::ALWAYS);
+    if !names.is_empty() {
+        return builder.links(names.join(",")).build().map_err(other);
+    }
     for address in addresses {
         builder = builder.bind(SocketAddr::new(*address, 0).to_string());
     }
@@ -427,6 +474,8 @@ fn other(error: impl std::fmt::Display) -> TransportError {
     TransportError::Other(format!("edge: {error}"))
 }
 
+/// Parameter with the addresses of the server's links.
+const PEERS: &str = "peers";
 /// The listener that is meant.
 const SERVICE: u32 = 0;
 /// What the last write of a phase tells.

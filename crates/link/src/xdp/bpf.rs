@@ -127,6 +127,14 @@ impl Attachment {
     }
 }
 
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // A child that is just being made has a copy of the descriptor, which would keep the program
+        // at work for a moment. If the interface is gone, there is nothing to take off.
+        let _ = status(LINK_DETACH, &LinkDetach { link: self.0.as_raw_fd() as u32 });
+    }
+}
+
 /// The name that whoever loaded program `id` gave it; empty if it gave none.
 pub(super) fn program_name(id: u32) -> io::Result<String> {
     let program = call(PROGRAM_BY_ID, &ById { id, ..ById::default() })?;
@@ -221,6 +229,11 @@ struct LinkUpdate {
     old_program: u32,
 }
 
+#[repr(C)]
+struct LinkDetach {
+    link: u32,
+}
+
 #[derive(Default)]
 #[repr(C)]
 struct ById {
@@ -285,6 +298,7 @@ const PROGRAM_BY_ID: i32 = 13;
 const OBJECT_INFO: i32 = 15;
 const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
+const LINK_DETACH: i32 = 34;
 const MAP_TYPE_SOCKETS: u32 = 17;
 const PROGRAM_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;

@@ -63,27 +63,32 @@ impl Transmitter {
         }
     }
 
-    /// Builds frames of the batch and gives them to the kernel, as many as there is room for.
+    /// Builds frames of the batch and gives them to the kernel, as many as there is room for. Frames
+    /// that cannot be sent at all count as sent.
     pub(super) fn send(
         &mut self,
         socket: &mut XdpSocket,
         framing: &Framing,
-        to: (Station, u16),
+        frame_bytes_max: u16,
         batch: &TxBatch,
         statistics: &mut LinkStatistics,
     ) -> Sent {
+        let mut sent = Sent { frames: batch.len(), unmapped: None };
+        let Some(to) = batch.to().to_mac() else {
+            statistics.send_unreachable += batch.len() as u64;
+            return sent;
+        };
         self.reap(socket);
         let room = self.free.len().min(batch.len());
         let header_bytes = framing.header_bytes();
         for index in 0..room {
             let frame = batch.frame(index);
-            let ethernet_bytes = header_bytes + frame.len();
-            if ethernet_bytes > self.shape.ethernet_bytes_max as usize {
+            if frame.len() > usize::from(frame_bytes_max) {
                 statistics.send_too_big += 1;
                 continue;
             }
             let Some(slot) = self.free.pop() else { break };
-            let ethernet_bytes = ethernet_bytes as u32;
+            let ethernet_bytes = (header_bytes + frame.len()) as u32;
             let has_payload = frame.payload.len > 0;
             self.building.push(Building { slot, ethernet_bytes, frame: index as u32, has_payload });
             let bytes = self.slot(socket, slot, ethernet_bytes);
@@ -94,7 +99,7 @@ impl Transmitter {
             // used again only behind the copy.
             unsafe { self.copier.push(payload.as_mut_ptr(), frame.payload) };
         }
-        let mut sent = Sent { frames: room, unmapped: None };
+        sent.frames = room;
         if let Err(error) = self.copier.copy() {
             sent = self.give_up_after(error.whole);
         }
