@@ -294,7 +294,6 @@ impl Pair {
             (accepted.join().expect("accepted"), connection)
         });
         let remote = RemoteRegion::from_bytes(&connection.peer_data()).expect("a region");
-        let _target_region = target_region;
         Self {
             client,
             server,
@@ -303,7 +302,7 @@ impl Pair {
             buffer,
             region,
             target,
-            _target_region,
+            _target_region: target_region,
             remote,
         }
     }
