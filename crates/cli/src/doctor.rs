@@ -112,6 +112,17 @@ impl Verdict {
         Self { works: true, word: word.into(), obstacle: None, remedy: None }
     }
 
+    /// This verdict, unless it is a yes that a trial refutes.
+    pub(crate) fn and_then(self, attempt: impl FnOnce() -> Result<(), String>) -> Self {
+        if !self.works {
+            return self;
+        }
+        match attempt() {
+            Ok(()) => self,
+            Err(reason) => Self::no("no", reason, None),
+        }
+    }
+
     pub(crate) fn no(word: &str, obstacle: impl Into<String>, remedy: Option<String>) -> Self {
         Self { works: false, word: word.into(), obstacle: Some(obstacle.into()), remedy }
     }

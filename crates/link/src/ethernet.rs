@@ -244,14 +244,23 @@ fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     crc32c::crc32c_append(covered, content)
 }
 
-/// Checks any bytes as an Ethernet frame for a fixed endpoint: the entry of the fuzzer.
+/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of one that is
+/// sent and arrives: the entry of the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
+    let from = PeerAddr::mac([4; 6], 9);
+    let mut whole = vec![0; HEADERS_BYTES_MAX];
+    whole.extend_from_slice(bytes);
     for (vlan, stripped) in [(None, None), (Some(1), None), (Some(1), Some(1)), (None, Some(0))] {
         let framing = Framing { station: [2; 6], ethertype: 0x88b5, vlan, port: 1 };
         let len = bytes.len();
         if let Ok(Arrival::Frame { bytes, .. }) = framing.check(bytes, stripped) {
             assert!(bytes.len() + ETHERNET_BYTES + ENVELOPE_BYTES <= len);
+        }
+        let sender = Framing { station: [4; 6], port: 9, ..framing };
+        let slot = whole.get_mut(HEADERS_BYTES_MAX - sender.header_bytes()..).unwrap_or_default();
+        if sender.put(EnvelopeKind::Frame, ([2; 6], 1), slot) {
+            assert_eq!(framing.check(slot, None), Ok(Arrival::Frame { from, bytes }));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use link::host::{AttachedProgram, Interface, ProgramMode, program_name};
-use link::{UdpConfig, UdpLink};
+use link::{PacketConfig, PacketLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
 use super::{Rights, Trial, Verdict};
 
@@ -29,8 +29,8 @@ impl InterfaceDiagnosis {
             programs.map(|&program| (program, program_name(program.id).ok())).collect();
         Self {
             udp: udp(&interface, try_udp),
-            packet: packet(&interface, rights),
-            xdp: xdp(&interface, &programs, rights),
+            packet: packet(&interface, rights).and_then(|| try_packet(&interface)),
+            xdp: xdp(&interface, &programs, rights).and_then(|| try_xdp(&interface)),
             programs,
             interface,
         }
@@ -63,7 +63,21 @@ fn try_udp(interface: &Interface, ip: IpAddr) -> Result<(), String> {
     UdpLink::bind(address, &UdpConfig::default()).map(drop).map_err(|error| error.to_string())
 }
 
-/// Whether a packet link is possible.
+/// Makes a packet link on a free port and drops it.
+fn try_packet(interface: &Interface) -> Result<(), String> {
+    let config = PacketConfig {
+        receive_ring_bytes: PROBED_RING_BYTES,
+        ..PacketConfig::new(&*interface.name)
+    };
+    PacketLink::open(&config).map(drop).map_err(|error| error.to_string())
+}
+
+/// Does of an XDP link what does not touch the interface.
+fn try_xdp(interface: &Interface) -> Result<(), String> {
+    XdpLink::check(&XdpConfig::new(&*interface.name)).map_err(|error| error.to_string())
+}
+
+/// Whether a packet link is possible, as far as rights and state tell.
 fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     if interface.mac.is_none() {
         return Verdict::no("not Ethernet", "it is no Ethernet interface", None);
@@ -87,7 +101,7 @@ fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     }
 }
 
-/// Whether an XDP link is possible, and how fast.
+/// Whether an XDP link is possible, as far as rights and state tell, and how fast.
 fn xdp(
     interface: &Interface,
     programs: &[(AttachedProgram, Option<String>)],
@@ -175,6 +189,9 @@ fn not_running(interface: &Interface) -> Option<Verdict> {
         Verdict::no("down", "it is down", Some(remedy))
     })
 }
+
+/// Enough for a trial.
+const PROBED_RING_BYTES: u32 = 256 << 10;
 
 #[cfg(test)]
 mod tests {
