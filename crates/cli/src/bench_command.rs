@@ -13,7 +13,7 @@ use clap::Args;
 use console::Term;
 
 use crate::Failure;
-use crate::link_names::{Links, parse_count_or_links};
+use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::progress::Progress;
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
@@ -82,6 +82,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = options(arguments)?;
+    try_links(&options.link_names)?;
     // Found out now, not after minutes of measuring.
     for path in [&arguments.json, &arguments.html].into_iter().flatten() {
         if path.as_os_str() != "-" {
