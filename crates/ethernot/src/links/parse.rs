@@ -319,6 +319,22 @@ mod tests {
     }
 
     #[test]
+    fn the_names_in_the_documentation_are_read() {
+        let text = include_str!("../../../../docs/links.md");
+        let (_, section) = text.split_once("## Names").unwrap();
+        let (section, _) = section.split_once("```text").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let mut count = 0;
+        for name in rows.flat_map(|row| row.split('|').nth(1).unwrap_or("").split('`')) {
+            if name.chars().any(char::is_alphanumeric) {
+                assert!(name.parse::<LinkSpec>().is_ok(), "{name}");
+                count += 1;
+            }
+        }
+        assert!(count >= 14, "{count} names were found");
+    }
+
+    #[test]
     fn the_wrong_part_and_its_place_are_named() {
         for (text, part, position, hint) in [
             ("eth0,,eth1", "", 6, "single commas"),
