@@ -14,6 +14,7 @@ use crate::results::{
     FORMAT, Measurement, PathFacts, PathKind, Results, Sample, Settings, TransportFacts, label,
 };
 use crate::statistics;
+use crate::switched::LinkShape;
 use crate::transport::{LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, YARDSTICK};
 
@@ -115,6 +116,7 @@ impl Path {
         match &options.path {
             PathChoice::Peer(peers) => Self::to_peer(peers, options.link_names.len()),
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
+            PathChoice::Switched(shapes) => Ok(Self::over_switches(shapes, options, observer)?),
             PathChoice::Automatic if !namespaces::are_possible() => {
                 observer.on_note("not root: measuring over loopback instead of network namespaces");
                 Ok(Self::over_loopback(options.links))
@@ -135,19 +137,29 @@ impl Path {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> Result<Self, NamespaceError> {
-        for name in namespaces::remove_leftovers() {
-            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
-        }
-        let pair = NamespacePair::create(options.links, options.mtu)?;
+        remove_leftovers(observer);
+        Ok(Self::through(NamespacePair::create(options.links, options.mtu)?, options.mtu))
+    }
+
+    fn over_switches(
+        shapes: &[LinkShape],
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, NamespaceError> {
+        remove_leftovers(observer);
+        Ok(Self::through(NamespacePair::create_switched(shapes, options.mtu)?, options.mtu))
+    }
+
+    fn through(pair: NamespacePair, mtu: u32) -> Self {
         let links = pair.links().to_vec();
         let server = links.first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |link| link.server);
-        Ok(Self {
+        Self {
             kind: PathKind::Namespaces,
             links,
-            mtu: Some(options.mtu),
+            mtu: Some(mtu),
             namespaces: Some(pair),
             server: SocketAddr::new(server, 0),
-        })
+        }
     }
 
     /// Loopback has one interface; further addresses stand for further links.
@@ -179,6 +191,12 @@ impl Path {
             links = vec![link(&server); named];
         }
         Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
+    }
+}
+
+fn remove_leftovers(observer: &mut dyn Observer) {
+    for name in namespaces::remove_leftovers() {
+        observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
     }
 }
 
@@ -282,6 +300,8 @@ impl Bench {
                 mtu: self.path.mtu,
                 in_flight: options.in_flight,
                 connections: if many { options.connections } else { 1 },
+                in_order: options.in_order,
+                sleeps: options.sleeps,
             },
             seconds: plan.sample_seconds,
         }
@@ -323,6 +343,7 @@ impl Processes {
                 namespace: names.map(|pair| pair.server().to_string()),
                 cpu: pinned_to.map(|[_, cpu]| cpu),
                 parent,
+                links: options.server_link_names.clone(),
             };
             let mut child = ChildProcess::start(&options.program, &spec)?;
             control = match child.receive()? {
@@ -336,6 +357,7 @@ impl Processes {
             namespace: names.map(|pair| pair.client().to_string()),
             cpu: pinned_to.map(|[cpu, _]| cpu),
             parent,
+            links: Vec::new(),
         };
         let mut client = ChildProcess::start(&options.program, &spec)?;
         match client.receive()? {

@@ -9,11 +9,12 @@ use bench::cleanup;
 use bench::plan::{Options, PathChoice};
 use bench::results::Results;
 use bench::transport::Test;
-use clap::Args;
+use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
 use crate::link_names::{Links, parse_count_or_links, try_links};
+use crate::multiedge_command;
 use crate::progress::Progress;
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
@@ -23,13 +24,19 @@ use crate::progress::Progress;
 /// by veth pairs and removed at the end; otherwise they use loopback. With --peer, the server is
 /// another host that runs `ethernot serve`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Examples:\n  \
     ethernot bench --quick\n  \
     ethernot bench --json results.json --html results.html\n  \
     ethernot bench --tests one-way --sizes 64K,1M --transports tcp,tcp-poll\n  \
     ethernot bench --peer 192.0.2.2\n  \
-    ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1")]
+    ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1\n  \
+    ethernot bench multiedge --quick",
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    study: Option<Study>,
     /// Fewer sizes and repetitions: less than a minute
     #[arg(long)]
     quick: bool,
@@ -80,7 +87,20 @@ pub(crate) struct Arguments {
     html: Option<PathBuf>,
 }
 
+/// What else can be measured than transports one after the other.
+#[derive(Debug, Subcommand)]
+enum Study {
+    Multiedge(multiedge_command::Arguments),
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.study {
+        Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
+        None => run_transports(arguments),
+    }
+}
+
+fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     let options = options(arguments)?;
     try_links(&options.link_names)?;
     // Found out now, not after minutes of measuring.
@@ -157,6 +177,9 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         path,
         links,
         link_names,
+        server_link_names: Vec::new(),
+        in_order: false,
+        sleeps: false,
         mtu: arguments.mtu,
         tests: tests.to_vec(),
         transports: arguments.transports.clone(),
@@ -169,7 +192,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
     })
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
@@ -182,7 +205,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a size is a number of bytes, with K for 1024 or M for 1048576".to_string())
 }
 
-fn parse_test(text: &str) -> Result<Test, String> {
+pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
     let known = || Test::ALL.map(Test::name).join(", ");
     Test::ALL
         .into_iter()
@@ -190,7 +213,7 @@ fn parse_test(text: &str) -> Result<Test, String> {
         .ok_or_else(|| format!("the tests are: {}", known()))
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok();
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0)

@@ -21,8 +21,8 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn listen(setup: &Setup) -> Result<Self, TransportError> {
         Ok(Self {
-            crowd: super::Server::listen(setup)?,
-            alone: super::Server::listen(setup)?,
+            crowd: super::Server::listen(setup, super::Rules::Own)?,
+            alone: super::Server::listen(setup, super::Rules::Own)?,
             idle: Idle::new(setup),
         })
     }
@@ -49,7 +49,7 @@ impl ServerSide for Server {
                 Turn::Alone => self.alone.answer()?,
             }
         }
-        let mut observed = self.crowd.half.observed()?;
+        let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
         let bytes = counter::BYTES_PER_IDLE_CONNECTION.to_string();
         observed.counters.insert(bytes, self.idle.bytes_each(&AT_SERVER));
         Ok(observed)
@@ -73,8 +73,8 @@ impl Client {
         let alone = PeerSpec::parse_list(alone)
             .map_err(|_| TransportError::Advertisement { what: ALONE })?;
         let mut client = Self {
-            crowd: super::Client::new(setup, super::peers_of(advertisement)?)?,
-            alone: super::Client::new(setup, alone)?,
+            crowd: super::Client::new(setup, super::peers_of(advertisement)?, super::Rules::Own)?,
+            alone: super::Client::new(setup, alone, super::Rules::Own)?,
             idle: Idle::new(setup),
             alone_latencies: Latencies::new(),
         };
@@ -94,7 +94,7 @@ impl ClientSide for Client {
                 Turn::Alone => self.alone.round_trip(&mut self.alone_latencies)?,
             }
         }
-        let mut observed = self.crowd.half.observed()?;
+        let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
         let bytes = counter::CLIENT_BYTES_PER_IDLE_CONNECTION.to_string();
         observed.counters.insert(bytes, self.idle.bytes_each(&AT_CLIENT));
         if let (Some(crowd), Some(alone)) = (latencies.summary(), self.alone_latencies.summary()) {
