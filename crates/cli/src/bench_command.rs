@@ -14,7 +14,7 @@ use console::Term;
 
 use crate::Failure;
 use crate::failover_command;
-use crate::link_names::{Links, parse_count_or_links};
+use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::multiedge_command;
 use crate::progress::Progress;
 
@@ -105,6 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     let options = options(arguments)?;
+    try_links(&options.link_names)?;
     // Found out now, not after minutes of measuring.
     for path in [&arguments.json, &arguments.html].into_iter().flatten() {
         if path.as_os_str() != "-" {
