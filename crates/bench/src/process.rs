@@ -40,6 +40,9 @@ pub struct ChildSpec {
     pub cpu: Option<usize>,
     /// Process whose death ends this one.
     pub parent: u32,
+    /// Names of the links that a server uses; empty: by address.
+    #[serde(default)]
+    pub links: Vec<String>,
 }
 
 /// The two kinds of child processes.
@@ -191,7 +194,7 @@ pub fn run_child(spec: &str) -> bool {
     let outcome = parse(spec).and_then(|spec: ChildSpec| {
         enter(&spec)?;
         match spec.role {
-            Role::Server(address) => run_server(address),
+            Role::Server(address) => run_server(address, &spec.links),
             Role::Client { server, shares_host } => run_client(server, shares_host),
         }
     });
@@ -228,14 +231,14 @@ fn enter(spec: &ChildSpec) -> Result<(), String> {
     Ok(())
 }
 
-fn run_server(address: SocketAddr) -> Result<(), String> {
+fn run_server(address: SocketAddr, links: &[String]) -> Result<(), String> {
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("listen on {address} for the client: {error}"))?;
     let address = listener
         .local_addr()
         .map_err(|error| format!("read the address that the client is to use: {error}"))?;
     tell(&Line::Listening(address))?;
-    server::serve(&listener, |_, _| ()).map_err(|error| error.to_string())
+    server::serve(&listener, links, |_, _| ()).map_err(|error| error.to_string())
 }
 
 fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {

@@ -82,6 +82,12 @@ pub struct Setup {
     pub message_bytes: u64,
     /// The links to use, at least one.
     pub links: Vec<LinkAddresses>,
+    /// The client's links by name, for transports that have links; empty: those of [`Setup::links`].
+    #[serde(default)]
+    pub client_links: Vec<String>,
+    /// The server's links by name, which it sets itself; empty: those of [`Setup::links`].
+    #[serde(default)]
+    pub server_links: Vec<String>,
     /// Largest IP packet of the links, in bytes, if it is known.
     pub mtu: Option<u32>,
     /// Operations that the client keeps in flight in [`Test::OneWay`], [`Test::TwoWay`] and
@@ -89,6 +95,13 @@ pub struct Setup {
     pub in_flight: u32,
     /// Connections of [`Test::ManyConnections`]; 1 otherwise.
     pub connections: u32,
+    /// Whether the writes of a stream are delivered in order (verbs) or freely (`MultiEdge`'s
+    /// default), for transports that can do either.
+    #[serde(default)]
+    pub in_order: bool,
+    /// Whether streams sleep while they wait, instead of polling, for transports that can do either.
+    #[serde(default)]
+    pub sleeps: bool,
 }
 
 /// Where and how the client reaches what the server's side listens on.
@@ -134,6 +147,16 @@ pub mod counter {
     pub const BYTES_PER_IDLE_CONNECTION: &str = "bytes_per_idle_connection";
     /// The same at the client.
     pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
+    /// Nanoseconds the application spent in posting operations it timed.
+    pub const POST_NS: &str = "post_ns";
+    /// Operations whose posting was timed.
+    pub const POSTS_TIMED: &str = "posts_timed";
+    /// Nanoseconds inside the engine with something to do: both hosts' CPU time for the protocol.
+    pub const PROTOCOL_NS: &str = "protocol_ns";
+    /// Times a thread that slept on the links was woken.
+    pub const WAKEUPS: &str = "wakeups";
+    /// Frames received, whatever they carry.
+    pub const RECEIVED_FRAMES: &str = "received_frames";
     /// Median latency of one of many connections, divided by that of a connection alone.
     pub const SLOWDOWN: &str = "slowdown";
 }
@@ -145,6 +168,11 @@ pub trait Transport {
 
     /// One line that says what it is.
     fn description(&self) -> &'static str;
+
+    /// Whether it is measured only when it is asked for by name.
+    fn is_optional(&self) -> bool {
+        false
+    }
 
     /// Whether `test` with messages of `message_bytes` makes sense for it at this `mtu`.
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool;

@@ -3,6 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod doctor;
+mod doctor_command;
+mod link_names;
+mod multiedge_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -26,6 +30,7 @@ enum Command {
     Bench(bench_command::Arguments),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
+    Doctor(doctor_command::Arguments),
     /// Run the engine in a simulated network, in virtual time.
     #[command(subcommand)]
     Sim(Simulation),
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
+        Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::BenchProcess { specification } => {

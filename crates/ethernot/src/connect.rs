@@ -108,7 +108,7 @@ impl Endpoint {
     ) -> Result<Connection, ConnectError> {
         let mut options = options;
         let peers = peer.into_peers()?;
-        let paths = self.paths_to(&peers)?;
+        let paths = self.paths_to(&peers, options.limit)?;
         let Some(&(_, peer)) = paths.first() else {
             return Err(ConnectError::NoWay { peers });
         };
@@ -145,7 +145,11 @@ impl Endpoint {
 
 impl Endpoint {
     /// The ways to try, best first: at most one for each link.
-    fn paths_to(&self, peers: &[PeerSpec]) -> Result<Vec<(LinkId, PeerAddr)>, ConnectError> {
+    fn paths_to(
+        &self,
+        peers: &[PeerSpec],
+        limit: Option<Duration>,
+    ) -> Result<Vec<(LinkId, PeerAddr)>, ConnectError> {
         let inner = &self.inner;
         let mut sources = HashMap::new();
         if let Some(named) = &inner.named {
@@ -158,7 +162,20 @@ impl Endpoint {
                 named.reach(inner, &by_ip).map_err(|error| ConnectError::Link(Box::new(error)))?;
         }
         let addresses: Vec<PeerAddr> = peers.iter().filter_map(|peer| peer.address()).collect();
-        Ok(pair(&inner.runtime.link_addresses()?, &addresses, &sources))
+        let mut paths = pair(&inner.runtime.link_addresses()?, &addresses, &sources);
+        let is_any = |peer: &PeerSpec| matches!(peer, PeerSpec::AnyStation { .. });
+        if let Some(named) = &inner.named
+            && (paths.is_empty() || peers.iter().any(is_any))
+        {
+            let used: Vec<LinkId> = paths.iter().map(|&(link, _)| link).collect();
+            let limit = limit.map_or(SEARCH_LIMIT, |limit| limit.min(SEARCH_LIMIT));
+            match named.find_stations(peers, &used, paths.is_empty(), limit) {
+                Ok(found) => paths.extend(found),
+                Err(error) if paths.is_empty() => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(paths)
     }
 }
 
@@ -219,6 +236,9 @@ fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
         _ => None,
     }
 }
+
+/// Time for the stations of one network to answer: ARP asks three times, a second apart.
+const SEARCH_LIMIT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

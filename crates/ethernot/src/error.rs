@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use engine::Closed;
-use link::UdpError;
+use link::{PacketError, UdpError, XdpError};
 use mem::RegisterError;
 use runtime::{AttachError, Forked, StartError, SubmitError};
 use semantics::OperationError;
@@ -100,6 +100,12 @@ pub enum BindError {
         /// What happened to the link on raw Ethernet.
         source: Box<BindError>,
     },
+    /// A packet link could not be made.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// An XDP link could not be made.
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
     /// The kind of link is not part of this version.
     #[error("{spec}: this version has no links of that kind; use UDP")]
     NotBuiltIn {
@@ -157,6 +163,9 @@ pub enum ConnectError {
     /// A link that the peer's address makes necessary could not be made.
     #[error("cannot make a link towards the peer: {0}")]
     Link(#[source] Box<BindError>),
+    /// Nobody on raw Ethernet has the address or serves the port.
+    #[error("nobody found on raw Ethernet: {0}")]
+    Neighbour(#[from] PacketError),
     /// No local link can send to any of the addresses.
     #[error(
         "no link of this endpoint can send to {}; add one that does: IPv4 reaches IPv4 only, and \

@@ -78,8 +78,8 @@ pub use delivery::{
 };
 pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
 pub use link::{
-    Capture, CaptureClock, Fault, FaultConfig, Link, LinkStatistics, UdpConfig, UdpError,
-    UdpFeatures, UdpLink,
+    Capture, CaptureClock, Fault, FaultConfig, Link, LinkStatistics, PacketConfig, PacketError,
+    PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError, XdpLink, XdpMode,
 };
 pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};

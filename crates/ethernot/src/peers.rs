@@ -78,6 +78,12 @@ impl PeerSpec {
         Ok(peers)
     }
 
+    /// The peer at an address that frames carry, if it is one that users may name.
+    pub fn of_address(address: PeerAddr) -> Option<Self> {
+        let station = || address.to_mac().map(|(mac, port)| Self::Station { mac, port });
+        address.to_socket().map(Self::Socket).or_else(station)
+    }
+
     /// The address as frames carry it, if it is known without asking.
     pub fn address(self) -> Option<PeerAddr> {
         match self {

@@ -6,6 +6,8 @@
 //!
 //! * [`UdpLink`] sends with segmentation offload straight from registered memory and receives
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
+//! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
+//!   call and receives from memory that it shares with the kernel.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -15,16 +17,16 @@
 )]
 
 mod capture;
-#[allow(clippy::allow_attributes, dead_code)]
+mod clock;
 mod ethernet;
 mod fault;
 pub mod host;
-#[allow(clippy::allow_attributes, dead_code, unused_imports)]
 mod interface;
-#[allow(clippy::allow_attributes, dead_code)]
+pub mod packet;
 mod payload;
 mod pcapng;
 mod udp;
+mod wait;
 mod xdp;
 pub mod yardstick;
 
@@ -37,6 +39,7 @@ pub use capture::{Capture, CaptureClock, CaptureStatistics};
 pub use ethernet::{Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
+pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 

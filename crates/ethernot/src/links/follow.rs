@@ -8,12 +8,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use delivery::LinkId;
+use link::PacketError;
 use link::host::{Interface, InterfaceWatch, WatchStopper, route_to};
+use link::packet::{discover, resolve};
+use wire_edge::PeerAddr;
 
 use super::LinkSpec;
-use super::open::{self, Opener, Place, find, is_link_local, owner, usable};
+use super::open::{self, Opener, Place, Raw, find, is_link_local, owner, usable};
 use crate::endpoint::EndpointInner;
 use crate::error::BindError;
+use crate::peers::PeerSpec;
 
 /// What was asked for, and which links have become of it.
 #[derive(Debug)]
@@ -147,6 +151,49 @@ impl NamedLinks {
             book.push(Entry::new(None, link, opened.place, &host));
         }
         Ok(sources)
+    }
+
+    /// Finds peers on the Ethernets of our raw links but those in `used`: by broadcast those that are
+    /// known by port only, and with `by_ip` the stations that have their IP addresses. Asks each
+    /// network for at most `limit`.
+    pub(crate) fn find_stations(
+        &self,
+        peers: &[PeerSpec],
+        used: &[LinkId],
+        by_ip: bool,
+        limit: Duration,
+    ) -> Result<Vec<(LinkId, PeerAddr)>, PacketError> {
+        let raw: Vec<_> = {
+            let book = self.book();
+            let free = book.iter().filter(|entry| !used.contains(&entry.link));
+            free.filter_map(|e| Some((e.link, e.interface.clone()?, e.place.raw?))).collect()
+        };
+        let (mut found, mut refusal) = (Vec::new(), None);
+        for (link, interface, Raw { ethertype, vlan }) in raw {
+            for peer in peers {
+                let asked = match *peer {
+                    PeerSpec::AnyStation { port } => {
+                        discover(&interface, ethertype, vlan, port, limit)
+                            .map(|stations| (stations.first().copied(), port))
+                    }
+                    PeerSpec::Socket(socket) if by_ip => resolve(&interface, socket.ip(), limit)
+                        .map(|station| (Some(station), socket.port())),
+                    _ => continue,
+                };
+                match asked {
+                    Ok((Some(station), port)) => {
+                        found.push((link, PeerAddr::mac(station, port)));
+                        break;
+                    }
+                    Ok((None, _)) => {}
+                    Err(error) => refusal = Some(error),
+                }
+            }
+        }
+        match refusal {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// Puts a new link in the place of one whose address has gone.

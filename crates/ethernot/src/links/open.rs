@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use link::host::{self, Interface, InterfaceAddress};
-use link::{Link, UdpConfig, UdpLink};
+use link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
 use super::{LinkSpec, RawOptions, UdpPlace, nearest};
 use crate::error::BindError;
@@ -30,6 +30,15 @@ pub(crate) struct Place {
     pub(crate) interface: Option<u32>,
     /// Its IP address, if it has one.
     pub(crate) ip: Option<IpAddr>,
+    /// What marks its frames, if it is on raw Ethernet.
+    pub(crate) raw: Option<Raw>,
+}
+
+/// What marks frames on raw Ethernet as those of a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Raw {
+    pub(crate) ethertype: u16,
+    pub(crate) vlan: Option<u16>,
 }
 
 impl Opener {
@@ -88,26 +97,45 @@ impl Opener {
             IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
         };
         let link = Box::new(UdpLink::bind(address, &self.udp)?);
-        Ok(Opened { link, place: Place { interface, ip: Some(ip) } })
+        Ok(Opened { link, place: Place { interface, ip: Some(ip), raw: None } })
     }
 
-    #[expect(clippy::unused_self, reason = "takes the port and the configuration of the driver")]
-    fn open_packet(
-        &self,
-        interface: &Interface,
-        _options: RawOptions,
-    ) -> Result<Opened, BindError> {
-        Err(BindError::NotBuiltIn { spec: format!("packet:{}", interface.name) })
+    fn open_packet(&self, interface: &Interface, options: RawOptions) -> Result<Opened, BindError> {
+        let defaults = PacketConfig::new(&*interface.name);
+        let config = PacketConfig {
+            port: options.port.unwrap_or(self.port),
+            vlan: options.vlan,
+            ethertype: options.ethertype.unwrap_or(defaults.ethertype),
+            ..defaults
+        };
+        let link = Box::new(PacketLink::open(&config)?);
+        let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
+        Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
     }
 
-    #[expect(clippy::unused_self, reason = "takes the port and the configuration of the driver")]
     fn open_xdp(
         &self,
         interface: &Interface,
         queue: u32,
-        _options: RawOptions,
+        options: RawOptions,
     ) -> Result<Opened, BindError> {
-        Err(BindError::NotBuiltIn { spec: format!("xdp:{}:{queue}", interface.name) })
+        let defaults = XdpConfig::new(&*interface.name);
+        let config = XdpConfig {
+            queue,
+            port: options.port.unwrap_or(self.port),
+            vlan: options.vlan,
+            ethertype: options.ethertype.unwrap_or(defaults.ethertype),
+            ..defaults
+        };
+        let link = Box::new(XdpLink::open(&config)?);
+        let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
+        Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
+    }
+}
+
+impl Place {
+    fn on_ethernet(interface: &Interface, raw: Raw) -> Self {
+        Self { interface: Some(interface.index), ip: None, raw: Some(raw) }
     }
 }
 
