@@ -88,7 +88,7 @@ impl XdpLink {
             rate: interface.rate(),
             local: PeerAddr::mac(station, claim.port()),
         };
-        Ok(Self {
+        let mut link = Self {
             config: config.clone(),
             framing,
             claim: Some(claim),
@@ -105,7 +105,11 @@ impl XdpLink {
             events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
             drops_before: 0,
-        })
+        };
+        if link.is_down {
+            link.push_event(LinkEvent::Down);
+        }
+        Ok(link)
     }
 
     /// Finds out what would keep [`XdpLink::open`] from working, as far as that can be told without
