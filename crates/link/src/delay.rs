@@ -49,7 +49,7 @@ impl<L: Link> Link for Delay<L> {
         limit: usize,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let Self { link, late_by_ns: delay_ns, held, free } = self;
+        let Self { link, late_by_ns, held, free } = self;
         let received = link.receive(now, limit, &mut |frame| {
             let mut bytes = free.pop().unwrap_or_default();
             bytes.clear();
