@@ -1,8 +1,10 @@
 //! Runs that measure the simulator itself.
 
 use super::ethernet::{Ethernet, EthernetConfiguration};
-use super::routing::{RouteTable, Routing, RoutingError};
-use super::simulation::Simulation;
+use super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
+use super::loggp::{LogGp, LogGpConfiguration};
+use super::routing::{LanePolicy, Paths, RouteTable, Routing, RoutingError};
+use super::simulation::{HostCosts, Simulation};
 use super::topology::{Topology, TopologyError};
 use super::workload::{OpenLoad, Pattern, Sizes};
 
@@ -47,7 +49,53 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
         OpenLoad::new(hosts, Pattern::Uniform, Sizes::Fixed(1500), interval_ps, duration_ps, 1);
     let network_bytes = ethernet.bytes();
     let placement: Vec<u32> = (0..hosts).collect();
-    let simulation =
-        Simulation::new(ethernet, workload, &placement, super::simulation::HostCosts::default());
+    let simulation = Simulation::new(ethernet, workload, &placement, HostCosts::default());
     Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
+}
+
+/// A torus of 16 x 16 routers with a host each, flits with credits and virtual channels: packets of
+/// four flits to uniform destinations, 0.2 flits for each host and cycle of a link.
+pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkError> {
+    let topology = Topology::torus(&[16, 16], 1, 1)?;
+    let table = RouteTable::new(&topology, Routing::DimensionOrder { is_reversed: false })?;
+    let channels = 4;
+    let paths = Paths::new(&topology, &table, LanePolicy::Dateline, channels.into())?;
+    let configuration = FlitConfiguration {
+        flit_ps: 1_000,
+        hop_ps: 2_000,
+        entry_ps: 2_000,
+        exit_ps: 2_000,
+        credit_ps: 1_000,
+        flit_payload_bytes: 64,
+        packet_overhead_bytes: 0,
+        channels,
+        buffer_flits: 16,
+        clock_ps: 0,
+        ports: PortConfiguration {
+            rate_bps: 0,
+            mtu_bytes: 4_096,
+            payload_min_bytes: 0,
+            overhead_bytes: 0,
+            gap_bytes: 0,
+        },
+    };
+    let fabric = FlitFabric::new(&topology, paths, configuration);
+    let hosts = topology.hosts();
+    let interval_ps = 4 * configuration.flit_ps * 5;
+    let workload =
+        OpenLoad::new(hosts, Pattern::Uniform, Sizes::Fixed(256), interval_ps, duration_ps, 1);
+    let placement: Vec<u32> = (0..hosts).collect();
+    let simulation = Simulation::new(fabric, workload, &placement, HostCosts::default());
+    Ok(Benchmark { simulation, hosts, network_bytes: 0, ports: topology.links().len() })
+}
+
+/// Messages of 8 bytes among 1024 hosts with the `LogGP` model, as many as the hosts can send.
+pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
+    let hosts = 1024;
+    let configuration = LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 80 };
+    let workload = OpenLoad::new(hosts, Pattern::Uniform, Sizes::Fixed(8), 250_000, duration_ps, 1);
+    let placement: Vec<u32> = (0..hosts).collect();
+    let fabric = LogGp::new(hosts, configuration);
+    let simulation = Simulation::new(fabric, workload, &placement, HostCosts::default());
+    Benchmark { simulation, hosts, network_bytes: 0, ports: hosts as usize }
 }

@@ -1,0 +1,218 @@
+//! What theory knows exactly, and what the simulator makes of it.
+
+use super::benchmark::BenchmarkError;
+use super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
+use super::loggp::{LogGp, LogGpConfiguration};
+use super::routing::{RouteTable, Routing};
+use super::simulation::{HostCosts, Outcome, Simulation, Stuck};
+use super::topology::{LinkKind, Topology};
+use super::workload::{OpenLoad, Pattern, Sizes, TokenPass};
+
+/// A figure by theory and by simulation.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What.
+    pub name: &'static str,
+    /// Unit of both.
+    pub unit: &'static str,
+    /// By theory.
+    pub theory: f64,
+    /// By simulation.
+    pub model: f64,
+}
+
+impl Comparison {
+    /// Difference from theory, in percent of it; never negative.
+    pub fn error_percent(&self) -> f64 {
+        (self.model / self.theory - 1.0).abs() * 100.0
+    }
+}
+
+/// Why a comparison cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TheoryError {
+    /// The network cannot be built.
+    #[error(transparent)]
+    Network(#[from] BenchmarkError),
+    /// The run stopped early.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+/// Everything that is compared.
+pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
+    Ok(vec![
+        constant_service(50)?,
+        constant_service(80)?,
+        exponential_service(50)?,
+        exponential_service(70)?,
+        tandem()?,
+        pipelined_tandem()?,
+        torus_saturation()?,
+        ping_pong()?,
+    ])
+}
+
+/// Wait in an M/D/1 queue: ρ S / 2 (1 − ρ).
+fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
+    let outcome = queue(load_percent, Sizes::Fixed(SIZE_BYTES))?;
+    let load = load_percent as f64 / 100.0;
+    Ok(Comparison {
+        name: if load_percent == 50 { "M/D/1 wait, load 0.5" } else { "M/D/1 wait, load 0.8" },
+        unit: "us",
+        theory: load * SERVICE_US / (2.0 * (1.0 - load)),
+        model: outcome.latency.mean_us() - SERVICE_US - HEADER_US,
+    })
+}
+
+/// Wait in an M/M/1 queue: ρ S / (1 − ρ).
+fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
+    let outcome = queue(load_percent, Sizes::Exponential(SIZE_BYTES))?;
+    let load = load_percent as f64 / 100.0;
+    let service_us = outcome.delivered_bytes as f64 / outcome.delivered as f64 * 8e-3;
+    Ok(Comparison {
+        name: if load_percent == 50 { "M/M/1 wait, load 0.5" } else { "M/M/1 wait, load 0.7" },
+        unit: "us",
+        theory: load * SERVICE_US / (1.0 - load),
+        model: outcome.latency.mean_us() - service_us - HEADER_US,
+    })
+}
+
+/// Poisson arrivals at one link of 1 Gb/s; what follows it adds a header's time and no wait.
+fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
+    let topology = Topology::star(2).map_err(BenchmarkError::from)?;
+    let routes = RouteTable::new(&topology, Routing::Shortest).map_err(BenchmarkError::from)?;
+    let forwarding = Forwarding::CutThrough { header_bytes: 1 };
+    let configuration = EthernetConfiguration { forwarding, ..bare() };
+    let ethernet = Ethernet::new(&topology, routes, configuration);
+    let interval_ps = u64::from(SIZE_BYTES) * 8_000 * 100 / load_percent;
+    let until_ps = interval_ps * ARRIVALS;
+    let load = OpenLoad::new(2, Pattern::Incast(1), sizes, interval_ps, until_ps, 7);
+    Ok(Simulation::new(ethernet, load, &[0, 1], HostCosts::default()).run()?)
+}
+
+/// A frame through a row of switches that store and forward.
+fn tandem() -> Result<Comparison, TheoryError> {
+    let outcome = row(1_000)?;
+    Ok(Comparison {
+        name: "one frame through 4 switches",
+        unit: "us",
+        theory: 5.0 * (8.0 + 0.1) + 4.0 * 0.5,
+        model: outcome.latency.mean_us(),
+    })
+}
+
+/// Ten frames of a message through the same row: the others follow the first without a gap.
+fn pipelined_tandem() -> Result<Comparison, TheoryError> {
+    let outcome = row(10_000)?;
+    Ok(Comparison {
+        name: "ten frames through 4 switches",
+        unit: "us",
+        theory: 5.0 * (8.0 + 0.1) + 4.0 * 0.5 + 9.0 * 8.0,
+        model: outcome.latency.mean_us(),
+    })
+}
+
+fn row(bytes: u32) -> Result<Outcome, TheoryError> {
+    let topology = Topology::cascade(4, 1, 1).map_err(BenchmarkError::from)?;
+    let routes = RouteTable::new(&topology, Routing::Shortest).map_err(BenchmarkError::from)?;
+    let configuration = EthernetConfiguration {
+        mtu_bytes: 1_000,
+        propagation_ps: 100_000,
+        latency_ps: 500_000,
+        ..bare()
+    };
+    let ethernet = Ethernet::new(&topology, routes, configuration);
+    // Rank 0 on the first host, rank 1 on the last.
+    let token = TokenPass::new(2, bytes, 0, 1);
+    Ok(Simulation::new(ethernet, token, &[0, 3], HostCosts::default()).run()?)
+}
+
+/// Load at which the links of a k × k torus are full under uniform traffic: 8 / k of a link for each
+/// host, less what hosts do not send to themselves. From the mean load of links at a low one.
+fn torus_saturation() -> Result<Comparison, TheoryError> {
+    let side = 8_u32;
+    let topology = Topology::torus(&[side, side], 1, 1).map_err(BenchmarkError::from)?;
+    let routing = Routing::DimensionOrder { is_reversed: false };
+    let routes = RouteTable::new(&topology, routing).map_err(BenchmarkError::from)?;
+    let ethernet = Ethernet::new(&topology, routes, bare());
+    let hosts = topology.hosts();
+    let interval_ps = u64::from(SIZE_BYTES) * 8_000 * 10;
+    let load = OpenLoad::new(
+        hosts,
+        Pattern::Uniform,
+        Sizes::Fixed(SIZE_BYTES),
+        interval_ps,
+        interval_ps * 4_000,
+        3,
+    );
+    let placement: Vec<u32> = (0..hosts).collect();
+    let (_, ethernet) =
+        Simulation::new(ethernet, load, &placement, HostCosts::default()).run_to_end()?;
+    let (mut between, mut from_hosts) = ((0.0, 0.0), (0.0, 0.0));
+    for (link, bytes) in topology.links().iter().zip(ethernet.link_bytes()) {
+        let sum = match link.kind {
+            LinkKind::Switch { .. } => &mut between,
+            LinkKind::Host if topology.is_host(link.from) => &mut from_hosts,
+            LinkKind::Host => continue,
+        };
+        *sum = (sum.0 + bytes as f64, sum.1 + 1.0);
+    }
+    let hosts = f64::from(hosts);
+    Ok(Comparison {
+        name: "uniform saturation of an 8 x 8 torus",
+        unit: "of a link",
+        theory: 8.0 / f64::from(side) * (hosts - 1.0) / hosts,
+        model: (from_hosts.0 / from_hosts.1) / (between.0 / between.1),
+    })
+}
+
+/// A message there and back: 2 (2 o + L + (k − 1) G).
+fn ping_pong() -> Result<Comparison, TheoryError> {
+    let configuration =
+        LogGpConfiguration { latency_ps: 5_000_000, gap_ps: 1_000_000, byte_ps: 800 };
+    let rounds = 100_u32;
+    let token = TokenPass::new(2, 4_096, 0, 2 * rounds);
+    let fabric = LogGp::new(2, configuration);
+    let outcome =
+        Simulation::new(fabric, token, &[0, 1], HostCosts::symmetric(1_500_000, 100)).run()?;
+    let overhead_us = 2.0 * (1.5 + 4_096.0 * 1e-4);
+    Ok(Comparison {
+        name: "LogGP ping-pong of 4 KiB",
+        unit: "us",
+        theory: 2.0 * (overhead_us + 5.0 + 4_095.0 * 8e-4),
+        model: outcome.completed_ps as f64 / 1e6 / f64::from(rounds),
+    })
+}
+
+/// 1 Gb/s without headers, gaps and latencies.
+fn bare() -> EthernetConfiguration {
+    EthernetConfiguration {
+        payload_min_bytes: 0,
+        overhead_bytes: 0,
+        gap_bytes: 0,
+        mtu_bytes: 1 << 20,
+        ..EthernetConfiguration::with_rate(1_000_000_000)
+    }
+}
+
+/// Frames, whose service takes 8 µs.
+const SIZE_BYTES: u32 = 1_000;
+const SERVICE_US: f64 = 8.0;
+/// The byte after which a frame is sent on.
+const HEADER_US: f64 = 0.008;
+/// So many that the mean wait at load 0.8 has a standard error below 1 %.
+const ARRIVALS: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulator_agrees_with_theory_within_two_percent() {
+        for comparison in compare().expect("all of them run") {
+            assert!(comparison.error_percent() < 2.0, "{comparison:?}");
+        }
+    }
+}
