@@ -4,6 +4,7 @@
 //! the figure (`acceptance/suites.rs`). Commands with equal arguments run once (`acceptance/runner.rs`).
 //! The exit status is always 0: this is a record, not a gate.
 
+mod fabric_rows;
 mod runner;
 mod suites;
 
@@ -46,6 +47,10 @@ enum Bound {
 enum Probe {
     /// A number at a JSON pointer of a result, divided by another one of the same result.
     Ratio { arguments: &'static [&'static str], pointer: &'static str, to: &'static str },
+    /// A number at a JSON pointer of a result.
+    Number { arguments: &'static [&'static str], pointer: &'static str },
+    /// Nothing that could be measured is there.
+    NotBuilt,
     /// A figure of a measurement of `ethernot bench`.
     Bench { arguments: &'static [&'static str], of: Measurement, figure: Figure },
     /// The number at `count` is how many things were tried; the exit status of the command says

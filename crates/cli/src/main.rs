@@ -13,6 +13,7 @@ mod progress;
 mod report_command;
 mod scenario_command;
 mod serve_command;
+mod simulator_command;
 mod torture_command;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ enum Simulation {
     Torture(torture_command::Arguments),
     Scenario(scenario_command::Arguments),
     Paper(paper_command::Arguments),
+    Speed(simulator_command::SpeedArguments),
+    Theory(simulator_command::TheoryArguments),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,8 @@ fn main() -> ExitCode {
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
+        Command::Sim(Simulation::Speed(arguments)) => simulator_command::run_speed(&arguments),
+        Command::Sim(Simulation::Theory(arguments)) => simulator_command::run_theory(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };

@@ -58,6 +58,11 @@ impl<'a> Runner<'a> {
                 let result = self.result(arguments)?;
                 ratio(number(&result, pointer)?, number(&result, to)?).map(Found::plain)
             }
+            Probe::Number { arguments, pointer } => {
+                let result = self.result(arguments)?;
+                number(&result, pointer).map(Found::plain)
+            }
+            Probe::NotBuilt => Err(Failure::CannotRun("not built yet".to_owned())),
             Probe::Bench { arguments, of, figure } => {
                 let result = self.result(arguments).map_err(|failure| match failure {
                     // A measurement that was not made says nothing about the bound.

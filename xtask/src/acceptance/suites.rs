@@ -2,7 +2,10 @@
 
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
-pub(super) const SUITES: &[Suite] = &[Suite { name: "edge-engine", rows: EDGE_ENGINE }];
+pub(super) const SUITES: &[Suite] = &[
+    Suite { name: "edge-engine", rows: EDGE_ENGINE },
+    Suite { name: "fabric", rows: super::fabric_rows::FABRIC },
+];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.
 const EDGE_ENGINE: &[Row] = &[

@@ -516,9 +516,9 @@ impl FlitFabric {
         if own.has_channel {
             return Some(own.link * channels + u32::from(own.channel));
         }
-        let mut channels = (own.link * channels)..(own.link * channels + channels);
-        let held = channels.find(|&at| self.outputs[at as usize].owner != NOBODY)?;
-        Some(held)
+        let mut channels = own.link * channels..(own.link + 1) * channels;
+        let held = |at: u32| Some(self.outputs[at as usize].owner).filter(|&owner| owner != NOBODY);
+        channels.find_map(held)
     }
 }
 

@@ -1,0 +1,149 @@
+//! `ethernot sim speed` and `ethernot sim theory`: the simulator itself, measured and checked.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use fabric::interconnect::benchmark::{self, Benchmark};
+use fabric::interconnect::simulation::Fabric;
+use fabric::interconnect::theory;
+use serde_json::{Map, Value, json};
+
+use crate::Failure;
+
+/// Measure how fast the simulator of interconnects is on one processor of this machine.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim speed\n  \
+    ethernot sim speed --repetitions 5 --json speed.json")]
+pub(crate) struct SpeedArguments {
+    /// Runs of each network; the fastest counts, as others are disturbed from outside
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// Write the results as JSON; `-` for standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Compare the simulator of interconnects with what theory knows exactly.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim theory\n  \
+    ethernot sim theory --json theory.json")]
+pub(crate) struct TheoryArguments {
+    /// Write the results as JSON; `-` for standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
+    let count = arguments.repetitions;
+    let networks = [
+        measure("fat tree, 1024 hosts", "packet-hops", count, || {
+            Ok(benchmark::fat_tree(16, 200_000_000)?)
+        })?,
+        measure("fat tree, 8192 hosts", "packet-hops", count, || {
+            Ok(benchmark::fat_tree(32, 20_000_000)?)
+        })?,
+        measure("16 x 16 torus of flits", "flit-hops", count, || {
+            Ok(benchmark::flit_torus(5_000_000)?)
+        })?,
+        measure("LogGP, 1024 hosts", "messages", count, || Ok(benchmark::loggp(1_000_000_000)))?,
+    ];
+    let mut text = String::new();
+    let mut entries = Map::new();
+    for Measured { name, unit, figures } in networks {
+        let Figures { hops, seconds, hash, bytes_per_port } = figures;
+        let rate = hops as f64 / seconds;
+        text += &format!("{name:24} {:6.2} M {unit}/s  (hash {hash:016x})\n", rate * 1e-6);
+        let entry = json!({
+            "unit": unit,
+            "hops": hops,
+            "seconds": seconds,
+            "millions_per_second": rate * 1e-6,
+            "bytes_per_port": bytes_per_port,
+            "hash": format!("{hash:016x}"),
+        });
+        entries.insert(name.to_owned(), entry);
+    }
+    write(arguments.json.as_deref(), &text, &Value::Object(entries))
+}
+
+pub(crate) fn run_theory(arguments: &TheoryArguments) -> Result<(), Failure> {
+    let comparisons = theory::compare()?;
+    let mut text = String::new();
+    let mut worst = 0.0_f64;
+    let mut entries = Vec::new();
+    for comparison in &comparisons {
+        let error = comparison.error_percent();
+        worst = worst.max(error);
+        text += &format!(
+            "{:40} theory {:9.4}  model {:9.4} {}  error {error:.2} %\n",
+            comparison.name, comparison.theory, comparison.model, comparison.unit
+        );
+        entries.push(json!({
+            "name": comparison.name,
+            "unit": comparison.unit,
+            "theory": comparison.theory,
+            "model": comparison.model,
+            "error_percent": error,
+        }));
+    }
+    let json = json!({ "worst_error_percent": worst, "comparisons": entries });
+    write(arguments.json.as_deref(), &text, &json)
+}
+
+struct Measured {
+    name: &'static str,
+    unit: &'static str,
+    figures: Figures,
+}
+
+/// Of the fastest run.
+struct Figures {
+    hops: u64,
+    seconds: f64,
+    hash: u64,
+    bytes_per_port: f64,
+}
+
+fn measure<F: Fabric>(
+    name: &'static str,
+    unit: &'static str,
+    repetitions: u32,
+    build: impl Fn() -> Result<Benchmark<F>, Failure>,
+) -> Result<Measured, Failure> {
+    let mut best: Option<Figures> = None;
+    for _ in 0..repetitions {
+        let benchmark = build()?;
+        let bytes_per_port = benchmark.network_bytes as f64 / benchmark.ports as f64;
+        let start = Instant::now();
+        let outcome = benchmark.simulation.run()?;
+        let seconds = start.elapsed().as_secs_f64();
+        let hash = outcome.hash;
+        if best.as_ref().is_some_and(|best| best.hash != hash) {
+            return Err(format!("{name}: two runs have different hashes").into());
+        }
+        if best.as_ref().is_none_or(|best| seconds < best.seconds) {
+            best = Some(Figures { hops: outcome.hops, seconds, hash, bytes_per_port });
+        }
+    }
+    let figures = best.ok_or("no repetitions")?;
+    Ok(Measured { name, unit, figures })
+}
+
+fn write(path: Option<&Path>, text: &str, json: &Value) -> Result<(), Failure> {
+    let json = format!("{json:#}\n");
+    match path {
+        Some(path) if path.as_os_str() == "-" => {
+            io::stdout().write_all(json.as_bytes())?;
+            return Ok(());
+        }
+        Some(path) => std::fs::write(path, json)
+            .map_err(|error| format!("write {}: {error}", path.display()))?,
+        None => {}
+    }
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
