@@ -516,9 +516,11 @@ impl FlitFabric {
         if own.has_channel {
             return Some(own.link * channels + u32::from(own.channel));
         }
-        let mut channels = own.link * channels..(own.link + 1) * channels;
-        let held = |at: u32| Some(self.outputs[at as usize].owner).filter(|&owner| owner != NOBODY);
-        channels.find_map(held)
+        // A channel that nobody has lacks a credit: the buffer at its end is full.
+        let ends = own.link * channels..(own.link + 1) * channels;
+        let owners = ends.map(|end| (end, self.outputs[end as usize].owner));
+        let mut waits = owners.map(|(end, owner)| if owner == NOBODY { end } else { owner });
+        waits.next()
     }
 }
 

@@ -203,7 +203,7 @@ const SERVICE_US: f64 = 8.0;
 /// The byte after which a frame is sent on.
 const HEADER_US: f64 = 0.008;
 /// So many that the mean wait at load 0.8 has a standard error below 1 %.
-const ARRIVALS: u64 = 1_000_000;
+const ARRIVALS: u64 = 600_000;
 
 #[cfg(test)]
 mod tests {

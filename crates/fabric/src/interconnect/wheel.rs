@@ -188,14 +188,14 @@ impl Wheel {
 }
 
 /// Sorting more events than this costs more than going through a few more slots.
-const CROWD: usize = 48;
+const CROWD: usize = 24;
 /// Not at the first crowd: events of a synchronised workload fall together, and no width parts them.
-const CROWDED_TURNS: u32 = 16;
+const CROWDED_TURNS: u32 = 8;
 
 /// Enough that what a network schedules (serialisation and latency, some microseconds) falls into
-/// the ring when slots are as wide as a few nanoseconds: 4096 × 1 ns = 4 µs; the heads of the
+/// the ring when slots are as wide as a few nanoseconds: 8192 × 0.5 ns = 4 µs; the heads of the
 /// buckets, 24 B each, stay in the second cache.
-const BUCKETS: usize = 4096;
+const BUCKETS: usize = 8192;
 const WORD_BITS: usize = 64;
 
 #[cfg(test)]

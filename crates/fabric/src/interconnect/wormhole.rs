@@ -362,21 +362,33 @@ impl Wormhole {
         context.deliver(worm.message);
     }
 
-    fn describe(&self, index: u32) -> (u32, String) {
+    /// The worm that a worm waits for.
+    fn awaited(&self, index: u32) -> Option<u32> {
         let worm = self.worms.get(index);
-        let (link, _) = self.wanted(index).iter().next().unwrap_or_default();
+        if worm.is_behind {
+            let last = index as usize * self.stride + usize::from(worm.granted) - 1;
+            return self.channels[self.granted[last] as usize].queue.front().copied();
+        }
+        let holders = self.wanted(index);
+        let mut holders = holders.iter().map(|(link, _)| self.channels[link as usize].holder);
+        holders.find(|&holder| holder != NOBODY)
+    }
+
+    fn describe(&self, index: u32) -> String {
+        let worm = self.worms.get(index);
         let start = index as usize * self.stride;
         let held = start + usize::from(worm.released)..start + usize::from(worm.granted);
-        let held: Vec<&str> =
-            self.granted[held].iter().map(|&held| self.names[held as usize].as_str()).collect();
-        let text = format!(
-            "  h{} to h{} holds {} and waits for {}",
-            worm.source,
-            worm.destination,
-            held.join(" "),
-            self.names[link as usize]
-        );
-        (link, text)
+        let name = |link: u32| self.names[link as usize].as_str();
+        let held: Vec<&str> = self.granted[held].iter().map(|&held| name(held)).collect();
+        let awaited: Vec<&str> = self.wanted(index).iter().map(|(link, _)| name(link)).collect();
+        let (source, destination) = (worm.source, worm.destination);
+        let what =
+            if worm.is_behind { "waits for the worm before it, then for" } else { "waits for" };
+        format!(
+            "  h{source} to h{destination} holds {} and {what} {}",
+            if held.is_empty() { "nothing".to_owned() } else { held.join(" ") },
+            awaited.join(" or ")
+        )
     }
 }
 
@@ -430,15 +442,12 @@ impl Fabric for Wormhole {
         let mut index = first;
         loop {
             if let Some(start) = way.iter().position(|&before| before == index) {
-                let circle = way[start..].iter().map(|&worm| self.describe(worm).1).collect();
+                let circle = way[start..].iter().map(|&worm| self.describe(worm)).collect();
                 return Stuck::Deadlock { circle };
             }
             way.push(index);
-            let holder = self.channels[self.describe(index).0 as usize].holder;
-            if holder == NOBODY {
-                return silent;
-            }
-            index = holder;
+            let Some(next) = self.awaited(index) else { return silent };
+            index = next;
         }
     }
 
