@@ -1,0 +1,80 @@
+//! Connections over `AF_XDP` links. Needs root.
+#![forbid(unsafe_code)]
+
+mod hosts;
+
+use ethernot::{Buffer, Endpoint, LinkState, OperationOptions, PeerSpec, Rights};
+use hosts::{Host, LIMIT, Target, until, write};
+
+#[test]
+fn what_is_written_is_what_is_read_back() {
+    let Some([a, b]) = Host::pair() else { return };
+    let Some([target, client]) = endpoints(&a, &b, &["edge0"]) else { return };
+    let mut target = Target::new(target, BYTES);
+    let peer = station(&target.endpoint);
+    let [connection, _accepted] = target.is_written_by(&a, &client, peer);
+    let readable = target.endpoint.register(target.memory.clone(), Rights::REMOTE_READ).unwrap();
+    let sink = Buffer::new(BYTES);
+    let local = client.register(sink.clone(), Rights::LOCAL_WRITE).unwrap();
+    for seed in 0..8 {
+        let bytes: Vec<u8> = (0..BYTES).map(|i| (i * 31 + i / 251 + seed) as u8).collect();
+        write(&connection, 0, &bytes);
+        let mut found = vec![0; BYTES as usize];
+        target.memory.read(0, &mut found);
+        assert!(found == bytes, "the bytes written differ");
+        let options = OperationOptions::NONE;
+        let read = connection.read(&local, 0, &readable.remote(), 0, BYTES, options);
+        read.unwrap().wait(LIMIT).unwrap();
+        sink.read(0, &mut found);
+        assert!(found == bytes, "the bytes read differ");
+    }
+}
+
+#[test]
+fn transfers_go_on_while_the_mtu_changes_and_the_interface_is_made_again() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    let Some([target, client]) = endpoints(&a, &b, &["edge0", "edge1"]) else { return };
+    let mut target = Target::new(target, BYTES);
+    let peer = station(&target.endpoint);
+    let [connection, _accepted] = target.is_written_by(&a, &client, peer);
+    let up = || {
+        let paths = connection.info().unwrap().map_or(vec![], |info| info.paths);
+        paths.iter().filter(|path| path.state == LinkState::Up).count()
+    };
+    until(|| up() == 2);
+    let bytes = vec![0x5a; BYTES as usize];
+    for mtu in [9000, 1400, 3000] {
+        for host in [&a, &b] {
+            host.ip(&format!("link set edge0 mtu {mtu}"));
+        }
+        write(&connection, 0, &bytes);
+    }
+    a.ip("link set edge0 down");
+    write(&connection, 0, &bytes);
+    until(|| up() == 1);
+    a.ip("link set edge0 up");
+    write(&connection, 0, &bytes);
+    until(|| up() == 2);
+}
+
+/// An endpoint on each host with links on these interfaces, that of `b` first; nothing if the
+/// kernel cannot.
+fn endpoints(a: &Host, b: &Host, interfaces: &[&str]) -> Option<[Endpoint; 2]> {
+    let links: Vec<String> = interfaces.iter().map(|name| format!("xdp:{name}:0")).collect();
+    let open = |host: &Host| match host.endpoint(&links.join(",")) {
+        Ok(endpoint) => Some(endpoint),
+        Err(error) if error.contains("kernel has no AF_XDP") => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    };
+    Some([open(b)?, open(a)?])
+}
+
+fn station(endpoint: &Endpoint) -> PeerSpec {
+    PeerSpec::of_address(endpoint.links().unwrap()[0].1).unwrap()
+}
+
+const BYTES: u64 = 300_000;
