@@ -3,8 +3,8 @@
 
 mod hosts;
 
-use ethernot::{Buffer, Endpoint, LinkState, OperationOptions, PeerSpec, Rights};
-use hosts::{Host, LIMIT, Target, until, write};
+use ethernot::{Buffer, Endpoint, LinkState, OperationOptions, PeerSpec, RemoteRegion, Rights};
+use hosts::{Host, LIMIT, Target, until};
 
 #[test]
 fn what_is_written_is_what_is_read_back() {
@@ -14,24 +14,28 @@ fn what_is_written_is_what_is_read_back() {
     let peer = station(&target.endpoint);
     let [connection, _accepted] = target.is_written_by(&a, &client, peer);
     let readable = target.endpoint.register(target.memory.clone(), Rights::REMOTE_READ).unwrap();
-    let sink = Buffer::new(BYTES);
-    let local = client.register(sink.clone(), Rights::LOCAL_WRITE).unwrap();
+    let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
+    let own = Buffer::new(BYTES);
+    let local = client.register(own.clone(), Rights::LOCAL_WRITE).unwrap();
     for seed in 0..8 {
         let bytes: Vec<u8> = (0..BYTES).map(|i| (i * 31 + i / 251 + seed) as u8).collect();
-        write(&connection, 0, &bytes);
+        own.write(0, &bytes);
+        let options = OperationOptions::NONE;
+        let write = connection.write(&local, 0, &remote, 0, BYTES, options);
+        write.unwrap().wait(LIMIT).unwrap();
         let mut found = vec![0; BYTES as usize];
         target.memory.read(0, &mut found);
         assert!(found == bytes, "the bytes written differ");
-        let options = OperationOptions::NONE;
+        own.write(0, &vec![0; BYTES as usize]);
         let read = connection.read(&local, 0, &readable.remote(), 0, BYTES, options);
         read.unwrap().wait(LIMIT).unwrap();
-        sink.read(0, &mut found);
+        own.read(0, &mut found);
         assert!(found == bytes, "the bytes read differ");
     }
 }
 
 #[test]
-fn transfers_go_on_while_the_mtu_changes_and_the_interface_is_made_again() {
+fn transfers_go_on_while_the_mtu_changes_and_an_interface_goes_down() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     let Some([target, client]) = endpoints(&a, &b, &["edge0", "edge1"]) else { return };
@@ -43,18 +47,28 @@ fn transfers_go_on_while_the_mtu_changes_and_the_interface_is_made_again() {
         paths.iter().filter(|path| path.state == LinkState::Up).count()
     };
     until(|| up() == 2);
-    let bytes = vec![0x5a; BYTES as usize];
-    for mtu in [9000, 1400, 3000] {
+    let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
+    let own = Buffer::new(BYTES);
+    let local = client.register(own.clone(), Rights::LOCAL_WRITE).unwrap();
+    let transfer = |seed: u8| {
+        own.write(0, &vec![seed; BYTES as usize]);
+        let write = connection.write(&local, 0, &remote, 0, BYTES, OperationOptions::NONE);
+        write.unwrap().wait(LIMIT).unwrap();
+        let mut found = vec![0; BYTES as usize];
+        target.memory.read(0, &mut found);
+        assert!(found.iter().all(|&byte| byte == seed), "the bytes written differ");
+    };
+    for (seed, mtu) in [(1, 9000), (2, 1400), (3, 3000)] {
         for host in [&a, &b] {
             host.ip(&format!("link set edge0 mtu {mtu}"));
         }
-        write(&connection, 0, &bytes);
+        transfer(seed);
     }
     a.ip("link set edge0 down");
-    write(&connection, 0, &bytes);
+    transfer(4);
     until(|| up() == 1);
     a.ip("link set edge0 up");
-    write(&connection, 0, &bytes);
+    transfer(5);
     until(|| up() == 2);
 }
 
