@@ -5,6 +5,7 @@
 mod bench_command;
 mod doctor;
 mod doctor_command;
+mod failover_command;
 mod link_names;
 mod multiedge_command;
 mod progress;
@@ -27,7 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(bench_command::Arguments),
+    Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
     Doctor(doctor_command::Arguments),
@@ -64,10 +65,25 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ethernot: {error}");
+            eprintln!("ethernot: {}", explain(&*error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error with its causes, as far as it does not name them itself.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// What a command says when it cannot go on; printed after the program's name.
