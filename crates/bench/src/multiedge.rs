@@ -46,7 +46,7 @@ impl LinkKind {
     }
 
     /// Names of the links of a host with these many interfaces.
-    fn links(self, count: usize) -> Vec<String> {
+    pub(crate) fn links(self, count: usize) -> Vec<String> {
         let name = |link| match self {
             Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
             Self::Xdp => format!("{}:link{link}:0", self.name()),

@@ -94,16 +94,16 @@ impl NamespacePair {
     /// Link `n` (from 1) is interface `link<n>` in both, 10.77.`n`.1/24 at the client and
     /// 10.77.`n`.2/24 at the server. The host outside sees none of it.
     pub fn create(links: u32, mtu: u32) -> Result<Self, NamespaceError> {
-        Self::create_with(links, mtu, Vec::new())
+        Self::create_with(links, mtu, &[])
     }
 
     /// The same with a switch in the middle of each link, in a namespace of its own, whose ports
     /// are as `shapes` say.
     pub fn create_switched(shapes: &[LinkShape], mtu: u32) -> Result<Self, NamespaceError> {
-        Self::create_with(shapes.len() as u32, mtu, shapes.to_vec())
+        Self::create_with(shapes.len() as u32, mtu, shapes)
     }
 
-    fn create_with(links: u32, mtu: u32, shapes: Vec<LinkShape>) -> Result<Self, NamespaceError> {
+    fn create_with(links: u32, mtu: u32, shapes: &[LinkShape]) -> Result<Self, NamespaceError> {
         if !(1..=LINKS_MAX).contains(&links) {
             return Err(NamespaceError::Links { links });
         }
@@ -124,7 +124,7 @@ impl NamespacePair {
 
         let mut registry = cleanup::lock();
         registry.namespaces.extend(pair.names().cloned());
-        let built = pair.build(links, mtu, &shapes);
+        let built = pair.build(links, mtu, shapes);
         // Dropping `pair` locks the registry again.
         drop(registry);
         built.map(|()| pair)

@@ -196,7 +196,7 @@ fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
 
 fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
     match test {
-        Test::PingPong | Test::OneWay | Test::TwoWay => chosen.to_vec(),
+        Test::PingPong | Test::OneWay | Test::TwoWay | Test::VerifiedStream => chosen.to_vec(),
         Test::OperationRate | Test::ManyConnections => vec![SMALL_MESSAGE_BYTES],
         Test::ConnectionSetup => vec![0],
     }

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
+use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::multiedge_command;
 use crate::progress::Progress;
@@ -91,11 +92,13 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Study {
     Multiedge(multiedge_command::Arguments),
+    Failover(failover_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.study {
         Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
+        Some(Study::Failover(arguments)) => failover_command::run(arguments),
         None => run_transports(arguments),
     }
 }

@@ -5,6 +5,7 @@
 mod bench_command;
 mod doctor;
 mod doctor_command;
+mod failover_command;
 mod link_names;
 mod multiedge_command;
 mod progress;
@@ -27,7 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(bench_command::Arguments),
+    Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
     Doctor(doctor_command::Arguments),

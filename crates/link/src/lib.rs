@@ -36,7 +36,7 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureStatistics};
-pub use ethernet::{Station, fuzz_ethernet_frame};
+pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
@@ -85,6 +85,11 @@ pub trait Link: Send {
 
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
+
+    /// What Ethernet says about each frame, for a link on raw Ethernet.
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        None
+    }
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {
@@ -115,6 +120,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn statistics(&self) -> LinkStatistics {
         (**self).statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        (**self).ethernet_header()
     }
 }
 

@@ -336,6 +336,10 @@ impl Link for XdpLink {
         let receive_kernel_drops = self.drops_before + self.kernel_drops();
         LinkStatistics { receive_kernel_drops, ..self.statistics }
     }
+
+    fn ethernet_header(&self) -> Option<crate::EthernetHeader> {
+        Some(self.framing.ethernet_header())
+    }
 }
 
 /// What received Ethernet frames are turned into.

@@ -58,7 +58,7 @@ fn largest_frame_is_the_interfaces_without_the_envelope() {
         for vlan in [None, Some(7)] {
             let (mut a, mut b) = (open_in("edge0", vlan), open_in("edge1", vlan));
             let caps = a.caps();
-            assert_eq!((caps.frame_bytes_max, caps.frame_bytes_safe), (8988, 1488));
+            assert_eq!((caps.frame_bytes_max, caps.frame_bytes_safe), (8988, 1200));
             send(&mut a, b.caps().local, &[3; 8988]);
             assert_eq!(receive(&mut b, 1)[0].0, vec![3; 8988]);
             send(&mut a, b.caps().local, &[3; 8989]);

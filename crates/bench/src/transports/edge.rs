@@ -5,6 +5,7 @@
 //! each side writes into the other's memory and polls the last word of its own.
 
 mod many;
+mod verified;
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -138,7 +139,10 @@ impl Half {
     fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
         // The first half is written to by the peer, the second is what is written to the peer.
         let message_bytes = setup.message_bytes.max(WORD_BYTES);
-        let buffer = Buffer::new(message_bytes * 2);
+        let buffer = Buffer::new(match setup.test {
+            Test::VerifiedStream => verified::buffer_bytes(setup),
+            _ => message_bytes * 2,
+        });
         let region = endpoint.register(buffer.clone(), Rights::REMOTE_WRITE).map_err(other)?;
         Ok(Self {
             buffer,
@@ -342,7 +346,7 @@ impl Counters {
         ];
         let counters =
             counters.into_iter().chain(now).map(|(name, value)| (name.to_string(), value));
-        Observed { counters: counters.collect() }
+        Observed { counters: counters.collect(), ..Observed::default() }
     }
 }
 
@@ -412,6 +416,12 @@ impl ServerSide for Server {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(0, true)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::VerifiedStream => {
+                let seen = self.half.verify_stream(phase.operations)?;
+                let mut observed = self.half.observed(&self.endpoint)?;
+                observed.counters.extend(seen.counters);
+                return Ok(Observed { counters: observed.counters, ..seen });
+            }
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {
                     drop(self.accept_one()?);
@@ -504,6 +514,7 @@ impl ClientSide for Client {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(phase.operations, false)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::VerifiedStream => self.half.stream_to_be_verified(phase.operations)?,
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {
                     let started = Stopwatch::start();
