@@ -8,6 +8,8 @@
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
 //! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
 //!   call and receives from memory that it shares with the kernel.
+//! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
+//!   in memory that it shares with the kernel, with few system calls or none.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
