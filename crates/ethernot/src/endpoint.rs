@@ -225,7 +225,8 @@ impl Endpoint {
     /// [`LinkSpec`]). Connections made from now on use it; others by
     /// [`Connection::add_link`](crate::Connection::add_link).
     pub fn add_link(&self, link: &str) -> Result<LinkId, BindError> {
-        let opened = match Opener { udp: self.inner.udp, port: 0 }.open_named(link) {
+        let opener = Opener { udp: self.inner.udp, port: 0 };
+        let opened = match opener.open_named(link) {
             Err(error @ BindError::NoInterface { .. }) => {
                 // It may be the name of a host.
                 let address = resolve(link).map_err(|_| error)?;
