@@ -8,6 +8,7 @@ mod doctor_command;
 mod failover_command;
 mod link_names;
 mod multiedge_command;
+mod paper_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -47,6 +48,7 @@ enum Command {
 enum Simulation {
     Torture(torture_command::Arguments),
     Scenario(scenario_command::Arguments),
+    Paper(paper_command::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
+        Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };
