@@ -12,6 +12,7 @@ use crate::connection::{Connection, Phase};
 use crate::control::{LostControl, MTU_PROBE, RETIRED_NS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
+use crate::path::Path;
 
 impl Engine {
     /// Handles a frame that claims to belong to connection `id`.
@@ -112,17 +113,22 @@ impl Engine {
     ) -> Option<usize> {
         if let Some(position) = connection.paths.iter().position(|path| path.index == index) {
             let path = &connection.paths[position];
-            return (path.link == link && path.peer == frame.from).then_some(position);
+            if path.link == link && path.peer == frame.from {
+                return Some(position);
+            }
+            // The peer gave that pair up and tries another under the same index.
+            let is_next = path.peer_opened && is_ahead(path, decoded) && is_challenge(decoded);
+            if !is_next || !self.drop_path(connection, index) {
+                return None;
+            }
         }
-        let challenge = matches!(decoded.header, Header::Control)
-            && control_messages(decoded.payload)
-                .any(|message| matches!(message, Ok(Control::PathChallenge(_))));
+        let challenge = is_challenge(decoded);
         let room = connection.paths.len() < usize::from(self.config.links_max);
         // A challenge sent before the link was taken away does not bring it back.
-        let settled = !connection
-            .retired
-            .iter()
-            .any(|retired| retired.path.index == index && now < retired.at.after_ns(RETIRED_NS));
+        let settled = !connection.retired.iter().any(|retired| {
+            let is_next = retired.path.peer_opened && is_ahead(&retired.path, decoded);
+            retired.path.index == index && !is_next && now < retired.at.after_ns(RETIRED_NS)
+        });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
         let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
@@ -450,4 +456,17 @@ impl Engine {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
     }
+}
+
+/// Whether a frame holds a challenge, as the first frame of a new link does.
+fn is_challenge(frame: &Frame<'_>) -> bool {
+    matches!(frame.header, Header::Control)
+        && control_messages(frame.payload)
+            .any(|message| matches!(message, Ok(Control::PathChallenge(_))))
+}
+
+/// Whether a frame was sent after all that came on a link so far.
+fn is_ahead(path: &Path, frame: &Frame<'_>) -> bool {
+    let arrival = path.received.classify(frame.prefix.packet);
+    matches!(arrival, Arrival::New { out_of_order: false, .. })
 }
