@@ -129,8 +129,12 @@ impl Engine {
             return;
         }
         let Some(mut state) = connection.handshake.take() else { return };
-        let pause_ns =
-            (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
+        // Each address is asked before the pauses grow.
+        let rounds = match connection.phase {
+            Phase::Connecting => usize::from(connection.retries) / state.candidates.len().max(1),
+            _ => usize::from(connection.retries),
+        };
+        let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
         // Those who began together, after a power failure say, do not go on together.
         let spread_ns = self.random() % (pause_ns / 4);
         connection.retry_at = now.after_ns(pause_ns + spread_ns);
