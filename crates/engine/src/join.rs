@@ -15,7 +15,7 @@ use core::net::IpAddr;
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Retired};
 use crate::engine::Engine;
 use crate::path::Path;
 
@@ -34,6 +34,8 @@ pub(crate) struct Joining {
     rounds: u8,
     /// When the next round begins; `None` while this one lasts.
     again_at: Option<Instant>,
+    /// When a link index is free for the next trial, if that is what is missing.
+    index_at: Option<Instant>,
 }
 
 impl Joining {
@@ -88,7 +90,13 @@ impl Connection {
         let most = joining.challenges_max();
         let given_up_at = |path: &Path| path.trial_ends_at(most);
         let again_at = joining.again_at.unwrap_or(Instant::NEVER);
+        let again_at = again_at.min(joining.index_at.unwrap_or(Instant::NEVER));
         self.paths.iter().map(given_up_at).fold(again_at, Instant::min)
+    }
+
+    /// When an index may serve a trial again, if there are any that may.
+    fn index_rested_at(&self) -> Option<Instant> {
+        self.retired.iter().map(Retired::rested_at).min()
     }
 
     /// The peer, or the application of this end, does not want this pair any more.
@@ -159,6 +167,7 @@ impl Engine {
             joining.failed.clear();
             joining.rounds = joining.rounds.saturating_add(1).min(ROUNDS_MAX);
         }
+        joining.index_at = None;
         let mut has_failed_pair = false;
         for (link, peer) in self.candidates(connection, &joining) {
             let used = |path: &Path| !path.is_lost && (path.link == link || path.peer == peer);
@@ -170,7 +179,7 @@ impl Engine {
                 continue;
             }
             let Some(index) = self.free_index(connection, Some(now)) else {
-                has_failed_pair = true;
+                joining.index_at = connection.index_rested_at().filter(|&at| at > now);
                 break;
             };
             if self.open_path(now, connection, index, link, peer, PathState::new(now))

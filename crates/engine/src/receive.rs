@@ -5,7 +5,7 @@ use mem::MemoryAccess;
 use semantics::{Answer, CarriedKind, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
-    OperationNumber, control_messages,
+    LinkStatus, OperationNumber, PeerAddr, control_messages,
 };
 
 use crate::connection::{Connection, Phase};
@@ -121,6 +121,12 @@ impl Engine {
             if !is_next || !self.drop_path(connection, index) {
                 return None;
             }
+        }
+        let place = (link, frame.from);
+        if takes_back(now, connection, place, index, decoded) {
+            let state = PathState::new(now);
+            let opened = self.open_path(now, connection, index, link, frame.from, state);
+            return opened.then(|| connection.paths.len() - 1);
         }
         let challenge = is_challenge(decoded);
         let room = connection.paths.len() < usize::from(self.config.links_max);
@@ -456,6 +462,36 @@ impl Engine {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
     }
+}
+
+/// Whether the link a frame came on was taken away here while the peer took away all others: then
+/// nobody would hear the other any more. The initiator's removal holds, unless it is not heard.
+fn takes_back(
+    now: Instant,
+    connection: &Connection,
+    place: (LinkId, PeerAddr),
+    index: LinkIndex,
+    frame: &Frame<'_>,
+) -> bool {
+    if !matches!(frame.header, Header::Control) || connection.phase != Phase::Established {
+        return false;
+    }
+    let was_here = connection.retired.iter().any(|retired| {
+        let path = &retired.path;
+        let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
+        path.index == index
+            && (path.link, path.peer) == place
+            && !path.peer_opened
+            && !path.is_trial
+            && is_ahead(path, frame)
+            && now >= retired.at.after_ns(patience_ns)
+    });
+    let is_removed = |path: &Path| {
+        control_messages(frame.payload).any(|message| {
+            matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index)
+        })
+    };
+    was_here && connection.paths.iter().all(is_removed)
 }
 
 /// Whether a frame holds a challenge, as the first frame of a new link does.

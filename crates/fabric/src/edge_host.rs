@@ -162,6 +162,10 @@ impl HostEngine for EdgeHost {
         assert_eq!(attached, Ok(()), "the simulator's links are as the protocol asks");
     }
 
+    fn detach_link(&mut self, link: LinkId) {
+        self.engine.detach_link(link);
+    }
+
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>) {
         self.engine.handle_frame(now, &self.memory.access(), link, frame);
     }

@@ -222,6 +222,8 @@ pub struct Tuning {
 pub trait HostEngine {
     /// A link exists.
     fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
+    /// A link is no more.
+    fn detach_link(&mut self, link: LinkId);
     /// A frame arrived.
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
     /// The time of [`HostEngine::poll_timeout`] has come.

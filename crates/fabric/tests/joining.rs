@@ -74,6 +74,11 @@ impl Hosts {
 
     /// Connects by everything that may lead to the peer.
     fn connect(&mut self) {
+        self.connect_by(|_| true);
+    }
+
+    /// Connects by those pairs that may lead to the peer and are wanted.
+    fn connect_by(&mut self, is_wanted: impl FnMut(&(LinkId, PeerAddr)) -> bool) {
         let peers = self.addresses(1);
         let links: Vec<(LinkId, PeerAddr)> = self
             .addresses(0)
@@ -81,7 +86,8 @@ impl Hosts {
             .enumerate()
             .map(|(link, address)| (LinkId(link as u8), address))
             .collect();
-        let paths = engine::rank_pairs(&links, &peers);
+        let mut paths = engine::rank_pairs(&links, &peers);
+        paths.retain(is_wanted);
         let now = self.world.now();
         self.world.engine_mut(0).connect(now, &paths, &[]).expect("it may connect");
     }
@@ -104,8 +110,27 @@ impl Hosts {
             if found.iter().all(|pairs| pairs.as_deref() == Some(expected)) {
                 return;
             }
-            assert!(self.world.now() < deadline, "{found:?} instead of {expected:?}");
+            if self.world.now() >= deadline {
+                self.print_links();
+                panic!("{found:?} instead of {expected:?}");
+            }
             self.run_for(1_000_000);
+        }
+    }
+
+    fn print_links(&self) {
+        for &(host, connection) in &self.application.connections {
+            let engine = self.world.engine(host);
+            let info = engine.engine_handle(connection).and_then(|c| engine.engine().info(c));
+            println!("host {host} at {:?}", self.world.now());
+            for path in info.iter().flat_map(|info| &info.paths) {
+                let (index, link, peer) = (path.index, path.link.0, path.peer);
+                let challenges = path.counters.path_challenges_sent;
+                println!(
+                    "  {index}: {link} to {peer} is {:?}, {challenges} challenges, {} received",
+                    path.state, path.counters.frames_received
+                );
+            }
         }
     }
 
@@ -204,4 +229,113 @@ fn links_without_counterpart_cost_little() {
     hosts.run_for(600_000_000_000);
     let later = sent(&hosts) - before;
     assert!(later < 600, "{later} frames in 10 min");
+}
+
+#[test]
+fn a_link_that_appears_joins_the_connections_of_either_end() {
+    for host in 0..2 {
+        for late in 0..2 {
+            let mut hosts = Hosts::new([&[0, 1], &[1, 0]], ethernet);
+            hosts.world.detach_link(host, LinkId(late));
+            hosts.connect_by(|pair| host == 1 || pair.0.0 != late);
+            let missing = if host == 0 { late } else { 1 - late };
+            hosts.expect_pairs(1_000_000_000, &[(1 - missing, missing)]);
+            hosts.run_for(100_000_000);
+            hosts.world.attach_link(host, LinkId(late));
+            hosts.expect_pairs(500_000_000, &[(0, 1), (1, 0)]);
+        }
+    }
+}
+
+#[test]
+fn a_link_that_vanishes_and_comes_back_joins_again() {
+    for host in 0..2 {
+        let mut hosts = Hosts::new([&[0, 1, 2], &[1, 0, 2]], ethernet);
+        hosts.connect();
+        hosts.expect_pairs(1_000_000_000, &[(0, 1), (1, 0), (2, 2)]);
+        for round in 0..6 {
+            let link = round % 3;
+            hosts.world.detach_link(host, LinkId(link));
+            let gone = |pair: &(u8, u8)| if host == 0 { pair.0 != link } else { pair.1 != link };
+            let rest: Vec<_> = [(0, 1), (1, 0), (2, 2)].into_iter().filter(gone).collect();
+            hosts.expect_pairs(100_000_000, &rest);
+            if round % 2 == 0 {
+                // Another card in the same place.
+                let port = hosts.world.ports(host)[usize::from(link)];
+                hosts.world.network.set_address(port, ethernet(host as u8, 100 + round));
+            }
+            hosts.world.attach_link(host, LinkId(link));
+            hosts.expect_pairs(3_000_000_000, &[(0, 1), (1, 0), (2, 2)]);
+        }
+        assert_eq!(hosts.application.closed, 0);
+    }
+}
+
+#[test]
+fn a_link_that_comes_back_with_another_address_goes_on() {
+    for host in 0..2 {
+        for links in 1..3 {
+            let segments = &[0, 1][..links];
+            let mut hosts = Hosts::new([segments, segments], ethernet);
+            hosts.connect();
+            let all: Vec<_> = (0..links as u8).map(|link| (link, link)).collect();
+            hosts.expect_pairs(1_000_000_000, &all);
+            for round in 0..5 {
+                let port = hosts.world.ports(host)[0];
+                hosts.world.network.set_up(port, false);
+                hosts.world.tell_changes();
+                hosts.run_for(u64::from(round) * 300_000_000);
+                hosts.world.network.set_address(port, ethernet(host as u8, 100 + round));
+                hosts.world.network.set_up(port, true);
+                hosts.world.tell_changes();
+                hosts.expect_pairs(3_000_000_000, &all);
+            }
+            assert_eq!(hosts.application.closed, 0);
+        }
+    }
+}
+
+#[test]
+fn the_last_link_is_replaced_by_another() {
+    for host in 0..2 {
+        let mut hosts = Hosts::new([&[0, 0], &[0]], port_address);
+        if host == 1 {
+            hosts = Hosts::new([&[0], &[0, 0]], port_address);
+        }
+        hosts.world.detach_link(host, LinkId(1));
+        hosts.connect_by(|pair| host == 1 || pair.0.0 == 0);
+        hosts.expect_pairs(1_000_000_000, &[(0, 0)]);
+        hosts.world.detach_link(host, LinkId(0));
+        hosts.run_for(100_000_000);
+        hosts.world.attach_link(host, LinkId(1));
+        hosts.expect_pairs(1_000_000_000, &[if host == 0 { (1, 0) } else { (0, 1) }]);
+        // And back in time before anything is missed.
+        hosts.world.attach_link(host, LinkId(0));
+        hosts.world.detach_link(host, LinkId(1));
+        hosts.expect_pairs(1_000_000_000, &[(0, 0)]);
+        assert_eq!(hosts.application.closed, 0);
+    }
+}
+
+#[test]
+fn a_link_that_an_application_takes_away_stays_away() {
+    for host in 0..2 {
+        let mut hosts = Hosts::new([&[0, 1], &[0, 1]], ethernet);
+        hosts.connect();
+        hosts.expect_pairs(1_000_000_000, &[(0, 0), (1, 1)]);
+        let (_, connection) = *hosts.application.connections.iter().find(|c| c.0 == host).unwrap();
+        hosts.world.engine_mut(host).remove_path(connection, LinkId(1));
+        hosts.run_for(100_000_000_000);
+        hosts.expect_pairs(1, &[(0, 0)]);
+        // A flap is no reason to use it again, to name it is.
+        let port = hosts.world.ports(host)[1];
+        hosts.world.network.set_up(port, false);
+        hosts.world.network.set_up(port, true);
+        hosts.world.tell_changes();
+        hosts.run_for(100_000_000_000);
+        hosts.expect_pairs(1, &[(0, 0)]);
+        let (now, peer) = (hosts.world.now(), ethernet(1 - host as u8, 1));
+        hosts.world.engine_mut(host).add_path(now, connection, LinkId(1), peer);
+        hosts.expect_pairs(1_000_000_000, &[(0, 0), (1, 1)]);
+    }
 }
