@@ -69,6 +69,12 @@ local LINK_STATUSES = {
   [4] = "removed",
 }
 
+local ENVELOPE_KINDS = {
+  [1] = "Frame",
+  [2] = "Discover",
+  [3] = "Here",
+}
+
 local ADDRESS_FAMILIES = {
   [1] = "MAC",
   [4] = "IPv4",
@@ -97,6 +103,20 @@ local REJECT_REASONS = {
 }
 
 local LAYOUTS = {
+  envelope = {bytes = 12, fields = {
+    {name = "envelope_version", offset = 0, size = 1, read = "little", min = 1, max = 1,
+      proto = ProtoField.uint8("ethernot.envelope.envelope_version", "Envelope version", base.DEC, nil, nil, "Version of the envelope")},
+    {name = "envelope_kind", offset = 1, size = 1, read = "little", min = 1, max = 3,
+      proto = ProtoField.uint8("ethernot.envelope.envelope_kind", "Envelope kind", base.DEC, ENVELOPE_KINDS, nil, "What the envelope holds")},
+    {name = "length", offset = 2, size = 2, read = "little",
+      proto = ProtoField.uint16("ethernot.envelope.length", "Length", base.DEC, nil, nil, "Bytes that follow, without padding (bytes)")},
+    {name = "destination_port", offset = 4, size = 2, read = "big",
+      proto = ProtoField.uint16("ethernot.envelope.destination_port", "Destination port", base.DEC, nil, nil, "Endpoint on the receiving host, big-endian")},
+    {name = "source_port", offset = 6, size = 2, read = "big",
+      proto = ProtoField.uint16("ethernot.envelope.source_port", "Source port", base.DEC, nil, nil, "Endpoint on the sending host, big-endian")},
+    {name = "checksum", offset = 8, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.envelope.checksum", "Checksum", base.HEX, nil, nil, "CRC-32C of the eight bytes before it and of what follows the envelope")},
+  }},
   common = {bytes = 12, fields = {
     {name = "kind", offset = 0, size = 1, read = "little",
       proto = ProtoField.uint8("ethernot.kind", "Kind", base.DEC, KINDS, 0x0f, "What the frame is")},
@@ -208,7 +228,7 @@ local LAYOUTS = {
     {name = "family", offset = 0, size = 1, read = "little",
       proto = ProtoField.uint8("ethernot.address.family", "Family", base.DEC, ADDRESS_FAMILIES, nil, "Family of the address")},
     {name = "port", offset = 2, size = 2, read = "big",
-      proto = ProtoField.uint16("ethernot.address.port", "Port", base.DEC, nil, nil, "UDP port, big-endian")},
+      proto = ProtoField.uint16("ethernot.address.port", "Port", base.DEC, nil, nil, "UDP port, or that of an endpoint on raw Ethernet, big-endian")},
     {name = "address", offset = 4, size = 16, read = "bytes",
       proto = ProtoField.bytes("ethernot.address.address", "Address", base.NONE, "Address; bytes the family does not use are 0")},
   }},

@@ -164,6 +164,7 @@ const NAMES: &[(&str, &[Name])] = &[
     ("STEPS", fields::STEPS),
     ("CONTROL_TYPES", fields::CONTROL_TYPES),
     ("LINK_STATUSES", fields::LINK_STATUSES),
+    ("ENVELOPE_KINDS", fields::ENVELOPE_KINDS),
     ("ADDRESS_FAMILIES", fields::ADDRESS_FAMILIES),
     ("CLOSE_REASONS", fields::CLOSE_REASONS),
     ("REJECT_REASONS", fields::REJECT_REASONS),
@@ -171,6 +172,7 @@ const NAMES: &[(&str, &[Name])] = &[
 
 /// All layouts; a test compares with the table of fields.
 const LAYOUTS: &[Layout] = &[
+    Layout::Envelope,
     Layout::Common,
     Layout::Operation,
     Layout::Offset,
@@ -200,6 +202,7 @@ const LAYOUTS: &[Layout] = &[
 /// The key of a layout in Lua.
 fn key(layout: Layout) -> &'static str {
     match layout {
+        Layout::Envelope => "envelope",
         Layout::Common => "common",
         Layout::Operation => "operation",
         Layout::Offset => "offset",
@@ -231,6 +234,7 @@ fn key(layout: Layout) -> &'static str {
 /// What stands before the name of a field in a display filter, after `ethernot.`.
 fn filter_prefix(layout: Layout) -> &'static str {
     match layout {
+        Layout::Envelope => "envelope.",
         Layout::AckSection => "ack.",
         Layout::AckBlock => "ack.block.",
         Layout::ControlMessage => "control.",

@@ -15,7 +15,12 @@
 )]
 
 mod capture;
+#[allow(clippy::allow_attributes, dead_code)]
+mod ethernet;
 mod fault;
+#[allow(clippy::allow_attributes, dead_code, unused_imports)]
+mod interface;
+#[allow(clippy::allow_attributes, dead_code)]
 mod payload;
 mod pcapng;
 mod udp;
@@ -26,7 +31,9 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureStatistics};
+pub use ethernet::{Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
+pub use interface::Interface;
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
@@ -131,6 +138,21 @@ pub struct LinkStatistics {
     pub send_frames: u64,
     /// Bytes of sent frames.
     pub send_bytes: u64,
+    /// Received Ethernet frames for other stations or ports, or of another protocol, that the
+    /// kernel's filter has let through.
+    pub receive_not_ours: u64,
+    /// Received Ethernet frames shorter than their headers or than their envelope says, or longer
+    /// than the driver's slots.
+    pub receive_truncated: u64,
+    /// Received Ethernet frames with our `EtherType` and no envelope that we know.
+    pub receive_foreign: u64,
+    /// Received Ethernet frames of another VLAN than ours.
+    pub receive_wrong_vlan: u64,
+    /// Received Ethernet frames whose checksum is wrong.
+    pub receive_checksum_errors: u64,
+    /// Received Ethernet frames from our own address: another station has it, too, or the network
+    /// has a loop.
+    pub receive_own_station: u64,
     /// Times the kernel had no room for more.
     pub send_full: u64,
     /// Frames dropped because they exceed what the host can send to the peer.
