@@ -53,6 +53,7 @@ impl LostControl {
 
 impl Engine {
     /// Adds a link to an established connection. It carries data once the peer has answered on it.
+    /// Returns its index, or the one it has if it belongs to the connection already.
     ///
     /// # Errors
     /// The connection does not exist or is not established, the link is not attached, or all link
@@ -66,7 +67,10 @@ impl Engine {
     ) -> Result<u8, Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let mut result = Err(Unknown);
-        if connection.is_open()
+        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost;
+        if let Some(path) = connection.paths.iter().find(is_this) {
+            result = Ok(path.index.0);
+        } else if connection.is_open()
             && let Some(index) = self.free_index(&connection, None)
             && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
         {

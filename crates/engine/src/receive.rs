@@ -1,6 +1,6 @@
 //! Frames of connections coming in.
 
-use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, PathState, RxFrame};
+use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::MemoryAccess;
 use semantics::{Answer, CarriedKind, Refusal, Surroundings, Verdict};
 use wire_edge::{
@@ -138,7 +138,7 @@ impl Engine {
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
         let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
-        if !challenge || !room || !settled || !open {
+        if !challenge || !room || !settled || !open || !self.gives_way(connection, place) {
             return None;
         }
         let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));
@@ -147,6 +147,19 @@ impl Engine {
             path.peer_opened = true;
         }
         opened.then_some(position)
+    }
+
+    /// Both ends may open the same pair of links: the index of the initiator holds. Returns whether
+    /// the peer may open it.
+    #[cold]
+    fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
+        let own = connection.paths.iter().find(|path| (path.link, path.peer) == place);
+        match own.map(|path| (path.index, path.is_lost, path.state.state())) {
+            None | Some((_, true, _)) => true,
+            Some(_) if connection.is_initiator() => false,
+            Some((index, false, LinkState::Validating)) => self.drop_path(connection, index),
+            Some(_) => true,
+        }
     }
 
     /// The first frame of the peer proves that it has our Accept.

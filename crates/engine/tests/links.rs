@@ -399,3 +399,25 @@ fn a_link_that_is_no_more_at_one_end_is_not_the_one_that_stays() {
         }
     }
 }
+
+#[test]
+fn both_ends_may_add_the_same_link_at_the_same_time() {
+    for lead_ns in [0, 5_000, 30_000, 100_000] {
+        for first in 0..2 {
+            let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
+            let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
+            pair.hosts[first].engine.remove_path(handles[first], 1).unwrap();
+            pair.run_for(2_000_000_000);
+            for host in [first, 1 - first] {
+                let peer = address(1 - host, 1);
+                let now = pair.now;
+                let _full = pair.hosts[host].engine.add_path(now, handles[host], LinkId(1), peer);
+                pair.run_for(lead_ns);
+            }
+            pair.run_for(1_000_000_000);
+            assert!(all_up(&pair), "{:?} {:?}", states(&pair, 0), states(&pair, 1));
+            let found = pair.hosts.each_ref().map(|host| host.info().paths.len());
+            assert_eq!(found, [2, 2], "{lead_ns} ns after the first, which is {first}");
+        }
+    }
+}
