@@ -346,6 +346,11 @@ impl Network {
         self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
     }
 
+    /// Changes the delay of what leaves `port`, in nanoseconds. Nobody is told.
+    pub fn set_propagation(&mut self, port: PortId, propagation_ns: u64) {
+        self.ports[usize::from(port.0)].outward.model.propagation_ns = propagation_ns;
+    }
+
     /// The model of what leaves `port`.
     pub fn model(&self, port: PortId) -> &LinkModel {
         &self.ports[usize::from(port.0)].outward.model
