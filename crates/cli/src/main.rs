@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod churn_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -40,6 +41,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Simulation {
     Torture(torture_command::Arguments),
+    Churn(churn_command::Arguments),
     Scenario(scenario_command::Arguments),
 }
 
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
+        Command::Sim(Simulation::Churn(arguments)) => churn_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);

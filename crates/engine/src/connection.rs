@@ -103,7 +103,7 @@ impl Retired {
     /// When the index may serve a trial: an index on which the peer has never been heard is new to it,
     /// another only when the peer believes that no frame of before is under way.
     pub(crate) fn rested_at(&self) -> Instant {
-        if self.path.is_trial && self.path.counters.frames_received == 0 {
+        if self.path.is_trial && !self.path.is_heard() {
             return Instant::default();
         }
         self.at.after_ns(2 * RETIRED_NS)

@@ -52,7 +52,8 @@ impl LostControl {
 }
 
 impl Engine {
-    /// Adds a link to an established connection. It carries data once the peer has answered on it.
+    /// Adds a link to an established connection. It carries data once the peer has answered on it; if
+    /// it does not, it is given up and tried again later, if this side asked for the connection.
     /// Returns its index, or the one it has if it belongs to the connection already.
     ///
     /// # Errors
@@ -74,8 +75,10 @@ impl Engine {
             && let Some(index) = self.free_index(&connection, None)
             && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
         {
-            connection.welcome_link(link);
-            connection.learn_address(peer);
+            if let Some(path) = connection.paths.last_mut() {
+                path.is_trial = true;
+            }
+            connection.ask_for((link, peer));
             result = Ok(index.0);
         }
         self.put_back(connection);
@@ -102,6 +105,19 @@ impl Engine {
         let is_gone = index <= LinkIndex::MAX && self.drop_path(connection, LinkIndex(index));
         if is_gone && let Some(path) = connection.paths.first_mut() {
             path.removed |= 1 << index;
+        }
+        is_gone
+    }
+
+    /// Takes a link away that the peer opened and on which it does not answer; there may be a way
+    /// nevertheless, later or to another link.
+    pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        let Some(path) = connection.path_mut(index) else { return false };
+        let (link, peer) = (path.link, path.peer);
+        let is_gone = self.remove_path_of(connection, index.0);
+        if is_gone {
+            connection.tell_address(link);
+            connection.learn_address(peer);
         }
         is_gone
     }
@@ -226,9 +242,18 @@ impl Engine {
 
     /// A link has answered: it takes the place of one that is no more.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
-        if let Some(path) = connection.path_mut(index) {
-            path.peer_opened = false;
-            path.is_trial = false;
+        let Some(path) = connection.path_mut(index) else { return };
+        path.peer_opened = false;
+        path.is_trial = false;
+        let pair = (path.link, path.peer);
+        // Of two links that are one, the one that answers stays.
+        let is_same = |path: &&Path| {
+            (path.link, path.peer) == pair && path.index != index && !path.state.may_carry_data()
+        };
+        if connection.is_initiator()
+            && let Some(other) = connection.paths.iter().find(is_same).map(|path| path.index.0)
+        {
+            self.remove_path_of(connection, other);
         }
         while let Some(lost) =
             connection.paths.iter().find(|path| path.is_lost).map(|path| path.index.0)
@@ -422,9 +447,14 @@ impl Engine {
                 }
             }
             LinkStatus::Removed => {
-                let peer = path.peer;
-                if self.drop_path(connection, which) {
-                    connection.forget_pair(peer, None);
+                let (pair, is_trial) = ((path.link, path.peer), path.is_trial);
+                if !self.drop_path(connection, which) {
+                    return;
+                }
+                if is_trial {
+                    connection.on_trial_refused(pair);
+                } else {
+                    connection.forget_pair(pair.1, None);
                 }
             }
             // The only link there is: its own timeouts tell the truth soon enough.

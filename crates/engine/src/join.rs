@@ -48,7 +48,7 @@ impl Joining {
     ) -> Option<Box<Self>> {
         let mut joining = Self::default();
         for address in asked.iter().map(|&(_, address)| address).chain(told) {
-            joining.learn(address);
+            joining.learn(address, |_| true);
         }
         let has_other = joining.addresses.iter().any(|&address| address != first.1);
         joining.asked = asked;
@@ -56,9 +56,17 @@ impl Joining {
     }
 
     /// The peer can be reached at this address, too.
-    fn learn(&mut self, address: PeerAddr) {
-        if !self.addresses.contains(&address) && self.addresses.len() < ADDRESSES_MAX {
-            self.addresses.push(address);
+    fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
+        if !self.addresses.contains(&address) {
+            let full = self.addresses.len() >= ADDRESSES_MAX;
+            // What was told long ago may hold no longer.
+            if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
+                let old = self.addresses.remove(old);
+                self.asked.retain(|&(_, asked)| asked != old);
+            }
+            if self.addresses.len() < ADDRESSES_MAX {
+                self.addresses.push(address);
+            }
         }
         self.failed.retain(|&(_, failed)| failed != address);
     }
@@ -86,11 +94,13 @@ impl Connection {
         if self.join_due {
             return Instant::default();
         }
-        let Some(joining) = &self.joining else { return Instant::NEVER };
-        let most = joining.challenges_max();
+        let (mut most, mut again_at) = (TRIAL_CHALLENGES, Instant::NEVER);
+        if let Some(joining) = &self.joining {
+            most = joining.challenges_max();
+            again_at = joining.again_at.unwrap_or(Instant::NEVER);
+            again_at = again_at.min(joining.index_at.unwrap_or(Instant::NEVER));
+        }
         let given_up_at = |path: &Path| path.trial_ends_at(most);
-        let again_at = joining.again_at.unwrap_or(Instant::NEVER);
-        let again_at = again_at.min(joining.index_at.unwrap_or(Instant::NEVER));
         self.paths.iter().map(given_up_at).fold(again_at, Instant::min)
     }
 
@@ -139,11 +149,46 @@ impl Connection {
         }
     }
 
+    /// The peer does not want a pair that was on trial: what it wants may become clear later.
+    pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
+        if let Some(joining) = &mut self.joining {
+            joining.failed.push(pair);
+        }
+        self.tell_address(pair.0);
+        self.join_due = true;
+    }
+
+    /// The application wants this pair.
+    pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
+        self.welcome_link(pair.0);
+        self.learn_address(pair.1);
+        if self.is_initiator()
+            && let Some(joining) = &mut self.joining
+        {
+            joining.asked.retain(|&(link, peer)| link != pair.0 && peer != pair.1);
+            joining.asked.push(pair);
+        }
+    }
+
+    /// The peer has heard which links are gone: if it heard that after the address of one that is
+    /// back, it has forgotten that.
+    pub(crate) fn tell_addresses_again(&mut self, links: u16) {
+        if self.is_initiator() {
+            return;
+        }
+        let unwanted = self.joining.as_ref().map_or(0, |joining| joining.unwanted);
+        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link.0);
+        if let Some(path) = self.paths.first_mut() {
+            path.addresses |= links & !unwanted & !used;
+        }
+    }
+
     /// The peer can be reached at this address, too.
     pub(crate) fn learn_address(&mut self, address: PeerAddr) {
         if self.is_initiator() {
-            let joining = self.joining.get_or_insert_default();
-            joining.learn(address);
+            let Self { joining, paths, .. } = self;
+            let joining = joining.get_or_insert_default();
+            joining.learn(address, |old| paths.iter().any(|path| path.peer == old));
             joining.refresh();
             self.join_due = true;
         }
@@ -157,8 +202,10 @@ impl Engine {
         connection.join_due = false;
         let mut joining = match connection.joining.take() {
             Some(joining) => joining,
-            // A responder looks for a way only when it has lost its last.
-            None if connection.paths.iter().any(|path| path.is_lost) => Box::default(),
+            // A responder looks for a way only when it has lost its last, or is told to.
+            None if connection.paths.iter().any(|path| path.is_lost || path.is_trial) => {
+                Box::default()
+            }
             None => return,
         };
         self.end_trials(now, connection, &mut joining);
@@ -213,9 +260,11 @@ impl Engine {
             let Some(path) = connection.paths.iter().find(|path| path.index.0 == index) else {
                 continue;
             };
-            let (pair, was_heard) = ((path.link, path.peer), path.counters.frames_received > 0);
+            let (pair, was_heard) = ((path.link, path.peer), path.is_heard());
             if was_challenged {
                 joining.failed.push(pair);
+                // The initiator may know better where this link leads.
+                connection.tell_address(pair.0);
             }
             if was_heard {
                 // The peer may take it for a link that works.
@@ -249,6 +298,12 @@ impl Engine {
         }
         pairs.retain(|&(link, _)| is_wanted(link));
         pairs
+    }
+
+    /// The links (by bit) that are attached.
+    pub(crate) fn attached_links(&self) -> u16 {
+        let links = self.links.iter().enumerate();
+        links.fold(0, |all, (index, slot)| all | u16::from(slot.is_some()) << index)
     }
 
     /// Whether a link is attached and its carrier is there.

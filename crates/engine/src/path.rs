@@ -41,6 +41,9 @@ pub(crate) struct Path {
     pub(crate) peer_opened: bool,
     /// This end tries whether the two links reach one another; nobody has answered yet.
     pub(crate) is_trial: bool,
+    /// The peer was heard under this index before it was used anew: it may not have heard yet that the
+    /// link of before is gone.
+    pub(crate) was_heard: bool,
     /// The only link of the connection, and it is no more: another takes its place when one is found.
     pub(crate) is_lost: bool,
     /// The peer asked to use this link only when no other works.
@@ -81,6 +84,7 @@ impl Path {
             probes_allowed: 0,
             peer_opened: false,
             is_trial: false,
+            was_heard: false,
             is_lost: false,
             backup: false,
             // Nothing was ever acknowledged on it: its silence says nothing about other links.
@@ -98,7 +102,8 @@ impl Path {
         config: &EngineConfig,
         parameters: &Parameters,
     ) -> Self {
-        let mut path = Self { send: self.send, received: self.received, ..fresh };
+        let was_heard = self.is_heard();
+        let mut path = Self { send: self.send, received: self.received, was_heard, ..fresh };
         path.send.set_frame_bytes(u32::from(path.mtu.current()));
         path.restart(now, caps, config, parameters);
         path
@@ -126,6 +131,11 @@ impl Path {
             || self.addresses != 0
             || self.probes_allowed > 0
             || self.state.deadline() <= now
+    }
+
+    /// Whether the peer may know of a link under this index.
+    pub(crate) const fn is_heard(&self) -> bool {
+        self.was_heard || self.counters.frames_received > 0
     }
 
     /// When the pair counts as one that does not answer, if it is on trial: one pause after this many

@@ -9,7 +9,7 @@ use wire_edge::{
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::{LostControl, MTU_PROBE, RETIRED_NS};
+use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::path::Path;
@@ -116,9 +116,7 @@ impl Engine {
             if path.link == link && path.peer == frame.from {
                 return Some(position);
             }
-            // The peer gave that pair up and tries another under the same index.
-            let is_next = path.peer_opened && is_ahead(path, decoded) && is_challenge(decoded);
-            if !is_next || !self.drop_path(connection, index) {
+            if !is_challenge(decoded) || !self.vacates(connection, index, decoded) {
                 return None;
             }
         }
@@ -132,13 +130,22 @@ impl Engine {
         let room = connection.paths.len() < usize::from(self.config.links_max);
         // A challenge sent before the link was taken away does not bring it back.
         let settled = !connection.retired.iter().any(|retired| {
-            let is_next = retired.path.peer_opened && is_ahead(&retired.path, decoded);
-            retired.path.index == index && !is_next && now < retired.at.after_ns(RETIRED_NS)
+            let path = &retired.path;
+            let was_idle = path.counters.frames_received == 0;
+            let is_next = (path.peer_opened || was_idle) && is_ahead(path, decoded);
+            path.index == index && !is_next && now < retired.at.after_ns(RETIRED_NS)
         });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
         let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
-        if !challenge || !room || !settled || !open || !self.gives_way(connection, place) {
+        if !challenge || !settled || !open {
+            return None;
+        }
+        if !room || !self.gives_way(connection, place) {
+            // The peer has a link here that is none to this end.
+            if let Some(path) = connection.paths.first_mut() {
+                path.removed |= 1 << index.0;
+            }
             return None;
         }
         let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));
@@ -149,6 +156,30 @@ impl Engine {
         opened.then_some(position)
     }
 
+    /// Makes room for another link that the peer opens under an index, if that may be.
+    #[cold]
+    fn vacates(
+        &mut self,
+        connection: &mut Connection,
+        index: LinkIndex,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let Some(path) = connection.path_mut(index) else { return true };
+        let link = path.link;
+        if path.peer_opened {
+            // The peer gave that pair up and tries another.
+            return is_ahead(path, frame) && self.drop_path(connection, index);
+        }
+        // Both opened a link under one index: that of the initiator stays there.
+        let is_new = path.is_trial && path.counters.frames_received == 0;
+        if connection.is_initiator() || !is_new || !self.drop_path(connection, index) {
+            return false;
+        }
+        // The peer finds the pair that was given up, if there is one.
+        connection.tell_address(link);
+        true
+    }
+
     /// Both ends may open the same pair of links: the index of the initiator holds. Returns whether
     /// the peer may open it.
     #[cold]
@@ -157,7 +188,7 @@ impl Engine {
         match own.map(|path| (path.index, path.is_lost, path.state.state())) {
             None | Some((_, true, _)) => true,
             Some(_) if connection.is_initiator() => false,
-            Some((index, false, LinkState::Validating)) => self.drop_path(connection, index),
+            Some((index, false, LinkState::Validating)) => self.remove_path_of(connection, index.0),
             Some(_) => true,
         }
     }
@@ -231,7 +262,7 @@ impl Engine {
         let pools = &mut self.pools;
         let mut probe = None;
         let mut lost = LostControl::default();
-        let mut again = 0;
+        let (mut again, mut has_told) = (0, false);
         let result =
             path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
                 fate,
@@ -241,6 +272,9 @@ impl Engine {
                     probe = Some((fate, carried.slot as u16));
                 }
                 (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
+                (Fate::Acked, CarriedKind::Control) => {
+                    has_told |= carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
+                }
                 (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
                 (Fate::Lost, _) => {
                     again += 1;
@@ -263,6 +297,10 @@ impl Engine {
             }
             None => {}
         }
+        if has_told {
+            connection.tell_addresses_again(self.attached_links());
+        }
+        let Some(path) = connection.path_mut(block.link) else { return true };
         if summary.newly_acked > 0 {
             path.progress_at = now;
             if summary.newly_acked_bytes > summary.newly_acked * u32::from(path.mtu.safe()) {

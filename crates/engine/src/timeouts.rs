@@ -94,7 +94,7 @@ impl Engine {
             |path: &Path| path.peer_opened && path.counters.path_challenges_sent >= CHALLENGES_MAX;
         while let Some(index) =
             connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
-            && self.drop_path(connection, index)
+            && self.doubt_path(connection, index)
         {}
     }
 

@@ -447,8 +447,8 @@ const PAUSE_NS_MAX: u64 = 300_000_000;
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
 /// Rest between two episodes.
-const REST_NS_MIN: u64 = 10_000_000_000;
-const REST_NS_MAX: u64 = 200_000_000_000;
+const REST_NS_MIN: u64 = 3_000_000_000;
+const REST_NS_MAX: u64 = 60_000_000_000;
 
 /// A dead peer is noticed after 5 s, and pairs of links that did not answer are tried again after a
 /// minute at most, in rounds of some seconds.
