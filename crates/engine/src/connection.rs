@@ -96,17 +96,17 @@ pub(crate) struct Connection {
 pub(crate) struct Retired {
     /// When it was taken away.
     pub(crate) at: Instant,
+    /// The peer does not know that it was there, or gave it up itself for another under this index:
+    /// neither end tells the other anything of it, and no later one can be taken for it.
+    pub(crate) is_unnoticed: bool,
     pub(crate) path: Path,
 }
 
 impl Retired {
-    /// When the index may serve a trial: an index on which the peer has never been heard is new to it,
-    /// another only when the peer believes that no frame of before is under way.
+    /// When the index may serve a trial: one that the peer did not notice is new to it, another only
+    /// when the peer believes that no frame of before is under way.
     pub(crate) fn rested_at(&self) -> Instant {
-        if self.path.is_trial && !self.path.is_heard() {
-            return Instant::default();
-        }
-        self.at.after_ns(2 * RETIRED_NS)
+        if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }
 }
 

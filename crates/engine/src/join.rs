@@ -270,7 +270,7 @@ impl Engine {
                 // The peer may take it for a link that works.
                 self.remove_path_of(connection, index);
             } else {
-                self.drop_path(connection, wire_edge::LinkIndex(index));
+                self.drop_unnoticed(connection, wire_edge::LinkIndex(index));
             }
         }
     }

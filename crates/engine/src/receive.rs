@@ -131,8 +131,7 @@ impl Engine {
         // A challenge sent before the link was taken away does not bring it back.
         let settled = !connection.retired.iter().any(|retired| {
             let path = &retired.path;
-            let was_idle = path.counters.frames_received == 0;
-            let is_next = (path.peer_opened || was_idle) && is_ahead(path, decoded);
+            let is_next = retired.is_unnoticed && is_ahead(path, decoded);
             path.index == index && !is_next && now < retired.at.after_ns(RETIRED_NS)
         });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
@@ -168,11 +167,11 @@ impl Engine {
         let link = path.link;
         if path.peer_opened {
             // The peer gave that pair up and tries another.
-            return is_ahead(path, frame) && self.drop_path(connection, index);
+            return is_ahead(path, frame) && self.drop_unnoticed(connection, index);
         }
         // Both opened a link under one index: that of the initiator stays there.
-        let is_new = path.is_trial && path.counters.frames_received == 0;
-        if connection.is_initiator() || !is_new || !self.drop_path(connection, index) {
+        let is_new = path.is_trial && !path.is_heard();
+        if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
         // The peer finds the pair that was given up, if there is one.
