@@ -255,6 +255,7 @@ impl Engine {
         {
             self.remove_path_of(connection, other);
         }
+        connection.keep_pair(pair);
         while let Some(lost) =
             connection.paths.iter().find(|path| path.is_lost).map(|path| path.index.0)
             && self.remove_path_of(connection, lost)
@@ -498,8 +499,17 @@ impl Engine {
                 state: path.state.state(),
             });
         }
-        retired.push(Retired { at: self.turn_at, path });
+        retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
         true
+    }
+
+    /// Takes a link out of which the peer knows nothing, or nothing any more.
+    pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        let is_gone = self.drop_path(connection, index);
+        if is_gone && let Some(retired) = connection.retired.last_mut() {
+            retired.is_unnoticed = true;
+        }
+        is_gone
     }
 
     /// Nothing listens at an address we try to connect to.

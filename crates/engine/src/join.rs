@@ -149,6 +149,15 @@ impl Connection {
         }
     }
 
+    /// A pair answers, whichever end wanted it: it is one to be found again.
+    pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
+        let Self { joining, paths, .. } = self;
+        if let Some(joining) = joining {
+            joining.unwanted &= !(1 << link.0);
+            joining.learn(peer, |old| paths.iter().any(|path| path.peer == old));
+        }
+    }
+
     /// The peer does not want a pair that was on trial: what it wants may become clear later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
         if let Some(joining) = &mut self.joining {
