@@ -53,6 +53,8 @@ pub(crate) struct Connection {
     pub(crate) retired: Vec<Retired>,
     /// What is known of pairs of links that may join; absent while there is none to try.
     pub(crate) joining: Option<Box<Joining>>,
+    /// Links (by bit) whose address the peer was told, as they have no part in the connection.
+    pub(crate) told_addresses: u16,
     /// Whether to look for pairs that may join.
     pub(crate) join_due: bool,
     /// Present with several links.

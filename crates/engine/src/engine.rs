@@ -524,6 +524,7 @@ impl Engine {
             peer: None,
             paths: Vec::new(),
             joining: None,
+            told_addresses: 0,
             join_due: false,
             scheduler: None,
             outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),

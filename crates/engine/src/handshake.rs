@@ -256,7 +256,10 @@ impl Engine {
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
         let used_at = |index: LinkIndex| {
             let retired = connection.retired.iter().find(|retired| retired.path.index == index);
-            retired.map_or(Instant::default(), |retired| retired.at.after_ns(1))
+            match retired {
+                Some(retired) if retired.rested_at() > self.turn_at => retired.at.after_ns(1),
+                _ => Instant::default(),
+            }
         };
         let responds = connection.hello_key.is_some();
         let order =

@@ -146,12 +146,14 @@ impl Connection {
             && let Some(path) = self.paths.first_mut()
         {
             path.addresses |= 1 << link.0;
+            self.told_addresses |= 1 << link.0;
         }
     }
 
     /// A pair answers, whichever end wanted it: it is one to be found again.
     pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
-        let Self { joining, paths, .. } = self;
+        let Self { joining, paths, told_addresses, .. } = self;
+        *told_addresses &= !(1 << link.0);
         if let Some(joining) = joining {
             joining.unwanted &= !(1 << link.0);
             joining.learn(peer, |old| paths.iter().any(|path| path.peer == old));
@@ -188,7 +190,7 @@ impl Connection {
         let unwanted = self.joining.as_ref().map_or(0, |joining| joining.unwanted);
         let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link.0);
         if let Some(path) = self.paths.first_mut() {
-            path.addresses |= links & !unwanted & !used;
+            path.addresses |= links & self.told_addresses & !unwanted & !used;
         }
     }
 
@@ -297,8 +299,7 @@ impl Engine {
             slot.as_ref().map(|known| (LinkId(index as u8), known.caps.local))
         });
         let links: Vec<(LinkId, PeerAddr)> = links.collect();
-        let is_wanted =
-            |link: LinkId| joining.unwanted >> link.0 & 1 == 0 && self.is_usable(link);
+        let is_wanted = |link: LinkId| joining.unwanted >> link.0 & 1 == 0 && self.is_usable(link);
         let mut pairs = joining.asked.clone();
         for pair in rank_pairs(&links, &addresses) {
             if !pairs.contains(&pair) {

@@ -170,7 +170,7 @@ impl Engine {
             return is_ahead(path, frame) && self.drop_unnoticed(connection, index);
         }
         // Both opened a link under one index: that of the initiator stays there.
-        let is_new = path.is_trial && !path.is_heard();
+        let is_new = path.is_trial && path.counters.frames_received == 0;
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
@@ -541,7 +541,9 @@ fn takes_back(
             matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index)
         })
     };
-    was_here && connection.paths.iter().all(is_removed)
+    // Where nobody has answered yet, there is nothing to be left with.
+    let is_new = |path: &Path| path.is_trial || path.peer_opened;
+    was_here && connection.paths.iter().all(|path| is_new(path) || is_removed(path))
 }
 
 /// Whether a frame holds a challenge, as the first frame of a new link does.

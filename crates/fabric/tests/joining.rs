@@ -5,8 +5,7 @@ use fabric::host::{
     Congestion, ConnectionHandle, HostEngine, HostEvent, RequestHandle, Scheduling, Tuning,
 };
 use fabric::{
-    Application, EdgeHost, Faults, LinkModel, Network, PortId, Random, Segment, World,
-    port_address,
+    Application, EdgeHost, Faults, LinkModel, Network, PortId, Random, Segment, World, port_address,
 };
 use wire_edge::PeerAddr;
 

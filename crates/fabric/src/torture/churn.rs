@@ -157,7 +157,8 @@ impl<E: HostEngine> Run<'_, E> {
         let random = &mut self.churn.random;
         let host = random.below(self.plan.hosts as u64) as usize;
         let link = random.below(links as u64) as usize;
-        let length = random.pick(&[1_000_000, 30_000_000, 300_000_000, 3_000_000_000, 9_000_000_000]);
+        let length =
+            random.pick(&[1_000_000, 30_000_000, 300_000_000, 3_000_000_000, 9_000_000_000]);
         let for_ns = random.between(1, length).min(left_ns);
         let is_renumbered = random.chance_ppm(300_000);
         let first = match random.below(16) {
@@ -188,7 +189,8 @@ impl<E: HostEngine> Run<'_, E> {
         };
         let mut all = vec![first];
         let is_doubled = random.chance_ppm(300_000);
-        let other = (host + 1 + random.below(self.plan.hosts as u64 - 1) as usize) % self.plan.hosts;
+        let other =
+            (host + 1 + random.below(self.plan.hosts as u64 - 1) as usize) % self.plan.hosts;
         // The same segment at the other end, or another one: what is left there may be gone here.
         let place = (link + usize::from(random.chance_ppm(500_000))) % links;
         let far = self.plan.link_on(other, self.plan.segment(host, place));
@@ -407,7 +409,6 @@ impl<E: HostEngine> Run<'_, E> {
             (0..self.plan.links.len()).map(|link| address(peer, link)).collect();
         engine::rank_pairs(&links, &peers)
     }
-
 }
 
 /// The same disaster at the other end.
