@@ -4,6 +4,11 @@
 
 mod bench_command;
 mod churn_command;
+mod doctor;
+mod doctor_command;
+mod failover_command;
+mod link_names;
+mod multiedge_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -24,9 +29,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(bench_command::Arguments),
+    Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
+    Doctor(doctor_command::Arguments),
     /// Run the engine in a simulated network, in virtual time.
     #[command(subcommand)]
     Sim(Simulation),
@@ -50,6 +56,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
+        Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Churn(arguments)) => churn_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
@@ -61,10 +68,25 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ethernot: {error}");
+            eprintln!("ethernot: {}", explain(&*error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error with its causes, as far as it does not name them itself.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// What a command says when it cannot go on; printed after the program's name.

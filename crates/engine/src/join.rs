@@ -380,13 +380,13 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
 const ETHERNET: u8 = 1;
 const SHARED_MEMORY: u8 = 2;
 
-/// Challenges of a pair in the first round, 150 ms in all, and in later ones, 2.5 s.
+/// Challenges of a pair in the first round, 150 ms in all.
 const TRIAL_CHALLENGES: u64 = 4;
-/// See [`TRIAL_CHALLENGES`].
+/// Challenges of a pair in late rounds, 2.3 s in all.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
 /// Pause before pairs that did not answer are tried again; doubles with each round.
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;
-/// Longest pause between rounds: four small frames a minute for each pair.
+/// Longest pause between rounds: eight small frames a minute for each pair.
 const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
 /// The pause is at its longest by then.
 const ROUNDS_MAX: u8 = 6;

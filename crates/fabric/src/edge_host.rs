@@ -74,17 +74,21 @@ struct PendingAtomic {
 impl EdgeHost {
     /// A host without links and regions.
     pub fn new(tuning: &Tuning) -> Self {
-        let config = configuration(tuning);
+        Self::with_config(configuration(tuning), tuning.entropy)
+    }
+
+    /// A host whose engine is made with `config` and `entropy`.
+    pub fn with_config(config: EngineConfig, entropy: [u8; 32]) -> Self {
         let status = Arc::new(StatusTable::new(STATUS_SLOTS));
         let word = |at: usize| {
-            let bytes = tuning.entropy.get(at..).and_then(<[u8]>::first_chunk);
+            let bytes = entropy.get(at..).and_then(<[u8]>::first_chunk);
             bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
         let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: 1 };
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         Self {
-            engine: Engine::new(config.clone(), tuning.entropy, Arc::clone(&status)),
+            engine: Engine::new(config.clone(), entropy, Arc::clone(&status)),
             config,
             domain: memory.allocate_domain(),
             memory,

@@ -13,6 +13,7 @@ mod oracle;
 mod queue;
 mod random;
 pub mod scenario;
+pub mod stream;
 pub mod torture;
 mod trace;
 mod world;

@@ -1,8 +1,12 @@
 //! Frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, written and checked.
 
+mod claim;
+
 use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, Envelope, EnvelopeKind, PeerAddr};
 
 use crate::LinkStatistics;
+
+pub(crate) use self::claim::PortClaim;
 
 /// Bytes of two addresses and an `EtherType`.
 pub(crate) const ETHERNET_BYTES: usize = 14;
@@ -27,6 +31,15 @@ pub(crate) const ETHERTYPE_VLAN: u16 = 0x8100;
 
 /// Address of a network interface on Ethernet.
 pub type Station = [u8; 6];
+
+/// What stands between the addresses of a frame on raw Ethernet and its envelope.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EthernetHeader {
+    /// What marks our frames among all others.
+    pub ethertype: u16,
+    /// The VLAN in their tag, if they have one.
+    pub vlan: Option<u16>,
+}
 
 /// How frames of one endpoint look on one interface: what they are written with and checked against.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -81,6 +94,11 @@ pub(crate) enum Refused {
 }
 
 impl Framing {
+    /// What is the same in all frames.
+    pub(crate) const fn ethernet_header(&self) -> EthernetHeader {
+        EthernetHeader { ethertype: self.ethertype, vlan: self.vlan }
+    }
+
     /// Bytes in front of an edge frame.
     #[inline]
     pub(crate) const fn header_bytes(&self) -> usize {
@@ -226,14 +244,23 @@ fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     crc32c::crc32c_append(covered, content)
 }
 
-/// Checks any bytes as an Ethernet frame for a fixed endpoint: the entry of the fuzzer.
+/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of one that is
+/// sent and arrives: the entry of the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
+    let from = PeerAddr::mac([4; 6], 9);
+    let mut whole = vec![0; HEADERS_BYTES_MAX];
+    whole.extend_from_slice(bytes);
     for (vlan, stripped) in [(None, None), (Some(1), None), (Some(1), Some(1)), (None, Some(0))] {
         let framing = Framing { station: [2; 6], ethertype: 0x88b5, vlan, port: 1 };
         let len = bytes.len();
         if let Ok(Arrival::Frame { bytes, .. }) = framing.check(bytes, stripped) {
             assert!(bytes.len() + ETHERNET_BYTES + ENVELOPE_BYTES <= len);
+        }
+        let sender = Framing { station: [4; 6], port: 9, ..framing };
+        let slot = whole.get_mut(HEADERS_BYTES_MAX - sender.header_bytes()..).unwrap_or_default();
+        if sender.put(EnvelopeKind::Frame, ([2; 6], 1), slot) {
+            assert_eq!(framing.check(slot, None), Ok(Arrival::Frame { from, bytes }));
         }
     }
 }

@@ -6,6 +6,10 @@
 //!
 //! * [`UdpLink`] sends with segmentation offload straight from registered memory and receives
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
+//! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
+//!   call and receives from memory that it shares with the kernel.
+//! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
+//!   in memory that it shares with the kernel, with few system calls or none.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -15,15 +19,18 @@
 )]
 
 mod capture;
-#[allow(clippy::allow_attributes, dead_code)]
+mod clock;
 mod ethernet;
 mod fault;
-#[allow(clippy::allow_attributes, dead_code, unused_imports)]
+pub mod host;
 mod interface;
-#[allow(clippy::allow_attributes, dead_code)]
+pub mod packet;
 mod payload;
 mod pcapng;
 mod udp;
+mod wait;
+mod xdp;
+pub mod yardstick;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -31,10 +38,12 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureStatistics};
-pub use ethernet::{Station, fuzz_ethernet_frame};
+pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
+pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
 ///
@@ -78,6 +87,11 @@ pub trait Link: Send {
 
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
+
+    /// What Ethernet says about each frame, for a link on raw Ethernet.
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        None
+    }
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {
@@ -108,6 +122,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn statistics(&self) -> LinkStatistics {
         (**self).statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        (**self).ethernet_header()
     }
 }
 

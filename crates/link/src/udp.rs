@@ -1,7 +1,6 @@
 //! Frames in UDP datagrams.
 
 mod address;
-mod clock;
 mod config;
 mod control;
 mod error;
@@ -21,11 +20,11 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use wire_edge::PeerAddr;
 
 use self::address::{Family, SocketName};
-use self::clock::ReceiveClock;
 use self::control::{ControlBuffer, ErrorReport};
 use self::hot::{HotSocket, Traffic};
 use self::receive::ReceiveRing;
 use self::transmit::{Run, SEGMENTS_MAX, SEGMENTS_SAFE, Transmitter};
+use crate::clock::ReceiveClock;
 use crate::interface::Interface;
 use crate::{Link, LinkStatistics, WaitFds};
 
