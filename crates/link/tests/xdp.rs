@@ -10,6 +10,7 @@ use std::{env, thread};
 
 use delivery::{Instant, LinkEvent, TxBatch};
 use link::packet::discover;
+use link::yardstick::xdp::BareXdp;
 use link::{
     Interface, Link, PacketConfig, PacketLink, PayloadUnmapped, XdpConfig, XdpError, XdpLink,
     XdpMode,
@@ -126,6 +127,21 @@ fn packet_links_and_xdp_links_understand_each_other() {
             }
         });
     }
+}
+
+#[test]
+fn bare_frames_go_to_and_fro() {
+    in_namespace(|| {
+        let open = |interface| BareXdp::open(&XdpConfig { port: 7, ..on(interface) }, 64).unwrap();
+        let (mut first, mut second) = (open("edge0"), open("edge1"));
+        for _ in 0..1000 {
+            first.send(second.station()).unwrap();
+            until(|| second.poll() == Some(first.station()));
+            second.send(first.station()).unwrap();
+            until(|| first.poll() == Some(second.station()));
+        }
+        assert!(first.poll().is_none() && second.poll().is_none());
+    });
 }
 
 #[test]
