@@ -151,6 +151,7 @@ fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome
             connections: 1,
             in_order: false,
             sleeps: false,
+            delays_us: Vec::new(),
         },
         // So many operations as need this long over both links; over one, it lasts longer.
         seconds: wishes.phase_seconds * 2.5,

@@ -322,6 +322,7 @@ impl Bench {
                 connections: if many { options.connections } else { 1 },
                 in_order: options.in_order,
                 sleeps: options.sleeps,
+                delays_us: options.delays_us.clone(),
             },
             seconds: plan.sample_seconds,
             announced: false,

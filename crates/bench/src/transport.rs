@@ -106,6 +106,10 @@ pub struct Setup {
     /// Whether streams sleep while they wait, instead of polling, for transports that can do either.
     #[serde(default)]
     pub sleeps: bool,
+    /// How much longer than they are the named links behave, in microseconds each, for transports
+    /// that have links; the others ignore it.
+    #[serde(default)]
+    pub delays_us: Vec<u32>,
 }
 
 /// Where and how the client reaches what the server's side listens on.

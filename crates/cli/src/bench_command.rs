@@ -183,6 +183,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         server_link_names: Vec::new(),
         in_order: false,
         sleeps: false,
+        delays_us: Vec::new(),
         mtu: arguments.mtu,
         tests: tests.to_vec(),
         transports: arguments.transports.clone(),

@@ -117,6 +117,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
             pinning: !arguments.no_pinning,
             in_order: false,
             sleeps: false,
+            delays_us: Vec::new(),
         },
     })
 }

@@ -144,6 +144,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         pinning: !arguments.no_pinning,
         in_order: false,
         sleeps: arguments.sleep,
+        delays_us: Vec::new(),
     };
     Ok(Wishes {
         setups,

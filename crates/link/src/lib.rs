@@ -11,6 +11,7 @@
 //! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
 //!   in memory that it shares with the kernel, with few system calls or none.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
+//! * [`Delay`] makes any link longer.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![expect(
@@ -20,6 +21,7 @@
 
 mod capture;
 mod clock;
+mod delay;
 mod ethernet;
 mod fault;
 pub mod host;
@@ -38,6 +40,7 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureStatistics};
+pub use delay::Delay;
 pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;

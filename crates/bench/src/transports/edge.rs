@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ethernot::{
-    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
-    Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling, RemoteRegion,
-    Request, Rights, Source,
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
+    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling,
+    RemoteRegion, Request, Rights, Source,
 };
 
 use super::patience::Patience;
@@ -566,6 +566,13 @@ fn endpoint(
     let polling = if setup.sleeps { Polling::default() } else { Polling::ALWAYS };
     let mut builder = Endpoint::builder().engine(config).polling(polling);
     if !names.is_empty() {
+        let delays_us = setup.delays_us.clone();
+        builder = builder.wrap_links(Box::new(move |index, link| {
+            match delays_us.get(index).copied().unwrap_or(0) {
+                0 => link,
+                delay_us => Box::new(Delay::new(link, u64::from(delay_us) * 1000)),
+            }
+        }));
         return builder.links(names.join(",")).build().map_err(other);
     }
     for address in addresses {
