@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod churn_command;
 mod doctor;
 mod doctor_command;
 mod failover_command;
@@ -48,6 +49,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Simulation {
     Torture(torture_command::Arguments),
+    Churn(churn_command::Arguments),
     Scenario(scenario_command::Arguments),
     Paper(paper_command::Arguments),
     Speed(simulator_command::SpeedArguments),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report_command::run(&arguments),
         Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
+        Command::Sim(Simulation::Churn(arguments)) => churn_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
         Command::Sim(Simulation::Speed(arguments)) => simulator_command::run_speed(&arguments),

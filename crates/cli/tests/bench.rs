@@ -271,8 +271,9 @@ fn namespaces_of(pid: u32) -> Vec<String> {
 fn children_of(pid: u32) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let commands = entries.filter_map(|entry| read(&entry.path().join("cmdline")));
-    let wanted = format!("\"parent\":{pid}}}");
-    commands.filter(|c| c.contains(&wanted) && c.contains("shares_host")).collect()
+    let wanted = [',', '}'].map(|end| format!("\"parent\":{pid}{end}"));
+    let is_wanted = |c: &String| wanted.iter().any(|wanted| c.contains(wanted));
+    commands.filter(|c| is_wanted(c) && c.contains("shares_host")).collect()
 }
 
 fn read(path: &Path) -> Option<String> {

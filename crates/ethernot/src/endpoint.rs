@@ -237,11 +237,20 @@ impl Endpoint {
         Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
     }
 
-    /// Adds a link while the endpoint is in use. Connections made from now on use it; others by
+    /// Adds a link while the endpoint is in use, on an address such as `10.0.0.1:0` or by name (see
+    /// [`LinkSpec`]). Connections made from now on use it; others by
     /// [`Connection::add_link`](crate::Connection::add_link).
-    pub fn add_link(&self, address: &str) -> Result<LinkId, BindError> {
-        let link = UdpLink::bind(resolve(address)?, &self.inner.udp)?;
-        Ok(self.inner.runtime.attach_link(Box::new(link))?)
+    pub fn add_link(&self, link: &str) -> Result<LinkId, BindError> {
+        let opener = Opener { udp: self.inner.udp, port: 0 };
+        let opened = match opener.open_named(link) {
+            Err(error @ BindError::NoInterface { .. }) => {
+                // It may be the name of a host.
+                let address = resolve(link).map_err(|_| error)?;
+                Box::new(UdpLink::bind(address, &self.inner.udp)?)
+            }
+            outcome => outcome?,
+        };
+        Ok(self.inner.runtime.attach_link(opened)?)
     }
 
     /// Takes a link away; connections go on over their others. False if there is none.

@@ -26,6 +26,11 @@ pub(crate) const VLAN_MAX: u16 = 4094;
 /// Lowest number that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
+/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing
+/// about the peer's or that of tunnels and switches between; nobody reports what is too big for
+/// them, and 1500 bytes are a probe away.
+pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
+
 /// `EtherType` of an IEEE 802.1Q tag.
 pub(crate) const ETHERTYPE_VLAN: u16 = 0x8100;
 

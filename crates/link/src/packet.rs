@@ -23,7 +23,8 @@ use self::ring::ReceiveRing;
 use self::transmit::{FRAMES_MAX, Transmitter};
 use crate::clock::ReceiveClock;
 use crate::ethernet::{
-    Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, Framing, PortClaim, Refused, Station, VLAN_MAX,
+    Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station,
+    VLAN_MAX,
 };
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::payload::PayloadCopier;
@@ -467,11 +468,6 @@ const SET_UP: &str = "set up a packet socket with its ring";
 
 /// Smallest frame size that is of use, in bytes: what the engine demands of a link.
 const FRAME_BYTES_MIN: u32 = 256;
-
-/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing
-/// about the peer's or that of tunnels and switches between; nobody reports what is too big for
-/// them, and 1500 bytes are a probe away.
-const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// Frames of one batch: two system calls each for copying and for sending.
 const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;
