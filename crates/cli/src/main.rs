@@ -12,6 +12,7 @@ mod multiedge_command;
 mod paper_command;
 mod progress;
 mod report_command;
+mod run_command;
 mod scenario_command;
 mod serve_command;
 mod simulator_command;
@@ -51,6 +52,9 @@ enum Simulation {
     Torture(torture_command::Arguments),
     Churn(churn_command::Arguments),
     Scenario(scenario_command::Arguments),
+    Run(run_command::RunArguments),
+    Show(run_command::ShowArguments),
+    Verify(run_command::VerifyArguments),
     Paper(paper_command::Arguments),
     Speed(simulator_command::SpeedArguments),
     Theory(simulator_command::TheoryArguments),
@@ -65,6 +69,9 @@ fn main() -> ExitCode {
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Churn(arguments)) => churn_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
+        Command::Sim(Simulation::Run(arguments)) => run_command::run(&arguments),
+        Command::Sim(Simulation::Show(arguments)) => run_command::show(&arguments),
+        Command::Sim(Simulation::Verify(arguments)) => run_command::verify(&arguments),
         Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
         Command::Sim(Simulation::Speed(arguments)) => simulator_command::run_speed(&arguments),
         Command::Sim(Simulation::Theory(arguments)) => simulator_command::run_theory(&arguments),

@@ -1,5 +1,6 @@
 //! `ethernot sim speed` and `ethernot sim theory`: the simulator itself, measured and checked.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -56,7 +57,8 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     for Measured { name, unit, figures } in networks {
         let Figures { hops, seconds, hash, bytes_per_port } = figures;
         let rate = hops as f64 / seconds;
-        text += &format!("{name:24} {:6.2} M {unit}/s  (hash {hash:016x})\n", rate * 1e-6);
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "{name:24} {:6.2} M {unit}/s  (hash {hash:016x})", rate * 1e-6);
         let entry = json!({
             "unit": unit,
             "hops": hops,
@@ -78,8 +80,9 @@ pub(crate) fn run_theory(arguments: &TheoryArguments) -> Result<(), Failure> {
     for comparison in &comparisons {
         let error = comparison.error_percent();
         worst = worst.max(error);
-        text += &format!(
-            "{:40} theory {:9.4}  model {:9.4} {}  error {error:.2} %\n",
+        let _ = writeln!(
+            text,
+            "{:40} theory {:9.4}  model {:9.4} {}  error {error:.2} %",
             comparison.name, comparison.theory, comparison.model, comparison.unit
         );
         entries.push(json!({

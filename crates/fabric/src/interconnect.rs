@@ -8,7 +8,9 @@
 //! [`Outcome::hash`](simulation::Outcome::hash) tells.
 
 pub mod benchmark;
+pub mod configuration;
 pub mod cost;
+pub mod drawing;
 pub mod ethernet;
 pub mod flit;
 pub mod loggp;

@@ -275,7 +275,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             while let Some(message) = self.context.delivered.pop() {
                 self.on_delivered(message);
             }
-            if self.outcome.events >= self.limits.events {
+            if self.outcome.events >= self.limits.events || event.time_ps > END_PS {
                 return Err(Stuck::Endless {
                     events: self.outcome.events,
                     now_ps: self.context.wheel.now_ps(),
@@ -417,6 +417,9 @@ impl Outcome {
         }
     }
 }
+
+/// Two months of virtual time: no sum of times wraps before.
+const END_PS: u64 = 1 << 62;
 
 /// Places below this belong to the fabric.
 pub const FABRIC_PLACES: u32 = 1 << 30;

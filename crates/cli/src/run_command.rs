@@ -1,0 +1,176 @@
+//! `ethernot sim run`, `show` and `verify`: simulations from configurations.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::drawing;
+use fabric::interconnect::simulation::Outcome;
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// Simulate a cluster as a configuration describes it.
+///
+/// The configuration is TOML; every key has a default, and `ethernot sim show` prints them all. The
+/// result is the same, bit for bit, on every machine.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim run cluster.toml\n  \
+    ethernot sim run cluster.toml --manifest run.json\n\n\
+    A configuration:\n  \
+    [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
+    [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
+    [workload]\n  kind = \"mesh\"\n  bytes = 2048")]
+pub(crate) struct RunArguments {
+    /// The configuration; `-` for standard input
+    configuration: PathBuf,
+    /// Write what was run and what it came to as JSON, for `ethernot sim verify`
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show what a configuration means: all settings with defaults, and a drawing of the topology.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim show cluster.toml\n  \
+    ethernot sim show cluster.toml --svg topology.svg")]
+pub(crate) struct ShowArguments {
+    /// The configuration; `-` for standard input
+    configuration: PathBuf,
+    /// Draw the topology
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Run again what a manifest describes, and compare.
+///
+/// The exit status is 1 if the result differs in any delivery.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  ethernot sim verify run.json")]
+pub(crate) struct VerifyArguments {
+    /// Written by `ethernot sim run --manifest`
+    manifest: PathBuf,
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    let configuration = read(&arguments.configuration)?;
+    let start = Instant::now();
+    let outcome = configuration.run()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let manifest = to_json(&configuration, &outcome);
+    if let Some(path) = &arguments.manifest {
+        fs::write(path, format!("{manifest:#}\n"))
+            .map_err(|error| format!("write {}: {error}", path.display()))?;
+    }
+    let text = if arguments.json {
+        format!("{manifest:#}\n")
+    } else {
+        summary(&configuration, &outcome, seconds)
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
+    let configuration = read(&arguments.configuration)?;
+    if let Some(path) = &arguments.svg {
+        fs::write(path, drawing::draw(&configuration.topology))
+            .map_err(|error| format!("write {}: {error}", path.display()))?;
+    }
+    io::stdout().write_all(configuration.effective.as_bytes())?;
+    Ok(())
+}
+
+pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
+    let path = &arguments.manifest;
+    let wrong = |what: &str| format!("{}: {what}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+    let manifest: Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+    let field = |name: &str| {
+        manifest.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("no `{name}`")))
+    };
+    let (expected, version) = (field("result_hash")?, field("version")?);
+    let configuration = Configuration::parse(&path.display().to_string(), field("configuration")?)?;
+    let found = format!("{:016x}", configuration.run()?.hash);
+    if found != expected {
+        let own = env!("CARGO_PKG_VERSION");
+        return Err(wrong(&format!(
+            "the result is {found}, not {expected}; made by version {version}, this is {own}"
+        ))
+        .into());
+    }
+    println!("{}: same result, {found}", path.display());
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Configuration, Failure> {
+    let name = path.display().to_string();
+    let text = if path.as_os_str() == "-" {
+        io::read_to_string(io::stdin())
+    } else {
+        fs::read_to_string(path)
+    };
+    let text = text.map_err(|error| format!("read {name}: {error}"))?;
+    Ok(Configuration::parse(&name, &text)?)
+}
+
+fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> String {
+    let Outcome { latency, histogram, .. } = outcome;
+    let quantile = |share| histogram.quantile_us(share);
+    let lost = match outcome.dropped {
+        0 => String::new(),
+        packets => format!(", {packets} packets LOST in full queues"),
+    };
+    format!(
+        "{}\n{} messages, {} bytes{lost}; completed at {:.3} us\nlatency us: min {:.3}  mean {:.3}  \
+         median {:.3}  99 % {:.3}  99.9 % {:.3}  max {:.3}  sigma {:.3}\n{} hops, {} events, {:.1} M \
+         events/s\nresult hash {:016x}\n",
+        configuration.topology.name(),
+        outcome.delivered,
+        outcome.delivered_bytes,
+        outcome.completed_ps as f64 / 1e6,
+        latency.min_us(),
+        latency.mean_us(),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(0.999),
+        latency.max_us(),
+        latency.deviation_us(),
+        outcome.hops,
+        outcome.events,
+        outcome.events as f64 / seconds * 1e-6,
+        outcome.hash,
+    )
+}
+
+fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value {
+    let Outcome { latency, histogram, .. } = outcome;
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "configuration": configuration.effective,
+        "configuration_hash": format!("{:016x}", configuration.hash()),
+        "seed": configuration.seed,
+        "result_hash": format!("{:016x}", outcome.hash),
+        "messages": outcome.delivered,
+        "bytes": outcome.delivered_bytes,
+        "packets_lost": outcome.dropped,
+        "completed_us": outcome.completed_ps as f64 / 1e6,
+        "latency_us": {
+            "min": latency.min_us(),
+            "mean": latency.mean_us(),
+            "median": histogram.quantile_us(0.5),
+            "p99": histogram.quantile_us(0.99),
+            "max": latency.max_us(),
+            "deviation": latency.deviation_us(),
+        },
+        "hops": outcome.hops,
+        "events": outcome.events,
+    })
+}

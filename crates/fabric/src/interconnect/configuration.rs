@@ -1,0 +1,451 @@
+//! A simulation from a text in TOML, with the names of the Rust API.
+//!
+//! Every key has its default, what is not known is an error that names the nearest known key, and
+//! the effective configuration can be written out again.
+
+mod reader;
+mod run;
+
+use toml::Table;
+
+use super::ethernet::{EthernetConfiguration, Forwarding};
+use super::flit::{FlitConfiguration, PortConfiguration};
+use super::loggp::LogGpConfiguration;
+use super::routing::{Choice, LanePolicy, Routing, RoutingError};
+use super::simulation::{HostCosts, Limits, Stuck};
+use super::topology::{Topology, TopologyError};
+use super::workload::{MeshConfiguration, Pattern, Sizes};
+use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
+use reader::Reader;
+
+/// A simulation that can be run.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The network.
+    pub topology: Topology,
+    /// Its routes.
+    pub routing: Routing,
+    /// Lanes, of fabrics with lanes.
+    pub lanes: LanePolicy,
+    /// What carries messages.
+    pub fabric: FabricConfiguration,
+    /// What messages cost hosts.
+    pub costs: HostCosts,
+    /// What ranks do.
+    pub workload: WorkloadConfiguration,
+    /// Where it ends.
+    pub limits: Limits,
+    /// Of everything random.
+    pub seed: u64,
+    /// All settings, defaults included, as TOML.
+    pub effective: String,
+}
+
+/// What carries messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FabricConfiguration {
+    /// Ethernet switches.
+    Ethernet(EthernetConfiguration),
+    /// Worms.
+    Wormhole(WormholeConfiguration),
+    /// Flits with credits.
+    Flit(FlitConfiguration),
+    /// No network, only costs.
+    LogGp(LogGpConfiguration),
+}
+
+/// What ranks do.
+#[derive(Clone, Debug)]
+pub enum WorkloadConfiguration {
+    /// [`TokenPass`](super::workload::TokenPass).
+    TokenPass {
+        /// Length of the token.
+        bytes: u32,
+        /// Delay of each rank.
+        delay_ps: u64,
+        /// How often it is passed on.
+        passes: u32,
+    },
+    /// [`MeshExchange`](super::workload::MeshExchange).
+    Mesh(MeshConfiguration),
+    /// [`OpenLoad`](super::workload::OpenLoad).
+    OpenLoad {
+        /// Destinations.
+        pattern: Pattern,
+        /// Lengths.
+        sizes: Sizes,
+        /// Mean time between the messages of a rank.
+        interval_ps: u64,
+        /// When posting ends.
+        until_ps: u64,
+    },
+}
+
+/// Why a configuration cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigurationError {
+    /// Not TOML.
+    #[error("{file}: {cause}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// What the parser says, with line and column.
+        cause: toml::de::Error,
+    },
+    /// A key that means nothing.
+    #[error("{file}: unknown key `{key}` in [{section}]; {remedy}")]
+    UnknownKey {
+        /// The file.
+        file: String,
+        /// Where.
+        section: String,
+        /// The key.
+        key: String,
+        /// The nearest known key, or all.
+        remedy: String,
+    },
+    /// A value that cannot be.
+    #[error("{file}: {key} in [{section}] is {value}, but must be {expected}")]
+    Value {
+        /// The file.
+        file: String,
+        /// Where.
+        section: String,
+        /// The key.
+        key: String,
+        /// What stands there.
+        value: String,
+        /// What may.
+        expected: String,
+    },
+    /// No such topology.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// No such routes.
+    #[error(transparent)]
+    Routing(#[from] RoutingError),
+    /// The run stopped early.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+impl Configuration {
+    /// Reads a configuration; `file` is named in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigurationError> {
+        let mut root: Table = text
+            .parse()
+            .map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })?;
+        let mut effective = String::new();
+        let mut section = |name: &str| Reader::section(file, &mut root, name);
+        let (mut topology_keys, mut routing_keys) = (section("topology")?, section("routing")?);
+        let (mut fabric_keys, mut host_keys) = (section("fabric")?, section("host")?);
+        let (mut workload_keys, mut run_keys) = (section("workload")?, section("run")?);
+        let sections = ["topology", "routing", "fabric", "host", "workload", "run"];
+        Reader::finish_root(file, &root, &sections)?;
+
+        let topology = read_topology(&mut topology_keys)?;
+        if topology.hosts() < 2 {
+            return Err(topology_keys.wrong_number(
+                "hosts",
+                topology.hosts().into(),
+                "2 or more in all",
+            ));
+        }
+        let (routing, lanes) = read_routing(&mut routing_keys, &topology)?;
+        let fabric = read_fabric(&mut fabric_keys)?;
+        let costs = read_costs(&mut host_keys)?;
+        let workload = read_workload(&mut workload_keys, topology.hosts())?;
+        let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
+        let limits = Limits {
+            warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
+            events: run_keys.number("events", Limits::default().events, 1, u64::MAX >> 1)?,
+        };
+        for keys in [topology_keys, routing_keys, fabric_keys, host_keys, workload_keys, run_keys] {
+            effective.push_str(&keys.finish()?);
+        }
+        Ok(Self { topology, routing, lanes, fabric, costs, workload, limits, seed, effective })
+    }
+}
+
+fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
+    let kinds =
+        ["star", "cascade", "leaf_spine", "fat_tree", "torus", "mesh", "hyperx", "dragonfly"];
+    let kind = keys.word("kind", "star", &kinds)?;
+    let mut number = |key, default| keys.number(key, default, 1, 1 << 20).map(|n| n as u32);
+    Ok(match kind.as_str() {
+        "star" => Topology::star(number("hosts", 16)?)?,
+        "cascade" => {
+            Topology::cascade(number("switches", 2)?, number("hosts", 16)?, number("trunks", 1)?)?
+        }
+        "leaf_spine" => Topology::leaf_spine(
+            number("leaves", 4)?,
+            number("hosts", 16)?,
+            number("spines", 4)?,
+            number("trunks", 1)?,
+        )?,
+        "fat_tree" => Topology::fat_tree(number("radix", 8)?)?,
+        "dragonfly" => {
+            Topology::dragonfly(number("switches", 4)?, number("hosts", 2)?, number("global", 2)?)?
+        }
+        grid => {
+            let (hosts, lanes) = (number("hosts", 1)?, number("lanes", 1)?);
+            let sizes = keys.numbers("sizes", &[4, 4], 1, 1 << 16)?;
+            let sizes: Vec<u32> = sizes.into_iter().map(|size| size as u32).collect();
+            match grid {
+                "torus" => Topology::torus(&sizes, hosts, lanes)?,
+                "mesh" => Topology::mesh(&sizes, hosts, lanes)?,
+                _ => Topology::hyperx(&sizes, hosts, lanes)?,
+            }
+        }
+    })
+}
+
+fn read_routing(
+    keys: &mut Reader,
+    topology: &Topology,
+) -> Result<(Routing, LanePolicy), ConfigurationError> {
+    let default = if topology.grid().is_some() { "dimension_order" } else { "shortest" };
+    let kind = keys.word("kind", default, &["shortest", "spanning_tree", "dimension_order"])?;
+    let routing = match kind.as_str() {
+        "shortest" => Routing::Shortest,
+        "spanning_tree" => {
+            Routing::SpanningTree { root: keys.number("root", 0, 0, u32::MAX.into())? as u32 }
+        }
+        _ => Routing::DimensionOrder { is_reversed: keys.flag("is_reversed", false)? },
+    };
+    let lanes = match keys.word("lanes", "dateline", &["dateline", "free"])?.as_str() {
+        "free" => LanePolicy::Free,
+        _ => LanePolicy::Dateline,
+    };
+    Ok((routing, lanes))
+}
+
+fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationError> {
+    let kind = keys.word("kind", "ethernet", &["ethernet", "wormhole", "flit", "loggp"])?;
+    Ok(match kind.as_str() {
+        "ethernet" => FabricConfiguration::Ethernet(read_ethernet(keys)?),
+        "wormhole" => FabricConfiguration::Wormhole(read_wormhole(keys)?),
+        "flit" => FabricConfiguration::Flit(read_flit(keys)?),
+        _ => FabricConfiguration::LogGp(LogGpConfiguration {
+            latency_ps: keys.number("latency_ps", 5_000_000, 0, TIME_MAX_PS)?,
+            gap_ps: keys.number("gap_ps", 1_000_000, 0, TIME_MAX_PS)?,
+            byte_ps: keys.number("byte_ps", 80, 0, BYTE_TIME_MAX_PS)?,
+        }),
+    })
+}
+
+fn read_ethernet(keys: &mut Reader) -> Result<EthernetConfiguration, ConfigurationError> {
+    let host_rate_bps = keys.number("host_rate_bps", 10_000_000_000, RATE_MIN_BPS, RATE_MAX_BPS)?;
+    let trunk_rate_bps =
+        keys.number("trunk_rate_bps", host_rate_bps, RATE_MIN_BPS, RATE_MAX_BPS)?;
+    let header_bytes = keys.number("cut_through_bytes", 0, 0, BYTES_MAX)? as u32;
+    let choices = ["per_flow", "per_source", "least_loaded", "spray"];
+    Ok(EthernetConfiguration {
+        host_rate_bps,
+        trunk_rate_bps,
+        mtu_bytes: keys.number("mtu_bytes", 1500, MTU_MIN_BYTES, BYTES_MAX)? as u32,
+        payload_min_bytes: keys.number("payload_min_bytes", 46, 0, BYTES_MAX)? as u32,
+        overhead_bytes: keys.number("overhead_bytes", 26, 0, BYTES_MAX)? as u32,
+        gap_bytes: keys.number("gap_bytes", 12, 0, BYTES_MAX)? as u32,
+        propagation_ps: keys.number("propagation_ps", 10_000, 0, TIME_MAX_PS)?,
+        latency_ps: keys.number("latency_ps", 500_000, 0, TIME_MAX_PS)?,
+        host_frame_interval_ps: keys.number("host_frame_interval_ps", 0, 0, TIME_MAX_PS)?,
+        buffer_bytes: keys.number("buffer_bytes", 0, 0, 1 << 40)?,
+        forwarding: match header_bytes {
+            0 => Forwarding::StoreAndForward,
+            header_bytes => Forwarding::CutThrough { header_bytes },
+        },
+        choice: match keys.word("choice", "per_flow", &choices)?.as_str() {
+            "per_source" => Choice::PerSource,
+            "least_loaded" => Choice::LeastLoaded,
+            "spray" => Choice::Spray,
+            _ => Choice::PerFlow,
+        },
+    })
+}
+
+fn read_wormhole(keys: &mut Reader) -> Result<WormholeConfiguration, ConfigurationError> {
+    let mut characters = |key, default, least| keys.number(key, default, least, CHARACTERS_MAX);
+    Ok(WormholeConfiguration {
+        header_characters: characters("header_characters", 8, 0)?,
+        hop_characters: characters("hop_characters", 38, 1)?,
+        exit_characters: characters("exit_characters", 16, 0)?,
+        turnaround_characters: characters("turnaround_characters", 0, 0)?,
+        storage_characters: characters("storage_characters", 278, 1)?,
+        character_ps: keys.number("character_ps", 6_250, 1, BYTE_TIME_MAX_PS)?,
+        character_bytes: keys.number("character_bytes", 1, 1, BYTES_MAX)? as u32,
+        arbiter: match keys
+            .word("arbiter", "fair", &["fair", "hosts_first", "hosts_last"])?
+            .as_str()
+        {
+            "hosts_first" => Arbiter::HostsFirst,
+            "hosts_last" => Arbiter::HostsLast,
+            _ => Arbiter::Fair,
+        },
+        lanes: match keys.word("lanes", "first_free", &["first_free", "per_source"])?.as_str() {
+            "per_source" => LaneSelection::PerSource,
+            _ => LaneSelection::FirstFree,
+        },
+        direction_order: [0, 1, 2, 3],
+    })
+}
+
+fn read_flit(keys: &mut Reader) -> Result<FlitConfiguration, ConfigurationError> {
+    let mut time = |key, default, least| keys.number(key, default, least, TIME_MAX_PS);
+    let (flit_ps, hop_ps) = (time("flit_ps", 1_000, 1)?, time("hop_ps", 2_000, 1)?);
+    let (entry_ps, exit_ps) = (time("entry_ps", 2_000, 0)?, time("exit_ps", 2_000, 0)?);
+    let (credit_ps, clock_ps) = (time("credit_ps", 1_000, 0)?, time("clock_ps", 0, 0)?);
+    let mut bytes = |key, default, least| keys.number(key, default, least, BYTES_MAX);
+    Ok(FlitConfiguration {
+        flit_ps,
+        hop_ps,
+        entry_ps,
+        exit_ps,
+        credit_ps,
+        clock_ps,
+        flit_payload_bytes: bytes("flit_payload_bytes", 64, 1)? as u32,
+        packet_overhead_bytes: bytes("packet_overhead_bytes", 0, 0)? as u32,
+        ports: PortConfiguration {
+            mtu_bytes: bytes("mtu_bytes", 4_096, MTU_MIN_BYTES)? as u32,
+            payload_min_bytes: bytes("payload_min_bytes", 0, 0)? as u32,
+            overhead_bytes: bytes("overhead_bytes", 0, 0)? as u32,
+            gap_bytes: bytes("gap_bytes", 0, 0)? as u32,
+            rate_bps: keys.number("port_rate_bps", 0, 0, RATE_MAX_BPS)?,
+        },
+        channels: keys.number("channels", 4, 1, 16)? as u8,
+        buffer_flits: keys.number("buffer_flits", 16, 1, 1 << 14)? as u16,
+    })
+}
+
+fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
+    let mut time = |key, most| keys.number(key, 0, 0, most);
+    Ok(HostCosts {
+        send_ps: time("send_ps", TIME_MAX_PS)?,
+        send_ps_per_byte: time("send_ps_per_byte", BYTE_TIME_MAX_PS)?,
+        receive_ps: time("receive_ps", TIME_MAX_PS)?,
+        receive_ps_per_byte: time("receive_ps_per_byte", BYTE_TIME_MAX_PS)?,
+    })
+}
+
+fn read_workload(
+    keys: &mut Reader,
+    hosts: u32,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let kind = keys.word("kind", "open_load", &["token_pass", "mesh", "open_load"])?;
+    let bytes = keys.number("bytes", 1_500, 1, MESSAGE_MAX_BYTES)? as u32;
+    Ok(match kind.as_str() {
+        "token_pass" => WorkloadConfiguration::TokenPass {
+            bytes,
+            delay_ps: keys.number("delay_ps", 0, 0, TIME_MAX_PS)?,
+            passes: keys.number("passes", hosts.into(), 1, u32::MAX.into())? as u32,
+        },
+        "mesh" => {
+            let side = hosts.isqrt();
+            let width = keys.number("width", side.into(), 1, hosts.into())? as u32;
+            let height_max = u64::from(hosts / width);
+            WorkloadConfiguration::Mesh(MeshConfiguration {
+                width,
+                height: keys.number("height", height_max, 1, height_max)? as u32,
+                bytes,
+                iterations: keys.number("iterations", 10, 0, u32::MAX.into())? as u32,
+                compute_ps: keys.number("compute_ps", 10_000_000, 0, TIME_MAX_PS)?,
+                order: [0, 1, 3, 2],
+            })
+        }
+        _ => WorkloadConfiguration::OpenLoad {
+            pattern: match keys
+                .word("pattern", "uniform", &["uniform", "shift", "incast"])?
+                .as_str()
+            {
+                "incast" => {
+                    Pattern::Incast(keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32)
+                }
+                "shift" => {
+                    let distance =
+                        keys.number("distance", u64::from(hosts / 2), 1, hosts.into())?;
+                    let distance = distance as u32;
+                    Pattern::Permutation((0..hosts).map(|rank| (rank + distance) % hosts).collect())
+                }
+                _ => Pattern::Uniform,
+            },
+            sizes: match keys.word("sizes", "fixed", &["fixed", "exponential"])?.as_str() {
+                "exponential" => Sizes::Exponential(bytes),
+                _ => Sizes::Fixed(bytes),
+            },
+            interval_ps: keys.number("interval_ps", 10_000_000, 1, TIME_MAX_PS)?,
+            until_ps: keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?,
+        },
+    })
+}
+
+/// Eighteen minutes. Each step of a run is a small multiple of one such time, and a run ends at 2^62
+/// ps: so sums never wrap.
+const TIME_MAX_PS: u64 = 1 << 50;
+/// Times the longest message that is 2^54 ps.
+const BYTE_TIME_MAX_PS: u64 = 1 << 24;
+/// A gigabyte.
+const MESSAGE_MAX_BYTES: u64 = 1 << 30;
+/// With the longest character it takes 2^44 ps.
+const CHARACTERS_MAX: u64 = 1 << 20;
+/// A byte takes at most 16 ms, in 1/256 ps just below 2^32.
+const RATE_MIN_BPS: u64 = 500_000;
+/// A byte takes at least a picosecond.
+const RATE_MAX_BPS: u64 = 8_000_000_000_000;
+/// The longest message makes 16 million frames of it.
+const MTU_MIN_BYTES: u64 = 64;
+/// A frame whose serialisation at the slowest rate stays far below the range of time.
+const BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Configuration::parse("a.toml", text).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn an_empty_configuration_has_defaults_and_reads_back() {
+        let configuration = Configuration::parse("a.toml", "").expect("all is optional");
+        assert_eq!(configuration.topology.hosts(), 16);
+        let again = Configuration::parse("b.toml", &configuration.effective).expect("it is valid");
+        assert_eq!(again.effective, configuration.effective);
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_with_the_nearest_name() {
+        let text = refused("[fabric]\nmtu_byte = 9000\n");
+        assert!(text.contains("unknown key `mtu_byte` in [fabric]"), "{text}");
+        assert!(text.contains("`mtu_bytes`"), "{text}");
+        let text = refused("[fabrick]\nkind = \"flit\"\n");
+        assert!(text.contains("`fabric`"), "{text}");
+        assert!(refused("seed = 3\n").contains("unknown key `seed`"));
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_refused() {
+        assert!(refused("[fabric]\nhost_rate_bps = 0\n").contains("host_rate_bps"));
+        assert!(refused("[fabric]\nmtu_bytes = -1\n").contains("-1"));
+        assert!(refused("[fabric]\nkind = \"token-ring\"\n").contains("ethernet, wormhole"));
+        assert!(refused("[topology]\nkind = \"torus\"\nsizes = 4\n").contains("sizes"));
+        assert!(refused("[topology\n").contains("a.toml"));
+        assert!(refused("[topology]\nhosts = 1\n").contains("2 or more"));
+        let text = "[topology]\nkind = \"leaf_spine\"\nspines = 1\ntrunks = 65\n";
+        assert!(refused(text).contains("trunks is 65"), "{}", refused(text));
+    }
+
+    #[test]
+    fn every_fabric_runs_and_repeats() {
+        for fabric in ["ethernet", "wormhole", "flit", "loggp"] {
+            let text = format!(
+                "[topology]\nkind = \"torus\"\nsizes = [4, 4]\nlanes = 2\n[fabric]\nkind = \
+                 \"{fabric}\"\n[workload]\nkind = \"mesh\"\niterations = 3\n"
+            );
+            let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+            let first = configuration.run().expect("it ends");
+            assert_eq!(first.delivered, 16 * 4 * 3, "{fabric}");
+            assert_eq!(first.hash, configuration.run().expect("it ends").hash);
+        }
+    }
+}

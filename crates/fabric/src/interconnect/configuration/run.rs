@@ -1,0 +1,73 @@
+//! From a configuration to what it comes to.
+
+use super::super::ethernet::Ethernet;
+use super::super::flit::FlitFabric;
+use super::super::loggp::LogGp;
+use super::super::routing::{Paths, RouteTable};
+use super::super::simulation::{Fabric, Outcome, Simulation};
+use super::super::statistics::mix;
+use super::super::workload::{MeshExchange, OpenLoad, TokenPass, Workload};
+use super::super::wormhole::Wormhole;
+use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
+
+impl Configuration {
+    /// Runs it.
+    pub fn run(&self) -> Result<Outcome, ConfigurationError> {
+        let hosts = self.topology.hosts();
+        match &self.workload {
+            WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
+                self.run_workload(TokenPass::new(hosts, *bytes, *delay_ps, *passes), hosts)
+            }
+            WorkloadConfiguration::Mesh(mesh) => {
+                self.run_workload(MeshExchange::new(*mesh), mesh.width * mesh.height)
+            }
+            WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
+                let (pattern, sizes) = (pattern.clone(), sizes.clone());
+                let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
+                self.run_workload(load, hosts)
+            }
+        }
+    }
+
+    /// Hash of all settings.
+    pub fn hash(&self) -> u64 {
+        self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
+    }
+
+    fn run_workload(
+        &self,
+        workload: impl Workload,
+        ranks: u32,
+    ) -> Result<Outcome, ConfigurationError> {
+        let table = || RouteTable::new(&self.topology, self.routing);
+        match &self.fabric {
+            FabricConfiguration::Ethernet(ethernet) => {
+                self.finish(Ethernet::new(&self.topology, table()?, *ethernet), workload, ranks)
+            }
+            FabricConfiguration::Wormhole(wormhole) => {
+                let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
+                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks)
+            }
+            FabricConfiguration::Flit(flit) => {
+                let channels = flit.channels.into();
+                let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
+                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks)
+            }
+            FabricConfiguration::LogGp(loggp) => {
+                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks)
+            }
+        }
+    }
+
+    fn finish(
+        &self,
+        fabric: impl Fabric,
+        workload: impl Workload,
+        ranks: u32,
+    ) -> Result<Outcome, ConfigurationError> {
+        let placement: Vec<u32> = (0..ranks).collect();
+        let simulation =
+            Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
+        Ok(simulation.run()?)
+    }
+}
