@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::Args;
 use fabric::interconnect::configuration::Configuration;
 use fabric::interconnect::drawing;
+use fabric::interconnect::goal::Goal;
 use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
@@ -49,6 +50,25 @@ pub(crate) struct ShowArguments {
     svg: Option<PathBuf>,
 }
 
+/// Replay a trace in GOAL, the text format of LogGOPSim.
+///
+/// Without a configuration with the LogGP model, in which messages cost latency and gaps but no
+/// network; with one on its topology and fabric, whose workload is ignored.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim goal trace.goal\n  \
+    ethernot sim goal trace.goal --configuration cluster.toml")]
+pub(crate) struct GoalArguments {
+    /// The trace
+    trace: PathBuf,
+    /// What to replay it on
+    #[arg(long, value_name = "FILE")]
+    configuration: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Run again what a manifest describes, and compare.
 ///
 /// The exit status is 1 if the result differs in any delivery.
@@ -85,6 +105,35 @@ pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
             .map_err(|error| format!("write {}: {error}", path.display()))?;
     }
     io::stdout().write_all(configuration.effective.as_bytes())?;
+    Ok(())
+}
+
+pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
+    let name = arguments.trace.display().to_string();
+    let text =
+        fs::read_to_string(&arguments.trace).map_err(|error| format!("read {name}: {error}"))?;
+    let trace = Goal::parse(&name, &text)?;
+    let ranks = trace.ranks();
+    let configuration = match &arguments.configuration {
+        Some(path) => read(path)?,
+        None => Configuration::parse(
+            "the default",
+            &format!("[topology]\nhosts = {}\n[fabric]\nkind = \"loggp\"\n", ranks.max(2)),
+        )?,
+    };
+    let hosts = configuration.topology.hosts();
+    if hosts < ranks {
+        return Err(format!("{name} has {ranks} ranks, but there are only {hosts} hosts").into());
+    }
+    let start = Instant::now();
+    let outcome = configuration.run_workload(trace, ranks)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let text = if arguments.json {
+        format!("{:#}\n", to_json(&configuration, &outcome))
+    } else {
+        summary(&configuration, &outcome, seconds)
+    };
+    io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 

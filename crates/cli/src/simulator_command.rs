@@ -9,6 +9,7 @@ use clap::Args;
 use fabric::interconnect::benchmark::{self, Benchmark};
 use fabric::interconnect::simulation::Fabric;
 use fabric::interconnect::theory;
+use fabric::interconnect::workload::Workload;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
@@ -51,6 +52,7 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
             Ok(benchmark::flit_torus(5_000_000)?)
         })?,
         measure("LogGP, 1024 hosts", "messages", count, || Ok(benchmark::loggp(1_000_000_000)))?,
+        measure("GOAL, 1024 ranks, LogGP", "messages", count, || Ok(benchmark::goal(1_000)?))?,
     ];
     let mut text = String::new();
     let mut entries = Map::new();
@@ -111,11 +113,11 @@ struct Figures {
     bytes_per_port: f64,
 }
 
-fn measure<F: Fabric>(
+fn measure<F: Fabric, W: Workload>(
     name: &'static str,
     unit: &'static str,
     repetitions: u32,
-    build: impl Fn() -> Result<Benchmark<F>, Failure>,
+    build: impl Fn() -> Result<Benchmark<F, W>, Failure>,
 ) -> Result<Measured, Failure> {
     let mut best: Option<Figures> = None;
     for _ in 0..repetitions {

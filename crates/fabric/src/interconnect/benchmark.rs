@@ -2,6 +2,7 @@
 
 use super::ethernet::{Ethernet, EthernetConfiguration};
 use super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
+use super::goal::{Goal, GoalError};
 use super::loggp::{LogGp, LogGpConfiguration};
 use super::routing::{LanePolicy, Paths, RouteTable, Routing, RoutingError};
 use super::simulation::{HostCosts, Simulation};
@@ -18,13 +19,16 @@ pub enum BenchmarkError {
     /// No such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
+    /// A trace that cannot be replayed.
+    #[error(transparent)]
+    Goal(#[from] GoalError),
 }
 
 /// A run, and what the network takes in memory before it.
 #[derive(Debug)]
-pub struct Benchmark<F> {
+pub struct Benchmark<F, W = OpenLoad> {
     /// To be run.
-    pub simulation: Simulation<F, OpenLoad>,
+    pub simulation: Simulation<F, W>,
     /// Hosts.
     pub hosts: u32,
     /// Memory of tables and ports, in bytes.
@@ -89,7 +93,7 @@ pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkEr
     Ok(Benchmark { simulation, hosts, network_bytes: 0, ports: topology.links().len() })
 }
 
-/// Messages of 8 bytes among 1024 hosts with the `LogGP` model, as many as the hosts can send.
+/// Messages of 8 bytes among 1024 hosts with the LogGP model, as many as the hosts can send.
 pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     let hosts = 1024;
     let configuration = LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 80 };
@@ -98,4 +102,16 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     let fabric = LogGp::new(hosts, configuration);
     let simulation = Simulation::new(fabric, workload, &placement, HostCosts::default());
     Benchmark { simulation, hosts, network_bytes: 0, ports: hosts as usize }
+}
+
+/// A trace in GOAL of 1024 ranks that pass messages round a ring, so many rounds, with the LogGP
+/// model. Reading the trace is not part of the run.
+pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
+    let ranks = 1024;
+    let trace = Goal::parse("ring", &Goal::ring(ranks, rounds))?;
+    let configuration = LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 80 };
+    let placement: Vec<u32> = (0..ranks).collect();
+    let fabric = LogGp::new(ranks, configuration);
+    let simulation = Simulation::new(fabric, trace, &placement, HostCosts::symmetric(200_000, 10));
+    Ok(Benchmark { simulation, hosts: ranks, network_bytes: 0, ports: ranks as usize })
 }

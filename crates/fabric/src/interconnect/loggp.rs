@@ -1,4 +1,4 @@
-//! The `LogGP` model: no network at all, only what a message costs.
+//! The LogGP model: no network at all, only what a message costs.
 //!
 //! A message of k bytes leaves when the interface of its sender is free, occupies that for the gap g
 //! and G for each byte, and arrives L after its first byte, with G for each further one. The

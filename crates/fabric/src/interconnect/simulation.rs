@@ -101,6 +101,12 @@ pub enum Stuck {
         messages: usize,
     },
     /// The workload waits although everything arrived.
+    #[error("nothing will happen any more, but {what}")]
+    Unfinished {
+        /// What is not done.
+        what: String,
+    },
+    /// Messages stopped on their way.
     #[error("{messages} messages are under way, and nothing will happen any more")]
     Silent {
         /// Messages under way.
@@ -297,7 +303,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         match self.workload.is_finished() {
             true => Ok((self.outcome, self.fabric)),
             false if self.context.dropped > 0 => Err(Stuck::Lost { packets: self.context.dropped }),
-            false => Err(Stuck::Silent { messages: self.context.messages.len() }),
+            false => Err(Stuck::Unfinished { what: self.workload.awaits() }),
         }
     }
 

@@ -15,6 +15,11 @@ pub trait Workload {
 
     /// Whether every rank has done all it had to.
     fn is_finished(&self) -> bool;
+
+    /// What is not done, for a text, when nothing will happen any more and it is not finished.
+    fn awaits(&self) -> String {
+        "some ranks have not done all they had to".to_owned()
+    }
 }
 
 /// What a rank learns of a message.

@@ -34,7 +34,8 @@ impl Configuration {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
-    fn run_workload(
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0.
+    pub fn run_workload(
         &self,
         workload: impl Workload,
         ranks: u32,

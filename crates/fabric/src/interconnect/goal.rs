@@ -1,0 +1,267 @@
+//! Traces in GOAL, the group operation assembly language of LogGOPSim, as text.
+//!
+//! A trace gives each rank operations and what they wait for:
+//!
+//! ```text
+//! num_ranks 2
+//! rank 0 {
+//! a: calc 1000
+//! b: send 8b to 1 tag 7
+//! b requires a
+//! }
+//! rank 1 {
+//! a: recv 8b from 0 tag 7
+//! }
+//! ```
+//!
+//! Durations are in nanoseconds. `requires` waits for the end of an operation, `irequires` for its
+//! start. A send ends when it is posted; a receive when a message of its source and tag is there,
+//! first come, first served. `cpu` and `nic` are read and ignored: a host has one of each.
+
+mod parser;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::workload::{Actions, Received, Workload};
+
+pub use parser::GoalError;
+
+/// A trace, to be replayed.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    ranks: Vec<Program>,
+    unfinished: u64,
+}
+
+/// The operations of a rank.
+#[derive(Clone, Debug, Default)]
+struct Program {
+    operations: Vec<Operation>,
+    /// Dependents of the end of operations, each operation's beside each other.
+    dependents: Vec<u32>,
+    /// The same, of their start.
+    start_dependents: Vec<u32>,
+    /// Receives that wait, by source and tag.
+    posted: BTreeMap<(u32, u32), VecDeque<u32>>,
+    /// Messages nobody has asked for yet, by source and tag.
+    unexpected: BTreeMap<(u32, u32), u32>,
+    ready: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    kind: Kind,
+    /// Operations it still waits for.
+    waits: u32,
+    /// Where its dependents begin, and how many there are.
+    dependents: (u32, u32),
+    start_dependents: (u32, u32),
+    /// Line in the trace.
+    line: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Calculate { time_ps: u64 },
+    Send { to: u32, bytes: u32, tag: u32 },
+    Receive { from: u32, tag: u32 },
+}
+
+impl Goal {
+    /// Reads a trace; `file` is named in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, GoalError> {
+        parser::parse(file, text)
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// A trace in which each of `ranks` ranks sends a message to its right neighbour, waits for the
+    /// one from the left and computes, so many times.
+    pub fn ring(ranks: u32, rounds: u32) -> String {
+        use std::fmt::Write as _;
+        let mut text = format!("num_ranks {ranks}\n");
+        // Writing to a `String` cannot fail.
+        for rank in 0..ranks {
+            let (right, left) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+            let _ = writeln!(text, "rank {rank} {{");
+            for round in 0..rounds {
+                let _ = writeln!(text, "s{round}: send 8b to {right} tag {round}");
+                let _ = writeln!(text, "r{round}: recv 8b from {left} tag {round}");
+                if round > 0 {
+                    let _ = writeln!(text, "s{round} requires r{}", round - 1);
+                }
+            }
+            text.push_str("}\n");
+        }
+        text
+    }
+
+    /// Does what is ready at a rank until nothing is.
+    fn advance(&mut self, rank: u32, actions: &mut Actions) {
+        let program = &mut self.ranks[rank as usize];
+        while let Some(index) = program.ready.pop() {
+            let operation = program.operations[index as usize];
+            program.release(operation.start_dependents, true);
+            let has_ended = match operation.kind {
+                Kind::Calculate { time_ps } => {
+                    actions.compute(time_ps, index);
+                    false
+                }
+                Kind::Send { to, bytes, tag } => {
+                    actions.send(to, bytes, tag);
+                    true
+                }
+                Kind::Receive { from, tag } => program.match_receive(index, from, tag),
+            };
+            if has_ended {
+                self.unfinished -= 1;
+                program.release(operation.dependents, false);
+            }
+        }
+    }
+
+    fn end(&mut self, rank: u32, index: u32) {
+        self.unfinished -= 1;
+        let program = &mut self.ranks[rank as usize];
+        program.release(program.operations[index as usize].dependents, false);
+    }
+}
+
+impl Program {
+    /// Operations that waited for another one wait for one less.
+    fn release(&mut self, (start, count): (u32, u32), is_start: bool) {
+        let Self { operations, dependents, start_dependents, ready, .. } = self;
+        let list = if is_start { start_dependents } else { dependents };
+        // The last is taken first from the list of ready ones: hence backwards, to keep their order.
+        for &dependent in list[start as usize..(start + count) as usize].iter().rev() {
+            let waits = &mut operations[dependent as usize].waits;
+            *waits -= 1;
+            if *waits == 0 {
+                ready.push(dependent);
+            }
+        }
+    }
+
+    /// Whether a message is there for a receive; else it is posted.
+    fn match_receive(&mut self, index: u32, from: u32, tag: u32) -> bool {
+        if let Some(count) = self.unexpected.get_mut(&(from, tag)) {
+            *count -= 1;
+            if *count == 0 {
+                self.unexpected.remove(&(from, tag));
+            }
+            return true;
+        }
+        self.posted.entry((from, tag)).or_default().push_back(index);
+        false
+    }
+
+    /// The receive that gets a message, if one waits.
+    fn match_message(&mut self, from: u32, tag: u32) -> Option<u32> {
+        let Some(posted) = self.posted.get_mut(&(from, tag)) else {
+            *self.unexpected.entry((from, tag)).or_default() += 1;
+            return None;
+        };
+        let index = posted.pop_front();
+        if posted.is_empty() {
+            self.posted.remove(&(from, tag));
+        }
+        index
+    }
+}
+
+impl Workload for Goal {
+    fn start(&mut self, rank: u32, actions: &mut Actions) {
+        let program = &mut self.ranks[rank as usize];
+        let free = program.operations.iter().enumerate().rev();
+        program.ready =
+            free.filter(|(_, operation)| operation.waits == 0).map(|(at, _)| at as u32).collect();
+        self.advance(rank, actions);
+    }
+
+    fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions) {
+        self.end(rank, tag);
+        self.advance(rank, actions);
+    }
+
+    fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions) {
+        let program = &mut self.ranks[rank as usize];
+        if let Some(index) = program.match_message(received.from, received.tag) {
+            self.end(rank, index);
+            self.advance(rank, actions);
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    fn awaits(&self) -> String {
+        let waiting = |program: &Program| {
+            let first = program.posted.iter().next();
+            first.and_then(|((from, tag), posted)| Some((*from, *tag, *posted.front()?)))
+        };
+        for (rank, program) in self.ranks.iter().enumerate() {
+            if let Some((from, tag, index)) = waiting(program) {
+                let line = program.operations.get(index as usize).map_or(0, |found| found.line);
+                return format!(
+                    "rank {rank} waits for a message from rank {from} with tag {tag} (line {line}) \
+                     that is never sent; {} operations are left",
+                    self.unfinished
+                );
+            }
+        }
+        format!("{} operations are left", self.unfinished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loggp::{LogGp, LogGpConfiguration};
+    use super::super::simulation::{HostCosts, Outcome, Simulation, Stuck};
+    use super::*;
+
+    fn replay(text: &str) -> Result<Outcome, Stuck> {
+        let goal = Goal::parse("a.goal", text).expect("it is well formed");
+        let configuration =
+            LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 1_000 };
+        let placement: Vec<u32> = (0..goal.ranks()).collect();
+        let fabric = LogGp::new(goal.ranks(), configuration);
+        Simulation::new(fabric, goal, &placement, HostCosts::default()).run()
+    }
+
+    #[test]
+    fn operations_wait_for_what_they_require() {
+        let text = "num_ranks 2\nrank 0 {\na: calc 1000\nb: send 8b to 1 tag 7\nb requires a\n}\n\
+                    rank 1 {\na: recv 8b from 0 tag 7\nb: calc 500 cpu 0\nb requires a\n}\n";
+        let outcome = replay(text).expect("it ends");
+        // 1 us of work, L, seven further bytes, 0.5 us of work.
+        assert_eq!(outcome.completed_ps, 1_000_000 + 1_000_000 + 7_000 + 500_000);
+    }
+
+    #[test]
+    fn messages_that_come_early_wait_for_their_receive() {
+        let text = "num_ranks 2\nrank 0 {\na: send 1b to 1 tag 1\nb: send 1b to 1 tag 2\n}\nrank 1 \
+                    {\nc: calc 9000\nx: recv 1b from 0 tag 2\ny: recv 1b from 0 tag 1\nx requires \
+                    c\ny requires x\n}\n";
+        assert_eq!(replay(text).expect("it ends").completed_ps, 9_000_000);
+    }
+
+    #[test]
+    fn a_trace_that_waits_for_ever_is_told_with_its_line() {
+        let text = "num_ranks 2\nrank 0 {\na: recv 1b from 1 tag 3\n}\nrank 1 {\n}\n";
+        let stuck = replay(text).expect_err("nothing is sent").to_string();
+        assert!(
+            stuck.contains("rank 0 waits for a message from rank 1 with tag 3 (line 3)"),
+            "{stuck}"
+        );
+    }
+
+    #[test]
+    fn a_ring_is_replayed() {
+        let outcome = replay(&Goal::ring(16, 20)).expect("it ends");
+        assert_eq!(outcome.delivered, 320);
+    }
+}
