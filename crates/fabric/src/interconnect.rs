@@ -13,6 +13,7 @@ pub mod cost;
 pub mod drawing;
 pub mod ethernet;
 pub mod flit;
+pub mod fluid;
 pub mod goal;
 pub mod loggp;
 pub mod paper;

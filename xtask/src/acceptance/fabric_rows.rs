@@ -64,7 +64,7 @@ pub(super) const FABRIC: &[Row] = &[
         "/GOAL, 1024 ranks, LogGP/millions_per_second",
     ),
     Row {
-        name: "queues, tandem, torus and LogGP against theory, worst",
+        name: "queues, tandem, torus, LogGP and max-min shares against theory, worst",
         bound: Bound::AtMost(2.0, "%"),
         bound_quick: None,
         probe: Probe::Number {
@@ -72,7 +72,6 @@ pub(super) const FABRIC: &[Row] = &[
             pointer: "/worst_error_percent",
         },
     },
-    missing("max-min shares against theory", Bound::AtMost(2.0, "%")),
     missing("real engine, ghost payloads, 1024 hosts", Bound::AtLeast(1.0, "million packets/s")),
     missing("real engine, memory of 4096 hosts", Bound::AtMost(1024.0, "MiB")),
     missing("engine on shaped links against the same simulated", Bound::AtMost(10.0, "%")),

@@ -10,6 +10,7 @@ use toml::Table;
 
 use super::ethernet::{EthernetConfiguration, Forwarding};
 use super::flit::{FlitConfiguration, PortConfiguration};
+use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
 use super::routing::{Choice, LanePolicy, Routing, RoutingError};
 use super::simulation::{HostCosts, Limits, Stuck};
@@ -52,6 +53,8 @@ pub enum FabricConfiguration {
     Flit(FlitConfiguration),
     /// No network, only costs.
     LogGp(LogGpConfiguration),
+    /// Messages that share links max-min fairly.
+    Fluid(FluidConfiguration),
 }
 
 /// What ranks do.
@@ -222,11 +225,26 @@ fn read_routing(
 }
 
 fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationError> {
-    let kind = keys.word("kind", "ethernet", &["ethernet", "wormhole", "flit", "loggp"])?;
+    let kind =
+        keys.word("kind", "ethernet", &["ethernet", "wormhole", "flit", "loggp", "fluid"])?;
     Ok(match kind.as_str() {
         "ethernet" => FabricConfiguration::Ethernet(read_ethernet(keys)?),
         "wormhole" => FabricConfiguration::Wormhole(read_wormhole(keys)?),
         "flit" => FabricConfiguration::Flit(read_flit(keys)?),
+        "fluid" => {
+            let host_rate_bps =
+                keys.number("host_rate_bps", 10_000_000_000, RATE_MIN_BPS, RATE_MAX_BPS)?;
+            FabricConfiguration::Fluid(FluidConfiguration {
+                host_rate_bps,
+                trunk_rate_bps: keys.number(
+                    "trunk_rate_bps",
+                    host_rate_bps,
+                    RATE_MIN_BPS,
+                    RATE_MAX_BPS,
+                )?,
+                link_latency_ps: keys.number("link_latency_ps", 500_000, 0, TIME_MAX_PS)?,
+            })
+        }
         _ => FabricConfiguration::LogGp(LogGpConfiguration {
             latency_ps: keys.number("latency_ps", 5_000_000, 0, TIME_MAX_PS)?,
             gap_ps: keys.number("gap_ps", 1_000_000, 0, TIME_MAX_PS)?,
@@ -437,7 +455,7 @@ mod tests {
 
     #[test]
     fn every_fabric_runs_and_repeats() {
-        for fabric in ["ethernet", "wormhole", "flit", "loggp"] {
+        for fabric in ["ethernet", "wormhole", "flit", "loggp", "fluid"] {
             let text = format!(
                 "[topology]\nkind = \"torus\"\nsizes = [4, 4]\nlanes = 2\n[fabric]\nkind = \
                  \"{fabric}\"\n[workload]\nkind = \"mesh\"\niterations = 3\n"

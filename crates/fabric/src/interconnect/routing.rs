@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::statistics::mix;
 use super::topology::{LinkKind, Topology};
 
 /// How the ways through a network are found.
@@ -34,6 +35,16 @@ pub enum Choice {
     LeastLoaded,
     /// At random for each packet: spraying.
     Spray,
+}
+
+impl Choice {
+    /// The place among `count` candidates that a flow takes at a node.
+    #[inline]
+    pub(super) const fn hashed(source: u32, destination: u32, node: u32, count: usize) -> usize {
+        let flow = mix(source as u64, destination as u64) as u32;
+        let hash = mix(flow as u64, node as u64) >> 32;
+        ((hash * count as u64) >> 32) as usize
+    }
 }
 
 /// Which parallel lanes (cables or virtual channels) a packet may use on its way.

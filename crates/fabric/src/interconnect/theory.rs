@@ -2,6 +2,8 @@
 
 use super::benchmark::BenchmarkError;
 use super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
+use super::fluid::{Fluid, FluidConfiguration};
+use super::goal::Goal;
 use super::loggp::{LogGp, LogGpConfiguration};
 use super::routing::{RouteTable, Routing};
 use super::simulation::{HostCosts, Outcome, Simulation, Stuck};
@@ -51,6 +53,7 @@ pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
         pipelined_tandem()?,
         torus_saturation()?,
         ping_pong()?,
+        max_min_share()?,
     ])
 }
 
@@ -183,6 +186,35 @@ fn ping_pong() -> Result<Comparison, TheoryError> {
         unit: "us",
         theory: 2.0 * (overhead_us + 5.0 + 4_095.0 * 8e-4),
         model: outcome.completed_ps as f64 / 1e6 / f64::from(rounds),
+    })
+}
+
+/// Messages over two trunks of 1 Gb/s: three cross the first, one of these and another the second.
+/// Max-min shares are a third each on the first and two thirds for the other on the second.
+fn max_min_share() -> Result<Comparison, TheoryError> {
+    let trace = "num_ranks 6\n\
+                 rank 0 {\nsend 100000000b to 4\nsend 100000000b to 3\n}\n\
+                 rank 1 {\nsend 100000000b to 2\n}\n\
+                 rank 2 {\nrecv 100000000b from 1\n}\n\
+                 rank 3 {\nsend 1000000b to 5\nrecv 100000000b from 0\n}\n\
+                 rank 4 {\nrecv 100000000b from 0\n}\n\
+                 rank 5 {\nrecv 1000000b from 3\n}\n";
+    let trace = Goal::parse("max-min", trace).map_err(BenchmarkError::from)?;
+    let topology = Topology::cascade(3, 2, 1).map_err(BenchmarkError::from)?;
+    let routes = RouteTable::new(&topology, Routing::Shortest).map_err(BenchmarkError::from)?;
+    let configuration = FluidConfiguration {
+        host_rate_bps: 10_000_000_000,
+        trunk_rate_bps: 1_000_000_000,
+        link_latency_ps: 0,
+    };
+    let fluid = Fluid::new(&topology, routes, configuration);
+    let placement: Vec<u32> = (0..6).collect();
+    let outcome = Simulation::new(fluid, trace, &placement, HostCosts::default()).run()?;
+    Ok(Comparison {
+        name: "max-min share beside three flows",
+        unit: "of a link",
+        theory: 2.0 / 3.0,
+        model: 8_000.0 / outcome.latency.min_us(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
+use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
 use super::super::routing::{Paths, RouteTable};
 use super::super::simulation::{Fabric, Outcome, Simulation};
@@ -53,6 +54,9 @@ impl Configuration {
                 let channels = flit.channels.into();
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
                 self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks)
+            }
+            FabricConfiguration::Fluid(fluid) => {
+                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks)
             }
             FabricConfiguration::LogGp(loggp) => {
                 self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks)

@@ -1,0 +1,186 @@
+//! Messages as fluids that share links max-min fairly: no packets, quick answers for long messages.
+//!
+//! Whenever a message begins or ends, the rates of all are found anew by progressive filling: the
+//! rates of all rise together until a link is full, those that cross it keep what they have, and so
+//! on. Work per change is messages × links; good for hundreds of messages at a time.
+
+use super::routing::{Choice, RouteTable};
+use super::simulation::{Context, Fabric, Stuck};
+use super::topology::{LinkKind, Topology};
+use super::wheel::Event;
+
+/// Rates and latencies of the model.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FluidConfiguration {
+    /// Rate of the links to hosts, in bits per second.
+    pub host_rate_bps: u64,
+    /// Rate of the links between switches, in bits per second.
+    pub trunk_rate_bps: u64,
+    /// From the last bit sent to the last bit received, in picoseconds for each link.
+    pub link_latency_ps: u64,
+}
+
+/// A network of fluids.
+#[derive(Debug)]
+pub struct Fluid {
+    configuration: FluidConfiguration,
+    hosts: u32,
+    routes: RouteTable,
+    /// The node at the end of each link.
+    ends: Vec<u32>,
+    /// Rate of each link, in bits per picosecond.
+    capacities: Vec<f64>,
+    flows: Vec<Flow>,
+    now_ps: u64,
+    /// Which schedule of the next end is valid.
+    generation: u32,
+    finished: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Flow {
+    message: u32,
+    links: Vec<u32>,
+    remaining_bits: f64,
+    /// In bits per picosecond.
+    rate: f64,
+}
+
+impl Fluid {
+    /// Fluids over a topology. Of equal ways each pair of hosts has one, by a hash.
+    pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
+        let capacity = |kind: LinkKind| match kind {
+            LinkKind::Host => configuration.host_rate_bps as f64 * 1e-12,
+            LinkKind::Switch { .. } => configuration.trunk_rate_bps as f64 * 1e-12,
+        };
+        Self {
+            configuration,
+            hosts: topology.hosts(),
+            routes,
+            ends: topology.links().iter().map(|link| link.to).collect(),
+            capacities: topology.links().iter().map(|link| capacity(link.kind)).collect(),
+            flows: Vec::new(),
+            now_ps: 0,
+            generation: 0,
+            finished: 0,
+        }
+    }
+
+    fn path(&self, source: u32, destination: u32) -> Vec<u32> {
+        let mut links = vec![self.routes.host_link(source) ^ 1];
+        let mut at = self.ends[links[0] as usize];
+        while at != destination {
+            let candidates = self.routes.candidates(at - self.hosts, destination);
+            let place = Choice::hashed(source, destination, at, candidates.len());
+            let link = candidates[place];
+            links.push(link);
+            at = self.ends[link as usize];
+        }
+        links
+    }
+
+    /// Lets time pass at the present rates.
+    fn advance(&mut self, now_ps: u64) {
+        let passed_ps = (now_ps - self.now_ps) as f64;
+        for flow in &mut self.flows {
+            flow.remaining_bits -= flow.rate * passed_ps;
+        }
+        self.now_ps = now_ps;
+    }
+
+    /// Progressive filling.
+    fn share(&mut self) {
+        let mut left = self.capacities.clone();
+        let mut users = vec![0_u32; left.len()];
+        for flow in &mut self.flows {
+            flow.rate = -1.0;
+            for &link in &flow.links {
+                users[link as usize] += 1;
+            }
+        }
+        let mut open = self.flows.len();
+        while open > 0 {
+            let share = |link: usize| left[link] / f64::from(users[link]);
+            let used = (0..left.len()).filter(|&link| users[link] > 0);
+            let Some(tightest) = used.min_by(|&a, &b| share(a).total_cmp(&share(b))) else { break };
+            let rate = share(tightest);
+            for flow in &mut self.flows {
+                if flow.rate >= 0.0 || !flow.links.contains(&(tightest as u32)) {
+                    continue;
+                }
+                flow.rate = rate;
+                open -= 1;
+                for &link in &flow.links {
+                    left[link as usize] = (left[link as usize] - rate).max(0.0);
+                    users[link as usize] -= 1;
+                }
+            }
+        }
+    }
+
+    /// Finds rates and when the next message ends.
+    fn schedule_next(&mut self, context: &mut Context) {
+        self.share();
+        self.generation = self.generation.wrapping_add(1);
+        let ends = self.flows.iter().map(|flow| flow.remaining_bits / flow.rate);
+        let first = ends.min_by(f64::total_cmp);
+        if let Some(wait_ps) = first {
+            let time_ps = self.now_ps + wait_ps.max(0.0).ceil() as u64;
+            context.schedule(time_ps, NEXT_END, self.generation);
+        }
+    }
+}
+
+impl Fabric for Fluid {
+    fn inject(&mut self, context: &mut Context, index: u32) {
+        self.advance(context.wheel.now_ps());
+        let message = *context.messages.get(index);
+        let links = self.path(message.source, message.destination);
+        let remaining_bits = f64::from(message.bytes) * 8.0;
+        self.flows.push(Flow { message: index, links, remaining_bits, rate: 0.0 });
+        self.schedule_next(context);
+    }
+
+    fn handle(&mut self, context: &mut Context, event: Event) {
+        if event.place != NEXT_END {
+            context.deliver(event.subject);
+            return;
+        }
+        if event.subject != self.generation {
+            return;
+        }
+        self.advance(event.time_ps);
+        let latency_ps = self.configuration.link_latency_ps;
+        let mut ended = 0;
+        self.flows.retain(|flow| {
+            let has_ended = flow.remaining_bits <= ENDED_BITS;
+            if has_ended {
+                let time_ps = event.time_ps + latency_ps * flow.links.len() as u64;
+                context.schedule(time_ps, DELIVERED, flow.message);
+                ended += 1;
+            }
+            !has_ended
+        });
+        self.finished += ended;
+        self.schedule_next(context);
+    }
+
+    fn diagnose(&self, context: &Context) -> Stuck {
+        Stuck::Silent { messages: context.messages.len() }
+    }
+
+    fn hops(&self) -> u64 {
+        self.finished
+    }
+
+    fn slot_ps(&self) -> u64 {
+        SLOT_PS
+    }
+}
+
+const NEXT_END: u32 = 0;
+const DELIVERED: u32 = 1;
+/// Less than what passes in a picosecond at 8 Tb/s: the end is rounded up to whole picoseconds.
+const ENDED_BITS: f64 = 1e-3;
+/// Events are far apart here.
+const SLOT_PS: u64 = 1_000_000;
