@@ -16,6 +16,7 @@ mod run_command;
 mod scenario_command;
 mod serve_command;
 mod simulator_command;
+mod sweep_command;
 mod torture_command;
 
 use std::process::ExitCode;
@@ -56,6 +57,7 @@ enum Simulation {
     Show(run_command::ShowArguments),
     Verify(run_command::VerifyArguments),
     Goal(run_command::GoalArguments),
+    Sweep(sweep_command::Arguments),
     Paper(paper_command::Arguments),
     Speed(simulator_command::SpeedArguments),
     Theory(simulator_command::TheoryArguments),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::Sim(Simulation::Run(arguments)) => run_command::run(&arguments),
         Command::Sim(Simulation::Show(arguments)) => run_command::show(&arguments),
+        Command::Sim(Simulation::Sweep(arguments)) => sweep_command::run(&arguments),
         Command::Sim(Simulation::Goal(arguments)) => run_command::goal(&arguments),
         Command::Sim(Simulation::Verify(arguments)) => run_command::verify(&arguments),
         Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),

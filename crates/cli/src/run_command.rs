@@ -199,7 +199,7 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     )
 }
 
-fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value {
+pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value {
     let Outcome { latency, histogram, .. } = outcome;
     json!({
         "version": env!("CARGO_PKG_VERSION"),

@@ -5,6 +5,7 @@
 
 mod reader;
 mod run;
+mod sweep;
 
 use toml::Table;
 
@@ -18,6 +19,8 @@ use super::topology::{Topology, TopologyError};
 use super::workload::{MeshConfiguration, Pattern, Sizes};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use reader::Reader;
+
+pub use sweep::{Point, parse_sweep};
 
 /// A simulation that can be run.
 #[derive(Clone, Debug)]
@@ -136,9 +139,10 @@ pub enum ConfigurationError {
 impl Configuration {
     /// Reads a configuration; `file` is named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigurationError> {
-        let mut root: Table = text
-            .parse()
-            .map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })?;
+        Self::from_table(file, parse_table(file, text)?)
+    }
+
+    fn from_table(file: &str, mut root: Table) -> Result<Self, ConfigurationError> {
         let mut effective = String::new();
         let mut section = |name: &str| Reader::section(file, &mut root, name);
         let (mut topology_keys, mut routing_keys) = (section("topology")?, section("routing")?);
@@ -169,6 +173,10 @@ impl Configuration {
         }
         Ok(Self { topology, routing, lanes, fabric, costs, workload, limits, seed, effective })
     }
+}
+
+fn parse_table(file: &str, text: &str) -> Result<Table, ConfigurationError> {
+    text.parse().map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })
 }
 
 fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {

@@ -174,7 +174,7 @@ impl Reader {
     }
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),
         Value::Float(number) => number.to_string(),

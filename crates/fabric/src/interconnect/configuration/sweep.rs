@@ -1,0 +1,114 @@
+//! Many configurations from one: all combinations of some settings.
+
+use toml::{Table, Value};
+
+use super::reader::shown;
+use super::{Configuration, ConfigurationError, parse_table};
+
+/// A point of a sweep.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// What is particular about it, e.g. `fabric.mtu_bytes=9000`.
+    pub name: String,
+    /// The whole.
+    pub configuration: Configuration,
+}
+
+/// Reads a configuration with a section `[sweep.X]` for sections X whose keys have lists of values:
+/// a point for each combination, the last key running fastest. Without such, the one point there is.
+pub fn parse_sweep(file: &str, text: &str) -> Result<Vec<Point>, ConfigurationError> {
+    let mut root = parse_table(file, text)?;
+    let mut settings = Vec::new();
+    if let Some(sweep) = root.remove("sweep") {
+        for (section, keys) in table(file, "sweep", sweep)? {
+            for (key, values) in table(file, &format!("sweep.{section}"), keys)? {
+                let Value::Array(values) = values else {
+                    return Err(wrong(file, &format!("sweep.{section}"), &key, &values));
+                };
+                settings.push((section.clone(), key, values));
+            }
+        }
+    }
+    let points = settings.iter().map(|(_, _, values)| values.len()).product::<usize>();
+    if points == 0 || points > POINTS_MAX {
+        return Err(ConfigurationError::Value {
+            file: file.to_owned(),
+            section: "sweep".to_owned(),
+            key: "the number of combinations".to_owned(),
+            value: points.to_string(),
+            expected: format!("from 1 to {POINTS_MAX}"),
+        });
+    }
+    (0..points).map(|number| point(file, &root, &settings, number)).collect()
+}
+
+fn point(
+    file: &str,
+    root: &Table,
+    settings: &[(String, String, Vec<Value>)],
+    number: usize,
+) -> Result<Point, ConfigurationError> {
+    let mut root = root.clone();
+    let mut names = Vec::new();
+    let mut rest = number;
+    for (section, key, values) in settings.iter().rev() {
+        let Some(value) = values.get(rest % values.len()) else { continue };
+        rest /= values.len();
+        names.push(format!("{section}.{key}={}", shown(value)));
+        let slot = root.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
+        if let Value::Table(table) = slot {
+            table.insert(key.clone(), value.clone());
+        }
+    }
+    names.reverse();
+    let configuration = Configuration::from_table(file, root)?;
+    Ok(Point { name: names.join(" "), configuration })
+}
+
+fn table(file: &str, name: &str, value: Value) -> Result<Table, ConfigurationError> {
+    match value {
+        Value::Table(table) => Ok(table),
+        other => Err(wrong(file, "", name, &other)),
+    }
+}
+
+fn wrong(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationError {
+    ConfigurationError::Value {
+        file: file.to_owned(),
+        section: section.to_owned(),
+        key: key.to_owned(),
+        value: shown(value),
+        expected: "a section [sweep.X] whose keys have lists of values".to_owned(),
+    }
+}
+
+/// A day of runs of a second.
+const POINTS_MAX: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_combinations_are_points() {
+        let text = "[workload]\nbytes = 1\n[sweep.workload]\nbytes = [64, 1500]\n[sweep.run]\nseed = \
+                    [1, 2, 3]\n";
+        let points = parse_sweep("a.toml", text).expect("it is valid");
+        let names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
+        assert_eq!(names.len(), 6);
+        assert!(names.contains(&"run.seed=2 workload.bytes=1500"), "{names:?}");
+        let mut hashes: Vec<u64> = points.iter().map(|point| point.configuration.hash()).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 6);
+    }
+
+    #[test]
+    fn a_sweep_that_is_none_is_refused() {
+        let refused = |text: &str| parse_sweep("a.toml", text).expect_err("wrong").to_string();
+        assert!(refused("sweep = 3\n").contains("sweep"));
+        assert!(refused("[sweep.run]\nseed = 3\n").contains("lists of values"));
+        assert!(refused("[sweep.run]\nseed = []\n").contains("combinations"));
+        assert!(refused("[sweep.run]\nsead = [1]\n").contains("`seed`"));
+    }
+}
