@@ -459,12 +459,13 @@ impl Engine {
             path.control |= PING;
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
-        let more = if asked.len() > 1 {
-            asked.into_iter().filter(|&(other, peer)| other != link || peer != from).collect()
-        } else {
-            let remote: Vec<PeerAddr> = addresses.iter().filter(|&peer| peer != from).collect();
-            self.pair_links(link, &remote)
-        };
+        let remote: Vec<PeerAddr> = addresses.iter().filter(|&peer| peer != from).collect();
+        let mut more = self.pair_links(link, &remote);
+        if asked.len() > 1 {
+            // Shared memory is nothing that one asks for: it is there if the host is the same.
+            more.retain(|(_, peer)| peer.is_shared_memory());
+            more.extend(asked.into_iter().filter(|&(l, peer)| l != link || peer != from));
+        }
         for (link, peer) in more {
             if let Some(index) = self.free_index(connection) {
                 self.open_path(now, connection, index, link, peer, PathState::new(now));
@@ -596,10 +597,13 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
-/// Leading bits two addresses of one family share.
+/// Leading bits two addresses of one family share; none of two hosts that share no memory.
 fn common_prefix(a: &PeerAddr, b: &PeerAddr) -> usize {
     if a.0[0] != b.0[0] {
         return 0;
+    }
+    if let Some((ours, theirs)) = a.to_shared_memory().zip(b.to_shared_memory()) {
+        return if ours.0 == theirs.0 { 128 } else { 0 };
     }
     let differing = a.0[4..].iter().zip(&b.0[4..]).position(|(x, y)| x != y);
     differing

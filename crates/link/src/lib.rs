@@ -8,6 +8,7 @@
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
 //! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
 //!   call and receives from memory that it shares with the kernel.
+//! * [`ShmLink`] shares memory with other processes of the host.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -25,6 +26,7 @@ mod interface;
 pub mod packet;
 mod payload;
 mod pcapng;
+mod shm;
 mod udp;
 mod wait;
 mod xdp;
@@ -40,6 +42,7 @@ pub use ethernet::{Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
+pub use shm::{ShmError, ShmLink};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
@@ -83,6 +86,13 @@ pub trait Link: Send {
     /// [`LinkEvent::Descriptors`].
     fn wait_fds(&self) -> WaitFds<'_>;
 
+    /// Told before a thread goes to sleep until one of [`Link::wait_fds`] is ready; false if frames
+    /// wait already. A link that no descriptor tells of frames by itself arranges for it here: until
+    /// a thread sleeps, nobody pays for waking it.
+    fn prepare_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
 }
@@ -111,6 +121,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn wait_fds(&self) -> WaitFds<'_> {
         (**self).wait_fds()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        (**self).prepare_sleep()
     }
 
     fn statistics(&self) -> LinkStatistics {

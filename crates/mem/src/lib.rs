@@ -69,6 +69,7 @@ mod table;
 
 pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
+pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
 pub use rights::Rights;
 pub use slot::RegionId;

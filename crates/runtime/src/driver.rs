@@ -156,10 +156,9 @@ impl Driver {
             worked = true;
         }
         self.may_owe |= received;
-        if host.is_parting.load(Ordering::Relaxed)
-            && host.is_parting.swap(false, Ordering::Relaxed)
-            && self.may_owe
-        {
+        let is_parting = host.is_parting.load(Ordering::Relaxed)
+            && host.is_parting.swap(false, Ordering::Relaxed);
+        if is_parting && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
@@ -174,6 +173,9 @@ impl Driver {
             more |= self.transmit(host, now, &memory);
         }
         drop(memory);
+        if is_parting {
+            more |= !self.prepare_sleep();
+        }
         self.finish(host, now, worked);
         more
     }
@@ -337,6 +339,16 @@ impl Driver {
             self.watch_again(host, rewatch);
         }
         (came, more)
+    }
+
+    /// Tells the links that a thread is about to sleep; false if there is something to do instead.
+    #[cold]
+    fn prepare_sleep(&mut self) -> bool {
+        let mut may_sleep = true;
+        for attached in self.links.iter_mut().flatten().filter(|attached| !attached.has_failed) {
+            may_sleep &= attached.driver.prepare_sleep();
+        }
+        may_sleep
     }
 
     /// Sends what the engine has to send and the links take. Returns whether there is more that

@@ -1,0 +1,325 @@
+//! A ring of frames in memory shared with another process: one writes, one reads.
+//!
+//! Each record is a header word and a frame behind it, and begins on a cache line of its own. The
+//! header is the only thing the reader looks at to find out whether a frame is there, so that a small
+//! frame crosses from one processor to the other in one or two lines. The writer puts an empty header
+//! behind a record before it publishes the record.
+//!
+//! The other process is not trusted. Both ends keep their position to themselves; what is read from
+//! shared memory is read once, checked, and then used. What the other end writes can make the ring
+//! useless, and nothing else.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Memory shared with another process.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+}
+
+impl Mapping {
+    /// Maps the first [`FILE_BYTES`] of a file, which must have that many and keep them.
+    pub(super) fn new(file: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
+        // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                FILE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Self { start }))
+    }
+
+    /// One of the two directions.
+    fn direction(self: &Arc<Self>, index: usize) -> Area {
+        let offset = (index % 2) * DIRECTION_BYTES;
+        // SAFETY: both directions lie within the mapping of `FILE_BYTES`.
+        let start = unsafe { self.start.add(offset) };
+        Area { start, _mapping: Arc::clone(self) }
+    }
+
+    /// Both ends of this process: frames leave in direction `out` and come in the other one.
+    pub(super) fn ends(self: &Arc<Self>, out: usize) -> (Writer, Reader) {
+        (Writer::new(self.direction(out)), Reader::new(self.direction(out + 1)))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length in `new`; every pointer into it lives in an `Area`, which
+        // keeps the mapping.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), FILE_BYTES) };
+    }
+}
+
+// SAFETY: the mapping is only accessed by atomics and by copies that make no claim on what others do.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The shared memory of one direction.
+#[derive(Debug)]
+struct Area {
+    start: NonNull<u8>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: as for `Mapping`, which the area keeps alive.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// How many bytes the reader has read, in all.
+    fn consumed(&self) -> &AtomicU64 {
+        // SAFETY: within the control part, aligned to a line. Atomics tolerate other processes.
+        unsafe { AtomicU64::from_ptr(self.start.add(CONSUMED_AT).as_ptr().cast()) }
+    }
+
+    /// Not 0 while the writer waits for room.
+    fn writer_waits(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.start.add(WRITER_WAITS_AT).as_ptr().cast()) }
+    }
+
+    /// Not 0 while the reader sleeps, or is about to.
+    fn reader_sleeps(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.start.add(READER_SLEEPS_AT).as_ptr().cast()) }
+    }
+
+    /// The header at a position of the ring.
+    #[inline]
+    fn header(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at.is_multiple_of(LINE_BYTES), "records begin with a line");
+        // SAFETY: the remainder keeps it within the ring, and a line has room for a header.
+        unsafe { AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES).as_ptr().cast()) }
+    }
+
+    /// The frame behind the header at a position. The record must end within the ring.
+    #[inline]
+    fn frame(&self, at: usize) -> *mut u8 {
+        // SAFETY: as for `header`: the line has more bytes than a header.
+        unsafe { self.start.add(CONTROL_BYTES + at % RING_BYTES + HEADER_BYTES).as_ptr() }
+    }
+}
+
+/// What became of a frame that was to be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Written {
+    /// It is in the ring.
+    Yes,
+    /// There is no room.
+    Full,
+    /// Nobody wants it: what should have filled it failed.
+    Abandoned,
+    /// The reader claims to have read what was never written.
+    Broken,
+}
+
+/// The end of a ring that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    area: Area,
+    /// Bytes written in all; modulo [`RING_BYTES`] where the next record begins.
+    written: u64,
+    /// What the reader had read when last looked at, at most `written`.
+    consumed: u64,
+}
+
+impl Writer {
+    const fn new(area: Area) -> Self {
+        Self { area, written: 0, consumed: 0 }
+    }
+
+    /// Writes a frame of `len` bytes, 1 to [`FRAME_BYTES_MAX`], which `fill` copies to where it is
+    /// told; unless that fails.
+    #[inline]
+    pub(super) fn write(&mut self, len: usize, fill: impl FnOnce(*mut u8) -> bool) -> Written {
+        debug_assert!((1..=FRAME_BYTES_MAX).contains(&len), "checked by the caller");
+        let record = record_bytes(len);
+        let at = (self.written % RING_BYTES as u64) as usize;
+        let to_end = RING_BYTES - at;
+        let (skipped, start) = if record > to_end { (to_end, 0) } else { (0, at) };
+        // The line behind the record takes the empty header.
+        match self.has_room((skipped + record + LINE_BYTES) as u64) {
+            Ok(true) => {}
+            Ok(false) => return Written::Full,
+            Err(Broken) => return Written::Broken,
+        }
+        if !fill(self.area.frame(start)) {
+            return Written::Abandoned;
+        }
+        self.area.header((start + record) % RING_BYTES).store(EMPTY, Ordering::Relaxed);
+        self.area.header(start).store(len as u32, Ordering::Release);
+        if skipped > 0 {
+            self.area.header(at).store(WRAP, Ordering::Release);
+        }
+        self.written += (skipped + record) as u64;
+        Written::Yes
+    }
+
+    /// Whether the reader sleeps and must be woken for what was written. To be called after writing.
+    #[inline]
+    pub(super) fn must_wake(&self) -> bool {
+        // Pairs with the fence of `Reader::announce_sleep`: either that one sees the frame, or this
+        // one sees that it sleeps.
+        fence(Ordering::SeqCst);
+        let sleeps = self.area.reader_sleeps();
+        sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Tells the reader that room is waited for. Afterwards writing must be tried once more.
+    #[cold]
+    pub(super) fn announce_wait(&self) {
+        self.area.writer_waits().store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn has_room(&mut self, bytes: u64) -> Result<bool, Broken> {
+        let fits = |consumed: u64| self.written - consumed + bytes <= RING_BYTES as u64;
+        if fits(self.consumed) {
+            return Ok(true);
+        }
+        let consumed = self.area.consumed().load(Ordering::Acquire);
+        if !(self.consumed..=self.written).contains(&consumed) {
+            return Err(Broken);
+        }
+        self.consumed = consumed;
+        Ok(self.written - consumed + bytes <= RING_BYTES as u64)
+    }
+}
+
+/// What there was to read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Read {
+    /// A frame of this many bytes.
+    Frame(usize),
+    /// Nothing.
+    Nothing,
+    /// Something that no writer of this protocol writes.
+    Broken,
+}
+
+/// The end of a ring that reads.
+#[derive(Debug)]
+pub(super) struct Reader {
+    area: Area,
+    /// Bytes read in all.
+    read: u64,
+    /// What of them the writer was told.
+    told: u64,
+}
+
+impl Reader {
+    const fn new(area: Area) -> Self {
+        Self { area, read: 0, told: 0 }
+    }
+
+    /// Copies the next frame to the beginning of `buffer`.
+    #[inline]
+    pub(super) fn read(&mut self, buffer: &mut [u8; FRAME_BYTES_MAX]) -> Read {
+        let mut at = (self.read % RING_BYTES as u64) as usize;
+        let mut header = self.area.header(at).load(Ordering::Acquire);
+        if header == EMPTY {
+            return Read::Nothing;
+        }
+        if header == WRAP {
+            let to_end = RING_BYTES - at;
+            let first = self.area.header(0).load(Ordering::Acquire);
+            // At the beginning of the ring there is nothing to skip; and a frame follows.
+            if at == 0 || first == EMPTY {
+                return Read::Broken;
+            }
+            self.read += to_end as u64;
+            (at, header) = (0, first);
+        }
+        let len = header as usize;
+        if !(1..=FRAME_BYTES_MAX).contains(&len) || record_bytes(len) > RING_BYTES - at {
+            return Read::Broken;
+        }
+        // SAFETY: the record ends within the ring, as checked with the length that was read once;
+        // the buffer is at least that long. The other process may write meanwhile: the bytes are
+        // then of no use, as any frame's may be.
+        unsafe { mem::copy_foreign(buffer.as_mut_ptr(), self.area.frame(at), len) };
+        self.read += record_bytes(len) as u64;
+        Read::Frame(len)
+    }
+
+    /// Gives room back, when it is worth it; whether the writer waits for it and must be woken.
+    ///
+    /// A writer that finds no room for a frame has written more than three quarters of the ring,
+    /// so that it is always told when all of that has been read.
+    #[inline]
+    pub(super) fn release(&mut self) -> bool {
+        if self.read - self.told < (RING_BYTES / 8) as u64 {
+            return false;
+        }
+        self.told = self.read;
+        self.area.consumed().store(self.read, Ordering::Release);
+        // Pairs with the fence of `Writer::announce_wait`.
+        fence(Ordering::SeqCst);
+        let waits = self.area.writer_waits();
+        waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Has the writer wake this end at its next frame. Afterwards [`Reader::has_frame`] must be asked
+    /// once more.
+    pub(super) fn announce_sleep(&self) {
+        self.area.reader_sleeps().store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether something waits to be read.
+    #[inline]
+    pub(super) fn has_frame(&self) -> bool {
+        let at = (self.read % RING_BYTES as u64) as usize;
+        self.area.header(at).load(Ordering::Acquire) != EMPTY
+    }
+}
+
+/// The other end does not keep to the protocol of the ring.
+struct Broken;
+
+/// Bytes of a frame with its header, as whole lines.
+const fn record_bytes(len: usize) -> usize {
+    (HEADER_BYTES + len).next_multiple_of(LINE_BYTES)
+}
+
+/// Largest frame, in bytes: a whole number of lines with its header. Two of them are the 64 KiB of a
+/// batch, and one leaves room in a first-level cache of 48 KiB, where it is copied on from.
+pub(super) const FRAME_BYTES_MAX: usize = 32_704;
+
+/// Bytes of the ring of one direction: an eighth takes a largest frame, and both directions with
+/// what is copied from and to stay within a second-level cache of 1 MiB.
+pub(super) const RING_BYTES: usize = 256 * 1024;
+
+/// Bytes of shared memory of both directions.
+pub(super) const FILE_BYTES: usize = 2 * DIRECTION_BYTES;
+
+const DIRECTION_BYTES: usize = CONTROL_BYTES + RING_BYTES;
+/// A page in front of each ring, of which three lines are used.
+const CONTROL_BYTES: usize = 4096;
+const CONSUMED_AT: usize = 0;
+const WRITER_WAITS_AT: usize = 128;
+const READER_SLEEPS_AT: usize = 256;
+const LINE_BYTES: usize = 64;
+const HEADER_BYTES: usize = 8;
+/// Header where no record has begun.
+const EMPTY: u32 = 0;
+/// Header of a place from which on the ring is unused: the next record is at its beginning.
+const WRAP: u32 = u32::MAX;
+
+const _: () = assert!(record_bytes(FRAME_BYTES_MAX) <= RING_BYTES / 8, "see `Reader::release`");
+const _: () = assert!(RING_BYTES.is_multiple_of(LINE_BYTES) && CONTROL_BYTES.is_multiple_of(4096));
