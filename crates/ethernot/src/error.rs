@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use engine::Closed;
-use link::{ShmError, PacketError, UdpError, XdpError};
+use link::{PacketError, ShmError, UdpError, XdpError};
 use mem::RegisterError;
 use runtime::{AttachError, Forked, StartError, SubmitError};
 use semantics::OperationError;
