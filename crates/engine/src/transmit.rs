@@ -315,7 +315,8 @@ impl Engine {
         }
         // Memory that the two share is never slower than what passes through the kernel, and all
         // links between two processes of one host take the same processors.
-        let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+        let shares_memory =
+            |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
         if let Some(position) = connection.paths.iter().position(shares_memory)
             && connection.paths.iter().all(|path| path.probes_allowed == 0)
         {

@@ -1,10 +1,11 @@
 //! Memory shared between endpoints of one host.
+#![forbid(unsafe_code)]
 
 mod pair;
 
 use std::time::Duration;
 
-use ethernot::{Endpoint, EndpointBuilder, Rights};
+use ethernot::{Endpoint, EndpointBuilder, OperationOptions, Rights};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
 fn sharing() -> EndpointBuilder {
@@ -48,9 +49,9 @@ fn two_endpoints_of_a_host_find_each_other_and_large_writes_take_the_memory() {
         let handle = pair
             .client
             .connection
-            .write(pair.client.region.slice(0, pair::BYTES), pair.remote.slice(0, pair::BYTES))
+            .write(&pair.client.region, 0, &pair.remote, 0, pair::BYTES, OperationOptions::NONE)
             .expect("posted");
-        handle.wait(Some(LIMIT)).expect("written");
+        assert_eq!(handle.wait(LIMIT), Ok(0));
     }
     let mut seen = vec![0; bytes.len()];
     pair.server.buffer.read(0, &mut seen);
@@ -65,8 +66,8 @@ fn an_endpoint_without_it_is_reached_as_before() {
     let handle = pair
         .client
         .connection
-        .write(pair.client.region.slice(0, 4096), pair.remote.slice(0, 4096))
+        .write(&pair.client.region, 0, &pair.remote, 0, 4096, OperationOptions::NONE)
         .expect("posted");
-    handle.wait(Some(LIMIT)).expect("written");
+    assert_eq!(handle.wait(LIMIT), Ok(0));
     assert_eq!(frames_over_memory(&pair.client.endpoint), 0);
 }

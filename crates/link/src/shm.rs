@@ -305,14 +305,20 @@ impl Channel {
         let frame = batch.frame(index);
         let (header, payload) = (frame.header, frame.payload);
         self.writer.write(frame.len(), |to| {
-            // SAFETY: the record has room for the whole frame, header first; nothing of it is ours
-            // but through this pointer. The payload is read by the kernel.
+            // SAFETY: the record has room for the whole frame, header first, of which no reference
+            // exists. Payload is readable while the batch is lent, as the program has promised for
+            // all of its regions; and otherwise it is read by the kernel.
             unsafe {
                 mem::copy_foreign(to, header.as_ptr(), header.len());
                 if payload.len == 0 {
                     return true;
                 }
-                copier.push(to.add(header.len()), payload);
+                let to = to.add(header.len());
+                if mem::is_payload_promised() {
+                    mem::copy_foreign(to, payload.start, payload.len as usize);
+                    return true;
+                }
+                copier.push(to, payload);
             }
             copier.copy().is_ok()
         })
@@ -344,10 +350,14 @@ impl Link for ShmLink {
             self.attend();
         }
         let count = self.channels.len();
+        if self.first_read >= count {
+            self.first_read = 0;
+        }
         let mut frames = 0;
         let mut over = None;
         for step in 0..count {
-            let position = (self.first_read + step) % count;
+            let position = self.first_read + step;
+            let position = if position < count { position } else { position - count };
             if frames >= limit {
                 self.first_read = position;
                 break;
@@ -481,3 +491,210 @@ const SEGMENTS: u16 = 64;
 /// How often sockets are looked after while the link is polled: 10,000 calls of 200 ns a second are
 /// 0.2 % of a processor, and a peer that connects waits for no longer.
 const ATTEND_NS: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+
+    use mem::PayloadSlice;
+
+    use super::*;
+    use crate::shm::socket::{connect, create_memory, greet};
+
+    #[test]
+    fn frames_go_both_ways_whoever_began() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        send(&mut a, &b, b"from a");
+        assert_eq!(received(&mut b), [b"from a".to_vec()]);
+        send(&mut b, &a, b"from b");
+        assert_eq!(received(&mut a), [b"from b".to_vec()]);
+        assert_eq!((a.channels(), b.channels()), (1, 1), "one memory serves both directions");
+    }
+
+    #[test]
+    fn both_may_begin_at_the_same_time() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        send(&mut a, &b, b"from a");
+        send(&mut b, &a, b"from b");
+        assert_eq!(received(&mut b), [b"from a".to_vec()]);
+        assert_eq!(received(&mut a), [b"from b".to_vec()]);
+        for round in 0..100_u8 {
+            send(&mut a, &b, &[round]);
+            send(&mut b, &a, &[round]);
+            assert_eq!(received(&mut b), [vec![round]]);
+            assert_eq!(received(&mut a), [vec![round]]);
+        }
+        assert!(a.channels() <= 2 && b.channels() <= 2);
+    }
+
+    #[test]
+    fn the_end_of_a_peer_is_told_after_its_last_frame() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        let address = a.caps().local;
+        send(&mut a, &b, b"last words");
+        assert!(b.poll_event().is_none());
+        b.attend();
+        drop(a);
+        assert_eq!(received(&mut b), [b"last words".to_vec()]);
+        let events: Vec<_> = std::iter::from_fn(|| b.poll_event()).collect();
+        assert!(matches!(events[..], [LinkEvent::Refused(peer)] if peer == address), "{events:?}");
+        assert_eq!(b.channels(), 0, "its memory is given back");
+        send_to(&mut b, address, b"anybody there?");
+        assert!(matches!(b.poll_event(), Some(LinkEvent::Refused(peer)) if peer == address));
+    }
+
+    #[test]
+    fn a_sleeping_link_is_woken_by_its_descriptor() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        send(&mut a, &b, b"x");
+        received(&mut b);
+        let calls = a.statistics().send_calls;
+        send(&mut a, &b, b"x");
+        received(&mut b);
+        // The first frame of a channel calls, in case the other end sleeps already.
+        assert!(a.statistics().send_calls <= calls + 1);
+        received(&mut b);
+        for _ in 0..100 {
+            assert!(b.prepare_sleep());
+            assert!(!is_readable(&b));
+            send(&mut a, &b, b"wake up");
+            assert!(is_readable(&b), "a wakeup was lost");
+            assert_eq!(received(&mut b).len(), 1);
+            b.attend();
+            let calls = a.statistics().send_calls;
+            send(&mut a, &b, b"awake");
+            assert_eq!(a.statistics().send_calls, calls, "nobody sleeps: no call");
+            assert!(!b.prepare_sleep(), "a frame waits");
+            assert_eq!(received(&mut b).len(), 1);
+        }
+    }
+
+    #[test]
+    fn memory_that_could_shrink_or_is_too_small_is_refused() {
+        let victim = ShmLink::open().unwrap();
+        let mut victim = victim;
+        let unsealed = memfd(ring::FILE_BYTES as i64);
+        let short = memfd(4096);
+        seal(&short);
+        let whole = memfd(ring::FILE_BYTES as i64);
+        seal(&whole);
+        let file = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
+        for (memory, is_good) in [(unsealed, false), (short, false), (file, false), (whole, true)] {
+            let (_, endpoint) = victim.caps().local.to_shared_memory().unwrap();
+            let socket = connect(endpoint).unwrap();
+            let greeting = Greeting { from: stranger(&victim), to: victim.caps().local };
+            greet(socket.as_fd(), &greeting, memory.as_fd()).unwrap();
+            victim.attend();
+            assert_eq!(victim.channels() == 1, is_good);
+        }
+    }
+
+    #[test]
+    fn greetings_for_somebody_else_or_of_another_host_are_refused() {
+        let mut victim = ShmLink::open().unwrap();
+        let here = victim.caps().local;
+        let elsewhere = PeerAddr::shared_memory(1, 2);
+        for (from, to) in [(stranger(&victim), elsewhere), (elsewhere, here)] {
+            let (_, endpoint) = here.to_shared_memory().unwrap();
+            let socket = connect(endpoint).unwrap();
+            let memory = create_memory().unwrap();
+            greet(socket.as_fd(), &Greeting { from, to }, memory.as_fd()).unwrap();
+            victim.attend();
+            assert_eq!(victim.channels(), 0);
+        }
+        assert_eq!(victim.statistics().receive_discarded, 2);
+        send_to(&mut victim, elsewhere, b"other hosts are not reached");
+        assert_eq!(victim.statistics().send_unreachable, 1);
+    }
+
+    #[test]
+    fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        let (_, endpoint) = b.caps().local.to_shared_memory().unwrap();
+        let _silent: Vec<_> = (0..3 * STRANGERS_MAX)
+            .map(|_| {
+                b.attend();
+                connect(endpoint).unwrap()
+            })
+            .collect();
+        b.attend();
+        assert!(b.strangers.len() <= STRANGERS_MAX);
+        send(&mut a, &b, b"hello");
+        assert_eq!(received(&mut b), [b"hello".to_vec()]);
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_and_loses_nothing() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        let payload = vec![9_u8; 30_000];
+        let slice = PayloadSlice { start: payload.as_ptr(), len: 30_000 };
+        let mut batch = TxBatch::new(64, 64 * 8);
+        batch.reset(b.caps().local);
+        for index in 0..64_u64 {
+            batch.header_mut().extend_from_slice(&index.to_le_bytes());
+            batch.finish_frame(slice);
+        }
+        let sent = a.send(&batch).unwrap();
+        assert!((4..16).contains(&sent), "{sent} frames of 30 kB in 256 KiB");
+        assert_eq!(a.send(&batch).unwrap(), 0);
+        assert!(a.prepare_sleep());
+        let frames = received(&mut b);
+        assert_eq!(frames.len(), sent);
+        for (index, frame) in frames.iter().enumerate() {
+            assert_eq!(frame[..8], (index as u64).to_le_bytes());
+            assert!(frame[8..] == payload);
+        }
+        assert!(is_readable(&a), "it is told that there is room");
+        assert!(a.send(&batch).unwrap() > 0);
+    }
+
+    fn stranger(victim: &ShmLink) -> PeerAddr {
+        let (host, _) = victim.caps().local.to_shared_memory().unwrap();
+        PeerAddr::shared_memory(host, 77)
+    }
+
+    fn send(from: &mut ShmLink, to: &ShmLink, bytes: &[u8]) {
+        send_to(from, to.caps().local, bytes);
+    }
+
+    fn send_to(from: &mut ShmLink, to: PeerAddr, bytes: &[u8]) {
+        let mut batch = TxBatch::new(1, 64);
+        batch.reset(to);
+        batch.header_mut().extend_from_slice(bytes);
+        batch.finish_frame(PayloadSlice::EMPTY);
+        assert_eq!(from.send(&batch).unwrap(), 1);
+    }
+
+    /// What waits, after a look at the sockets.
+    fn received(link: &mut ShmLink) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        link.attend();
+        let now = Instant(1);
+        link.receive(now, 1000, &mut |frame| frames.push(frame.bytes.to_vec())).unwrap();
+        frames
+    }
+
+    fn is_readable(link: &ShmLink) -> bool {
+        let [Some(fd), _] = link.wait_fds() else { panic!("a descriptor") };
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    fn memfd(bytes: i64) -> OwnedFd {
+        // SAFETY: the name is a literal that ends with 0; the descriptor is new.
+        unsafe {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+            let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
+            assert!(file >= 0);
+            assert_eq!(libc::ftruncate(file, bytes), 0);
+            OwnedFd::from_raw_fd(file)
+        }
+    }
+
+    fn seal(file: &OwnedFd) {
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: no memory is passed.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    }
+}

@@ -103,7 +103,9 @@ impl Area {
     fn header(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at.is_multiple_of(LINE_BYTES), "records begin with a line");
         // SAFETY: the remainder keeps it within the ring, and a line has room for a header.
-        unsafe { AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES).as_ptr().cast()) }
+        unsafe {
+            AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES).as_ptr().cast())
+        }
     }
 
     /// The frame behind the header at a position. The record must end within the ring.
@@ -323,3 +325,140 @@ const WRAP: u32 = u32::MAX;
 
 const _: () = assert!(record_bytes(FRAME_BYTES_MAX) <= RING_BYTES / 8, "see `Reader::release`");
 const _: () = assert!(RING_BYTES.is_multiple_of(LINE_BYTES) && CONTROL_BYTES.is_multiple_of(4096));
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::shm::socket::create_memory;
+
+    #[test]
+    fn a_reader_that_sleeps_is_called_once_and_an_awake_one_never() {
+        let (mut writer, reader) = ring();
+        assert_eq!(put(&mut writer, b"x"), Written::Yes);
+        assert!(!writer.must_wake(), "it has not said that it sleeps");
+        reader.announce_sleep();
+        assert!(reader.has_frame(), "what came before is seen before the sleep");
+        assert!(writer.must_wake());
+        assert!(!writer.must_wake(), "one call is enough");
+    }
+
+    #[test]
+    fn a_writer_that_waits_is_called_when_the_ring_has_been_read() {
+        let (mut writer, mut reader) = ring();
+        let frame = vec![7; FRAME_BYTES_MAX];
+        while put(&mut writer, &frame) == Written::Yes {}
+        writer.announce_wait();
+        assert_eq!(put(&mut writer, &frame), Written::Full);
+        let mut calls = 0;
+        while let Read::Frame(_) = reader.read(&mut buffer()) {
+            calls += u32::from(reader.release());
+        }
+        assert_eq!(calls, 1);
+        assert_eq!(put(&mut writer, &frame), Written::Yes);
+    }
+
+    #[test]
+    fn a_claim_to_have_read_what_was_never_written_is_found_out() {
+        let (mut writer, _reader) = ring();
+        let frame = vec![7; FRAME_BYTES_MAX];
+        while put(&mut writer, &frame) == Written::Yes {}
+        for lie in [u64::MAX, writer.written + 1] {
+            writer.area.consumed().store(lie, Ordering::Relaxed);
+            assert_eq!(put(&mut writer, &frame), Written::Broken, "{lie}");
+        }
+        writer.consumed = 1;
+        writer.area.consumed().store(0, Ordering::Relaxed);
+        assert_eq!(put(&mut writer, &frame), Written::Broken, "reading does not go backwards");
+    }
+
+    #[test]
+    fn lengths_that_no_frame_has_are_refused() {
+        for (at, header) in [
+            (0, FRAME_BYTES_MAX as u32 + 1),
+            (0, u32::MAX - 1),
+            (0, WRAP),
+            (RING_BYTES - LINE_BYTES, 57),
+        ] {
+            let (_writer, mut reader) = ring();
+            reader.read = at as u64;
+            reader.area.header(at).store(header, Ordering::Relaxed);
+            assert_eq!(reader.read(&mut buffer()), Read::Broken, "{header} at {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in(
+            steps in prop::collection::vec((any::<bool>(), 1..=FRAME_BYTES_MAX, any::<u8>()), 1..200),
+        ) {
+            let (mut writer, mut reader) = ring();
+            let mut model = VecDeque::new();
+            let mut buffer = buffer();
+            for (is_write, len, byte) in steps {
+                if is_write {
+                    match put(&mut writer, &vec![byte; len]) {
+                        Written::Yes => model.push_back((len, byte)),
+                        written => {
+                            prop_assert_eq!(written, Written::Full);
+                            prop_assert!(!model.is_empty(), "an empty ring has room");
+                        }
+                    }
+                } else {
+                    let expected = model.pop_front();
+                    match reader.read(&mut buffer) {
+                        Read::Frame(len) => {
+                            let frame = expected.filter(|&(expected, _)| expected == len);
+                            let Some((_, byte)) = frame else { panic!("{len} bytes, not {expected:?}") };
+                            prop_assert!(buffer[..len].iter().all(|&b| b == byte));
+                            reader.release();
+                        }
+                        read => prop_assert_eq!((read, expected), (Read::Nothing, None)),
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_that_a_peer_writes_leaves_the_ring(
+            words in prop::collection::vec(any::<(u16, u32)>(), 1..64),
+            near in prop::collection::vec((any::<u16>(), 0..70_000_u32), 1..64),
+        ) {
+            let (_writer, mut reader) = ring();
+            for (at, word) in words.into_iter().chain(near) {
+                let at = usize::from(at) * LINE_BYTES % RING_BYTES;
+                reader.area.header(at).store(word, Ordering::Relaxed);
+            }
+            let mut buffer = buffer();
+            for _ in 0..RING_BYTES / LINE_BYTES {
+                if !matches!(reader.read(&mut buffer), Read::Frame(1..=FRAME_BYTES_MAX)) {
+                    break;
+                }
+                reader.release();
+            }
+        }
+    }
+
+    fn ring() -> (Writer, Reader) {
+        let file = create_memory().expect("memory");
+        let mapping = Mapping::new(file.as_fd()).expect("a mapping");
+        let (writer, _) = mapping.ends(0);
+        let (_, reader) = mapping.ends(1);
+        (writer, reader)
+    }
+
+    fn buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
+        Box::new([0; FRAME_BYTES_MAX])
+    }
+
+    fn put(writer: &mut Writer, frame: &[u8]) -> Written {
+        writer.write(frame.len(), |to| {
+            // SAFETY: the record has room for the frame.
+            unsafe { mem::copy_foreign(to, frame.as_ptr(), frame.len()) };
+            true
+        })
+    }
+}

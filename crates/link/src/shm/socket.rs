@@ -82,7 +82,11 @@ pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
     let (name, len) = name_of(endpoint);
     // SAFETY: the name is a local variable of at least that length.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const name).cast(), len) })?;
-    if is_trusted(socket.as_fd())? { Ok(socket) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    if is_trusted(socket.as_fd())? {
+        Ok(socket)
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
 }
 
 /// The next of those who connect, `None` if nobody does. Strangers are turned away.
@@ -153,7 +157,10 @@ pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
         let result = libc::fstat(file.as_raw_fd(), status.as_mut_ptr());
         (result, status.assume_init())
     };
-    seals >= 0 && seals & SEALS == SEALS && result == 0 && status.st_size == FILE_BYTES as libc::off_t
+    seals >= 0
+        && seals & SEALS == SEALS
+        && result == 0
+        && status.st_size == FILE_BYTES as libc::off_t
 }
 
 /// Sends the greeting with the memory to a socket just connected, which has room.
@@ -178,7 +185,11 @@ pub(super) fn greet(
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
         libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(memory.as_raw_fd());
-        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        libc::sendmsg(
+            socket.as_raw_fd(),
+            &raw const message,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
     };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
@@ -227,8 +238,8 @@ fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
-            let is_rights = (*header).cmsg_level == libc::SOL_SOCKET
-                && (*header).cmsg_type == libc::SCM_RIGHTS;
+            let is_rights =
+                (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
             let bytes = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
             if is_rights {
                 let data = libc::CMSG_DATA(header).cast::<RawFd>();
