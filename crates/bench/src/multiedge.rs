@@ -46,7 +46,7 @@ impl LinkKind {
     }
 
     /// Names of the links of a host with these many interfaces.
-    fn links(self, count: usize) -> Vec<String> {
+    pub(crate) fn links(self, count: usize) -> Vec<String> {
         let name = |link| match self {
             Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
             Self::Xdp => format!("{}:link{link}:0", self.name()),
@@ -154,6 +154,7 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     options.server_link_names.clone_from(&options.link_names);
     options.mtu = mtu;
     options.in_order = setup.in_order;
+    options.delays_us = setup.links.iter().map(|link| link.delay_us).collect();
     let contenders =
         [(wishes.with_own, EDGE), (wishes.with_multiedge, MULTIEDGE), (setup.with_tcp, BASELINE)];
     let chosen = contenders.into_iter().filter(|(wanted, _)| *wanted);

@@ -22,7 +22,7 @@ use crate::transport::LinkAddresses;
 #[non_exhaustive]
 pub enum NamespaceError {
     /// `ip` is not there.
-    #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
+    #[error("run `{command}`: {source}; install iproute2 (and nftables), or use --loopback")]
     Start {
         /// The whole command.
         command: String,
@@ -94,16 +94,16 @@ impl NamespacePair {
     /// Link `n` (from 1) is interface `link<n>` in both, 10.77.`n`.1/24 at the client and
     /// 10.77.`n`.2/24 at the server. The host outside sees none of it.
     pub fn create(links: u32, mtu: u32) -> Result<Self, NamespaceError> {
-        Self::create_with(links, mtu, Vec::new())
+        Self::create_with(links, mtu, &[])
     }
 
     /// The same with a switch in the middle of each link, in a namespace of its own, whose ports
     /// are as `shapes` say.
     pub fn create_switched(shapes: &[LinkShape], mtu: u32) -> Result<Self, NamespaceError> {
-        Self::create_with(shapes.len() as u32, mtu, shapes.to_vec())
+        Self::create_with(shapes.len() as u32, mtu, shapes)
     }
 
-    fn create_with(links: u32, mtu: u32, shapes: Vec<LinkShape>) -> Result<Self, NamespaceError> {
+    fn create_with(links: u32, mtu: u32, shapes: &[LinkShape]) -> Result<Self, NamespaceError> {
         if !(1..=LINKS_MAX).contains(&links) {
             return Err(NamespaceError::Links { links });
         }
@@ -124,7 +124,7 @@ impl NamespacePair {
 
         let mut registry = cleanup::lock();
         registry.namespaces.extend(pair.names().cloned());
-        let built = pair.build(links, mtu, &shapes);
+        let built = pair.build(links, mtu, shapes);
         // Dropping `pair` locks the registry again.
         drop(registry);
         built.map(|()| pair)
@@ -149,16 +149,15 @@ impl NamespacePair {
     /// Neither host notices but by what does not arrive.
     pub fn cut(&self, link: u32, way: Direction, is_cut: bool) -> Result<(), NamespaceError> {
         let switch = self.switch(link)?;
-        // The filter sits where frames enter the switch, so what is queued still leaves.
+        // The rule sits where frames enter the switch, so what is queued still leaves.
         let entry = match way {
             Direction::ToServer => Direction::ToClient.port(),
             Direction::ToClient => Direction::ToServer.port(),
         };
         if is_cut {
-            tc(switch, &["qdisc", "add", "dev", entry, "clsact"])?;
-            tc(switch, &["filter", "add", "dev", entry, "ingress", "matchall", "action", "drop"])
+            drop_at(switch, entry, CUT_TABLE, "drop")
         } else {
-            tc(switch, &["qdisc", "delete", "dev", entry, "clsact"])
+            nft(switch, &format!("delete table netdev {CUT_TABLE}-{entry}"))
         }
     }
 
@@ -279,8 +278,10 @@ fn build_switch(switch: &str, mtu: u32, shape: &LinkShape) -> Result<(), Namespa
     ip(&["-n", switch, "link", "set", "bridge", "mtu", &mtu.to_string(), "up"])?;
     for port in [CLIENT_PORT, SERVER_PORT] {
         ip(&["-n", switch, "link", "set", port, "master", "bridge", "up"])?;
-        for arguments in shape.discipline(port, mtu) {
-            tc(switch, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let arguments = shape.discipline(port, mtu);
+        tc(switch, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        if let Some(rule) = shape.loss_rule() {
+            drop_at(switch, port, LOSS_TABLE, &rule)?;
         }
     }
     Ok(())
@@ -292,6 +293,21 @@ fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
 
 fn tc(namespace: &str, arguments: &[&str]) -> Result<(), NamespaceError> {
     call("tc", &[&["-n", namespace], arguments].concat())
+}
+
+/// Has frames that come in through `port` meet `rule` of nftables, in a table of its own.
+fn drop_at(switch: &str, port: &str, table: &str, rule: &str) -> Result<(), NamespaceError> {
+    nft(
+        switch,
+        &format!(
+            "table netdev {table}-{port} {{ chain ingress {{ \
+             type filter hook ingress device \"{port}\" priority 0; {rule}; }}; }}"
+        ),
+    )
+}
+
+fn nft(namespace: &str, commands: &str) -> Result<(), NamespaceError> {
+    call("ip", &["netns", "exec", namespace, "nft", commands])
 }
 
 fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {
@@ -337,6 +353,10 @@ pub const MTU_MAX: u32 = 65_535;
 /// The ports of a switch, toward the client and toward the server.
 const CLIENT_PORT: &str = "client";
 const SERVER_PORT: &str = "server";
+
+/// Tables of rules in a switch; the port's name follows.
+const LOSS_TABLE: &str = "loss";
+const CUT_TABLE: &str = "cut";
 
 const NAME_PREFIX: &str = "ethernot-bench-";
 

@@ -42,6 +42,8 @@ pub struct Options {
     pub in_order: bool,
     /// Whether streams sleep while they wait, instead of polling.
     pub sleeps: bool,
+    /// How much longer than they are the named links behave, in microseconds each.
+    pub delays_us: Vec<u32>,
 }
 
 /// What the packets are to go over.
@@ -196,7 +198,7 @@ fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
 
 fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
     match test {
-        Test::PingPong | Test::OneWay | Test::TwoWay => chosen.to_vec(),
+        Test::PingPong | Test::OneWay | Test::TwoWay | Test::VerifiedStream => chosen.to_vec(),
         Test::OperationRate | Test::ManyConnections => vec![SMALL_MESSAGE_BYTES],
         Test::ConnectionSetup => vec![0],
     }
@@ -289,6 +291,7 @@ mod tests {
             server_link_names: Vec::new(),
             in_order: false,
             sleeps: false,
+            delays_us: Vec::new(),
             mtu: 1500,
             tests: Test::ALL.to_vec(),
             transports: vec![],

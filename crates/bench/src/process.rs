@@ -75,6 +75,8 @@ pub enum Line {
         /// Names of the server's transports.
         server_transports: Vec<String>,
     },
+    /// The run that counts begins.
+    Counting,
     /// The answer to a [`SampleRequest`].
     Sample(Sample),
     /// The child could not do what it was asked for.
@@ -255,7 +257,11 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
             Err(ControlError::Closed) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        let sample = client.sample(&request).map_err(|error| error.to_string())?;
+        let on_start = &mut || {
+            // A parent that is gone ends this process anyway.
+            let _ = tell(&Line::Counting);
+        };
+        let sample = client.sample(&request, on_start).map_err(|error| error.to_string())?;
         tell(&Line::Sample(sample))?;
     }
 }

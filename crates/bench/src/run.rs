@@ -64,9 +64,8 @@ pub enum RunError {
 /// Measures what `options` ask for.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, RunError> {
     let unix_seconds = clock::unix_seconds();
-    let path = Path::open(options, observer)?;
-    let pinned_to = options.pinning.then(cpu::first_two).flatten();
-    let mut bench = Bench::start(options, path, pinned_to)?;
+    let mut bench = Bench::open(options, observer)?;
+    let pinned_to = bench.pinned_to;
     let plan = Plan::new(
         options,
         bench.path.links.len() as u32,
@@ -214,13 +213,34 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
 /// The two processes that measure, and the path between them.
 ///
 /// The order of the fields is the order in which they are dropped: processes before namespaces.
-struct Bench {
+pub(crate) struct Bench {
     processes: Processes,
     path: Path,
     pinned_to: Option<[usize; 2]>,
 }
 
 impl Bench {
+    /// Makes the path that `options` ask for and starts the processes.
+    pub(crate) fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
+        let path = Path::open(options, observer)?;
+        Self::start(options, path, options.pinning.then(cpu::first_two).flatten())
+    }
+
+    /// The namespaces, if the path has any.
+    pub(crate) fn namespaces(&self) -> Option<&NamespacePair> {
+        self.path.namespaces.as_ref()
+    }
+
+    /// The addresses of the links.
+    pub(crate) fn links(&self) -> &[LinkAddresses] {
+        &self.path.links
+    }
+
+    /// The process of the client.
+    pub(crate) fn client(&mut self) -> &mut ChildProcess {
+        &mut self.processes.client
+    }
+
     fn start(
         options: &Options,
         path: Path,
@@ -302,8 +322,10 @@ impl Bench {
                 connections: if many { options.connections } else { 1 },
                 in_order: options.in_order,
                 sleeps: options.sleeps,
+                delays_us: options.delays_us.clone(),
             },
             seconds: plan.sample_seconds,
+            announced: false,
         }
     }
 

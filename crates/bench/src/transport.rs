@@ -30,6 +30,9 @@ pub enum Test {
     /// Connections made one after the other. An operation is a connection that both applications
     /// have; its latency is recorded.
     ConnectionSetup,
+    /// Messages from client to server, each checked there byte by byte; the progress over time is
+    /// recorded. Not among [`Test::ALL`]: it is about what happens to links meanwhile.
+    VerifiedStream,
     /// A ping-pong on one of [`Setup::connections`] connections, the others idle, in turn with one
     /// on a connection that is alone at its endpoint. Only the former's latencies are recorded.
     ManyConnections,
@@ -55,6 +58,7 @@ impl Test {
             Self::OperationRate => "operation-rate",
             Self::ConnectionSetup => "connection-setup",
             Self::ManyConnections => "many-connections",
+            Self::VerifiedStream => "verified-stream",
         }
     }
 
@@ -102,6 +106,10 @@ pub struct Setup {
     /// Whether streams sleep while they wait, instead of polling, for transports that can do either.
     #[serde(default)]
     pub sleeps: bool,
+    /// How much longer than they are the named links behave, in microseconds each, for transports
+    /// that have links; the others ignore it.
+    #[serde(default)]
+    pub delays_us: Vec<u32>,
 }
 
 /// Where and how the client reaches what the server's side listens on.
@@ -126,6 +134,12 @@ pub struct Phase {
 pub struct Observed {
     /// Counters, as differences over the phase.
     pub counters: BTreeMap<String, f64>,
+    /// Bytes that arrived in each millisecond ([`Test::VerifiedStream`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<u32>,
+    /// When the first millisecond of the timeline was, on the clock of the host that recorded it.
+    #[serde(default)]
+    pub timeline_start_ms: u64,
 }
 
 /// Names of counters from which the report derives percentages.
@@ -147,6 +161,8 @@ pub mod counter {
     pub const BYTES_PER_IDLE_CONNECTION: &str = "bytes_per_idle_connection";
     /// The same at the client.
     pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
+    /// Messages that were not what they had to be.
+    pub const CORRUPTED: &str = "corrupted_messages";
     /// Nanoseconds the application spent in posting operations it timed.
     pub const POST_NS: &str = "post_ns";
     /// Operations whose posting was timed.

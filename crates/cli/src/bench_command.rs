@@ -13,7 +13,8 @@ use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
-use crate::link_names::{Links, parse_count_or_links};
+use crate::failover_command;
+use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::multiedge_command;
 use crate::progress::Progress;
 
@@ -91,17 +92,20 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Study {
     Multiedge(multiedge_command::Arguments),
+    Failover(failover_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.study {
         Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
+        Some(Study::Failover(arguments)) => failover_command::run(arguments),
         None => run_transports(arguments),
     }
 }
 
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     let options = options(arguments)?;
+    try_links(&options.link_names)?;
     // Found out now, not after minutes of measuring.
     for path in [&arguments.json, &arguments.html].into_iter().flatten() {
         if path.as_os_str() != "-" {
@@ -179,6 +183,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         server_link_names: Vec::new(),
         in_order: false,
         sleeps: false,
+        delays_us: Vec::new(),
         mtu: arguments.mtu,
         tests: tests.to_vec(),
         transports: arguments.transports.clone(),

@@ -144,6 +144,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         pinning: !arguments.no_pinning,
         in_order: false,
         sleeps: arguments.sleep,
+        delays_us: Vec::new(),
     };
     Ok(Wishes {
         setups,
@@ -162,7 +163,7 @@ fn parse_setup(text: &str) -> Result<SetUp, String> {
     })
 }
 
-fn parse_kind(text: &str) -> Result<LinkKind, String> {
+pub(crate) fn parse_kind(text: &str) -> Result<LinkKind, String> {
     let known = || LinkKind::ALL.map(LinkKind::name).join(", ");
     let found = LinkKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| format!("the kinds of links are: {}", known()))

@@ -58,7 +58,6 @@ impl EngineConfig {
             acknowledgement: AckPolicy {
                 frames_per_ack: MULTIEDGE_FRAMES_PER_ACK,
                 ack_delay_ns: MULTIEDGE_ACK_DELAY_NS,
-                ..AckPolicy::default()
             },
             congestion: CongestionAlgorithm::Fixed { frames: MULTIEDGE_WINDOW_FRAMES },
             probe_timeout_min_ns: MULTIEDGE_TIMEOUT_NS,

@@ -8,6 +8,7 @@
 mod channel;
 mod edge_host;
 pub mod host;
+pub mod interconnect;
 mod network;
 mod oracle;
 mod queue;

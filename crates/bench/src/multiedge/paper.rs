@@ -1,6 +1,6 @@
 //! What the paper measured: Karlsson, Passas, Kotsis, Bilas, "MultiEdge: An Edge-based Communication
 //! Subsystem for Scalable Commodity Servers", IPDPS 2007. Dual Opteron 244 (1.8 GHz), Linux 2.6.12,
-//! Tigon3 1 GbE and Myricom 10 GbE adapters.
+//! Tigon3 (1 Gb/s) and Myricom (10 Gb/s) adapters.
 
 use crate::transport::Test;
 

@@ -5,6 +5,7 @@
 //! each side writes into the other's memory and polls the last word of its own.
 
 mod many;
+mod verified;
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ethernot::{
-    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
-    Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling, RemoteRegion,
-    Request, Rights, Source,
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
+    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling,
+    RemoteRegion, Request, Rights, Source,
 };
 
 use super::patience::Patience;
@@ -147,7 +148,10 @@ impl Half {
     fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
         // The first half is written to by the peer, the second is what is written to the peer.
         let message_bytes = setup.message_bytes.max(WORD_BYTES);
-        let buffer = Buffer::new(message_bytes * 2);
+        let buffer = Buffer::new(match setup.test {
+            Test::VerifiedStream => verified::buffer_bytes(setup),
+            _ => message_bytes * 2,
+        });
         let region = endpoint.register(buffer.clone(), Rights::REMOTE_WRITE).map_err(other)?;
         Ok(Self {
             buffer,
@@ -351,7 +355,7 @@ impl Counters {
         ];
         let counters =
             counters.into_iter().chain(now).map(|(name, value)| (name.to_string(), value));
-        Observed { counters: counters.collect() }
+        Observed { counters: counters.collect(), ..Observed::default() }
     }
 }
 
@@ -421,6 +425,12 @@ impl ServerSide for Server {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(0, true)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::VerifiedStream => {
+                let seen = self.half.verify_stream(phase.operations)?;
+                let mut observed = self.half.observed(&self.endpoint)?;
+                observed.counters.extend(seen.counters);
+                return Ok(Observed { counters: observed.counters, ..seen });
+            }
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {
                     drop(self.accept_one()?);
@@ -513,6 +523,7 @@ impl ClientSide for Client {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(phase.operations, false)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::VerifiedStream => self.half.stream_to_be_verified(phase.operations)?,
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {
                     let started = Stopwatch::start();
@@ -566,6 +577,13 @@ fn endpoint(
     let mut builder =
         Endpoint::builder().engine(config).polling(polling).shared_memory(shares_memory);
     if !names.is_empty() {
+        let delays_us = setup.delays_us.clone();
+        builder = builder.wrap_links(Box::new(move |index, link| {
+            match delays_us.get(index).copied().unwrap_or(0) {
+                0 => link,
+                delay_us => Box::new(Delay::new(link, u64::from(delay_us) * 1000)),
+            }
+        }));
         return builder.links(names.join(",")).build().map_err(other);
     }
     for address in addresses {
