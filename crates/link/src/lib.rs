@@ -47,7 +47,7 @@ pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
-pub use shm::{ShmError, ShmLink};
+pub use shm::{ShmError, ShmLink, fuzz_shm_ring};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 

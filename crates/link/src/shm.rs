@@ -3,6 +3,8 @@
 mod ring;
 mod socket;
 
+pub use self::ring::fuzz_shm_ring;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -97,7 +99,7 @@ impl ShmLink {
             first_read: 0,
             attended_at: Instant(0),
             copier: PayloadCopier::new(1),
-            buffer: Box::new([0; FRAME_BYTES_MAX]),
+            buffer: ring::frame_buffer(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
         })
@@ -178,7 +180,12 @@ impl ShmLink {
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
         // SAFETY: the kernel writes at most as many entries as the array has.
         let count = unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), ready.as_mut_ptr(), READY_MAX as i32, 0)
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                ready.as_mut_ptr(),
+                ready.len().cast_signed() as i32,
+                0,
+            )
         };
         self.statistics.receive_calls += 1;
         for entry in ready.iter().take(usize::try_from(count).unwrap_or(0)) {

@@ -294,6 +294,50 @@ impl Reader {
 /// The other end does not keep to the protocol of the ring.
 struct Broken;
 
+/// Private memory that frames are read to.
+#[expect(
+    clippy::large_stack_arrays,
+    reason = "once, and the compiler sees that it goes to the heap"
+)]
+pub(super) fn frame_buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
+    Box::new([0; FRAME_BYTES_MAX])
+}
+
+/// Reads and writes a ring in which the other process has written `bytes`: for fuzzing.
+///
+/// # Panics
+/// If this process can make no shared memory.
+#[doc(hidden)]
+pub fn fuzz_shm_ring(bytes: &[u8]) {
+    let file = super::socket::create_memory().expect("memory");
+    let mapping = Mapping::new(file.as_fd()).expect("a mapping");
+    let (mut writer, mut reader) = mapping.ends(0);
+    let mut buffer = frame_buffer();
+    for chunk in bytes.chunks(4096) {
+        // What the peer writes lies over the beginning of both directions and of their rings.
+        for at in [0, CONTROL_BYTES, DIRECTION_BYTES, DIRECTION_BYTES + CONTROL_BYTES] {
+            // SAFETY: a chunk fits each of the four places, and no reference to them exists.
+            unsafe {
+                let to = mapping.start.add(at).as_ptr();
+                mem::copy_foreign(to, chunk.as_ptr(), chunk.len());
+            }
+        }
+        for len in [1, chunk.len(), FRAME_BYTES_MAX] {
+            let written = writer.write(len, |to| {
+                // SAFETY: the record has room for so many bytes, as the buffer has.
+                unsafe { mem::copy_foreign(to, buffer.as_ptr(), len) };
+                true
+            });
+            assert_ne!(written, Written::Abandoned);
+            match reader.read(&mut buffer) {
+                Read::Frame(len) => assert!((1..=FRAME_BYTES_MAX).contains(&len)),
+                Read::Nothing | Read::Broken => {}
+            }
+            reader.release();
+        }
+    }
+}
+
 /// Bytes of a frame with its header, as whole lines.
 const fn record_bytes(len: usize) -> usize {
     (HEADER_BYTES + len).next_multiple_of(LINE_BYTES)
@@ -392,6 +436,11 @@ mod tests {
 
     proptest! {
         #[test]
+        fn whatever_a_peer_writes_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+            fuzz_shm_ring(&bytes);
+        }
+
+        #[test]
         fn frames_come_out_as_they_went_in(
             steps in prop::collection::vec((any::<bool>(), 1..=FRAME_BYTES_MAX, any::<u8>()), 1..200),
         ) {
@@ -451,7 +500,7 @@ mod tests {
     }
 
     fn buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
-        Box::new([0; FRAME_BYTES_MAX])
+        frame_buffer()
     }
 
     fn put(writer: &mut Writer, frame: &[u8]) -> Written {

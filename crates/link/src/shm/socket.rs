@@ -141,7 +141,9 @@ pub(super) fn create_memory() -> io::Result<OwnedFd> {
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     // Memory that cannot be had is refused here, and does not become a fault later.
     // SAFETY: no memory is passed.
-    check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, FILE_BYTES as libc::off_t) })?;
+    check(unsafe {
+        libc::fallocate(file.as_raw_fd(), 0, 0, FILE_BYTES.cast_signed() as libc::off_t)
+    })?;
     // SAFETY: no memory is passed.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
     Ok(file)
@@ -160,7 +162,7 @@ pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
     seals >= 0
         && seals & SEALS == SEALS
         && result == 0
-        && status.st_size == FILE_BYTES as libc::off_t
+        && status.st_size == FILE_BYTES.cast_signed() as libc::off_t
 }
 
 /// Sends the greeting with the memory to a socket just connected, which has room.
@@ -184,7 +186,9 @@ pub(super) fn greet(
         (*header).cmsg_level = libc::SOL_SOCKET;
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(memory.as_raw_fd());
+        libc::CMSG_DATA(header)
+            .cast::<[u8; size_of::<RawFd>()]>()
+            .write(memory.as_raw_fd().to_ne_bytes());
         libc::sendmsg(
             socket.as_raw_fd(),
             &raw const message,
@@ -242,9 +246,10 @@ fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
                 (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
             let bytes = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
             if is_rights {
-                let data = libc::CMSG_DATA(header).cast::<RawFd>();
+                let data = libc::CMSG_DATA(header).cast::<[u8; size_of::<RawFd>()]>();
                 for index in 0..bytes / size_of::<RawFd>() {
-                    let descriptor = OwnedFd::from_raw_fd(data.add(index).read_unaligned());
+                    let number = RawFd::from_ne_bytes(data.add(index).read());
+                    let descriptor = OwnedFd::from_raw_fd(number);
                     count += 1;
                     found = Some(descriptor);
                 }
