@@ -580,10 +580,10 @@ mod tests {
     fn memory_that_could_shrink_or_is_too_small_is_refused() {
         let victim = ShmLink::open().unwrap();
         let mut victim = victim;
-        let unsealed = memfd(ring::FILE_BYTES as i64);
+        let unsealed = memfd(ring::FILE_BYTES);
         let short = memfd(4096);
         seal(&short);
-        let whole = memfd(ring::FILE_BYTES as i64);
+        let whole = memfd(ring::FILE_BYTES);
         seal(&whole);
         let file = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
         for (memory, is_good) in [(unsealed, false), (short, false), (file, false), (whole, true)] {
@@ -688,13 +688,13 @@ mod tests {
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     }
 
-    fn memfd(bytes: i64) -> OwnedFd {
+    fn memfd(bytes: usize) -> OwnedFd {
         // SAFETY: the name is a literal that ends with 0; the descriptor is new.
         unsafe {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
             let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
             assert!(file >= 0);
-            assert_eq!(libc::ftruncate(file, bytes), 0);
+            assert_eq!(libc::ftruncate(file, bytes.cast_signed() as libc::off_t), 0);
             OwnedFd::from_raw_fd(file)
         }
     }
