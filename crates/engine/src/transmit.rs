@@ -339,6 +339,17 @@ impl Engine {
             let allowed = may_send(path) && !self.is_blocked(path.link);
             return allowed.then_some((0, path.send.quantum_bytes()));
         }
+        // Memory that the two share is never slower than what passes through the kernel, and all
+        // links between two processes of one host take the same processors.
+        let shares_memory =
+            |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+        if let Some(position) = connection.paths.iter().position(shares_memory)
+            && connection.paths.iter().all(|path| path.probes_allowed == 0)
+        {
+            let path = &connection.paths[position];
+            let allowed = may_send(path) && !self.is_blocked(path.link);
+            return allowed.then_some((position, path.send.quantum_bytes()));
+        }
         self.schedule(now, connection)
     }
 
