@@ -81,6 +81,13 @@ pub(crate) struct VerifyArguments {
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let configuration = read(&arguments.configuration)?;
+    if let Some(circle) = configuration.deadlock_risk()? {
+        eprintln!(
+            "ethernot: warning: packets may come to wait for each other in a circle: {}; \
+             [routing] lanes = \"dateline\" prevents it",
+            circle.join(" -> ")
+        );
+    }
     let start = Instant::now();
     let outcome = configuration.run()?;
     let seconds = start.elapsed().as_secs_f64();

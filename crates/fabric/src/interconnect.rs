@@ -10,6 +10,7 @@
 pub mod benchmark;
 pub mod configuration;
 pub mod cost;
+pub mod dependency;
 pub mod drawing;
 pub mod ethernet;
 pub mod flit;

@@ -1,5 +1,6 @@
 //! From a configuration to what it comes to.
 
+use super::super::dependency;
 use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
@@ -28,6 +29,19 @@ impl Configuration {
                 self.run_workload(load, hosts)
             }
         }
+    }
+
+    /// The channels of a circle in which packets may come to wait for each other, if the routes allow
+    /// one. Only fabrics whose packets hold links while they wait have such.
+    pub fn deadlock_risk(&self) -> Result<Option<Vec<String>>, ConfigurationError> {
+        let channels = match &self.fabric {
+            FabricConfiguration::Wormhole(_) => 1,
+            FabricConfiguration::Flit(flit) => usize::from(flit.channels),
+            _ => return Ok(None),
+        };
+        let table = RouteTable::new(&self.topology, self.routing)?;
+        let paths = Paths::new(&self.topology, &table, self.lanes, channels)?;
+        Ok(dependency::circle(&self.topology, &paths, channels))
     }
 
     /// Hash of all settings.
