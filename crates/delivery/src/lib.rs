@@ -36,7 +36,7 @@ pub use scheduler::{
     BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
 };
 pub use send_config::SendConfig;
-pub use send_half::{AckSummary, Fate, SendHalf, TimeoutOutcome};
+pub use send_half::{ASK_FRAMES_MAX, AckSummary, Fate, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};
 pub use time::Instant;
 pub use timer_queue::TimerQueue;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use delivery::{Instant, LinkId, SchedulerState, SilenceBudget};
+use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
 use semantics::{CompletionQueue, Inbound, Outbound};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
+    /// Data frames sent on any link since the peer was last asked for an acknowledgement.
+    pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
     pub(crate) asked: bool,
     /// The furthest byte of a request so far: what comes before it came out of order.
@@ -145,6 +147,37 @@ impl Connection {
     /// Whether this side waits for anything from the peer.
     pub(crate) fn awaits_peer(&self) -> bool {
         self.in_flight() || self.outbound.waits_for_peer() || self.phase == Phase::Closing
+    }
+
+    /// Counts one more data frame on the link at `position`; whether it should ask for an
+    /// acknowledgement, which will tell of all links.
+    #[inline]
+    pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
+        let Some(path) = self.paths.get_mut(position) else { return false };
+        self.unasked += 1;
+        path.unasked += 1;
+        let asks = self.unasked >= ASK_FRAMES_MAX || path.unasked >= path.send.ask_frames();
+        if asks {
+            self.on_asked();
+        }
+        asks
+    }
+
+    /// The peer is asked for an acknowledgement.
+    pub(crate) fn on_asked(&mut self) {
+        self.unasked = 0;
+        for path in &mut self.paths {
+            path.unasked = 0;
+        }
+    }
+
+    /// When a link whose window is closed can send again by the clock, if there is something to send.
+    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
+        if !self.outbound.wants_to_send() {
+            return Instant::NEVER;
+        }
+        let opens = self.paths.iter().map(|path| path.opens_at(now));
+        opens.filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
     /// Whether something is to be sent now.

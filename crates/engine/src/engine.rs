@@ -535,6 +535,7 @@ impl Engine {
             listed_owing: false,
             retired: Vec::new(),
             heard: false,
+            unasked: 0,
             asked: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,

@@ -24,7 +24,7 @@ mod table;
 mod timeouts;
 mod transmit;
 
-pub use config::EngineConfig;
+pub use config::{Asking, EngineConfig};
 pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,

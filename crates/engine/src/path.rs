@@ -7,6 +7,7 @@ use delivery::{
 use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
 
+use crate::acknowledge::RIDE_WAIT_NS;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
 
@@ -39,6 +40,8 @@ pub(crate) struct Path {
     pub(crate) backup: bool,
     /// When something was last acknowledged on this link.
     pub(crate) progress_at: Instant,
+    /// Data frames sent since the peer was last asked for an acknowledgement.
+    pub(crate) unasked: u32,
 }
 
 impl Path {
@@ -73,6 +76,7 @@ impl Path {
             backup: false,
             // Nothing was ever acknowledged on it: its silence says nothing about other links.
             progress_at: Instant::default(),
+            unasked: 0,
         }
     }
 
@@ -115,13 +119,22 @@ impl Path {
             || self.state.deadline() <= now
     }
 
+    /// When its window opens by the clock for a burst.
+    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
+        if self.state.may_carry_data() {
+            self.send.opens_at(now, self.send.quantum_bytes())
+        } else {
+            Instant::NEVER
+        }
+    }
+
     /// What the scheduler is shown.
     pub(crate) fn view(&self, now: Instant, sole: bool) -> LinkView {
         LinkView {
             rate_bytes_per_second: self.send.rate_bytes_per_second(),
             one_way_ns: self.send.rtt_min_ns() / 2,
             idle_at: self.send.idle_at(now),
-            window_left_bytes: u64::from(self.send.window_left()),
+            window_left_bytes: u64::from(self.send.window_left(now)),
             frame_bytes: u32::from(self.mtu.current()),
             usable: sole || self.state.may_carry_data(),
             backup: self.backup,
@@ -134,8 +147,9 @@ impl Path {
     /// is among those to serve when there is room, and a timer would only keep the caller busy.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = match self.received.deadline() {
-            due if due <= now => Instant::NEVER,
-            later => later,
+            due if due > now => due,
+            due if due.after_ns(RIDE_WAIT_NS) > now => due.after_ns(RIDE_WAIT_NS),
+            _ => Instant::NEVER,
         };
         self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }

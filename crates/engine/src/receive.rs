@@ -58,8 +58,7 @@ impl Engine {
             return;
         };
         let path = &mut connection.paths[position];
-        let eliciting =
-            if decoded.header.kind().is_ack_eliciting() { Eliciting::Yes } else { Eliciting::No };
+        let eliciting = eliciting(&decoded);
         let ack_now = decoded.prefix.flags.contains(Flags::ACK_NOW);
         let marked = frame.congestion_experienced;
         let arrival = path.received.classify(decoded.prefix.packet);
@@ -449,5 +448,21 @@ impl Engine {
         connection.outbound.flush(&mut self.pools, rest, Some(fault));
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
+    }
+}
+
+/// Whether a frame asks for an acknowledgement, and whether more of its operation follows.
+#[inline]
+fn eliciting(frame: &Frame<'_>) -> Eliciting {
+    if !frame.header.kind().is_ack_eliciting() {
+        return Eliciting::No;
+    }
+    match frame.header {
+        Header::Write { .. } | Header::Send { .. } | Header::ReadResponse { .. }
+            if !frame.prefix.flags.contains(Flags::LAST) =>
+        {
+            Eliciting::Midway
+        }
+        _ => Eliciting::Yes,
     }
 }

@@ -31,6 +31,7 @@ impl Engine {
             for path in &connection.paths {
                 deadline = deadline.min(path.deadline(now));
             }
+            deadline = deadline.min(connection.opens_at(now));
         }
         self.timers.set(connection.handle.index, deadline);
     }

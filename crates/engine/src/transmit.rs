@@ -9,6 +9,7 @@ use wire_edge::{
 };
 
 use crate::acknowledge::BESIDE_ACKS_BYTES;
+use crate::config::Asking;
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
@@ -89,14 +90,14 @@ impl Engine {
             if let Some(&index) = self.ready.get(position)
                 && let Some(mut connection) = self.connections.take(index)
             {
-                connection.report_now |= owes_acknowledgement(&connection);
+                connection.report_now |= owes_last_acknowledgement(&connection);
                 self.connections.put(connection);
             }
         }
         while let Some(index) = self.owing.pop() {
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.listed_owing = false;
-            if connection.paths.iter().any(|path| path.received.acknowledgement_owed()) {
+            if owes_last_acknowledgement(&connection) {
                 connection.report_now = true;
                 self.mark_ready(&mut connection);
             }
@@ -310,7 +311,7 @@ impl Engine {
     #[inline]
     fn choose_path(&self, now: Instant, connection: &mut Connection) -> Option<(usize, u32)> {
         if let [path] = connection.paths.as_slice() {
-            let allowed = may_send(path) && !self.is_blocked(path.link);
+            let allowed = may_send(now, path) && !self.is_blocked(path.link);
             return allowed.then_some((0, path.send.quantum_bytes()));
         }
         self.schedule(now, connection)
@@ -338,7 +339,7 @@ impl Engine {
             return Some((position, 1));
         }
         (0..paths.len())
-            .filter(|&position| usable(position) && may_send(&paths[position]))
+            .filter(|&position| usable(position) && may_send(now, &paths[position]))
             .find_map(|position| {
                 let policy = self.config.scheduling;
                 match pick(policy, position, backlog, now, views, state) {
@@ -367,14 +368,14 @@ impl Engine {
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
         self.acks.len = 0;
-        if owes_acknowledgement(connection) {
+        if owes_acknowledgement(now, connection) {
             let frame_bytes = connection.paths[position].mtu.current();
             self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.acks.len > 0;
         let mut bytes = 0;
         let mut last_start = 0;
-        let mut ask = false;
+        let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].mtu.current());
         while self.batch.len() < segments
@@ -382,8 +383,7 @@ impl Engine {
             && bytes + frame_bytes <= BATCH_BYTES_MAX
         {
             let path = &mut connection.paths[position];
-            if path.probes_allowed == 0 && !may_send(path) {
-                ask = true;
+            if path.probes_allowed == 0 && !may_send(now, path) {
                 break;
             }
             let room = u32::from(path.mtu.current()) - COMMON_BYTES - self.acks.len as u32;
@@ -398,8 +398,7 @@ impl Engine {
                         }
                     }
                     self.acks.len = 0;
-                    let tail = fragment.carried.last && fragment.carried.offset > 0;
-                    ask = tail || !may_send(&connection.paths[position]);
+                    alone = fragment.carried.last && fragment.carried.offset == 0;
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -417,6 +416,13 @@ impl Engine {
                 connection.report_now = true;
             }
             return Sent::Nothing;
+        }
+        // Whoever falls silent in the middle of an operation, or with its end, asks.
+        let ask = self.config.asking == Asking::Spaced
+            && !alone
+            && !connection.outbound.wants_to_send();
+        if ask {
+            connection.on_asked();
         }
         if ask && let Some(flags) = self.batch.header_mut().get_mut(last_start + FLAGS_OFFSET) {
             *flags |= Flags::ACK_NOW.bits();
@@ -436,8 +442,10 @@ impl Engine {
         position: usize,
         fragment: &Fragment,
     ) -> Result<u32, wire_edge::OperationNumber> {
-        let path = &mut connection.paths[position];
         let with_acks = if self.acks.len > 0 { Flags::ACK } else { Flags::NONE };
+        let asks = self.config.asking == Asking::Spaced && connection.asks_with_next(position);
+        let with_acks = if asks { with_acks.with(Flags::ACK_NOW) } else { with_acks };
+        let path = &mut connection.paths[position];
         let prefix = Prefix {
             kind: fragment.header.kind(),
             link: path.index,
@@ -608,15 +616,21 @@ enum Sent {
 
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
-fn may_send(path: &Path) -> bool {
-    let left = path.send.window_left();
+fn may_send(now: Instant, path: &Path) -> bool {
+    let left = path.send.window_left(now);
     left >= u32::from(path.mtu.current()) || path.probes_allowed > 0
 }
 
 #[inline]
-fn owes_acknowledgement(connection: &Connection) -> bool {
+fn owes_acknowledgement(now: Instant, connection: &Connection) -> bool {
     connection.report_now
-        || connection.paths.iter().any(|path| path.received.acknowledgement_owed())
+        || connection.paths.iter().any(|path| path.received.acknowledgement_rides(now))
+}
+
+/// Whether an acknowledgement is owed that nothing will ask for.
+fn owes_last_acknowledgement(connection: &Connection) -> bool {
+    connection.report_now
+        || connection.paths.iter().any(|path| path.received.acknowledgement_is_last())
 }
 
 /// Appends the headers of a frame to the batch.
