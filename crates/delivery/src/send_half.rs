@@ -401,7 +401,7 @@ impl<T: Copy> SendHalf<T> {
         {
             return Instant::NEVER;
         }
-        since.after_ns(u64::from(needed) * 1_000_000_000 / rate + 1)
+        since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
     }
 
     /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
@@ -421,7 +421,7 @@ impl<T: Copy> SendHalf<T> {
         else {
             return 0;
         };
-        bytes_in(rate, now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
+        bytes_in(clocked(rate), now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
     }
 
     /// From when on frames count as delivered by the clock; `None` if they do not.
@@ -736,6 +736,12 @@ impl<T: Copy> SendHalf<T> {
         let all = now.after_ns(self.transmission_ns(travelling));
         self.idle_at = self.idle_at.min(all);
     }
+}
+
+/// The rate by which the window opens while no acknowledgement comes: a little more than what was
+/// measured, or a rate that was measured too low would remain so.
+const fn clocked(rate: u64) -> u64 {
+    rate + rate / 8
 }
 
 /// Progress of a measurement of the smallest round-trip time.

@@ -339,3 +339,45 @@ pub const STALL_EVERY_NS: u64 = 2_000_000;
 
 /// Number of the stream of random numbers for pauses.
 const STALL_STREAM: u64 = 77;
+
+/// DEBUG
+pub fn debug(stream: &Stream<'_>, step_ns: u64, steps: u64) -> Result<(), TransferError> {
+    let mut world = make_world(stream);
+    let paths: Vec<_> =
+        (0..stream.links.len() as u8).map(|link| (LinkId(link), port_address(1, link))).collect();
+    let mut ends = Vec::new();
+    for host in 0..2 {
+        let bytes = stream.operation_bytes;
+        let (source, target) =
+            (world.engine_mut(host).register(bytes), world.engine_mut(host).register(bytes));
+        ends.push(End { source, target, connection: None, ready: false });
+    }
+    let opened = world.engine_mut(0).connect(Instant(0), &paths, &[]);
+    ends[0].connection = Some(opened.map_err(TransferError::Refused)?);
+    let mut pumps = Pumps {
+        stream: *stream,
+        ends,
+        random: Random::stream(stream.seed, STALL_STREAM),
+        failed: false,
+    };
+    let mut last = LinkCounters::default();
+    for step in 0..steps {
+        advance(&mut world, &mut pumps, Instant(stream.warm_up_ns + step * step_ns))?;
+        let mut infos = Vec::new();
+        for host in 0..2 {
+            let engine = world.engine(host);
+            let handle = pumps.ends[host].connection.and_then(|c| engine.engine_handle(c));
+            infos.extend(handle.and_then(|handle| engine.engine().info(handle)));
+            if !stream.two_way { break; }
+        }
+        let now = Totals::of(&world, &pumps);
+        let d = now.link.since(&last);
+        last = now.link;
+        print!("{:7} us {:6.0} Mb/s ", world.now().0 / 1000, d.payload_bytes_received as f64 * 8e3 / step_ns as f64);
+        for path in infos.iter().flat_map(|info| &info.paths) {
+            print!("| rate {:5} Mb/s srtt {:4} us w {:4} fl {:4} ", path.rate_bytes_per_second.unwrap_or(0) * 8 / 1_000_000, path.srtt_ns / 1000, path.window_bytes / 1488, path.in_flight_bytes / 1488);
+        }
+        println!("| qfull {} ooo {} retr {} pto {}", now.queue_full, d.out_of_order, d.retransmissions, d.probe_timeouts);
+    }
+    Ok(())
+}

@@ -29,3 +29,16 @@ fn figures() {
         measured(&format!("{name} strict"), &Stream { strict: true, ..Stream::new(links) });
     }
 }
+
+#[test]
+#[ignore]
+fn debug() {
+    let which: usize = std::env::var("W").map_or(0, |w| w.parse().unwrap());
+    let step: u64 = std::env::var("STEP").map_or(1000, |w| w.parse().unwrap());
+    let two_way = std::env::var("TW").is_ok();
+    let (name, links) = SET_UPS[which];
+    println!("{name}");
+    let warm: u64 = std::env::var("WARM").map_or(1000, |w| w.parse().unwrap());
+    let loss_ppm = std::env::var("LOSS").map_or(0, |w| w.parse().unwrap());
+    fabric::stream::debug(&Stream { two_way, loss_ppm, warm_up_ns: warm * 1000, ..Stream::new(links) }, step * 1000, 40).unwrap();
+}

@@ -25,6 +25,9 @@ const LOSS_EPOCH_PACKETS: u32 = 128;
 /// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
+const SLACK_FRAMES: u32 = 14;
+const SLACK_NS: u64 = 200_000;
+
 /// Bytes in flight for the time they wait in hosts, at most. A host that waits in a queue of its own
 /// making would ask for ever more otherwise; and beyond this what is in flight no longer stays in the
 /// second-level cache of the processor that receives it.
@@ -161,7 +164,9 @@ impl CongestionController for Aimd {
             let quantum = u64::from(sample.quantum_bytes);
             self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
             if !sample.rate_is_lower_bound {
-                self.cap = saturate(2 * link + hosts + 3 * quantum);
+                let most = u64::from(SLACK_FRAMES * self.frame_bytes);
+                let slack = bytes_in(rate, SLACK_NS).min(most).max(3 * quantum);
+                self.cap = saturate(2 * link + hosts + slack);
             }
         }
         if let Some(rtt_ns) = sample.rtt_ns {
