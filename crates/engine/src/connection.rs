@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
+    /// When a link that leaves data to better ones would run dry.
+    pub(crate) spread_at: Instant,
     /// Data frames sent on any link since the peer was last asked for an acknowledgement.
     pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
@@ -177,7 +179,8 @@ impl Connection {
             return Instant::NEVER;
         }
         let opens = self.paths.iter().map(|path| path.opens_at(now));
-        opens.filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
+        let spread_at = core::iter::once(self.spread_at).filter(|_| self.paths.len() > 1);
+        opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
     /// Whether something is to be sent now.

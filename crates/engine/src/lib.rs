@@ -20,6 +20,7 @@ mod event;
 mod handshake;
 mod path;
 mod receive;
+mod spread;
 mod table;
 mod timeouts;
 mod transmit;

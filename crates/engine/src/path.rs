@@ -129,13 +129,18 @@ impl Path {
     }
 
     /// What the scheduler is shown.
-    pub(crate) fn view(&self, now: Instant, sole: bool) -> LinkView {
+    ///
+    /// Acknowledgements of all links come back the same way, so the shortest round trip of all,
+    /// `rtt_min_ns`, is part of each.
+    pub(crate) fn view(&self, now: Instant, sole: bool, rtt_min_ns: u64) -> LinkView {
+        let frame_bytes = u32::from(self.mtu.current());
         LinkView {
             rate_bytes_per_second: self.send.rate_bytes_per_second(),
-            one_way_ns: self.send.rtt_min_ns() / 2,
+            one_way_ns: self.send.rtt_min_ns().saturating_sub(rtt_min_ns / 2),
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left(now)),
-            frame_bytes: u32::from(self.mtu.current()),
+            opens_at: self.send.opens_at(now, frame_bytes),
+            frame_bytes,
             usable: sole || self.state.may_carry_data(),
             backup: self.backup,
         }
