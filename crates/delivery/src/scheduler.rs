@@ -181,12 +181,23 @@ impl Deliveries {
         let eligible = |link: &LinkView| link.usable && (!link.backup || only_backups);
         let average = average_rate(links, eligible);
         let mut deliveries = Self { at_ns: [u64::MAX; LINKS_MAX], open: 0 };
+        let mut shortest_ns = u64::MAX;
+        let mut sending_ns = [0; LINKS_MAX];
         for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
             let unit_bytes = u64::from(link.frame_bytes.max(1)).min(backlog_bytes);
             let rate = link.rate_bytes_per_second.unwrap_or(average).max(1);
             let start_at = could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns);
-            deliveries.at_ns[index] = start_at.0.saturating_add(time_of(unit_bytes, rate));
+            sending_ns[index] = time_of(unit_bytes, rate);
+            shortest_ns = shortest_ns.min(sending_ns[index]);
+            deliveries.at_ns[index] = start_at.0.saturating_add(sending_ns[index]);
             deliveries.open |= u16::from(link.window_left_bytes >= unit_bytes) << index;
+        }
+        // A frame of a slow link that comes too early overtakes many of a fast one, and one that comes
+        // too late is overtaken alone: it is taken for half a frame early.
+        for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
+            if *at_ns < u64::MAX {
+                *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
+            }
         }
         deliveries
     }

@@ -197,10 +197,11 @@ impl<T: Copy> SendHalf<T> {
             self.progress_at = now;
         }
         let stamp = self.rate.on_sent(now, self.in_flight_bytes);
-        let record = NewRecord { content, sent_at: now, stamp, bytes: bytes16, kind };
+        self.idle_at = self.idle_at.max(now).after_ns(self.transmission_ns(bytes));
+        let wait_ns = u32::try_from(self.idle_at.since_ns(now)).unwrap_or(u32::MAX);
+        let record = NewRecord { content, sent_at: now, stamp, wait_ns, bytes: bytes16, kind };
         self.packets.push(pool, packet, record);
         self.in_flight_bytes += bytes;
-        self.idle_at = self.idle_at.max(now).after_ns(self.transmission_ns(bytes));
         self.controller.on_sent(now, bytes, self.in_flight_bytes);
         packet
     }
@@ -573,8 +574,12 @@ impl<T: Copy> SendHalf<T> {
         let others_drain =
             self.rtt.others_drain(now, (took_ns - waited_ns).saturating_sub(delay_ns));
         let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
+        self.correct_backlog(rtt_ns, acked);
         summary.rtt_sample_ns = Some(rtt_ns);
-        let round_started = self.rate.on_acked(now, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+        // What acknowledgements waited for would make rates uneven that are not.
+        let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
+        let round_started =
+            self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, self.rtt.min_ns());
         if round_started {
             self.tolerance.on_round(self.rate.round());
             self.rtt.on_round();
@@ -730,6 +735,19 @@ impl<T: Copy> SendHalf<T> {
         u64::from(bytes) * 1_000_000_000 / rate
     }
 
+    /// A packet waited longer or shorter on the link than was expected when it was sent: what followed
+    /// it waits as much longer or shorter.
+    fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
+        let own_ns = self.transmission_ns(acked.newest_bytes);
+        let waited_ns = rtt_ns.saturating_sub(self.rtt.min_ns()).saturating_add(own_ns);
+        let expected_ns = u64::from(acked.newest_wait_ns);
+        self.idle_at = if waited_ns >= expected_ns {
+            self.idle_at.after_ns((waited_ns - expected_ns) / 2)
+        } else {
+            Instant(self.idle_at.0.saturating_sub((expected_ns - waited_ns) / 2))
+        };
+    }
+
     /// What is not in flight any more is not in a queue either.
     fn bound_backlog(&mut self, now: Instant) {
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
@@ -762,6 +780,8 @@ struct Acked {
     packets: u32,
     bytes: u32,
     newest: Option<(Instant, SendStamp)>,
+    newest_wait_ns: u32,
+    newest_bytes: u32,
 }
 
 impl Acked {
@@ -770,6 +790,8 @@ impl Acked {
         self.bytes += u32::from(record.bytes);
         if self.newest.is_none_or(|(sent_at, _)| sent_at <= record.sent_at) {
             self.newest = Some((record.sent_at, record.stamp));
+            self.newest_wait_ns = record.wait_ns;
+            self.newest_bytes = u32::from(record.bytes);
         }
     }
 }

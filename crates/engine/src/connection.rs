@@ -73,6 +73,11 @@ pub(crate) struct Connection {
     pub(crate) heard: bool,
     /// When a link that leaves data to better ones would run dry.
     pub(crate) spread_at: Instant,
+    /// Position of the link of the newest data frame, and when it should arrive, but for what all
+    /// links share.
+    pub(crate) arrives_at: (usize, Instant),
+    /// Data frames since a link was last brought out of step with another.
+    pub(crate) in_step: u32,
     /// Data frames sent on any link since the peer was last asked for an acknowledgement.
     pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.

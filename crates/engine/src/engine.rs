@@ -540,6 +540,8 @@ impl Engine {
             heard: false,
             unasked: 0,
             spread_at: Instant::NEVER,
+            arrives_at: (0, Instant::default()),
+            in_step: 0,
             asked: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,

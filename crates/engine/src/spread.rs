@@ -1,6 +1,6 @@
 //! Data frames of one connection over several links at once.
 
-use delivery::{Instant, LINKS_MAX, LinkView, Next, TxBatch, next};
+use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, TxBatch, next};
 use mem::MemoryAccess;
 
 use crate::acknowledge::BESIDE_ACKS_BYTES;
@@ -97,7 +97,10 @@ impl Engine {
                 self.acks.fill(now, connection, limit);
             }
             let acks_len = self.acks.len;
-            let room = frame_bytes - COMMON_BYTES - acks_len as u32;
+            let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
+            let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
+                && connection.falls_together(spread, position);
+            let room = if together { whole / 2 } else { whole };
             let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
             let Some(fragment) = cut.map_err(|fault| fault.operation)? else { break };
             self.swap_batch(position);
@@ -119,6 +122,8 @@ impl Engine {
             let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
             let path = &connection.paths[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
+            let view = &spread.views[position];
+            connection.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
         }
         if self.acks.len > 0 {
             // No frame carried what was written: it is still to be told.
@@ -194,6 +199,39 @@ impl Engine {
         }
     }
 }
+
+impl Connection {
+    /// Whether the next frame of the link at `position` would arrive together with the one before, of
+    /// another link that is as fast, so that chance decides which comes first, and will again with
+    /// those that follow. Half a frame brings the two out of step for long.
+    fn falls_together(&mut self, spread: &Spread, position: usize) -> bool {
+        let (other, arrives_at) = self.arrives_at;
+        let (mine, theirs) = (&spread.views[position], &spread.views[other.min(LINKS_MAX - 1)]);
+        let (Some(rate), Some(other_rate)) =
+            (mine.rate_bytes_per_second, theirs.rate_bytes_per_second)
+        else {
+            return false;
+        };
+        self.in_step = self.in_step.saturating_add(1);
+        if other == position
+            || self.in_step < STEP_FRAMES
+            || rate.abs_diff(other_rate) > other_rate / 8
+        {
+            return false;
+        }
+        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
+        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
+        let apart_ns = at.since_ns(arrives_at).max(arrives_at.since_ns(at));
+        let together = apart_ns < sending_ns / 5;
+        if together {
+            self.in_step = 0;
+        }
+        together
+    }
+}
+
+/// Frames after which a link may again be brought out of step with another.
+const STEP_FRAMES: u32 = 32;
 
 const UNUSABLE: LinkView = LinkView {
     rate_bytes_per_second: None,
