@@ -142,8 +142,12 @@ impl Engine {
             path.counters.mtu_probes_lost += 1;
             path.mtu.on_probe_lost(size);
         }
-        if let TimeoutOutcome::Probe { .. } = outcome {
+        if let TimeoutOutcome::Probe { count_so_far } = outcome {
             path.counters.probe_timeouts += 1;
+            if count_so_far > 1 {
+                // Whether this link or the peer is silent, the others can tell.
+                connection.doubt_links();
+            }
             self.probe(now, connection, position, others_progress);
         }
     }
