@@ -115,6 +115,9 @@ const BACKOFF_MAX: u32 = 16;
 /// drained it, too, one to measure, and one as rounds are counted from their middle.
 const DRAINED_ROUNDS: u32 = 4;
 
+/// Least that acknowledgements vary, in nanoseconds: what a timer of the peer is late.
+const PROBE_MARGIN_NS: u64 = 200_000;
+
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
 const PERSISTENT_PROBES: u32 = 6;
 
@@ -314,10 +317,7 @@ impl<T: Copy> SendHalf<T> {
     /// number on the best link. The packet no longer counts as in flight, but its number stays
     /// known: a late acknowledgement still gives a round-trip time.
     pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
-        let mut slot = self.packets.oldest()?;
-        while self.packets.record(slot).kind != Kind::Data {
-            slot = self.packets.after(slot)?;
-        }
+        let slot = self.oldest_data()?;
         let record = self.packets.remember(slot, Kind::Retired);
         self.in_flight_bytes -= u32::from(record.bytes);
         Some(record.content)
@@ -453,9 +453,19 @@ impl<T: Copy> SendHalf<T> {
         self.in_flight_bytes
     }
 
-    /// When the oldest packet in flight was sent.
+    /// When the oldest data packet in flight was sent; the oldest probe of the path MTU if there is
+    /// nothing else, whose silence says nothing.
     pub fn oldest_sent_at(&self) -> Option<Instant> {
-        self.packets.oldest().map(|slot| self.packets.record(slot).sent_at)
+        let slot = self.oldest_data().or_else(|| self.packets.oldest());
+        slot.map(|slot| self.packets.record(slot).sent_at)
+    }
+
+    fn oldest_data(&self) -> Option<u16> {
+        let mut slot = self.packets.oldest()?;
+        while self.packets.record(slot).kind != Kind::Data {
+            slot = self.packets.after(slot)?;
+        }
+        Some(slot)
     }
 
     /// Smoothed round-trip time, in nanoseconds.
@@ -711,16 +721,16 @@ impl<T: Copy> SendHalf<T> {
 
     /// Probe timeout without backoff, in nanoseconds.
     fn probe_timeout_ns(&self) -> u64 {
-        let expected =
-            self.rtt.smoothed_ns() + 4 * self.rtt.variation_ns() + u64::from(self.ack_delay_max_ns);
+        let variation_ns = (4 * self.rtt.variation_ns()).max(PROBE_MARGIN_NS);
+        let expected = self.rtt.smoothed_ns() + variation_ns + u64::from(self.ack_delay_max_ns);
         expected.max(self.probe_timeout_min_ns)
     }
 
     /// When the probe timeout fires: nothing new was acknowledged for that long although the
     /// oldest packet has been in flight for that long.
     fn probe_at(&self) -> Instant {
-        let Some(slot) = self.packets.oldest() else { return Instant::NEVER };
-        let since = self.packets.record(slot).sent_at.max(self.progress_at);
+        let Some(sent_at) = self.oldest_sent_at() else { return Instant::NEVER };
+        let since = sent_at.max(self.progress_at);
         let doubled = 1 << self.probe_count.min(BACKOFF_MAX);
         let backed_off_ns = self.probe_timeout_ns().saturating_mul(doubled);
         since.after_ns(backed_off_ns.min(self.probe_timeout_max_ns))

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use delivery::{
-    ASK_FRAMES_MAX, CongestionAlgorithm, Fate, Instant, PacketClass, ProtocolError, SendConfig, SendHalf, SentPool,
-    TimeoutOutcome,
+    ASK_FRAMES_MAX, CongestionAlgorithm, Fate, Instant, PacketClass, ProtocolError, SendConfig,
+    SendHalf, SentPool, TimeoutOutcome,
 };
 use proptest::prelude::*;
 use wire_edge::{AckBlock, AckDelay};

@@ -78,6 +78,8 @@ pub(crate) struct Connection {
     pub(crate) arrives_at: (usize, Instant),
     /// Data frames since a link was last brought out of step with another.
     pub(crate) in_step: u32,
+    /// Position of the link on which it was asked.
+    pub(crate) asked_on: usize,
     /// Data frames sent on any link since the peer was last asked for an acknowledgement.
     pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
@@ -114,6 +116,9 @@ pub(crate) struct HandshakeState {
     pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
     pub(crate) private_data: Vec<u8>,
 }
+
+/// Frames for which the next question for an acknowledgement waits for another link than the last.
+const ASK_TURN_FRAMES: u32 = 16;
 
 impl Connection {
     /// The link with this index, if it is there.
@@ -160,11 +165,16 @@ impl Connection {
     /// acknowledgement, which will tell of all links.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
+        let sole = self.paths.len() == 1;
         let Some(path) = self.paths.get_mut(position) else { return false };
         self.unasked += 1;
         path.unasked += 1;
-        let asks = self.unasked >= ASK_FRAMES_MAX || path.unasked >= path.send.ask_frames();
+        // Not always on the same link: it may be the one that carries nothing any more.
+        let turn =
+            sole || position != self.asked_on || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES;
+        let asks = self.unasked >= ASK_FRAMES_MAX && turn || path.unasked >= path.send.ask_frames();
         if asks {
+            self.asked_on = position;
             self.on_asked();
         }
         asks

@@ -538,6 +538,7 @@ impl Engine {
             listed_owing: false,
             retired: Vec::new(),
             heard: false,
+            asked_on: 0,
             unasked: 0,
             spread_at: Instant::NEVER,
             arrives_at: (0, Instant::default()),

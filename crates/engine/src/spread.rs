@@ -177,7 +177,8 @@ impl Engine {
                 continue;
             }
             self.swap_batch(position);
-            if position == spread.last && !spread.alone {
+            // The last frames of all links ask, as each may be the last to arrive.
+            if !spread.alone {
                 self.ask_if_last(connection, share.last_start);
             }
             connection.paths[position].send.set_application_limited(limited);

@@ -142,13 +142,16 @@ impl Engine {
             path.counters.mtu_probes_lost += 1;
             path.mtu.on_probe_lost(size);
         }
-        if let TimeoutOutcome::Probe { count_so_far } = outcome {
+        if let TimeoutOutcome::Probe { .. } = outcome {
             path.counters.probe_timeouts += 1;
-            if count_so_far > 1 {
-                // Whether this link or the peer is silent, the others can tell.
-                connection.doubt_links();
-            }
             self.probe(now, connection, position, others_progress);
+            // Whether this link is silent or the peer, the others can tell, if they are asked
+            // something that the peer need not have room for.
+            for (other, path) in connection.paths.iter_mut().enumerate() {
+                if other != position && path.state.may_carry_data() {
+                    path.control |= PING;
+                }
+            }
         }
     }
 

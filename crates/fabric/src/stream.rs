@@ -368,16 +368,31 @@ pub fn debug(stream: &Stream<'_>, step_ns: u64, steps: u64) -> Result<(), Transf
             let engine = world.engine(host);
             let handle = pumps.ends[host].connection.and_then(|c| engine.engine_handle(c));
             infos.extend(handle.and_then(|handle| engine.engine().info(handle)));
-            if !stream.two_way { break; }
+            if !stream.two_way {
+                break;
+            }
         }
         let now = Totals::of(&world, &pumps);
         let d = now.link.since(&last);
         last = now.link;
-        print!("{:7} us {:6.0} Mb/s ", world.now().0 / 1000, d.payload_bytes_received as f64 * 8e3 / step_ns as f64);
+        print!(
+            "{:7} us {:6.0} Mb/s ",
+            world.now().0 / 1000,
+            d.payload_bytes_received as f64 * 8e3 / step_ns as f64
+        );
         for path in infos.iter().flat_map(|info| &info.paths) {
-            print!("| rate {:5} Mb/s srtt {:4} us w {:4} fl {:4} ", path.rate_bytes_per_second.unwrap_or(0) * 8 / 1_000_000, path.srtt_ns / 1000, path.window_bytes / 1488, path.in_flight_bytes / 1488);
+            print!(
+                "| rate {:5} Mb/s srtt {:4} us w {:4} fl {:4} ",
+                path.rate_bytes_per_second.unwrap_or(0) * 8 / 1_000_000,
+                path.srtt_ns / 1000,
+                path.window_bytes / 1488,
+                path.in_flight_bytes / 1488
+            );
         }
-        println!("| qfull {} ooo {} retr {} pto {}", now.queue_full, d.out_of_order, d.retransmissions, d.probe_timeouts);
+        println!(
+            "| qfull {} ooo {} retr {} pto {}",
+            now.queue_full, d.out_of_order, d.retransmissions, d.probe_timeouts
+        );
     }
     Ok(())
 }

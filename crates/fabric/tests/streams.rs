@@ -40,5 +40,10 @@ fn debug() {
     println!("{name}");
     let warm: u64 = std::env::var("WARM").map_or(1000, |w| w.parse().unwrap());
     let loss_ppm = std::env::var("LOSS").map_or(0, |w| w.parse().unwrap());
-    fabric::stream::debug(&Stream { two_way, loss_ppm, warm_up_ns: warm * 1000, ..Stream::new(links) }, step * 1000, 40).unwrap();
+    fabric::stream::debug(
+        &Stream { two_way, loss_ppm, warm_up_ns: warm * 1000, ..Stream::new(links) },
+        step * 1000,
+        40,
+    )
+    .unwrap();
 }

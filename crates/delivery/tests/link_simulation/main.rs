@@ -16,7 +16,11 @@ fn gigabit_link() -> Link {
 }
 
 fn config() -> SendConfig {
-    SendConfig { probe_timeout_min_ns: 200_000, ack_delay_max_ns: 1_000_000, ..SendConfig::default() }
+    SendConfig {
+        probe_timeout_min_ns: 200_000,
+        ack_delay_max_ns: 1_000_000,
+        ..SendConfig::default()
+    }
 }
 
 fn run(name: &str, link: Link, flows: usize, ms: u64) -> Outcome {
