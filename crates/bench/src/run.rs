@@ -14,6 +14,7 @@ use crate::results::{
     FORMAT, Measurement, PathFacts, PathKind, Results, Sample, Settings, TransportFacts, label,
 };
 use crate::statistics;
+use crate::switched::LinkShape;
 use crate::transport::{LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, YARDSTICK};
 
@@ -63,9 +64,8 @@ pub enum RunError {
 /// Measures what `options` ask for.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, RunError> {
     let unix_seconds = clock::unix_seconds();
-    let path = Path::open(options, observer)?;
-    let pinned_to = options.pinning.then(cpu::first_two).flatten();
-    let mut bench = Bench::start(options, path, pinned_to)?;
+    let mut bench = Bench::open(options, observer)?;
+    let pinned_to = bench.pinned_to;
     let plan = Plan::new(
         options,
         bench.path.links.len() as u32,
@@ -113,8 +113,9 @@ struct Path {
 impl Path {
     fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
         match &options.path {
-            PathChoice::Peer(peers) => Self::to_peer(peers),
+            PathChoice::Peer(peers) => Self::to_peer(peers, options.link_names.len()),
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
+            PathChoice::Switched(shapes) => Ok(Self::over_switches(shapes, options, observer)?),
             PathChoice::Automatic if !namespaces::are_possible() => {
                 observer.on_note("not root: measuring over loopback instead of network namespaces");
                 Ok(Self::over_loopback(options.links))
@@ -135,19 +136,29 @@ impl Path {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> Result<Self, NamespaceError> {
-        for name in namespaces::remove_leftovers() {
-            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
-        }
-        let pair = NamespacePair::create(options.links, options.mtu)?;
+        remove_leftovers(observer);
+        Ok(Self::through(NamespacePair::create(options.links, options.mtu)?, options.mtu))
+    }
+
+    fn over_switches(
+        shapes: &[LinkShape],
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, NamespaceError> {
+        remove_leftovers(observer);
+        Ok(Self::through(NamespacePair::create_switched(shapes, options.mtu)?, options.mtu))
+    }
+
+    fn through(pair: NamespacePair, mtu: u32) -> Self {
         let links = pair.links().to_vec();
         let server = links.first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |link| link.server);
-        Ok(Self {
+        Self {
             kind: PathKind::Namespaces,
             links,
-            mtu: Some(options.mtu),
+            mtu: Some(mtu),
             namespaces: Some(pair),
             server: SocketAddr::new(server, 0),
-        })
+        }
     }
 
     /// Loopback has one interface; further addresses stand for further links.
@@ -165,20 +176,26 @@ impl Path {
         }
     }
 
-    fn to_peer(peers: &[String]) -> Result<Self, RunError> {
+    /// `named`: how many links have names.
+    fn to_peer(peers: &[String], named: usize) -> Result<Self, RunError> {
         let addresses = peers.iter().map(|peer| resolve(peer)).collect::<Result<Vec<_>, _>>()?;
         let server = *addresses.first().ok_or_else(|| RunError::Peer {
             peer: String::new(),
             reason: "no name given".to_string(),
         })?;
         let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
-        Ok(Self {
-            kind: PathKind::Peer,
-            links: addresses.iter().map(link).collect(),
-            mtu: None,
-            namespaces: None,
-            server,
-        })
+        let mut links: Vec<_> = addresses.iter().map(link).collect();
+        if named > 0 {
+            // The names say all; of the addresses only the first is needed, to ask.
+            links = vec![link(&server); named];
+        }
+        Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
+    }
+}
+
+fn remove_leftovers(observer: &mut dyn Observer) {
+    for name in namespaces::remove_leftovers() {
+        observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
     }
 }
 
@@ -196,13 +213,34 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
 /// The two processes that measure, and the path between them.
 ///
 /// The order of the fields is the order in which they are dropped: processes before namespaces.
-struct Bench {
+pub(crate) struct Bench {
     processes: Processes,
     path: Path,
     pinned_to: Option<[usize; 2]>,
 }
 
 impl Bench {
+    /// Makes the path that `options` ask for and starts the processes.
+    pub(crate) fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
+        let path = Path::open(options, observer)?;
+        Self::start(options, path, options.pinning.then(cpu::first_two).flatten())
+    }
+
+    /// The namespaces, if the path has any.
+    pub(crate) fn namespaces(&self) -> Option<&NamespacePair> {
+        self.path.namespaces.as_ref()
+    }
+
+    /// The addresses of the links.
+    pub(crate) fn links(&self) -> &[LinkAddresses] {
+        &self.path.links
+    }
+
+    /// The process of the client.
+    pub(crate) fn client(&mut self) -> &mut ChildProcess {
+        &mut self.processes.client
+    }
+
     fn start(
         options: &Options,
         path: Path,
@@ -272,11 +310,21 @@ impl Bench {
                 test: case.test,
                 message_bytes: case.message_bytes,
                 links: self.path.links.iter().take(contender.links as usize).copied().collect(),
+                client_links: options
+                    .link_names
+                    .iter()
+                    .take(contender.links as usize)
+                    .cloned()
+                    .collect(),
+                server_links: Vec::new(),
                 mtu: self.path.mtu,
                 in_flight: options.in_flight,
                 connections: if many { options.connections } else { 1 },
+                in_order: options.in_order,
+                sleeps: options.sleeps,
             },
             seconds: plan.sample_seconds,
+            announced: false,
         }
     }
 
@@ -316,6 +364,7 @@ impl Processes {
                 namespace: names.map(|pair| pair.server().to_string()),
                 cpu: pinned_to.map(|[_, cpu]| cpu),
                 parent,
+                links: options.server_link_names.clone(),
             };
             let mut child = ChildProcess::start(&options.program, &spec)?;
             control = match child.receive()? {
@@ -329,6 +378,7 @@ impl Processes {
             namespace: names.map(|pair| pair.client().to_string()),
             cpu: pinned_to.map(|[cpu, _]| cpu),
             parent,
+            links: Vec::new(),
         };
         let mut client = ChildProcess::start(&options.program, &spec)?;
         match client.receive()? {

@@ -10,9 +10,12 @@ use crate::transport::{
 };
 use crate::transports;
 
-/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended.
+/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended. `links`
+/// are the names of the links that transports with links use; if there are none, they use the
+/// addresses by which the client reaches us.
 pub fn serve(
     listener: &TcpListener,
+    links: &[String],
     mut on_end: impl FnMut(SocketAddr, Result<(), ControlError>),
 ) -> Result<(), ControlError> {
     loop {
@@ -21,7 +24,8 @@ pub fn serve(
             .map_err(|source| ControlError::Io { attempt: "accept a client", source })?;
         let outcome = Channel::new(stream).and_then(|channel| {
             let own = channel.own_address()?;
-            Conversation { channel, own, side: None, softirq: SoftirqThreads::find() }.run()
+            let softirq = SoftirqThreads::find();
+            Conversation { channel, own, links: links.to_vec(), side: None, softirq }.run()
         });
         on_end(peer, outcome);
     }
@@ -31,6 +35,8 @@ struct Conversation {
     channel: Channel,
     /// By which the client has reached us: measured sockets are bound to it.
     own: IpAddr,
+    /// Links by name.
+    links: Vec<String>,
     side: Option<Box<dyn ServerSide>>,
     softirq: SoftirqThreads,
 }
@@ -88,6 +94,7 @@ impl Conversation {
             // A name or a translated address at the client may not be one of ours.
             first.server = self.own;
         }
+        setup.server_links.clone_from(&self.links);
         let mut side = match transport.listen(&setup) {
             Ok(side) => side,
             Err(error) => return Ok(Err(error)),

@@ -30,6 +30,9 @@ pub enum Test {
     /// Connections made one after the other. An operation is a connection that both applications
     /// have; its latency is recorded.
     ConnectionSetup,
+    /// Messages from client to server, each checked there byte by byte; the progress over time is
+    /// recorded. Not among [`Test::ALL`]: it is about what happens to links meanwhile.
+    VerifiedStream,
     /// A ping-pong on one of [`Setup::connections`] connections, the others idle, in turn with one
     /// on a connection that is alone at its endpoint. Only the former's latencies are recorded.
     ManyConnections,
@@ -55,6 +58,7 @@ impl Test {
             Self::OperationRate => "operation-rate",
             Self::ConnectionSetup => "connection-setup",
             Self::ManyConnections => "many-connections",
+            Self::VerifiedStream => "verified-stream",
         }
     }
 
@@ -82,6 +86,12 @@ pub struct Setup {
     pub message_bytes: u64,
     /// The links to use, at least one.
     pub links: Vec<LinkAddresses>,
+    /// The client's links by name, for transports that have links; empty: those of [`Setup::links`].
+    #[serde(default)]
+    pub client_links: Vec<String>,
+    /// The server's links by name, which it sets itself; empty: those of [`Setup::links`].
+    #[serde(default)]
+    pub server_links: Vec<String>,
     /// Largest IP packet of the links, in bytes, if it is known.
     pub mtu: Option<u32>,
     /// Operations that the client keeps in flight in [`Test::OneWay`], [`Test::TwoWay`] and
@@ -89,6 +99,13 @@ pub struct Setup {
     pub in_flight: u32,
     /// Connections of [`Test::ManyConnections`]; 1 otherwise.
     pub connections: u32,
+    /// Whether the writes of a stream are delivered in order (verbs) or freely (`MultiEdge`'s
+    /// default), for transports that can do either.
+    #[serde(default)]
+    pub in_order: bool,
+    /// Whether streams sleep while they wait, instead of polling, for transports that can do either.
+    #[serde(default)]
+    pub sleeps: bool,
 }
 
 /// Where and how the client reaches what the server's side listens on.
@@ -113,6 +130,12 @@ pub struct Phase {
 pub struct Observed {
     /// Counters, as differences over the phase.
     pub counters: BTreeMap<String, f64>,
+    /// Bytes that arrived in each millisecond ([`Test::VerifiedStream`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<u32>,
+    /// When the first millisecond of the timeline was, on the clock of the host that recorded it.
+    #[serde(default)]
+    pub timeline_start_ms: u64,
 }
 
 /// Names of counters from which the report derives percentages.
@@ -134,6 +157,18 @@ pub mod counter {
     pub const BYTES_PER_IDLE_CONNECTION: &str = "bytes_per_idle_connection";
     /// The same at the client.
     pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
+    /// Messages that were not what they had to be.
+    pub const CORRUPTED: &str = "corrupted_messages";
+    /// Nanoseconds the application spent in posting operations it timed.
+    pub const POST_NS: &str = "post_ns";
+    /// Operations whose posting was timed.
+    pub const POSTS_TIMED: &str = "posts_timed";
+    /// Nanoseconds inside the engine with something to do: both hosts' CPU time for the protocol.
+    pub const PROTOCOL_NS: &str = "protocol_ns";
+    /// Times a thread that slept on the links was woken.
+    pub const WAKEUPS: &str = "wakeups";
+    /// Frames received, whatever they carry.
+    pub const RECEIVED_FRAMES: &str = "received_frames";
     /// Median latency of one of many connections, divided by that of a connection alone.
     pub const SLOWDOWN: &str = "slowdown";
 }
@@ -145,6 +180,11 @@ pub trait Transport {
 
     /// One line that says what it is.
     fn description(&self) -> &'static str;
+
+    /// Whether it is measured only when it is asked for by name.
+    fn is_optional(&self) -> bool {
+        false
+    }
 
     /// Whether `test` with messages of `message_bytes` makes sense for it at this `mtu`.
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool;

@@ -9,10 +9,13 @@ use bench::cleanup;
 use bench::plan::{Options, PathChoice};
 use bench::results::Results;
 use bench::transport::Test;
-use clap::Args;
+use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
+use crate::failover_command;
+use crate::link_names::{Links, parse_count_or_links, try_links};
+use crate::multiedge_command;
 use crate::progress::Progress;
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
@@ -22,12 +25,19 @@ use crate::progress::Progress;
 /// by veth pairs and removed at the end; otherwise they use loopback. With --peer, the server is
 /// another host that runs `ethernot serve`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Examples:\n  \
     ethernot bench --quick\n  \
     ethernot bench --json results.json --html results.html\n  \
     ethernot bench --tests one-way --sizes 64K,1M --transports tcp,tcp-poll\n  \
-    ethernot bench --peer 192.0.2.2")]
+    ethernot bench --peer 192.0.2.2\n  \
+    ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1\n  \
+    ethernot bench multiedge --quick",
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    study: Option<Study>,
     /// Fewer sizes and repetitions: less than a minute
     #[arg(long)]
     quick: bool,
@@ -41,9 +51,10 @@ pub(crate) struct Arguments {
     /// Transports to measure, such as tcp,tcp-poll,udp
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     transports: Vec<String>,
-    /// Links between client and server
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    links: u32,
+    /// Links between client and server: how many, or with --peer their names on this host, such as
+    /// eth0,packet:eth1 (the server needs its own: `ethernot serve --links`) [default: 2]
+    #[arg(long, value_name = "N|LINKS", value_parser = parse_count_or_links)]
+    links: Option<Links>,
     /// MTU of the links, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
@@ -61,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: u32,
     /// Host that runs `ethernot serve`; several addresses of it, separated by commas, are links
-    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "links", "mtu"])]
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "mtu"])]
     peer: Vec<String>,
     /// Use the loopback interface, even as root
     #[arg(long)]
@@ -77,8 +88,24 @@ pub(crate) struct Arguments {
     html: Option<PathBuf>,
 }
 
+/// What else can be measured than transports one after the other.
+#[derive(Debug, Subcommand)]
+enum Study {
+    Multiedge(multiedge_command::Arguments),
+    Failover(failover_command::Arguments),
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.study {
+        Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
+        Some(Study::Failover(arguments)) => failover_command::run(arguments),
+        None => run_transports(arguments),
+    }
+}
+
+fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     let options = options(arguments)?;
+    try_links(&options.link_names)?;
     // Found out now, not after minutes of measuring.
     for path in [&arguments.json, &arguments.html].into_iter().flatten() {
         if path.as_os_str() != "-" {
@@ -132,11 +159,30 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         (true, true) => PathChoice::Loopback,
         (true, false) => PathChoice::Automatic,
     };
+    let (links, link_names) = match (&arguments.links, &path) {
+        (None, _) => (LINKS, Vec::new()),
+        (Some(Links::Named(names)), PathChoice::Peer(_)) => (0, names.0.clone()),
+        (Some(Links::Named(_)), _) => {
+            return Err("links by name lead to another host: add --peer HOST, which runs \
+                        `ethernot serve`; without it, --links takes a number"
+                .into());
+        }
+        (Some(Links::Count(_)), PathChoice::Peer(_)) => {
+            return Err("with --peer, --links takes names, such as eth0,packet:eth1; several \
+                        addresses of the peer are several links as well"
+                .into());
+        }
+        (Some(Links::Count(count)), _) => (*count, Vec::new()),
+    };
     let tests = if arguments.tests.is_empty() { &Test::ALL[..] } else { &arguments.tests };
     Ok(Options {
         program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
         path,
-        links: arguments.links,
+        links,
+        link_names,
+        server_link_names: Vec::new(),
+        in_order: false,
+        sleeps: false,
         mtu: arguments.mtu,
         tests: tests.to_vec(),
         transports: arguments.transports.clone(),
@@ -149,7 +195,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
     })
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
@@ -162,7 +208,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a size is a number of bytes, with K for 1024 or M for 1048576".to_string())
 }
 
-fn parse_test(text: &str) -> Result<Test, String> {
+pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
     let known = || Test::ALL.map(Test::name).join(", ");
     Test::ALL
         .into_iter()
@@ -170,12 +216,15 @@ fn parse_test(text: &str) -> Result<Test, String> {
         .ok_or_else(|| format!("the tests are: {}", known()))
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok();
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
         .ok_or_else(|| "a positive number of seconds".to_string())
 }
+
+/// Links between the namespaces.
+const LINKS: u32 = 2;
 
 /// 8 B to 4 MiB.
 const SIZES: [u64; 9] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];

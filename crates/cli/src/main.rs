@@ -3,6 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod doctor;
+mod doctor_command;
+mod failover_command;
+mod link_names;
+mod multiedge_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -23,9 +28,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(bench_command::Arguments),
+    Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
+    Doctor(doctor_command::Arguments),
     /// Run the engine in a simulated network, in virtual time.
     #[command(subcommand)]
     Sim(Simulation),
@@ -48,6 +54,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
+        Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::BenchProcess { specification } => {
@@ -58,10 +65,25 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ethernot: {error}");
+            eprintln!("ethernot: {}", explain(&*error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error with its causes, as far as it does not name them itself.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// What a command says when it cannot go on; printed after the program's name.

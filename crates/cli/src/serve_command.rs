@@ -8,18 +8,24 @@ use clap::Args;
 use serde_json::json;
 
 use crate::Failure;
+use crate::link_names::{LinkNames, parse_links, try_links};
 
 /// Serve benchmark clients on other hosts, until it is interrupted.
 ///
 /// Anybody who reaches the port can make this host busy: run it on networks that you trust.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  ethernot serve --listen 192.0.2.2:7471\n  \
+                        ethernot serve --links eth0,packet:eth1\n  \
                         and on the other host: ethernot bench --peer 192.0.2.2")]
 pub(crate) struct Arguments {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT",
           default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, CONTROL_PORT)))]
     listen: SocketAddr,
+    /// Links of transports that have links, such as eth0,packet:eth1,xdp:eth2:0 [default: by UDP,
+    /// each address by which a client reaches this host]
+    #[arg(long, value_name = "LINKS", value_parser = parse_links)]
+    links: Option<LinkNames>,
     /// Do not restrict the server to one CPU
     #[arg(long)]
     no_pinning: bool,
@@ -29,6 +35,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let links = arguments.links.as_ref().map_or(&[][..], |names| &names.0);
+    try_links(links)?;
     let address = arguments.listen;
     let listener = TcpListener::bind(address).map_err(|error| {
         format!("listen on {address}: {error}; choose another address with --listen ADDRESS:PORT")
@@ -44,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         println!("listening on {address}; end with Ctrl-C");
     }
-    server::serve(&listener, |peer, outcome| {
+    server::serve(&listener, links, |peer, outcome| {
         let error = outcome.err().map(|error| error.to_string());
         if arguments.json {
             println!("{}", json!({ "client": peer, "error": error }));

@@ -7,11 +7,11 @@
 
 use std::fmt::Write;
 
-use wire_edge::VERSION;
 use wire_edge::fields::{
     self, CONTROL_LAYOUTS, FIELDS, Field, KIND_LAYOUTS, Layout, MAGIC_BYTES, Name, Rest,
     STEP_LAYOUTS, Value, layout_end,
 };
+use wire_edge::{ETHERTYPE_DEFAULT, VERSION};
 
 /// The text of the dissector: a Lua script for Wireshark 4.0 (Lua 5.2) and later (Lua 5.4).
 pub fn lua() -> String {
@@ -25,7 +25,8 @@ pub fn lua() -> String {
 fn write_tables(out: &mut String) -> std::fmt::Result {
     let magic = u32::from_be_bytes(MAGIC_BYTES);
     writeln!(out, "local VERSION = {VERSION}")?;
-    writeln!(out, "local MAGIC = {magic:#x}\n")?;
+    writeln!(out, "local MAGIC = {magic:#x}")?;
+    writeln!(out, "local ETHERTYPE_DEFAULT = {ETHERTYPE_DEFAULT:#x}\n")?;
     for (table, names) in NAMES {
         writeln!(out, "local {table} = {{")?;
         for name in *names {
@@ -164,6 +165,7 @@ const NAMES: &[(&str, &[Name])] = &[
     ("STEPS", fields::STEPS),
     ("CONTROL_TYPES", fields::CONTROL_TYPES),
     ("LINK_STATUSES", fields::LINK_STATUSES),
+    ("ENVELOPE_KINDS", fields::ENVELOPE_KINDS),
     ("ADDRESS_FAMILIES", fields::ADDRESS_FAMILIES),
     ("CLOSE_REASONS", fields::CLOSE_REASONS),
     ("REJECT_REASONS", fields::REJECT_REASONS),
@@ -171,6 +173,7 @@ const NAMES: &[(&str, &[Name])] = &[
 
 /// All layouts; a test compares with the table of fields.
 const LAYOUTS: &[Layout] = &[
+    Layout::Envelope,
     Layout::Common,
     Layout::Operation,
     Layout::Offset,
@@ -200,6 +203,7 @@ const LAYOUTS: &[Layout] = &[
 /// The key of a layout in Lua.
 fn key(layout: Layout) -> &'static str {
     match layout {
+        Layout::Envelope => "envelope",
         Layout::Common => "common",
         Layout::Operation => "operation",
         Layout::Offset => "offset",
@@ -231,6 +235,7 @@ fn key(layout: Layout) -> &'static str {
 /// What stands before the name of a field in a display filter, after `ethernot.`.
 fn filter_prefix(layout: Layout) -> &'static str {
     match layout {
+        Layout::Envelope => "envelope.",
         Layout::AckSection => "ack.",
         Layout::AckBlock => "ack.block.",
         Layout::ControlMessage => "control.",

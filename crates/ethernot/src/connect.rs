@@ -1,6 +1,8 @@
 //! Asking a peer for a connection.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
 use crate::news::Stage;
+use crate::peers::{IntoPeers, PeerSpec};
 
 /// What a connection is to be. The defaults suit a program with few connections.
 #[derive(Clone, Debug)]
@@ -92,28 +95,23 @@ impl ConnectOptions {
 
 impl Endpoint {
     /// Connects to a peer that listens, with defaults.
-    pub fn connect(&self, addresses: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
-        self.connect_with(addresses, ConnectOptions::default())
+    pub fn connect(&self, peer: impl IntoPeers) -> Result<Connection, ConnectError> {
+        self.connect_with(peer, ConnectOptions::default())
     }
 
-    /// Connects to a peer that listens on any of `addresses`: one is enough, the peer tells the
-    /// others. Each local link is paired with the address nearest to it.
+    /// Connects to a peer that listens on any of the addresses given: one is enough, the peer tells
+    /// the others. Each local link is paired with the address nearest to it.
     pub fn connect_with(
         &self,
-        addresses: impl ToSocketAddrs,
+        peer: impl IntoPeers,
         options: ConnectOptions,
     ) -> Result<Connection, ConnectError> {
         let mut options = options;
-        let addresses: Vec<SocketAddr> = addresses
-            .to_socket_addrs()
-            .map_err(|source| ConnectError::Resolve { address: "of the peer".into(), source })?
-            .collect();
-        let paths = pair(&self.inner.runtime.link_addresses()?, &addresses);
-        let Some(&(_, first)) = paths.first() else {
-            return Err(ConnectError::NoWay { addresses });
+        let peers = peer.into_peers()?;
+        let paths = self.paths_to(&peers, options.limit)?;
+        let Some(&(_, peer)) = paths.first() else {
+            return Err(ConnectError::NoWay { peers });
         };
-        let peer = first.to_socket().or(addresses.first().copied());
-        let Some(peer) = peer else { return Err(ConnectError::NoWay { addresses }) };
         let queue = options.take_queue();
         let request = ConnectRequest {
             paths,
@@ -145,32 +143,82 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// The ways to try, best first: at most one for each link.
+    fn paths_to(
+        &self,
+        peers: &[PeerSpec],
+        limit: Option<Duration>,
+    ) -> Result<Vec<(LinkId, PeerAddr)>, ConnectError> {
+        let inner = &self.inner;
+        let mut sources = HashMap::new();
+        if let Some(named) = &inner.named {
+            let by_ip = |peer: &PeerSpec| match peer {
+                PeerSpec::Socket(socket) => Some(socket.ip().to_canonical()),
+                _ => None,
+            };
+            let by_ip: Vec<IpAddr> = peers.iter().filter_map(by_ip).collect();
+            sources =
+                named.reach(inner, &by_ip).map_err(|error| ConnectError::Link(Box::new(error)))?;
+        }
+        let addresses: Vec<PeerAddr> = peers.iter().filter_map(|peer| peer.address()).collect();
+        let mut paths = pair(&inner.runtime.link_addresses()?, &addresses, &sources);
+        let is_any = |peer: &PeerSpec| matches!(peer, PeerSpec::AnyStation { .. });
+        if let Some(named) = &inner.named
+            && (paths.is_empty() || peers.iter().any(is_any))
+        {
+            let used: Vec<LinkId> = paths.iter().map(|&(link, _)| link).collect();
+            let limit = limit.map_or(SEARCH_LIMIT, |limit| limit.min(SEARCH_LIMIT));
+            match named.find_stations(peers, &used, paths.is_empty(), limit) {
+                Ok(found) => paths.extend(found),
+                Err(error) if paths.is_empty() => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(paths)
+    }
+}
+
 /// Pairs links with addresses of the peer, nearest first, each used at most once: what two hosts
-/// with a link in each of several networks need.
-fn pair(links: &[(LinkId, PeerAddr)], addresses: &[SocketAddr]) -> Vec<(LinkId, PeerAddr)> {
+/// with a link in each of several networks need. `sources` tells, for an address of the peer, from
+/// which of ours the kernel sends there.
+fn pair(
+    links: &[(LinkId, PeerAddr)],
+    peers: &[PeerAddr],
+    sources: &HashMap<IpAddr, IpAddr>,
+) -> Vec<(LinkId, PeerAddr)> {
     let mut candidates = Vec::new();
+    let station_of = |link| {
+        let mut stations = links.iter().filter(|(_, local)| local.to_mac().is_some());
+        stations.position(|&(other, _)| other == link)
+    };
+    let station_at = |remote| {
+        let mut stations = peers.iter().filter(|peer| peer.to_mac().is_some());
+        stations.position(|&other| other == remote)
+    };
     for &(link, local) in links {
-        let Some(local) = local.to_socket() else { continue };
-        for (position, remote) in addresses.iter().enumerate() {
-            if let Some(nearness) = nearness(local.ip(), remote.ip()) {
-                candidates.push((nearness, position, link));
+        for (position, &remote) in peers.iter().enumerate() {
+            let rank = match (local.to_socket(), remote.to_socket()) {
+                (Some(local), Some(remote)) => {
+                    let source = sources.get(&remote.ip().to_canonical());
+                    let is_routed = source == Some(&local.ip().to_canonical());
+                    nearness(local.ip(), remote.ip()).map(|bits| (is_routed, bits))
+                }
+                // Stations say nothing about networks: the first is tried with the first.
+                _ => station_of(link)
+                    .zip(station_at(remote))
+                    .map(|(ours, theirs)| (false, u32::from(ours == theirs))),
+            };
+            if let Some(rank) = rank {
+                candidates.push((rank, position, link, remote));
             }
         }
     }
-    candidates
-        .sort_by_key(|&(nearness, position, link)| (std::cmp::Reverse(nearness), position, link));
+    candidates.sort_by_key(|&(rank, position, link, _)| (Reverse(rank), position, link));
     let mut pairs: Vec<(LinkId, PeerAddr)> = Vec::new();
-    let mut used = vec![false; addresses.len()];
-    for (_, position, link) in candidates {
-        let is_free = used.get(position).is_some_and(|used| !used);
-        if let Some(&remote) = addresses.get(position)
-            && is_free
-            && pairs.iter().all(|&(paired, _)| paired != link)
-        {
-            pairs.push((link, PeerAddr::from(remote)));
-            if let Some(used) = used.get_mut(position) {
-                *used = true;
-            }
+    for (_, _, link, remote) in candidates {
+        if pairs.iter().all(|&(l, r)| l != link && r != remote) {
+            pairs.push((link, remote));
         }
     }
     pairs
@@ -189,8 +237,13 @@ fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
     }
 }
 
+/// Time for the stations of one network to answer: ARP asks three times, a second apart.
+const SEARCH_LIMIT: Duration = Duration::from_secs(3);
+
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     fn pairs(links: &[&str], addresses: &[&str]) -> Vec<(u8, String)> {
@@ -199,8 +252,9 @@ mod tests {
             .enumerate()
             .map(|(index, link)| (LinkId(index as u8), PeerAddr::from(socket(link))))
             .collect();
-        let addresses: Vec<_> = addresses.iter().map(|address| socket(address)).collect();
-        let pairs = pair(&links, &addresses);
+        let addresses: Vec<_> =
+            addresses.iter().map(|address| PeerAddr::from(socket(address))).collect();
+        let pairs = pair(&links, &addresses, &HashMap::new());
         pairs.into_iter().map(|(link, peer)| (link.0, peer.to_string())).collect()
     }
 
@@ -220,6 +274,30 @@ mod tests {
     fn each_link_and_each_address_is_used_once() {
         assert_eq!(pairs(&["10.0.1.1:7", "10.0.1.2:7"], &["10.0.1.9:1"]).len(), 1);
         assert_eq!(pairs(&["10.0.1.1:7"], &["10.0.1.9:1", "10.0.1.8:1"]).len(), 1);
+    }
+
+    #[test]
+    fn the_kernels_way_comes_before_the_nearest_address() {
+        let link = |index, text| (LinkId(index), PeerAddr::from(socket(text)));
+        let links = [link(0, "10.0.0.5:7"), link(1, "192.168.1.5:7")];
+        let peer = socket("192.168.200.1:1");
+        let nearest = pair(&links, &[peer.into()], &HashMap::new());
+        assert_eq!(nearest, [(LinkId(1), peer.into())]);
+        let sources = HashMap::from([(peer.ip(), socket("10.0.0.5:0").ip())]);
+        assert_eq!(pair(&links, &[peer.into()], &sources), [(LinkId(0), peer.into())]);
+    }
+
+    #[test]
+    fn stations_are_paired_in_their_order() {
+        let station = |last| PeerAddr::mac([2, 0, 0, 0, 0, last], 7);
+        let links = [
+            (LinkId(0), PeerAddr::from(socket("10.0.0.5:7"))),
+            (LinkId(3), station(1)),
+            (LinkId(5), station(2)),
+        ];
+        let peers = [station(9), station(8), station(7)];
+        let pairs = pair(&links, &peers, &HashMap::new());
+        assert_eq!(pairs, [(LinkId(3), station(9)), (LinkId(5), station(8))]);
     }
 
     #[test]

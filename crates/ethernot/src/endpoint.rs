@@ -1,7 +1,7 @@
 //! Endpoints: how they are made, and what they are asked.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use delivery::{EndpointCounters, LinkId};
@@ -10,16 +10,23 @@ use link::{Link, LinkStatistics, UdpConfig, UdpLink};
 use mem::{MemoryTable, ProtectionDomain};
 use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeCounters};
 use semantics::{Completion, CompletionQueue, PoolUse};
+use wire_edge::PeerAddr;
 
 use crate::error::BindError;
+use crate::links::{Follower, LinkSpec, NamedLinks, Opener, Wanted};
 use crate::news::NewsDesk;
 
-/// What an endpoint is to be. The defaults work with nothing but an address.
+/// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
+/// every interface that is up, has a carrier and an address and leaves the host (the loopback
+/// interface if there is no other), and on whatever else peers make necessary that it connects to.
 #[derive(Default)]
 #[must_use]
 pub struct EndpointBuilder {
     addresses: Vec<String>,
     links: Vec<Box<dyn Link>>,
+    named: Vec<String>,
+    port: u16,
+    is_fixed: bool,
     udp: UdpConfig,
     engine: EngineConfig,
     polling: Polling,
@@ -42,6 +49,9 @@ pub(crate) struct EndpointInner {
     pub(crate) runtime: Runtime,
     pub(crate) news: Arc<NewsDesk>,
     pub(crate) domain: ProtectionDomain,
+    /// Links that were made from names or by default.
+    pub(crate) named: Option<NamedLinks>,
+    follower: OnceLock<Follower>,
     udp: UdpConfig,
     grace: Duration,
 }
@@ -57,6 +67,27 @@ impl EndpointBuilder {
     /// [`Capture`](crate::Capture). It comes before those of [`EndpointBuilder::bind`].
     pub fn link(mut self, link: Box<dyn Link>) -> Self {
         self.links.push(link);
+        self
+    }
+
+    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). They come after
+    /// those of [`EndpointBuilder::link`] and [`EndpointBuilder::bind`].
+    pub fn links(mut self, names: impl Into<String>) -> Self {
+        self.named.push(names.into());
+        self
+    }
+
+    /// Sets the port of links for which none is named, by UDP and on raw Ethernet alike. The default
+    /// of 0 takes a free one on each; a server chooses one that its clients know.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Sets whether links made from names or by default follow their interfaces (they do): one that
+    /// appears, or comes back, gets its link, one that vanishes loses it, and connections follow.
+    pub fn follow_interfaces(mut self, wanted: bool) -> Self {
+        self.is_fixed = !wanted;
         self
     }
 
@@ -101,12 +132,25 @@ impl EndpointBuilder {
     /// Makes the endpoint.
     pub fn build(self) -> Result<Endpoint, BindError> {
         let mut links = self.links;
-        if self.addresses.is_empty() && links.is_empty() {
-            return Err(BindError::NoAddress);
-        }
         for address in &self.addresses {
             links.push(Box::new(UdpLink::bind(resolve(address)?, &self.udp)?));
         }
+        let mut specs = Vec::new();
+        for names in &self.named {
+            specs.extend(LinkSpec::parse_list(names)?);
+        }
+        let wanted = match (specs.is_empty(), links.is_empty()) {
+            (false, _) => Some(Wanted::Named(specs)),
+            (true, true) => Some(Wanted::Usable),
+            (true, false) => None,
+        };
+        let opener = Opener { udp: self.udp, port: self.port };
+        let named =
+            wanted.map(|wanted| NamedLinks::open(opener, wanted, links.len())).transpose()?;
+        let named = named.map(|(named, opened)| {
+            links.extend(opened);
+            named
+        });
         let mut config = RuntimeConfig::from_entropy().map_err(BindError::Entropy)?;
         config.engine = self.engine;
         config.polling = self.polling;
@@ -120,8 +164,22 @@ impl EndpointBuilder {
             return Err(BindError::NoDomain);
         }
         let grace = self.shutdown_grace.unwrap_or(SHUTDOWN_GRACE);
-        let inner = EndpointInner { runtime, news, domain, udp: self.udp, grace };
-        Ok(Endpoint { inner: Arc::new(inner) })
+        let follows = named.is_some() && !self.is_fixed;
+        let follower = OnceLock::new();
+        let inner = Arc::new(EndpointInner {
+            runtime,
+            news,
+            domain,
+            named,
+            follower,
+            udp: self.udp,
+            grace,
+        });
+        if follows {
+            let started = Follower::start(Arc::downgrade(&inner)).map_err(BindError::Interfaces)?;
+            inner.follower.get_or_init(|| started);
+        }
+        Ok(Endpoint { inner })
     }
 }
 
@@ -130,6 +188,7 @@ impl std::fmt::Debug for EndpointBuilder {
         f.debug_struct("EndpointBuilder")
             .field("addresses", &self.addresses)
             .field("links", &self.links.len())
+            .field("named", &self.named)
             .finish_non_exhaustive()
     }
 }
@@ -145,7 +204,18 @@ impl Endpoint {
         Self::builder().bind(address).build()
     }
 
-    /// Where peers can reach each link, in the order of their identifiers.
+    /// An endpoint with links by name, such as `eth0,packet:eth1` (see [`LinkSpec`]), and defaults
+    /// for the rest.
+    pub fn with_links(names: impl Into<String>) -> Result<Self, BindError> {
+        Self::builder().links(names).build()
+    }
+
+    /// The links, and where peers can reach each: by UDP or by station.
+    pub fn links(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
+        self.inner.runtime.link_addresses()
+    }
+
+    /// Where peers can reach each link by UDP, in the order of their identifiers.
     pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, Forked> {
         let links = self.inner.runtime.link_addresses()?;
         Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
@@ -276,6 +346,11 @@ impl EndpointInner {
 
 impl Drop for EndpointInner {
     fn drop(&mut self) {
+        if let Some(follower) = self.follower.get()
+            && self.runtime.check_process().is_ok()
+        {
+            follower.stop();
+        }
         // In a forked child the endpoint is not ours to shut down.
         let _forked = self.shutdown(self.grace, false);
         self.runtime.stop();

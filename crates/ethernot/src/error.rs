@@ -1,15 +1,18 @@
 //! What can go wrong, each with the value at fault and the remedy.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use engine::Closed;
-use link::UdpError;
+use link::{PacketError, UdpError, XdpError};
 use mem::RegisterError;
 use runtime::{AttachError, Forked, StartError, SubmitError};
 use semantics::OperationError;
 use thiserror::Error;
+use wire_edge::PeerAddr;
+
+use crate::links::LinkSpecError;
+use crate::peers::{PeerSpec, PeerSpecError};
 
 /// Any error of this crate, for programs that only report them.
 #[derive(Debug, Error)]
@@ -51,9 +54,64 @@ pub enum Error {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// No address was given.
-    #[error("an endpoint needs at least one address; call `bind(\"10.0.0.1:0\")` for each link")]
-    NoAddress,
+    /// The links could not be understood.
+    #[error(transparent)]
+    Links(#[from] LinkSpecError),
+    /// The interfaces could not be listed.
+    #[error("cannot ask the kernel for its network interfaces (rtnetlink)")]
+    Interfaces(#[source] io::Error),
+    /// No link was named, and there is none to choose.
+    #[error(
+        "no interface of this host is up with a carrier and an IP address; name links such as \
+         packet:eth1, or see what `ethernot doctor` says"
+    )]
+    NoUsableInterface,
+    /// The interface does not exist.
+    #[error(
+        "there is no interface {name:?}{}; this host has {}",
+        meant(.nearest.as_deref()),
+        .existing.join(", ")
+    )]
+    NoInterface {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<String>,
+        /// Those there are.
+        existing: Vec<String>,
+    },
+    /// The interface has no IP address.
+    #[error(
+        "interface {interface:?} has no IP address, which UDP needs; give it one \
+         (`sudo ip address add 10.0.0.1/24 dev {interface}`), or use packet:{interface}"
+    )]
+    NoIpAddress {
+        /// The interface.
+        interface: String,
+    },
+    /// No kind of link works on the interface.
+    #[error(
+        "interface {interface:?} has no IP address for UDP, and raw Ethernet does not work there: \
+         {source}"
+    )]
+    NoKind {
+        /// The interface.
+        interface: String,
+        /// What happened to the link on raw Ethernet.
+        source: Box<BindError>,
+    },
+    /// A packet link could not be made.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// An XDP link could not be made.
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+    /// The kind of link is not part of this version.
+    #[error("{spec}: this version has no links of that kind; use UDP")]
+    NotBuiltIn {
+        /// What was asked for.
+        spec: String,
+    },
     /// The address could not be understood or resolved.
     #[error("cannot resolve the address {address}")]
     Resolve {
@@ -79,6 +137,10 @@ pub enum BindError {
     NoDomain,
 }
 
+fn meant(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"))
+}
+
 /// Why a service could not be offered.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
@@ -96,21 +158,23 @@ pub enum ListenError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address could not be understood or resolved.
-    #[error("cannot resolve the address {address}")]
-    Resolve {
-        /// What was given.
-        address: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Peer(#[from] PeerSpecError),
+    /// A link that the peer's address makes necessary could not be made.
+    #[error("cannot make a link towards the peer: {0}")]
+    Link(#[source] Box<BindError>),
+    /// Nobody on raw Ethernet has the address or serves the port.
+    #[error("nobody found on raw Ethernet: {0}")]
+    Neighbour(#[from] PacketError),
     /// No local link can send to any of the addresses.
     #[error(
-        "no link of this endpoint has the address family of {addresses:?}; bind one that does \
-         (IPv4 reaches IPv4 only)"
+        "no link of this endpoint can send to {}; add one that does: IPv4 reaches IPv4 only, and \
+         stations are reached by packet and xdp links",
+        listed(.peers)
     )]
     NoWay {
         /// Where the peer was said to be.
-        addresses: Vec<SocketAddr>,
+        peers: Vec<PeerSpec>,
     },
     /// The request was refused on this side.
     #[error(transparent)]
@@ -119,7 +183,7 @@ pub enum ConnectError {
     #[error("no connection to {peer}: {reason}")]
     Closed {
         /// The first address of the peer.
-        peer: SocketAddr,
+        peer: PeerAddr,
         /// Why: refused, rejected, unreachable, another version.
         #[source]
         reason: Closed,
@@ -128,17 +192,21 @@ pub enum ConnectError {
     },
     /// It took too long.
     #[error(
-        "{peer} did not answer within {limit:?}; is it running, and does the network carry UDP?"
+        "{peer} did not answer within {limit:?}; is it running, and does the network carry the frames?"
     )]
     Deadline {
         /// The first address of the peer.
-        peer: SocketAddr,
+        peer: PeerAddr,
         /// How long was waited.
         limit: Duration,
     },
     /// In a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+fn listed(peers: &[PeerSpec]) -> String {
+    peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Why a request could not be accepted.

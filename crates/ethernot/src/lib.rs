@@ -53,8 +53,10 @@ mod connection;
 mod endpoint;
 mod error;
 mod handle;
+mod links;
 mod listener;
 mod news;
+mod peers;
 mod region;
 
 pub use connect::ConnectOptions;
@@ -65,7 +67,9 @@ pub use error::{
     PostError, RemoteRegionError,
 };
 pub use handle::OperationHandle;
+pub use links::{LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace};
 pub use listener::{ConnectionRequest, Listener};
+pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use region::{MemoryRegion, RemoteRegion};
 
 pub use delivery::{
@@ -74,8 +78,8 @@ pub use delivery::{
 };
 pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
 pub use link::{
-    Capture, CaptureClock, Fault, FaultConfig, Link, LinkStatistics, UdpConfig, UdpError,
-    UdpFeatures, UdpLink,
+    Capture, CaptureClock, Fault, FaultConfig, Link, LinkStatistics, PacketConfig, PacketError,
+    PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError, XdpLink, XdpMode,
 };
 pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};

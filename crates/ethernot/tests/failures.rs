@@ -13,7 +13,7 @@ use std::time::Duration;
 use ethernot::{
     AccessFault, BindError, Buffer, CloseReason, Closed, ConnectError, ConnectOptions, Endpoint,
     EndpointBuilder, EngineConfig, ListenError, OperationError, OperationFailure, OperationOptions,
-    PostError, RejectReason, RemoteKey, RemoteRegion, Rights, SubmitError, UdpError,
+    PeerAddr, PostError, RejectReason, RemoteKey, RemoteRegion, Rights, SubmitError, UdpError,
 };
 use pair::{BYTES, LIMIT, Pair, connect, loopback, memory};
 
@@ -184,7 +184,7 @@ fn nobody_listens_at_the_address() {
     let client = loopback().build().expect("an endpoint");
     match client.connect(free) {
         Err(ConnectError::Closed { peer, reason: Closed::Refused(_), .. }) => {
-            assert_eq!(peer, free);
+            assert_eq!(peer, PeerAddr::from(free));
         }
         other => panic!("not refused: {other:?}"),
     }
@@ -201,7 +201,7 @@ fn a_silent_peer_is_unreachable_within_the_budget() {
     }
     let options = ConnectOptions::new().limit(Duration::from_millis(20));
     match client.connect_with(address, options) {
-        Err(ConnectError::Deadline { peer, .. }) => assert_eq!(peer, address),
+        Err(ConnectError::Deadline { peer, .. }) => assert_eq!(peer, PeerAddr::from(address)),
         other => panic!("in time: {other:?}"),
     }
 }
@@ -246,7 +246,6 @@ fn addresses_that_cannot_be_bound_are_named() {
     }
     drop(holder);
     assert!(matches!(Endpoint::bind("no port"), Err(BindError::Resolve { .. })));
-    assert!(matches!(Endpoint::builder().build(), Err(BindError::NoAddress)));
     let v6: SocketAddr = "[::1]:9".parse().expect("a literal address");
     let client = loopback().build().expect("an endpoint");
     assert!(matches!(client.connect(v6), Err(ConnectError::NoWay { .. })));

@@ -6,6 +6,10 @@
 //!
 //! * [`UdpLink`] sends with segmentation offload straight from registered memory and receives
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
+//! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
+//!   call and receives from memory that it shares with the kernel.
+//! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
+//!   in memory that it shares with the kernel, with few system calls or none.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -15,10 +19,18 @@
 )]
 
 mod capture;
+mod clock;
+mod ethernet;
 mod fault;
+pub mod host;
+mod interface;
+pub mod packet;
 mod payload;
 mod pcapng;
 mod udp;
+mod wait;
+mod xdp;
+pub mod yardstick;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -26,8 +38,12 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureStatistics};
+pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
+pub use interface::Interface;
+pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
 ///
@@ -71,6 +87,11 @@ pub trait Link: Send {
 
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
+
+    /// What Ethernet says about each frame, for a link on raw Ethernet.
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        None
+    }
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {
@@ -102,6 +123,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
     fn statistics(&self) -> LinkStatistics {
         (**self).statistics()
     }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        (**self).ethernet_header()
+    }
 }
 
 /// What to wait on for a link: a descriptor, and perhaps a second.
@@ -131,6 +156,21 @@ pub struct LinkStatistics {
     pub send_frames: u64,
     /// Bytes of sent frames.
     pub send_bytes: u64,
+    /// Received Ethernet frames for other stations or ports, or of another protocol, that the
+    /// kernel's filter has let through.
+    pub receive_not_ours: u64,
+    /// Received Ethernet frames shorter than their headers or than their envelope says, or longer
+    /// than the driver's slots.
+    pub receive_truncated: u64,
+    /// Received Ethernet frames with our `EtherType` and no envelope that we know.
+    pub receive_foreign: u64,
+    /// Received Ethernet frames of another VLAN than ours.
+    pub receive_wrong_vlan: u64,
+    /// Received Ethernet frames whose checksum is wrong.
+    pub receive_checksum_errors: u64,
+    /// Received Ethernet frames from our own address: another station has it, too, or the network
+    /// has a loop.
+    pub receive_own_station: u64,
     /// Times the kernel had no room for more.
     pub send_full: u64,
     /// Frames dropped because they exceed what the host can send to the peer.

@@ -1,7 +1,6 @@
 //! Frames in UDP datagrams.
 
 mod address;
-mod clock;
 mod config;
 mod control;
 mod error;
@@ -21,12 +20,12 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use wire_edge::PeerAddr;
 
 use self::address::{Family, SocketName};
-use self::clock::ReceiveClock;
 use self::control::{ControlBuffer, ErrorReport};
 use self::hot::{HotSocket, Traffic};
-use self::interface::Interface;
 use self::receive::ReceiveRing;
 use self::transmit::{Run, SEGMENTS_MAX, SEGMENTS_SAFE, Transmitter};
+use crate::clock::ReceiveClock;
+use crate::interface::Interface;
 use crate::{Link, LinkStatistics, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
@@ -90,7 +89,7 @@ impl UdpLink {
         let receive_buffer_bytes =
             setup::size_buffers(socket.as_fd(), config, &mut features, &mut hints)
                 .map_err(failed("size the buffers of"))?;
-        let interface = Interface::of(socket.as_fd(), address.ip()).unwrap_or(None);
+        let interface = interface::interface_of(socket.as_fd(), address.ip()).unwrap_or(None);
 
         // Behind an unspecified address a connected socket would fix which one frames come from.
         let is_shareable = features.connected_peer && !address.ip().is_unspecified();

@@ -1,12 +1,14 @@
 //! A UDP link follows its interface. Needs root: each test has a network namespace of its own.
 
-use std::process::Command;
-use std::thread;
+#[expect(dead_code, reason = "other tests use what this one does not")]
+mod namespace;
 
 use delivery::{Instant, LinkEvent, TxBatch};
 use link::{Link, UdpConfig, UdpFeatures, UdpLink};
 use mem::PayloadSlice;
 use wire_edge::PeerAddr;
+
+use namespace::{Carrier, await_carrier, in_namespace, ip};
 
 #[test]
 fn frame_sizes_and_carrier_are_those_of_the_interface() {
@@ -83,54 +85,6 @@ fn host_without_a_route_loses_the_frames_and_goes_on() {
         assert_eq!(link.statistics().send_unreachable, 1);
         assert_eq!(link.receive(Instant(0), 1, &mut |_| {}).unwrap(), 0);
     });
-}
-
-/// Runs `test` in a new namespace with a pair of interfaces `edge0` (10.9.9.1) and `edge1`; the
-/// namespace goes with the thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(move || {
-        // SAFETY: takes no pointers; only this thread changes its namespace.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            println!("skipped: a network namespace needs root");
-            return;
-        }
-        if Command::new("ip").arg("-V").output().is_err() {
-            println!("skipped: the command `ip` is not installed");
-            return;
-        }
-        ip("link add edge0 type veth peer name edge1");
-        ip("address add 10.9.9.1/24 dev edge0");
-        ip("address add 10.9.8.1/24 dev edge1");
-        ip("link set edge0 up");
-        ip("link set edge1 up");
-        await_carrier(Carrier::Up);
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
-    assert!(status.success(), "ip {arguments}");
-}
-
-/// Waits until `edge0` is up or not: the kernel tells some time after the carrier has changed.
-fn await_carrier(wanted: Carrier) {
-    loop {
-        let output = Command::new("ip").args(["-o", "link", "show", "edge0"]).output().unwrap();
-        let is_up = String::from_utf8_lossy(&output.stdout).contains("state UP");
-        if is_up == (wanted == Carrier::Up) {
-            return;
-        }
-    }
-}
-
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Carrier {
-    Up,
-    Down,
 }
 
 fn bind(address: &str, features: UdpFeatures) -> UdpLink {

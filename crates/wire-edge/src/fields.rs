@@ -5,12 +5,16 @@
 //! offsets from the start of the frame, as protocol.md does; all other layouts from their own
 //! start.
 
-use crate::{AtomicOpcode, CloseReason, Features, Flags, Kind, LinkStatus, RejectReason};
+use crate::{
+    AtomicOpcode, CloseReason, EnvelopeKind, Features, Flags, Kind, LinkStatus, RejectReason,
+};
 
 /// A group of fields that stand together in a frame.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Layout {
+    /// Between the `EtherType` and the frame on raw Ethernet.
+    Envelope,
     /// Start of every connection frame.
     Common,
     /// Operation number.
@@ -202,6 +206,13 @@ use Value::{
 const ANY: u64 = u64::MAX;
 
 fields! {
+    ENVELOPE_VERSION = Envelope, "envelope_version", 0, 1, Decimal, 1..=1, "Version of the envelope";
+    ENVELOPE_KIND = Envelope, "envelope_kind", 1, 1, Names(ENVELOPE_KINDS), 1..=3, "What the envelope holds";
+    ENVELOPE_LENGTH = Envelope, "length", 2, 2, Quantity("bytes"), 0..=ANY, "Bytes that follow, without padding";
+    ENVELOPE_DESTINATION = Envelope, "destination_port", 4, 2, Port, 0..=ANY, "Endpoint on the receiving host, big-endian";
+    ENVELOPE_SOURCE = Envelope, "source_port", 6, 2, Port, 0..=ANY, "Endpoint on the sending host, big-endian";
+    ENVELOPE_CHECKSUM = Envelope, "checksum", 8, 4, Hexadecimal, 0..=ANY, "CRC-32C of the eight bytes before it and of what follows the envelope";
+
     KIND = Common, "kind", 0, 1, LowNibble(KINDS), 0..=ANY, "What the frame is";
     LINK = Common, "link", 0, 1, HighNibble, 0..=ANY, "Link the packet number belongs to";
     FLAGS = Common, "flags", 1, 1, Bits(FLAG_BITS), 0..=ANY, "Flags";
@@ -244,7 +255,7 @@ fields! {
 
     FAMILY = Address, "family", 0, 1, Names(ADDRESS_FAMILIES), 0..=ANY, "Family of the address";
     FAMILY_ZERO = Address, "zero", 1, 1, Reserved, 0..=0, "0";
-    PORT = Address, "port", 2, 2, Port, 0..=ANY, "UDP port, big-endian";
+    PORT = Address, "port", 2, 2, Port, 0..=ANY, "UDP port, or that of an endpoint on raw Ethernet, big-endian";
     HOST = Address, "address", 4, 16, Bytes, 0..=ANY, "Address; bytes the family does not use are 0";
 
     PREAMBLE_KIND = Preamble, "kind", 0, 1, Names(KINDS), 0..=0, "0, a handshake frame";
@@ -367,6 +378,13 @@ pub const LINK_STATUSES: &[Name] = &[
     name(LinkStatus::Backup as u64, "backup"),
     name(LinkStatus::Down as u64, "down"),
     name(LinkStatus::Removed as u64, "removed"),
+];
+
+/// Contents of envelopes.
+pub const ENVELOPE_KINDS: &[Name] = &[
+    name(EnvelopeKind::Frame as u64, "Frame"),
+    name(EnvelopeKind::Discover as u64, "Discover"),
+    name(EnvelopeKind::Here as u64, "Here"),
 ];
 
 /// Families of addresses.
@@ -501,6 +519,7 @@ mod tests {
             FEATURE_BITS,
             CONTROL_TYPES,
             LINK_STATUSES,
+            ENVELOPE_KINDS,
             ADDRESS_FAMILIES,
             CLOSE_REASONS,
             REJECT_REASONS,

@@ -2,7 +2,7 @@
 
 use crate::DecodeError;
 
-/// What a frame is (protocol.md §1.1). The discriminant is the low nibble of byte 0.
+/// What a frame is (protocol.md §1.2). The discriminant is the low nibble of byte 0.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Kind {

@@ -84,7 +84,8 @@ impl MessageNumber {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
-/// Address of a peer on one link: a UDP socket address, or a MAC address.
+/// Address of a peer on one link: a UDP socket address, or a MAC address and the port of an
+/// endpoint there.
 ///
 /// Layout, 20 bytes: family (4, 6 or 1 for a MAC), one zero byte, port big-endian, then 16 address
 /// bytes of which unused ones are zero.
@@ -92,6 +93,24 @@ pub struct RemoteKey(pub u32);
 pub struct PeerAddr(pub [u8; 20]);
 
 impl PeerAddr {
+    /// The endpoint at `port` of the station `mac`.
+    pub const fn mac(mac: [u8; 6], port: u16) -> Self {
+        let mut bytes = [0; 20];
+        bytes[0] = 1;
+        bytes.split_at_mut(2).1.split_at_mut(2).0.copy_from_slice(&port.to_be_bytes());
+        bytes.split_at_mut(4).1.split_at_mut(6).0.copy_from_slice(&mac);
+        Self(bytes)
+    }
+
+    /// Station and port, if this is an address on raw Ethernet.
+    pub const fn to_mac(self) -> Option<([u8; 6], u16)> {
+        let a = &self.0;
+        if a[0] != 1 {
+            return None;
+        }
+        Some(([a[4], a[5], a[6], a[7], a[8], a[9]], u16::from_be_bytes([a[2], a[3]])))
+    }
+
     /// The socket address, if this is one.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);
@@ -131,8 +150,12 @@ impl fmt::Display for PeerAddr {
         if let Some(socket) = self.to_socket() {
             return write!(f, "{socket}");
         }
-        let a = &self.0[4..10];
-        write!(f, "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", a[0], a[1], a[2], a[3], a[4], a[5])
+        let Some((m, port)) = self.to_mac() else { return write!(f, "{:02x?}", self.0) };
+        write!(
+            f,
+            "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}/{port}",
+            m[0], m[1], m[2], m[3], m[4], m[5]
+        )
     }
 }
 

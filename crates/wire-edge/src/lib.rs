@@ -7,6 +7,7 @@
 //! * A connection frame: [`peek`] finds the connection, [`decode`] the rest. To send one,
 //!   [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then the payload.
 //! * A handshake frame: [`decode_handshake`] and [`HandshakeFrame::encode`].
+//! * What stands around a frame on raw Ethernet: [`Envelope`].
 //! * The payload of a control frame: [`control_messages`] and [`Control::encode`].
 //!
 //! What a decoder returns obeys every rule of the text that can be checked without knowing the
@@ -20,6 +21,7 @@ extern crate std;
 mod acknowledgement;
 mod address;
 mod control;
+mod envelope;
 mod error;
 pub mod fields;
 mod flags;
@@ -42,6 +44,9 @@ pub use address::Addresses;
 pub use control::{
     CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, Control, ControlMessages, LinkStatus,
     control_messages,
+};
+pub use envelope::{
+    ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, ETHERTYPE_DEFAULT, Envelope, EnvelopeKind,
 };
 pub use error::DecodeError;
 pub use flags::{Flags, Kind};

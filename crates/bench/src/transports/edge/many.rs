@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ethernot::Connection;
+use ethernot::{Connection, PeerSpec};
 
 use crate::cpu;
 use crate::transport::{
@@ -21,8 +21,8 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn listen(setup: &Setup) -> Result<Self, TransportError> {
         Ok(Self {
-            crowd: super::Server::listen(setup)?,
-            alone: super::Server::listen(setup)?,
+            crowd: super::Server::listen(setup, super::Rules::Own)?,
+            alone: super::Server::listen(setup, super::Rules::Own)?,
             idle: Idle::new(setup),
         })
     }
@@ -30,11 +30,10 @@ impl Server {
 
 impl ServerSide for Server {
     fn advertisement(&self) -> Advertisement {
-        let alone: Vec<String> = self.alone.addresses().iter().map(ToString::to_string).collect();
-        Advertisement {
-            addresses: self.crowd.addresses(),
-            parameters: [(ALONE.to_string(), alone.join(" "))].into(),
-        }
+        let mut advertisement = self.crowd.advertisement();
+        let alone = super::listed(&self.alone.peers());
+        advertisement.parameters.insert(ALONE.to_string(), alone);
+        advertisement
     }
 
     fn accept(&mut self) -> Result<(), TransportError> {
@@ -50,7 +49,7 @@ impl ServerSide for Server {
                 Turn::Alone => self.alone.answer()?,
             }
         }
-        let mut observed = self.crowd.half.observed()?;
+        let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
         let bytes = counter::BYTES_PER_IDLE_CONNECTION.to_string();
         observed.counters.insert(bytes, self.idle.bytes_each(&AT_SERVER));
         Ok(observed)
@@ -71,19 +70,16 @@ impl Client {
         advertisement: &Advertisement,
     ) -> Result<Self, TransportError> {
         let alone = advertisement.parameters.get(ALONE).map_or("", String::as_str);
-        let alone = alone
-            .split_whitespace()
-            .map(str::parse)
-            .collect::<Result<Vec<_>, _>>()
+        let alone = PeerSpec::parse_list(alone)
             .map_err(|_| TransportError::Advertisement { what: ALONE })?;
         let mut client = Self {
-            crowd: super::Client::new(setup, advertisement.addresses.clone())?,
-            alone: super::Client::new(setup, alone)?,
+            crowd: super::Client::new(setup, super::peers_of(advertisement)?, super::Rules::Own)?,
+            alone: super::Client::new(setup, alone, super::Rules::Own)?,
             idle: Idle::new(setup),
             alone_latencies: Latencies::new(),
         };
-        client.crowd.connect(setup.links.len())?;
-        client.alone.connect(setup.links.len())?;
+        client.crowd.connect()?;
+        client.alone.connect()?;
         client.idle.make(|| client.crowd.connect_one())?;
         Ok(client)
     }
@@ -98,7 +94,7 @@ impl ClientSide for Client {
                 Turn::Alone => self.alone.round_trip(&mut self.alone_latencies)?,
             }
         }
-        let mut observed = self.crowd.half.observed()?;
+        let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
         let bytes = counter::CLIENT_BYTES_PER_IDLE_CONNECTION.to_string();
         observed.counters.insert(bytes, self.idle.bytes_each(&AT_CLIENT));
         if let (Some(crowd), Some(alone)) = (latencies.summary(), self.alone_latencies.summary()) {

@@ -12,7 +12,7 @@ use delivery::Instant;
 /// * `CLOCK_MONOTONIC` to the engine's clock: the least difference seen, because the difference is a
 ///   constant plus the age of `now`, which is never negative.
 #[derive(Debug)]
-pub(super) struct ReceiveClock {
+pub(crate) struct ReceiveClock {
     refreshed_at: Option<Instant>,
     /// Wall clock minus `CLOCK_MONOTONIC`, in nanoseconds.
     wall_ahead_ns: i64,
@@ -21,12 +21,12 @@ pub(super) struct ReceiveClock {
 }
 
 impl ReceiveClock {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { refreshed_at: None, wall_ahead_ns: 0, monotonic_ahead_ns: i64::MAX }
     }
 
     /// Reads the clocks if the last reading is too old. Call once per turn that received something.
-    pub(super) fn refresh(&mut self, now: Instant) {
+    pub(crate) fn refresh(&mut self, now: Instant) {
         if self.refreshed_at.is_some_and(|at| now.since_ns(at) < REFRESH_NS) {
             return;
         }
@@ -37,7 +37,7 @@ impl ReceiveClock {
 
     /// When the engine's clock showed the time `wall_ns`, at most `now`; `now` if that makes no
     /// sense, as after a step of the wall clock.
-    pub(super) fn instant(&mut self, wall_ns: u64, now: Instant) -> Instant {
+    pub(crate) fn instant(&mut self, wall_ns: u64, now: Instant) -> Instant {
         let ahead_ns = self.wall_ahead_ns.saturating_add(self.monotonic_ahead_ns);
         let engine_ns = wall_ns.cast_signed().saturating_sub(ahead_ns);
         let Ok(engine_ns) = u64::try_from(engine_ns) else { return now };

@@ -1,0 +1,105 @@
+//! The set-ups of the paper, and those beyond it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::switched::LinkShape;
+
+/// Links between two hosts, and how what goes over them is to be delivered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetUp {
+    /// The name on the command line; the paper's where it has one.
+    pub name: String,
+    /// In words.
+    pub description: String,
+    /// The links.
+    pub links: Vec<LinkShape>,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
+    /// Whether all operations are delivered in order; otherwise freely.
+    pub in_order: bool,
+    /// Whether kernel TCP is measured side by side, over the first link.
+    pub with_tcp: bool,
+    /// Whether it is among those measured when none are named.
+    pub by_default: bool,
+}
+
+/// All set-ups.
+pub fn all() -> Vec<SetUp> {
+    let one = |rate| vec![LinkShape::of_rate(rate)];
+    let setup = |name: &str, description: &str, links: Vec<LinkShape>| SetUp {
+        name: name.to_string(),
+        description: description.to_string(),
+        links,
+        mtu: 1500,
+        in_order: false,
+        with_tcp: false,
+        by_default: true,
+    };
+    let lossy = |percent: f64| SetUp {
+        with_tcp: true,
+        by_default: false,
+        ..setup(
+            &format!("1L-1G-loss{percent}"),
+            &format!("one link of 1 Gb/s that loses {percent} % of all frames"),
+            vec![LinkShape { loss_percent: percent, ..LinkShape::of_rate(GIGABIT) }],
+        )
+    };
+    vec![
+        setup("1L-1G", "one link of 1 Gb/s (paper)", one(GIGABIT)),
+        SetUp {
+            in_order: true,
+            ..setup("2L-1G", "two links of 1 Gb/s, all in order (paper)", one(GIGABIT).repeat(2))
+        },
+        setup(
+            "2Lu-1G",
+            "two links of 1 Gb/s, out of order allowed (paper)",
+            one(GIGABIT).repeat(2),
+        ),
+        setup("1L-10G", "one link of 10 Gb/s (paper)", one(10 * GIGABIT)),
+        SetUp {
+            mtu: 9000,
+            ..setup("1L-10G-9000", "one link of 10 Gb/s with jumbo frames", one(10 * GIGABIT))
+        },
+        setup("4L-2.5G", "four links of 2.5 Gb/s", one(5 * GIGABIT / 2).repeat(4)),
+        setup(
+            "1G+100M",
+            "a link of 1 Gb/s and one of 100 Mb/s",
+            vec![LinkShape::of_rate(GIGABIT), LinkShape::of_rate(GIGABIT / 10)],
+        ),
+        setup(
+            "10G+1G",
+            "a link of 10 Gb/s and one of 1 Gb/s",
+            vec![LinkShape::of_rate(10 * GIGABIT), LinkShape::of_rate(GIGABIT)],
+        ),
+        setup(
+            "1G/20us+1G/2ms",
+            "two links of 1 Gb/s, one 20 us and one 2 ms long",
+            [20, 2000]
+                .map(|delay_us| LinkShape { delay_us, ..LinkShape::of_rate(GIGABIT) })
+                .to_vec(),
+        ),
+        setup("2L-10G", "two links of 10 Gb/s", one(10 * GIGABIT).repeat(2)),
+        lossy(1.0),
+        lossy(5.0),
+    ]
+}
+
+/// The set-up of this name.
+pub fn by_name(name: &str) -> Option<SetUp> {
+    all().into_iter().find(|setup| setup.name.eq_ignore_ascii_case(name))
+}
+
+const GIGABIT: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let all = all();
+        for setup in &all {
+            assert_eq!(by_name(&setup.name).as_ref(), Some(setup));
+        }
+    }
+}

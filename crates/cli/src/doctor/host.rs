@@ -1,0 +1,168 @@
+//! What of the host, beside its interfaces, matters for speed.
+
+use std::fs;
+use std::thread;
+
+use link::UdpConfig;
+use link::host::{Capabilities, Capability, memory_lock};
+
+/// Something that was looked at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Finding {
+    /// What.
+    pub(crate) name: &'static str,
+    /// Its value.
+    pub(crate) value: String,
+    /// What would be better, and for what.
+    pub(crate) advice: Option<String>,
+    /// The command that makes it so.
+    pub(crate) remedy: Option<String>,
+}
+
+/// Looks.
+pub(crate) fn findings() -> Vec<Finding> {
+    let capabilities = Capabilities::effective().unwrap_or_default();
+    let udp = UdpConfig::default();
+    let has_net_admin = capabilities.has(Capability::NetAdmin);
+    let mut found = Vec::new();
+    found.extend(kernel(read("/proc/sys/kernel/osrelease").as_deref()));
+    found.push(processors(thread::available_parallelism().map_or(1, std::num::NonZero::get)));
+    for (name, file, wanted_bytes) in [
+        ("net.core.rmem_max", "/proc/sys/net/core/rmem_max", udp.receive_buffer_bytes),
+        ("net.core.wmem_max", "/proc/sys/net/core/wmem_max", udp.send_buffer_bytes),
+    ] {
+        found.extend(buffer_limit(name, read(file).as_deref(), wanted_bytes, has_net_admin));
+    }
+    if let Ok(limit) = memory_lock() {
+        found.push(locked_memory(limit.soft, capabilities.has(Capability::IpcLock)));
+    }
+    for (name, file) in [
+        ("net.core.busy_poll", "/proc/sys/net/core/busy_poll"),
+        ("net.core.busy_read", "/proc/sys/net/core/busy_read"),
+    ] {
+        // Interesting to know; links that poll set it for themselves.
+        found.extend(read(file).map(|value| plain(name, value)));
+    }
+    found.extend(jit(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));
+    found.extend(huge_pages(read("/proc/meminfo").as_deref()));
+    found
+        .extend(governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()));
+    found
+}
+
+fn kernel(release: Option<&str>) -> Option<Finding> {
+    let release = release?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let advice = (version < KERNEL_FOR_ALL).then(|| {
+        let (major, minor) = KERNEL_FOR_ALL;
+        format!("XDP links that leave nothing behind need Linux {major}.{minor} or later")
+    });
+    Some(Finding { name: "kernel", value: release.into(), advice, remedy: None })
+}
+
+fn processors(count: usize) -> Finding {
+    let advice = (count < 2).then(|| "a processor each for application and network is best".into());
+    Finding { name: "processors", value: count.to_string(), advice, remedy: None }
+}
+
+/// How large a socket's buffer may be.
+fn buffer_limit(
+    name: &'static str,
+    value: Option<&str>,
+    wanted_bytes: u32,
+    has_net_admin: bool,
+) -> Option<Finding> {
+    let bytes: u64 = value?.parse().ok()?;
+    // With the right to, links go beyond the limit.
+    let is_short = bytes < u64::from(wanted_bytes) && !has_net_admin;
+    Some(Finding {
+        name,
+        value: bytes.to_string(),
+        advice: is_short
+            .then(|| format!("UDP links ask for {wanted_bytes}; with less, bursts are lost")),
+        remedy: is_short.then(|| format!("sudo sysctl -w {name}={wanted_bytes}")),
+    })
+}
+
+fn locked_memory(soft_bytes: Option<u64>, may_exceed: bool) -> Finding {
+    let is_short = soft_bytes.is_some_and(|bytes| bytes < LOCKED_BYTES_WANTED) && !may_exceed;
+    Finding {
+        name: "locked memory",
+        value: soft_bytes.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes")),
+        advice: is_short
+            .then(|| format!("an XDP link locks up to {LOCKED_BYTES_WANTED} bytes for frames")),
+        remedy: is_short.then(|| format!("ulimit -l {}", LOCKED_BYTES_WANTED >> 10)),
+    }
+}
+
+fn jit(value: Option<&str>) -> Option<Finding> {
+    let value = value?;
+    let is_off = value == "0";
+    Some(Finding {
+        name: "net.core.bpf_jit_enable",
+        value: value.into(),
+        advice: is_off.then(|| "the program of an XDP link is interpreted, which is slow".into()),
+        remedy: is_off.then(|| "sudo sysctl -w net.core.bpf_jit_enable=1".into()),
+    })
+}
+
+fn huge_pages(meminfo: Option<&str>) -> Option<Finding> {
+    let count = meminfo?.lines().find_map(|line| line.strip_prefix("HugePages_Total:"))?;
+    Some(plain("huge pages", count.trim().into()))
+}
+
+fn governor(value: Option<&str>) -> Option<Finding> {
+    let value = value?;
+    let is_slow = value != "performance";
+    Some(Finding {
+        name: "frequency governor",
+        value: value.into(),
+        advice: is_slow.then(|| "processors that clock up first add microseconds".into()),
+        remedy: is_slow.then(|| "sudo cpupower frequency-set -g performance".into()),
+    })
+}
+
+fn plain(name: &'static str, value: String) -> Finding {
+    Finding { name, value, advice: None, remedy: None }
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim_end().into())
+}
+
+/// Programs for XDP that the kernel takes off with the process that attached them (`BPF_LINK_CREATE`).
+const KERNEL_FOR_ALL: (u32, u32) = (5, 9);
+
+/// Frames of 4 KiB, 2048 to receive and as many to send, and their rings.
+const LOCKED_BYTES_WANTED: u64 = 17 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_buffers_are_advised_against_unless_they_can_be_exceeded() {
+        let short = buffer_limit("net.core.rmem_max", Some("212992"), 4 << 20, false).unwrap();
+        assert_eq!(short.remedy.unwrap(), "sudo sysctl -w net.core.rmem_max=4194304");
+        let free = buffer_limit("net.core.rmem_max", Some("212992"), 4 << 20, true).unwrap();
+        assert_eq!(free.advice, None);
+        assert_eq!(buffer_limit("net.core.rmem_max", Some("?"), 1, false), None);
+    }
+
+    #[test]
+    fn kernels_are_compared_by_number() {
+        assert!(kernel(Some("5.4.0-26-generic")).unwrap().advice.is_some());
+        for new_enough in ["5.9", "5.10.0", "6.1.0-13-amd64", "10.0"] {
+            assert_eq!(kernel(Some(new_enough)).unwrap().advice, None, "{new_enough}");
+        }
+        assert_eq!(kernel(Some("strange")), None);
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_matters_to_those_who_must_keep_it() {
+        assert!(locked_memory(Some(64 << 10), false).remedy.is_some());
+        assert_eq!(locked_memory(Some(64 << 10), true).remedy, None);
+        assert_eq!(locked_memory(None, false).remedy, None);
+    }
+}

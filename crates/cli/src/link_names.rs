@@ -1,0 +1,42 @@
+//! Links by name, as arguments.
+
+use ethernot::{Endpoint, LinkSpec};
+
+use crate::Failure;
+
+/// Links in the form in which they are handed on.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkNames(pub(crate) Vec<String>);
+
+/// A number of links, or their names.
+#[derive(Clone, Debug)]
+pub(crate) enum Links {
+    Count(u32),
+    Named(LinkNames),
+}
+
+/// Reads links; wrong ones are told before anything starts.
+pub(crate) fn parse_links(text: &str) -> Result<LinkNames, String> {
+    let specs = LinkSpec::parse_list(text).map_err(|error| error.to_string())?;
+    Ok(LinkNames(specs.iter().map(ToString::to_string).collect()))
+}
+
+/// Reads a number, or links.
+pub(crate) fn parse_count_or_links(text: &str) -> Result<Links, String> {
+    match text.parse() {
+        Ok(count) => Ok(Links::Count(count)),
+        Err(_) => parse_links(text).map(Links::Named),
+    }
+}
+
+/// Makes the links and drops them: what is wrong with them shows now, not when they are first needed.
+pub(crate) fn try_links(names: &[String]) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let builder = Endpoint::builder().links(names.join(",")).follow_interfaces(false);
+    match builder.progress_thread(false).build() {
+        Ok(_made) => Ok(()),
+        Err(error) => Err(Box::new(error)),
+    }
+}

@@ -1,0 +1,221 @@
+//! Links by name: what users write, and what becomes of it.
+
+mod follow;
+mod open;
+mod parse;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+pub(crate) use follow::{Follower, NamedLinks, Wanted};
+pub(crate) use open::Opener;
+pub use parse::{LinkSpecError, LinkSpecProblem};
+
+/// A link as users name it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`, `xdp:eth2:0`, `shm`.
+///
+/// Several are separated by commas; [`LinkSpec::parse_list`] reads them. Between the parts of a link
+/// stand `:` and `/`, the two characters that no interface has in its name.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LinkSpec {
+    /// `eth0` or `eth0:7471`: whatever kind is best there for this process. That is UDP on an
+    /// interface with an IP address, and raw Ethernet on one without.
+    Interface {
+        /// Its name.
+        interface: String,
+        /// Port of the endpoint.
+        port: Option<u16>,
+    },
+    /// `udp:10.0.0.1`, `udp:[fe80::1%eth0]:7471`, `udp:eth0`: UDP. (An address alone is the same.)
+    Udp {
+        /// Where.
+        place: UdpPlace,
+        /// Port of the endpoint.
+        port: Option<u16>,
+    },
+    /// `packet:eth1`, `packet:eth1:7471/vlan=100/ethertype=0x88b6`: raw Ethernet by the kernel's
+    /// packet sockets.
+    Packet {
+        /// The interface's name.
+        interface: String,
+        /// What else was said.
+        options: RawOptions,
+    },
+    /// `xdp:eth2`, `xdp:eth2:0/port=7471`: raw Ethernet by the kernel's fast path (`AF_XDP`).
+    Xdp {
+        /// The interface's name.
+        interface: String,
+        /// The receive queue of the interface.
+        queue: u32,
+        /// What else was said.
+        options: RawOptions,
+    },
+    /// `shm`: memory shared with processes of this host.
+    SharedMemory,
+}
+
+/// Where a UDP link is.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum UdpPlace {
+    /// On an address of this host.
+    Address {
+        /// The address.
+        ip: IpAddr,
+        /// The interface, for an address that only means something on one (`fe80::1%eth0`).
+        zone: Option<String>,
+    },
+    /// On the best address of an interface.
+    Interface(String),
+}
+
+/// What may be said of a link on raw Ethernet beyond its interface.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct RawOptions {
+    /// Port of the endpoint on the interface.
+    pub port: Option<u16>,
+    /// Identifier of the VLAN that frames are tagged with, 1 to 4094 (IEEE 802.1Q).
+    pub vlan: Option<u16>,
+    /// `EtherType` of the frames.
+    pub ethertype: Option<u16>,
+}
+
+impl LinkSpec {
+    /// Reads links that are separated by commas, at least one.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, LinkSpecError> {
+        parse::list(text)
+    }
+
+    /// The interface that is named, if one is.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Interface { interface, .. }
+            | Self::Udp { place: UdpPlace::Interface(interface), .. }
+            | Self::Packet { interface, .. }
+            | Self::Xdp { interface, .. } => Some(interface),
+            Self::Udp { place: UdpPlace::Address { zone, .. }, .. } => zone.as_deref(),
+            Self::SharedMemory => None,
+        }
+    }
+}
+
+impl FromStr for LinkSpec {
+    type Err = LinkSpecError;
+
+    fn from_str(text: &str) -> Result<Self, LinkSpecError> {
+        parse::one(text)
+    }
+}
+
+impl fmt::Display for LinkSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface { interface, port } => {
+                f.write_str(interface)?;
+                port.map_or(Ok(()), |port| write!(f, ":{port}"))
+            }
+            Self::Udp { place, port } => {
+                f.write_str("udp:")?;
+                match place {
+                    UdpPlace::Interface(interface) => f.write_str(interface)?,
+                    UdpPlace::Address { ip: IpAddr::V4(ip), .. } => write!(f, "{ip}")?,
+                    UdpPlace::Address { ip, zone: None } => write!(f, "[{ip}]")?,
+                    UdpPlace::Address { ip, zone: Some(zone) } => write!(f, "[{ip}%{zone}]")?,
+                }
+                port.map_or(Ok(()), |port| write!(f, ":{port}"))
+            }
+            Self::Packet { interface, options } => {
+                write!(f, "packet:{interface}")?;
+                if let Some(port) = options.port {
+                    write!(f, ":{port}")?;
+                }
+                RawOptions { port: None, ..*options }.fmt(f)
+            }
+            Self::Xdp { interface, queue, options } => {
+                write!(f, "xdp:{interface}:{queue}")?;
+                options.fmt(f)
+            }
+            Self::SharedMemory => f.write_str("shm"),
+        }
+    }
+}
+
+impl RawOptions {
+    fn fmt(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(port) = self.port {
+            write!(f, "/port={port}")?;
+        }
+        if let Some(vlan) = self.vlan {
+            write!(f, "/vlan={vlan}")?;
+        }
+        if let Some(ethertype) = self.ethertype {
+            write!(f, "/ethertype={ethertype:#06x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The one of `names` that `wrong` was probably meant to be: at most a third of its letters differ.
+pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = names.map(|name| (distance(wrong, name), name));
+    let limit = wrong.chars().count().max(3) / 3;
+    distances.filter(|&(distance, _)| distance <= limit).min_by_key(|&(d, _)| d).map(|(_, n)| n)
+}
+
+/// Letters to insert, remove, replace or swap with their neighbour to get from one word to the other
+/// (optimal string alignment).
+fn distance(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    // The rows of the table for the letters of `from` so far: the last three.
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for (line, &letter) in from.iter().enumerate() {
+        let mut row = vec![line + 1];
+        for (column, &other) in to.iter().enumerate() {
+            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+            let mut best = at(&last, column) + usize::from(letter != other);
+            best = best.min(at(&last, column + 1) + 1).min(at(&row, column) + 1);
+            let is_swapped = line > 0
+                && column > 0
+                && from.get(line - 1) == Some(&other)
+                && to.get(column - 1) == Some(&letter);
+            if is_swapped {
+                best = best.min(at(&before, column - 1) + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_found_and_a_far_one_is_not() {
+        let names = ["eth0", "enp3s0", "wlan0"];
+        let near = |wrong| nearest(wrong, names.into_iter());
+        assert_eq!(near("eht0"), Some("eth0"));
+        assert_eq!(near("eth1"), Some("eth0"));
+        assert_eq!(near("enp3s1"), Some("enp3s0"));
+        assert_eq!(near("wlan"), Some("wlan0"));
+        assert_eq!(near("infiniband"), None);
+    }
+
+    #[test]
+    fn distances_count_single_mistakes() {
+        for (from, to, expected) in [
+            ("", "", 0),
+            ("a", "", 1),
+            ("", "ab", 2),
+            ("kitten", "sitting", 3),
+            ("paket", "packet", 1),
+            ("xpd", "xdp", 1),
+        ] {
+            assert_eq!(distance(from, to), expected, "{from} {to}");
+            assert_eq!(distance(to, from), expected, "{to} {from}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Makes links of their names.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+use link::host::{self, Interface, InterfaceAddress};
+use link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
+
+use super::{LinkSpec, RawOptions, UdpPlace, nearest};
+use crate::error::BindError;
+
+/// Makes links.
+#[derive(Clone, Debug)]
+pub(crate) struct Opener {
+    /// How UDP links are made.
+    pub(crate) udp: UdpConfig,
+    /// Port of links for which none is named; 0 is any free one.
+    pub(crate) port: u16,
+}
+
+/// A link that was made, and where it is.
+pub(crate) struct Opened {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) place: Place,
+}
+
+/// Where a link is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Place {
+    /// Number of its interface; none if it is on no particular one.
+    pub(crate) interface: Option<u32>,
+    /// Its IP address, if it has one.
+    pub(crate) ip: Option<IpAddr>,
+    /// What marks its frames, if it is on raw Ethernet.
+    pub(crate) raw: Option<Raw>,
+}
+
+/// What marks frames on raw Ethernet as those of a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Raw {
+    pub(crate) ethertype: u16,
+    pub(crate) vlan: Option<u16>,
+}
+
+impl Opener {
+    /// Makes the link that `spec` names, on the interfaces of `host`.
+    pub(crate) fn open(&self, spec: &LinkSpec, host: &[Interface]) -> Result<Opened, BindError> {
+        match spec {
+            LinkSpec::Interface { interface, port } => {
+                let interface = find(interface, host)?;
+                if best_address(interface, |_| true).is_some() {
+                    return self.open_udp_on(interface, *port);
+                }
+                let options = RawOptions { port: *port, ..RawOptions::default() };
+                self.open_packet(interface, options).map_err(|error| BindError::NoKind {
+                    interface: interface.name.clone(),
+                    source: Box::new(error),
+                })
+            }
+            LinkSpec::Udp { place: UdpPlace::Interface(interface), port } => {
+                self.open_udp_on(find(interface, host)?, *port)
+            }
+            LinkSpec::Udp { place: UdpPlace::Address { ip, zone }, port } => {
+                let zone = zone.as_deref().map(|zone| find(zone, host)).transpose()?;
+                let scope = zone.map_or(0, |interface| interface.index);
+                self.open_udp(*ip, scope, *port, owner(*ip, host))
+            }
+            LinkSpec::Packet { interface, options } => {
+                self.open_packet(find(interface, host)?, *options)
+            }
+            LinkSpec::Xdp { interface, queue, options } => {
+                self.open_xdp(find(interface, host)?, *queue, *options)
+            }
+            LinkSpec::SharedMemory => Err(BindError::NotBuiltIn { spec: spec.to_string() }),
+        }
+    }
+
+    /// A UDP link on the best address of an interface.
+    fn open_udp_on(&self, interface: &Interface, port: Option<u16>) -> Result<Opened, BindError> {
+        let best = best_address(interface, |_| true);
+        let address =
+            best.ok_or_else(|| BindError::NoIpAddress { interface: interface.name.clone() })?;
+        let scope = if is_link_local(address.ip) { interface.index } else { 0 };
+        self.open_udp(address.ip, scope, port, Some(interface.index))
+    }
+
+    /// A UDP link on an address that has to be on interface `interface`.
+    pub(crate) fn open_udp(
+        &self,
+        ip: IpAddr,
+        scope: u32,
+        port: Option<u16>,
+        interface: Option<u32>,
+    ) -> Result<Opened, BindError> {
+        let port = port.unwrap_or(self.port);
+        let address = match ip {
+            IpAddr::V4(ip) => SocketAddr::from((ip, port)),
+            IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+        };
+        let link = Box::new(UdpLink::bind(address, &self.udp)?);
+        Ok(Opened { link, place: Place { interface, ip: Some(ip), raw: None } })
+    }
+
+    fn open_packet(&self, interface: &Interface, options: RawOptions) -> Result<Opened, BindError> {
+        let defaults = PacketConfig::new(&*interface.name);
+        let config = PacketConfig {
+            port: options.port.unwrap_or(self.port),
+            vlan: options.vlan,
+            ethertype: options.ethertype.unwrap_or(defaults.ethertype),
+            ..defaults
+        };
+        let link = Box::new(PacketLink::open(&config)?);
+        let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
+        Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
+    }
+
+    fn open_xdp(
+        &self,
+        interface: &Interface,
+        queue: u32,
+        options: RawOptions,
+    ) -> Result<Opened, BindError> {
+        let defaults = XdpConfig::new(&*interface.name);
+        let config = XdpConfig {
+            queue,
+            port: options.port.unwrap_or(self.port),
+            vlan: options.vlan,
+            ethertype: options.ethertype.unwrap_or(defaults.ethertype),
+            ..defaults
+        };
+        let link = Box::new(XdpLink::open(&config)?);
+        let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
+        Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
+    }
+}
+
+impl Place {
+    fn on_ethernet(interface: &Interface, raw: Raw) -> Self {
+        Self { interface: Some(interface.index), ip: None, raw: Some(raw) }
+    }
+}
+
+/// The interfaces there are.
+pub(crate) fn host() -> Result<Vec<Interface>, BindError> {
+    host::interfaces().map_err(BindError::Interfaces)
+}
+
+/// The links of an endpoint for which none are named: UDP on every interface that is up, has a
+/// carrier and an address, and leaves the host; if there is none, on the loopback interface.
+pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
+    let on = |interface: &Interface| LinkSpec::Udp {
+        place: UdpPlace::Interface(interface.name.clone()),
+        port: None,
+    };
+    let usable = || host.iter().filter(|interface| interface.is_usable_by_ip());
+    let mut specs: Vec<_> = usable().filter(|interface| !interface.is_loopback).map(on).collect();
+    if specs.is_empty() {
+        specs.extend(usable().take(1).map(on));
+    }
+    specs.truncate(DEFAULT_LINKS_MAX);
+    specs
+}
+
+/// The interface of that name.
+pub(super) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interface, BindError> {
+    host.iter().find(|interface| interface.name == name).ok_or_else(|| {
+        let names = || host.iter().map(|interface| interface.name.as_str());
+        BindError::NoInterface {
+            name: name.into(),
+            nearest: nearest(name, names()).map(Into::into),
+            existing: names().map(Into::into).collect(),
+        }
+    })
+}
+
+/// The address of an interface that most peers reach: first of IPv4, then of IPv6, such as mean
+/// something beyond the interface first.
+fn best_address(
+    interface: &Interface,
+    is_wanted: impl Fn(&InterfaceAddress) -> bool,
+) -> Option<&InterfaceAddress> {
+    let wanted = interface.addresses.iter().filter(|address| is_wanted(address));
+    wanted.min_by_key(|address| (is_link_local(address.ip), address.ip.is_ipv6()))
+}
+
+/// Number of the interface that has an address.
+pub(super) fn owner(ip: IpAddr, host: &[Interface]) -> Option<u32> {
+    let has = |interface: &&Interface| interface.addresses.iter().any(|a| a.ip == ip);
+    host.iter().find(has).map(|interface| interface.index)
+}
+
+pub(super) const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// Links an endpoint takes by default. Half of the 16 it may have, so that programs can add some.
+const DEFAULT_LINKS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interface_that_leaves_the_host_is_taken_by_default() {
+        let host = [
+            interface("lo", &["127.0.0.1"], true),
+            interface("eth0", &["10.0.0.1"], true),
+            interface("eth1", &[], true),
+            interface("eth2", &["10.0.2.1"], false),
+            interface("eth3", &["fe80::1", "2001:db8::1"], true),
+        ];
+        let names: Vec<_> = usable(&host).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["udp:eth0", "udp:eth3"]);
+        let [loopback, ..] = host;
+        assert_eq!(usable(&[loopback]).len(), 1, "alone, loopback will do");
+    }
+
+    #[test]
+    fn addresses_with_a_meaning_beyond_the_interface_come_first() {
+        for (addresses, best) in [
+            (&["fe80::1", "2001:db8::1", "10.0.0.1"][..], "10.0.0.1"),
+            (&["169.254.1.1", "2001:db8::1"], "2001:db8::1"),
+            (&["fe80::1", "169.254.1.1"], "169.254.1.1"),
+            (&["fe80::1"], "fe80::1"),
+        ] {
+            let interface = interface("eth0", addresses, true);
+            let found = best_address(&interface, |_| true).unwrap();
+            assert_eq!(found.ip.to_string(), best);
+        }
+    }
+
+    fn interface(name: &str, addresses: &[&str], is_running: bool) -> Interface {
+        let mut interface = Interface::default();
+        interface.name = name.into();
+        interface.is_running = is_running;
+        interface.is_loopback = name == "lo";
+        interface.addresses = addresses
+            .iter()
+            .map(|ip| InterfaceAddress { ip: ip.parse().unwrap(), prefix_bits: 24 })
+            .collect();
+        interface
+    }
+}

@@ -1,0 +1,412 @@
+//! Reads links as users write them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use thiserror::Error;
+
+use super::{LinkSpec, RawOptions, UdpPlace, nearest};
+
+/// Text that names no link.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("{part:?} (character {position} of the links {text:?}): {problem}")]
+pub struct LinkSpecError {
+    /// Everything that was to be read.
+    pub text: String,
+    /// The wrong part of it.
+    pub part: String,
+    /// Where that begins, in characters from 1.
+    pub position: usize,
+    /// What is wrong.
+    pub problem: LinkSpecProblem,
+}
+
+/// What is wrong with a part of a link's name.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum LinkSpecProblem {
+    /// Nothing is there.
+    #[error(
+        "nothing is named here; links are separated by single commas, such as eth0,packet:eth1"
+    )]
+    Empty,
+    /// The kind does not exist.
+    #[error("no kind of link has this name{}; the kinds are udp, packet, xdp and shm", meant(*.nearest))]
+    Kind {
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// An interface cannot have this name.
+    #[error("no interface can have this name: 1 to 15 characters, none of them blank, `:` or `/`")]
+    InterfaceName,
+    /// An address was begun and is none.
+    #[error("this is no IP address; write 10.0.0.1, [2001:db8::1] or [fe80::1%eth0]")]
+    Address,
+    /// A zone where none can be.
+    #[error(
+        "only link-local IPv6 addresses (fe80::/10) are on a particular interface: leave `%` and the rest away"
+    )]
+    Zone,
+    /// Not a port.
+    #[error("a port is a number from 0 (any free one) to 65535")]
+    Port,
+    /// Not a queue.
+    #[error(
+        "a receive queue is a number from 0, fewer than the interface has (`ethtool -l` tells)"
+    )]
+    Queue,
+    /// The option does not exist for the kind.
+    #[error("{kind} links have no such option{}; they have {existing}", meant(*.nearest))]
+    Option {
+        /// The kind of the link.
+        kind: &'static str,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+        /// Those there are.
+        existing: &'static str,
+    },
+    /// Not a VLAN.
+    #[error("a VLAN identifier is a number from 1 to 4094")]
+    Vlan,
+    /// Not an `EtherType`.
+    #[error("an EtherType is a number from 0x600 to 0xffff, such as 0x88b5")]
+    EtherType,
+    /// Shared memory is one per endpoint and has no place.
+    #[error("nothing can follow shm")]
+    AfterSharedMemory,
+}
+
+fn meant(nearest: Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"))
+}
+
+/// Reads a list.
+pub(super) fn list(text: &str) -> Result<Vec<LinkSpec>, LinkSpecError> {
+    let reader = Reader { text };
+    text.split(',').map(|item| reader.link(item)).collect()
+}
+
+/// Reads one link.
+pub(super) fn one(text: &str) -> Result<LinkSpec, LinkSpecError> {
+    Reader { text }.link(text)
+}
+
+/// Knows the whole text, of which all parts are slices.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    text: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn link(self, item: &'a str) -> Result<LinkSpec, LinkSpecError> {
+        let item = item.trim();
+        if item.is_empty() {
+            return Err(self.wrong(item, LinkSpecProblem::Empty));
+        }
+        let (kind, rest) = item.split_once(':').unwrap_or((item, ""));
+        match kind {
+            "shm" if kind.len() == item.len() => Ok(LinkSpec::SharedMemory),
+            "shm" => Err(self.wrong(rest, LinkSpecProblem::AfterSharedMemory)),
+            "udp" => self.udp(rest),
+            "packet" => self.packet(rest),
+            "xdp" => self.xdp(rest),
+            _ => self.bare(item),
+        }
+    }
+
+    fn udp(self, rest: &'a str) -> Result<LinkSpec, LinkSpecError> {
+        let (place, port) = self.place(self.without_options(rest, "udp")?)?;
+        Ok(LinkSpec::Udp { place, port })
+    }
+
+    fn packet(self, rest: &'a str) -> Result<LinkSpec, LinkSpecError> {
+        let (head, options) = rest.split_once('/').unwrap_or((rest, ""));
+        let (name, port) = split_number(head);
+        let mut raw = self.options(options, "packet")?;
+        if let Some(port) = port {
+            raw.port = Some(self.port(port)?);
+        }
+        Ok(LinkSpec::Packet { interface: self.interface(name)?, options: raw })
+    }
+
+    fn xdp(self, rest: &'a str) -> Result<LinkSpec, LinkSpecError> {
+        let (head, options) = rest.split_once('/').unwrap_or((rest, ""));
+        let (name, queue) = split_number(head);
+        let options = self.options(options, "xdp")?;
+        let queue = queue.map_or(Ok(0), |queue| {
+            queue.parse().map_err(|_| self.wrong(queue, LinkSpecProblem::Queue))
+        })?;
+        Ok(LinkSpec::Xdp { interface: self.interface(name)?, queue, options })
+    }
+
+    /// Without a kind: an interface or an address.
+    fn bare(self, item: &'a str) -> Result<LinkSpec, LinkSpecError> {
+        let kinds = ["udp", "packet", "xdp", "shm"];
+        if let Some((word, rest)) = item.split_once(':')
+            && !item.starts_with('[')
+            && word.parse::<Ipv4Addr>().is_err()
+        {
+            // What is no address and has no port, should have begun with a kind.
+            let is_in_address = word.chars().all(|c| c.is_ascii_hexdigit());
+            let is_port = rest.chars().all(|c| c.is_ascii_digit());
+            let is_wrong = if rest.contains(':') { !is_in_address } else { !is_port };
+            if is_wrong {
+                let nearest = nearest(word, kinds.into_iter());
+                return Err(self.wrong(word, LinkSpecProblem::Kind { nearest }));
+            }
+        }
+        let (place, port) = self.place(self.without_options(item, "udp")?)?;
+        Ok(match place {
+            UdpPlace::Interface(interface) => LinkSpec::Interface { interface, port },
+            place @ UdpPlace::Address { .. } => LinkSpec::Udp { place, port },
+        })
+    }
+
+    /// An address or an interface, and a port.
+    fn place(self, text: &'a str) -> Result<(UdpPlace, Option<u16>), LinkSpecError> {
+        if let Some(inside) = text.strip_prefix('[') {
+            let not_closed = || self.wrong(text, LinkSpecProblem::Address);
+            let (address, rest) = inside.split_once(']').ok_or_else(not_closed)?;
+            let port = match rest.strip_prefix(':') {
+                Some(port) => Some(self.port(port)?),
+                None if rest.is_empty() => None,
+                None => return Err(self.wrong(rest, LinkSpecProblem::Port)),
+            };
+            return Ok((self.v6(address)?, port));
+        }
+        if text.matches(':').count() > 1 {
+            return Ok((self.v6(text)?, None));
+        }
+        let (host, port) = split_number(text);
+        let port = port.map(|port| self.port(port)).transpose()?;
+        if let Ok(ip) = host.parse::<Ipv4Addr>() {
+            return Ok((UdpPlace::Address { ip: ip.into(), zone: None }, port));
+        }
+        let is_like_an_address =
+            host.matches('.').count() == 3 && host.starts_with(|c: char| c.is_ascii_digit());
+        if is_like_an_address {
+            return Err(self.wrong(host, LinkSpecProblem::Address));
+        }
+        Ok((UdpPlace::Interface(self.interface(host)?), port))
+    }
+
+    /// An IPv6 address, perhaps with a zone. (IPv4 in brackets is let pass.)
+    fn v6(self, text: &'a str) -> Result<UdpPlace, LinkSpecError> {
+        let (address, zone) = match text.split_once('%') {
+            Some((address, zone)) => (address, Some(zone)),
+            None => (text, None),
+        };
+        let ip: IpAddr =
+            address.parse().map_err(|_| self.wrong(address, LinkSpecProblem::Address))?;
+        let is_local = |ip: &Ipv6Addr| ip.is_unicast_link_local();
+        let zone = match (zone, ip) {
+            (None, _) => None,
+            (Some(zone), IpAddr::V6(ip)) if is_local(&ip) => Some(self.interface(zone)?),
+            (Some(zone), _) => return Err(self.wrong(zone, LinkSpecProblem::Zone)),
+        };
+        Ok(UdpPlace::Address { ip, zone })
+    }
+
+    fn options(self, text: &'a str, kind: &'static str) -> Result<RawOptions, LinkSpecError> {
+        let mut options = RawOptions::default();
+        for option in text.split('/').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match name {
+                "port" => options.port = Some(self.port(value)?),
+                "vlan" => {
+                    let vlan = value.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
+                    options.vlan =
+                        Some(vlan.ok_or_else(|| self.wrong(option, LinkSpecProblem::Vlan))?);
+                }
+                "ethertype" => {
+                    let digits = value.strip_prefix("0x");
+                    let number = match digits {
+                        Some(digits) => u16::from_str_radix(digits, 16),
+                        None => value.parse(),
+                    };
+                    let number = number.ok().filter(|number| *number >= 0x600);
+                    options.ethertype =
+                        Some(number.ok_or_else(|| self.wrong(option, LinkSpecProblem::EtherType))?);
+                }
+                _ => {
+                    let nearest = nearest(name, ["port", "vlan", "ethertype"].into_iter());
+                    let existing = "port=, vlan= and ethertype=";
+                    let problem = LinkSpecProblem::Option { kind, nearest, existing };
+                    return Err(self.wrong(name, problem));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// The text, in which there must be no option.
+    fn without_options(self, text: &'a str, kind: &'static str) -> Result<&'a str, LinkSpecError> {
+        match text.split_once('/') {
+            None => Ok(text),
+            Some((_, option)) => {
+                let existing = "a port only, behind a colon; vlan= and ethertype= belong to packet and xdp links";
+                let problem = LinkSpecProblem::Option { kind, nearest: None, existing };
+                Err(self.wrong(option, problem))
+            }
+        }
+    }
+
+    fn interface(self, name: &'a str) -> Result<String, LinkSpecError> {
+        let is_possible = (1..=INTERFACE_NAME_BYTES_MAX).contains(&name.len())
+            && !matches!(name, "." | "..")
+            && !name.contains(|c: char| c.is_whitespace() || matches!(c, '/' | ':' | '[' | ']'));
+        if is_possible {
+            Ok(name.into())
+        } else {
+            Err(self.wrong(name, LinkSpecProblem::InterfaceName))
+        }
+    }
+
+    fn port(self, digits: &'a str) -> Result<u16, LinkSpecError> {
+        digits.parse().map_err(|_| self.wrong(digits, LinkSpecProblem::Port))
+    }
+
+    #[cold]
+    fn wrong(self, part: &'a str, problem: LinkSpecProblem) -> LinkSpecError {
+        // Every part is a slice of the text.
+        let offset = part.as_ptr().addr().wrapping_sub(self.text.as_ptr().addr());
+        let before = self.text.get(..offset).unwrap_or_default();
+        LinkSpecError {
+            text: self.text.into(),
+            part: part.into(),
+            position: before.chars().count() + 1,
+            problem,
+        }
+    }
+}
+
+/// What is before the last colon, and the number that should be behind it.
+fn split_number(text: &str) -> (&str, Option<&str>) {
+    text.rsplit_once(':').map_or((text, None), |(name, number)| (name, Some(number)))
+}
+
+/// The kernel's limit, without the terminating zero.
+const INTERFACE_NAME_BYTES_MAX: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_documented_forms_are_read() {
+        for (text, expected) in [
+            ("eth0", "eth0"),
+            ("eth0:7471", "eth0:7471"),
+            ("10.0.0.1", "udp:10.0.0.1"),
+            ("udp:10.0.0.1:7471", "udp:10.0.0.1:7471"),
+            ("udp:[fe80::1%eth0]:7", "udp:[fe80::1%eth0]:7"),
+            ("fe80::1%eth0", "udp:[fe80::1%eth0]"),
+            ("[2001:db8::1]:9", "udp:[2001:db8::1]:9"),
+            ("udp:eth0", "udp:eth0"),
+            ("packet:eth1", "packet:eth1"),
+            ("packet:eth1.100:7", "packet:eth1.100:7"),
+            ("packet:eth1/vlan=100", "packet:eth1/vlan=100"),
+            ("packet:eth1/port=7/ethertype=0x88b6", "packet:eth1:7/ethertype=0x88b6"),
+            ("xdp:eth2", "xdp:eth2:0"),
+            ("xdp:eth2:3/port=5/vlan=7", "xdp:eth2:3/port=5/vlan=7"),
+            ("shm", "shm"),
+        ] {
+            assert_eq!(text.parse::<LinkSpec>().unwrap().to_string(), expected, "{text}");
+        }
+        let list = LinkSpec::parse_list("eth0, packet:eth1,shm").unwrap();
+        assert_eq!(list.len(), 3);
+    }
+
+    #[test]
+    fn the_names_in_the_documentation_are_read() {
+        let text = include_str!("../../../../docs/links.md");
+        let (_, section) = text.split_once("## Names").unwrap();
+        let (section, _) = section.split_once("```text").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let mut count = 0;
+        for name in rows.flat_map(|row| row.split('|').nth(1).unwrap_or("").split('`')) {
+            if name.chars().any(char::is_alphanumeric) {
+                assert!(name.parse::<LinkSpec>().is_ok(), "{name}");
+                count += 1;
+            }
+        }
+        assert!(count >= 14, "{count} names were found");
+    }
+
+    #[test]
+    fn the_wrong_part_and_its_place_are_named() {
+        for (text, part, position, hint) in [
+            ("eth0,,eth1", "", 6, "single commas"),
+            ("eth0,paket:eth1", "paket", 6, "did you mean \"packet\""),
+            ("xpd:lo:0", "xpd", 1, "did you mean \"xdp\""),
+            ("fe80::g", "fe80::g", 1, "no IP address"),
+            ("10.0.0.1:x", "x", 10, "65535"),
+            ("udp:10.0.0.300", "10.0.0.300", 5, "no IP address"),
+            ("udp:10.0.0.1:70000", "70000", 14, "65535"),
+            ("eth0:70000", "70000", 6, "65535"),
+            ("packet:eth1/vlan=4095", "vlan=4095", 13, "4094"),
+            ("packet:eth1/valn=7", "valn", 13, "vlan="),
+            ("packet:eth1/vlam=7", "vlam", 13, "did you mean \"vlan\""),
+            ("packet:eth1/ethertype=5", "ethertype=5", 13, "0x600"),
+            ("xdp:eth2:many", "many", 10, "ethtool -l"),
+            ("xdp:", "", 5, "15 characters"),
+            ("udp:eth0/vlan=3", "vlan=3", 10, "packet and xdp"),
+            ("udp:[fe80::1", "[fe80::1", 5, "fe80::1%eth0"),
+            ("udp:[2001:db8::1%eth0]", "eth0", 18, "link-local"),
+            ("shm:0", "0", 5, "nothing can follow"),
+            ("éth0é,x:y", "x", 7, "kinds are"),
+        ] {
+            let error = LinkSpec::parse_list(text).unwrap_err();
+            let message = error.to_string();
+            assert_eq!((error.part.as_str(), error.position), (part, position), "{message}");
+            assert!(message.contains(hint), "{message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_undoes_writing(list in proptest::collection::vec(spec(), 1..5)) {
+            let text = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            prop_assert_eq!(LinkSpec::parse_list(&text).unwrap(), list);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z0-9:/.,%=\\[\\] é]{0,40}") {
+            match LinkSpec::parse_list(&text) {
+                Ok(list) => prop_assert!(!list.is_empty()),
+                Err(error) => prop_assert!(text.contains(&error.part)),
+            }
+        }
+    }
+
+    fn spec() -> impl Strategy<Value = LinkSpec> {
+        let port = || proptest::option::of(any::<u16>());
+        let interface = || "e[a-z0-9.@+-]{0,14}";
+        let options = || {
+            (port(), proptest::option::of(1..=4094_u16), proptest::option::of(0x600..=u16::MAX))
+                .prop_map(|(port, vlan, ethertype)| RawOptions { port, vlan, ethertype })
+        };
+        let place = prop_oneof![
+            any::<Ipv4Addr>().prop_map(|ip| UdpPlace::Address { ip: ip.into(), zone: None }),
+            any::<u128>()
+                .prop_map(|bits| UdpPlace::Address { ip: Ipv6Addr::from(bits).into(), zone: None }),
+            (any::<u64>(), interface()).prop_map(|(low, zone)| UdpPlace::Address {
+                ip: Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(low)).into(),
+                zone: Some(zone),
+            }),
+            interface().prop_map(UdpPlace::Interface),
+        ];
+        prop_oneof![
+            (interface(), port())
+                .prop_map(|(interface, port)| LinkSpec::Interface { interface, port }),
+            (place, port()).prop_map(|(place, port)| LinkSpec::Udp { place, port }),
+            (interface(), options())
+                .prop_map(|(interface, options)| LinkSpec::Packet { interface, options }),
+            (interface(), any::<u32>(), options()).prop_map(|(interface, queue, options)| {
+                LinkSpec::Xdp { interface, queue, options }
+            }),
+            Just(LinkSpec::SharedMemory),
+        ]
+    }
+}

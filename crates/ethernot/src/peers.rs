@@ -1,0 +1,286 @@
+//! Peers by name: where a connection is to go.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::str::FromStr;
+
+use thiserror::Error;
+use wire_edge::PeerAddr;
+
+/// One address of a peer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum PeerSpec {
+    /// `10.0.0.2:7471`: by IP. UDP links send there; links on raw Ethernet ask the kernel for the
+    /// station that has the address.
+    Socket(SocketAddr),
+    /// `02:00:00:00:00:01/7471`: a station on raw Ethernet and the port of the endpoint there.
+    Station {
+        /// Its address.
+        mac: [u8; 6],
+        /// The port.
+        port: u16,
+    },
+    /// `any/7471`: whichever station on a raw Ethernet serves the port, found by broadcast.
+    AnyStation {
+        /// The port.
+        port: u16,
+    },
+}
+
+/// Text that names no peer.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PeerSpecError {
+    /// Neither form.
+    #[error(
+        "{text:?} is no peer; write HOST:PORT, or MAC/PORT (02:00:00:00:00:01/7471) or any/PORT on \
+         raw Ethernet"
+    )]
+    Form {
+        /// What was given.
+        text: String,
+    },
+    /// A name without an address.
+    #[error("cannot resolve the address {text}: {source}; write HOST:PORT")]
+    Resolve {
+        /// What was given.
+        text: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No address at all.
+    #[error("no address of a peer was given")]
+    None,
+}
+
+/// What [`Endpoint::connect`](crate::Endpoint::connect) takes: socket addresses, `(host, port)`,
+/// text such as `10.0.0.2:7471,02:00:00:00:00:01/7471`, [`PeerSpec`]s.
+pub trait IntoPeers {
+    /// The addresses of the peer; names are resolved.
+    fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError>;
+}
+
+impl PeerSpec {
+    /// Reads addresses that are separated by commas, and resolves names.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, PeerSpecError> {
+        let mut peers = Vec::new();
+        for item in text.split(',').map(str::trim) {
+            if item.contains('/') {
+                peers.push(item.parse()?);
+            } else {
+                let resolved = item.to_socket_addrs();
+                let failed = |source| PeerSpecError::Resolve { text: item.into(), source };
+                peers.extend(resolved.map_err(failed)?.map(Self::Socket));
+            }
+        }
+        Ok(peers)
+    }
+
+    /// The peer at an address that frames carry, if it is one that users may name.
+    pub fn of_address(address: PeerAddr) -> Option<Self> {
+        let station = || address.to_mac().map(|(mac, port)| Self::Station { mac, port });
+        address.to_socket().map(Self::Socket).or_else(station)
+    }
+
+    /// The address as frames carry it, if it is known without asking.
+    pub fn address(self) -> Option<PeerAddr> {
+        match self {
+            Self::Socket(socket) => Some(socket.into()),
+            Self::Station { mac, port } => Some(PeerAddr::mac(mac, port)),
+            Self::AnyStation { .. } => None,
+        }
+    }
+}
+
+impl FromStr for PeerSpec {
+    type Err = PeerSpecError;
+
+    /// Reads one address; names are not resolved.
+    fn from_str(text: &str) -> Result<Self, PeerSpecError> {
+        let wrong = || PeerSpecError::Form { text: text.into() };
+        let Some((station, port)) = text.split_once('/') else {
+            return text.parse().map(Self::Socket).map_err(|_| wrong());
+        };
+        let port = port.parse().map_err(|_| wrong())?;
+        if station == "any" {
+            return Ok(Self::AnyStation { port });
+        }
+        let mac = parse_mac(station).ok_or_else(wrong)?;
+        Ok(Self::Station { mac, port })
+    }
+}
+
+impl fmt::Display for PeerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(socket) => write!(f, "{socket}"),
+            Self::Station { mac, port } => write!(f, "{}", PeerAddr::mac(*mac, *port)),
+            Self::AnyStation { port } => write!(f, "any/{port}"),
+        }
+    }
+}
+
+/// Six pairs of hexadecimal digits between colons.
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let mut mac = [0; 6];
+    let mut pairs = text.split(':');
+    for byte in &mut mac {
+        let pair = pairs.next().filter(|pair| matches!(pair.len(), 1 | 2))?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    pairs.next().is_none().then_some(mac)
+}
+
+impl IntoPeers for &str {
+    fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+        PeerSpec::parse_list(self)
+    }
+}
+
+impl IntoPeers for String {
+    fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+        PeerSpec::parse_list(&self)
+    }
+}
+
+impl IntoPeers for &String {
+    fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+        PeerSpec::parse_list(self)
+    }
+}
+
+impl IntoPeers for (&str, u16) {
+    fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+        let failed =
+            |source| PeerSpecError::Resolve { text: format!("{}:{}", self.0, self.1), source };
+        Ok(self.to_socket_addrs().map_err(failed)?.map(PeerSpec::Socket).collect())
+    }
+}
+
+impl IntoPeers for (String, u16) {
+    fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+        (self.0.as_str(), self.1).into_peers()
+    }
+}
+
+impl From<SocketAddr> for PeerSpec {
+    fn from(address: SocketAddr) -> Self {
+        Self::Socket(address)
+    }
+}
+
+impl From<SocketAddrV4> for PeerSpec {
+    fn from(address: SocketAddrV4) -> Self {
+        Self::Socket(address.into())
+    }
+}
+
+impl From<SocketAddrV6> for PeerSpec {
+    fn from(address: SocketAddrV6) -> Self {
+        Self::Socket(address.into())
+    }
+}
+
+impl From<(IpAddr, u16)> for PeerSpec {
+    fn from(address: (IpAddr, u16)) -> Self {
+        Self::Socket(address.into())
+    }
+}
+
+impl From<(Ipv4Addr, u16)> for PeerSpec {
+    fn from(address: (Ipv4Addr, u16)) -> Self {
+        Self::Socket(address.into())
+    }
+}
+
+impl From<(Ipv6Addr, u16)> for PeerSpec {
+    fn from(address: (Ipv6Addr, u16)) -> Self {
+        Self::Socket(address.into())
+    }
+}
+
+/// One address, and several.
+macro_rules! into_peers_by_value {
+    ($($kind:ty),*) => {$(
+        impl IntoPeers for $kind {
+            fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+                Ok(vec![self.into()])
+            }
+        }
+
+        impl IntoPeers for &$kind {
+            fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+                Ok(vec![(*self).into()])
+            }
+        }
+
+        impl IntoPeers for &[$kind] {
+            fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+                Ok(self.iter().map(|&address| address.into()).collect())
+            }
+        }
+
+        impl IntoPeers for Vec<$kind> {
+            fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+                self.as_slice().into_peers()
+            }
+        }
+
+        impl IntoPeers for &Vec<$kind> {
+            fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+                self.as_slice().into_peers()
+            }
+        }
+
+        impl<const N: usize> IntoPeers for [$kind; N] {
+            fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError> {
+                self.as_slice().into_peers()
+            }
+        }
+    )*};
+}
+
+into_peers_by_value!(
+    PeerSpec,
+    SocketAddr,
+    SocketAddrV4,
+    SocketAddrV6,
+    (IpAddr, u16),
+    (Ipv4Addr, u16),
+    (Ipv6Addr, u16)
+);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn reading_undoes_writing(peer in prop_oneof![
+            (any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| PeerSpec::Socket((ip, port).into())),
+            (any::<[u8; 16]>(), any::<u16>()).prop_map(|(ip, port)| PeerSpec::Socket((ip, port).into())),
+            (any::<[u8; 6]>(), any::<u16>()).prop_map(|(mac, port)| PeerSpec::Station { mac, port }),
+            any::<u16>().prop_map(|port| PeerSpec::AnyStation { port }),
+        ]) {
+            prop_assert_eq!(peer.to_string().parse::<PeerSpec>().unwrap(), peer);
+            prop_assert_eq!(PeerSpec::parse_list(&peer.to_string()).unwrap(), vec![peer]);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-f0-9:/.]{0,30}") {
+            let _ = text.parse::<PeerSpec>();
+        }
+    }
+
+    #[test]
+    fn what_is_no_peer_is_refused_with_the_forms_there_are() {
+        for text in ["1:2:3:4:5/7", "1:2:3:4:5:6:7/7", "1:2:3:4:5:g/7", "any/x", "any/", "/7"] {
+            let error = PeerSpec::parse_list(text).unwrap_err().to_string();
+            assert!(error.contains("MAC/PORT") && error.contains(text), "{error}");
+        }
+    }
+}

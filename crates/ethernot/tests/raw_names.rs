@@ -1,0 +1,149 @@
+//! Links on raw Ethernet by name, and peers that are found there. Needs root.
+#![forbid(unsafe_code)]
+
+mod hosts;
+
+use std::sync::Arc;
+
+use ethernot::{ConnectError, Endpoint, LinkState, PeerSpec};
+use hosts::{Host, Target, until, write};
+
+#[test]
+fn peers_on_raw_ethernet_are_found_by_station_and_by_broadcast() {
+    let Some([a, b]) = Host::pair() else { return };
+    let mut target = Target::new(b.endpoint("packet:edge0:7471").unwrap(), 64);
+    let station = PeerSpec::of_address(target.endpoint.links().unwrap()[0].1).unwrap();
+    assert!(matches!(station, PeerSpec::Station { port: 7471, .. }), "{station}");
+    let client = a.endpoint("packet:edge0").unwrap();
+    target.is_written_by(&a, &client, station);
+    target.is_written_by(&a, &client, "any/7471");
+    // Without an IP address this is the best kind there.
+    let client = a.endpoint("edge0").unwrap();
+    assert!(client.local_addresses().unwrap().is_empty());
+    target.is_written_by(&a, &client, station.to_string());
+}
+
+#[test]
+fn the_station_of_an_ip_address_is_asked_for() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.ip("address add 10.9.9.1/24 dev edge0");
+    b.ip("address add 10.9.9.2/24 dev edge0");
+    let mut target = Target::new(b.endpoint("packet:edge0:7471").unwrap(), 64);
+    let client = a.endpoint("packet:edge0").unwrap();
+    target.is_written_by(&a, &client, "10.9.9.2:7471");
+}
+
+#[test]
+fn udp_and_raw_ethernet_serve_one_connection() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    a.ip("address add 10.9.9.1/24 dev edge0");
+    b.ip("address add 10.9.9.2/24 dev edge0");
+    let mut target = Target::new(b.endpoint("edge0:7471,packet:edge1:7471").unwrap(), 64);
+    let client = a.endpoint("edge0,packet:edge1").unwrap();
+    let peers = "10.9.9.2:7471,02:00:00:00:01:02/7471";
+    let [connection, _accepted] = target.is_written_by(&a, &client, peers);
+    until(|| links_up(&connection) == 2);
+}
+
+#[test]
+fn xdp_links_carry_connections() {
+    let Some([a, b]) = Host::pair() else { return };
+    let mut target = match b.endpoint("xdp:edge0:0/port=7471") {
+        Ok(endpoint) => Target::new(endpoint, 64),
+        Err(error) if error.contains("kernel has no AF_XDP") => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let error = b.endpoint("xdp:edge0/port=7472").unwrap_err();
+    assert!(error.contains("edge0"), "{error}");
+    let error = b.endpoint("xdp:edge0:99/port=7473").unwrap_err();
+    assert!(error.contains("no queue 99"), "{error}");
+    let client = a.endpoint("packet:edge0").unwrap();
+    let station = PeerSpec::of_address(target.endpoint.links().unwrap()[0].1).unwrap();
+    target.is_written_by(&a, &client, station);
+}
+
+#[test]
+fn another_vlan_is_another_network() {
+    let Some([a, b]) = Host::pair() else { return };
+    let mut target = Target::new(b.endpoint("packet:edge0:7471/vlan=7").unwrap(), 64);
+    let stranger = a.endpoint("packet:edge0/vlan=8").unwrap();
+    let outcome = a.run(move || stranger.connect("any/7471").map(drop));
+    assert!(matches!(outcome, Err(ConnectError::Neighbour(_))), "{outcome:?}");
+    let client = a.endpoint("packet:edge0/vlan=7").unwrap();
+    target.is_written_by(&a, &client, "any/7471");
+}
+
+#[test]
+fn two_endpoints_cannot_have_one_port_of_an_interface() {
+    let Some([a, _b]) = Host::pair() else { return };
+    let _first = a.endpoint("packet:edge0:7471").unwrap();
+    let error = a.endpoint("packet:edge0:7471").unwrap_err();
+    assert!(error.contains("7471") && error.contains("in use"), "{error}");
+    let _tagged = a.endpoint("packet:edge0:7471/vlan=5").unwrap();
+}
+
+#[test]
+fn an_interface_that_comes_back_gets_its_link_back() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    a.ip("address add 10.9.9.1/24 dev edge0");
+    b.ip("address add 10.9.9.2/24 dev edge0");
+    let mut target = Target::new(b.endpoint("udp:edge0:7471,packet:edge1:7471").unwrap(), 64);
+    let client = a.endpoint("udp:edge0,packet:edge1").unwrap();
+    let peers = "10.9.9.2:7471,02:00:00:00:01:02/7471";
+    let [connection, _accepted] = target.is_written_by(&a, &client, peers);
+    // Whoever drives the endpoint makes its sockets anew, so it has to be on the host.
+    let connection = Arc::new(connection);
+    let up = || {
+        let connection = Arc::clone(&connection);
+        a.run(move || links_up(&connection))
+    };
+    let write = |offset, byte: &'static [u8]| {
+        let connection = Arc::clone(&connection);
+        a.run(move || write(&connection, offset, byte));
+    };
+    until(|| up() == 2);
+    a.ip("link delete edge1");
+    until(|| up() == 1);
+    write(5, b"x");
+    a.connect_to(&b, "edge1");
+    until(|| up() == 2);
+    write(6, b"y");
+    assert_eq!([target.memory.load_u8(5), target.memory.load_u8(6)], [b'x', b'y']);
+}
+
+#[test]
+fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    a.ip("address add 10.9.9.1/24 dev edge0");
+    let endpoint = a.endpoint("udp:edge0,packet:edge1:7471").unwrap();
+    let count = || endpoint.links().unwrap().len();
+    assert_eq!(count(), 2);
+    a.ip("link delete edge1");
+    until(|| count() == 1);
+    a.connect_to(&b, "edge1");
+    until(|| count() == 2);
+    // The last one stays, as the interface may come back.
+    let lone = a.endpoint("packet:edge1").unwrap();
+    a.ip("link delete edge1");
+    until(|| count() == 1);
+    assert_eq!(lone.links().unwrap().len(), 1);
+}
+
+fn links_up(connection: &ethernot::Connection) -> usize {
+    let info = connection.info().unwrap().expect("it is not over");
+    info.paths.iter().filter(|path| path.state == LinkState::Up).count()
+}
+
+#[test]
+fn names_work_without_rights_and_say_what_is_missing() {
+    let endpoint = Endpoint::with_links("packet:lo");
+    if let Err(error) = endpoint {
+        assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
+    }
+}

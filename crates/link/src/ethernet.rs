@@ -1,0 +1,269 @@
+//! Frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, written and checked.
+
+mod claim;
+
+use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, Envelope, EnvelopeKind, PeerAddr};
+
+use crate::LinkStatistics;
+
+pub(crate) use self::claim::PortClaim;
+
+/// Bytes of two addresses and an `EtherType`.
+pub(crate) const ETHERNET_BYTES: usize = 14;
+
+/// Bytes of an IEEE 802.1Q tag.
+pub(crate) const TAG_BYTES: usize = 4;
+
+/// Most bytes in front of an edge frame.
+pub(crate) const HEADERS_BYTES_MAX: usize = ETHERNET_BYTES + TAG_BYTES + ENVELOPE_BYTES;
+
+/// The address that reaches every station.
+pub(crate) const BROADCAST: Station = [0xff; 6];
+
+/// Highest VLAN: 4095 is reserved, 0 means none.
+pub(crate) const VLAN_MAX: u16 = 4094;
+
+/// Lowest number that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
+pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
+
+/// `EtherType` of an IEEE 802.1Q tag.
+pub(crate) const ETHERTYPE_VLAN: u16 = 0x8100;
+
+/// Address of a network interface on Ethernet.
+pub type Station = [u8; 6];
+
+/// What stands between the addresses of a frame on raw Ethernet and its envelope.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EthernetHeader {
+    /// What marks our frames among all others.
+    pub ethertype: u16,
+    /// The VLAN in their tag, if they have one.
+    pub vlan: Option<u16>,
+}
+
+/// How frames of one endpoint look on one interface: what they are written with and checked against.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Framing {
+    /// Address of the interface.
+    pub(crate) station: Station,
+    /// What marks our frames among all others.
+    pub(crate) ethertype: u16,
+    /// The VLAN, 1 to [`VLAN_MAX`]; frames with a tag of another one are not ours.
+    pub(crate) vlan: Option<u16>,
+    /// The endpoint on this host.
+    pub(crate) port: u16,
+}
+
+/// What a received Ethernet frame holds.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Arrival<'a> {
+    /// An edge frame.
+    Frame {
+        /// Who sent it.
+        from: PeerAddr,
+        /// The edge frame, without padding.
+        bytes: &'a mut [u8],
+    },
+    /// Somebody asks who receives at our port: [`Framing::put`] a Here.
+    Discover {
+        /// Whom to answer.
+        from: (Station, u16),
+    },
+    /// Somebody answers our question.
+    Here {
+        /// Who does.
+        from: (Station, u16),
+    },
+}
+
+/// Why a received Ethernet frame is dropped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Refused {
+    /// Another `EtherType`, station or port: nothing is wrong with it, it just is not for us.
+    NotOurs,
+    /// Shorter than its headers, or than its envelope says.
+    Truncated,
+    /// Our `EtherType` without an envelope that we know.
+    Foreign,
+    /// Of another VLAN, or of none, or of one where none is expected.
+    WrongVlan,
+    /// Some byte changed on the way.
+    Checksum,
+    /// From our own address, but not from us: another station has it, or the network has a loop.
+    OwnStation,
+}
+
+impl Framing {
+    /// What is the same in all frames.
+    pub(crate) const fn ethernet_header(&self) -> EthernetHeader {
+        EthernetHeader { ethertype: self.ethertype, vlan: self.vlan }
+    }
+
+    /// Bytes in front of an edge frame.
+    #[inline]
+    pub(crate) const fn header_bytes(&self) -> usize {
+        let tag = if self.vlan.is_some() { TAG_BYTES } else { 0 };
+        ETHERNET_BYTES + tag + ENVELOPE_BYTES
+    }
+
+    /// Writes all headers in front of an edge frame.
+    ///
+    /// `slot` is the whole Ethernet frame, of which everything behind [`Framing::header_bytes`] is
+    /// there already; it is not written to, and read for the checksum. Returns false and writes
+    /// nothing if the slot is too short for the headers or the frame for its length field.
+    #[inline]
+    #[must_use]
+    pub(crate) fn put(
+        &self,
+        kind: EnvelopeKind,
+        (station, port): (Station, u16),
+        slot: &mut [u8],
+    ) -> bool {
+        let Some((headers, content)) = slot.split_at_mut_checked(self.header_bytes()) else {
+            return false;
+        };
+        let Ok(length) = u16::try_from(content.len()) else { return false };
+        let envelope =
+            Envelope { kind, length, destination_port: port, source_port: self.port, checksum: 0 };
+        let checksum = checksum(&envelope.encode(), content);
+        let envelope = Envelope { checksum, ..envelope }.encode();
+        let Some((ethernet, room)) = headers.split_last_chunk_mut::<ENVELOPE_BYTES>() else {
+            return false;
+        };
+        *room = envelope;
+        let [t0, t1] = self.ethertype.to_be_bytes();
+        let ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5]) = (station, self.station);
+        if let Some(vlan) = self.vlan {
+            let ([p0, p1], [v0, v1]) = (ETHERTYPE_VLAN.to_be_bytes(), vlan.to_be_bytes());
+            ethernet.copy_from_slice(&[
+                d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, p0, p1, v0, v1, t0, t1,
+            ]);
+        } else {
+            ethernet.copy_from_slice(&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1]);
+        }
+        true
+    }
+
+    /// Checks a received Ethernet frame, without its check sequence.
+    ///
+    /// `stripped` is the tag that the receiving side has taken off already: what an IEEE 802.1Q tag
+    /// carries behind its `EtherType`, priority included.
+    #[inline]
+    pub(crate) fn check<'a>(
+        &self,
+        bytes: &'a mut [u8],
+        stripped: Option<u16>,
+    ) -> Result<Arrival<'a>, Refused> {
+        let Some((ethernet, mut rest)) = bytes.split_first_chunk_mut::<ETHERNET_BYTES>() else {
+            return Err(Refused::Truncated);
+        };
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *ethernet;
+        let to = [d0, d1, d2, d3, d4, d5];
+        let from = [s0, s1, s2, s3, s4, s5];
+        let mut ethertype = u16::from_be_bytes([t0, t1]);
+        let mut tag = stripped;
+        if ethertype == ETHERTYPE_VLAN && stripped.is_none() {
+            let Some((inline, behind)) = rest.split_first_chunk_mut::<TAG_BYTES>() else {
+                return Err(Refused::Truncated);
+            };
+            let [v0, v1, t0, t1] = *inline;
+            tag = Some(u16::from_be_bytes([v0, v1]));
+            ethertype = u16::from_be_bytes([t0, t1]);
+            rest = behind;
+        }
+        if ethertype != self.ethertype || (to != self.station && to != BROADCAST) {
+            return Err(Refused::NotOurs);
+        }
+        // A tag for VLAN 0 carries a priority and no VLAN.
+        if tag.map(|tag| tag & 0x0fff).filter(|&vlan| vlan != 0) != self.vlan {
+            return Err(Refused::WrongVlan);
+        }
+        // On a loopback interface all stations have the address zero.
+        if from == self.station && from != [0; 6] {
+            return Err(Refused::OwnStation);
+        }
+        self.check_envelope(from, to, rest)
+    }
+
+    #[inline]
+    fn check_envelope<'a>(
+        &self,
+        from: Station,
+        to: Station,
+        bytes: &'a mut [u8],
+    ) -> Result<Arrival<'a>, Refused> {
+        let envelope = match Envelope::decode(bytes) {
+            Ok((envelope, _)) => envelope,
+            Err(wire_edge::DecodeError::Truncated { .. }) => return Err(Refused::Truncated),
+            Err(_) => return Err(Refused::Foreign),
+        };
+        if envelope.destination_port != self.port {
+            return Err(Refused::NotOurs);
+        }
+        let Some((header, rest)) = bytes.split_first_chunk_mut::<ENVELOPE_BYTES>() else {
+            return Err(Refused::Truncated);
+        };
+        let Some(content) = rest.get_mut(..usize::from(envelope.length)) else {
+            return Err(Refused::Truncated);
+        };
+        if checksum(header, content) != envelope.checksum {
+            return Err(Refused::Checksum);
+        }
+        match envelope.kind {
+            EnvelopeKind::Frame if to == BROADCAST => Err(Refused::Foreign),
+            EnvelopeKind::Frame => Ok(Arrival::Frame {
+                from: PeerAddr::mac(from, envelope.source_port),
+                bytes: content,
+            }),
+            EnvelopeKind::Discover => Ok(Arrival::Discover { from: (from, envelope.source_port) }),
+            EnvelopeKind::Here => Ok(Arrival::Here { from: (from, envelope.source_port) }),
+        }
+    }
+}
+
+impl Refused {
+    /// Counts the drop.
+    #[cold]
+    pub(crate) fn count(self, statistics: &mut LinkStatistics) {
+        let counter = match self {
+            Self::NotOurs => &mut statistics.receive_not_ours,
+            Self::Truncated => &mut statistics.receive_truncated,
+            Self::Foreign => &mut statistics.receive_foreign,
+            Self::WrongVlan => &mut statistics.receive_wrong_vlan,
+            Self::Checksum => &mut statistics.receive_checksum_errors,
+            Self::OwnStation => &mut statistics.receive_own_station,
+        };
+        *counter += 1;
+    }
+}
+
+/// CRC-32C of what the envelope covers.
+#[inline]
+fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
+    let covered = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>().map_or(0, |c| crc32c::crc32c(c));
+    crc32c::crc32c_append(covered, content)
+}
+
+/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of one that is
+/// sent and arrives: the entry of the fuzzer.
+#[doc(hidden)]
+pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
+    let from = PeerAddr::mac([4; 6], 9);
+    let mut whole = vec![0; HEADERS_BYTES_MAX];
+    whole.extend_from_slice(bytes);
+    for (vlan, stripped) in [(None, None), (Some(1), None), (Some(1), Some(1)), (None, Some(0))] {
+        let framing = Framing { station: [2; 6], ethertype: 0x88b5, vlan, port: 1 };
+        let len = bytes.len();
+        if let Ok(Arrival::Frame { bytes, .. }) = framing.check(bytes, stripped) {
+            assert!(bytes.len() + ETHERNET_BYTES + ENVELOPE_BYTES <= len);
+        }
+        let sender = Framing { station: [4; 6], port: 9, ..framing };
+        let slot = whole.get_mut(HEADERS_BYTES_MAX - sender.header_bytes()..).unwrap_or_default();
+        if sender.put(EnvelopeKind::Frame, ([2; 6], 1), slot) {
+            assert_eq!(framing.check(slot, None), Ok(Arrival::Frame { from, bytes }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

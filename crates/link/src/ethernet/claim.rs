@@ -1,0 +1,90 @@
+//! Ports on an interface, of which each belongs to one endpoint of the host.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The right to a port on an interface. The kernel takes it back when the value is dropped or the
+/// process ends in whatever way.
+///
+/// It is a socket under an abstract name, which exists once in a network namespace: frames carry no
+/// other name of a process, so two that received at one port would both answer.
+#[derive(Debug)]
+pub(crate) struct PortClaim {
+    _socket: UnixDatagram,
+    port: u16,
+}
+
+impl PortClaim {
+    /// Takes `port`, or a free one for 0, on interface number `interface` under an `EtherType` and
+    /// VLAN.
+    ///
+    /// # Errors
+    /// Kind [`io::ErrorKind::AddrInUse`] if another endpoint has the port, or has all of them.
+    pub(crate) fn take(
+        interface: u32,
+        ethertype: u16,
+        vlan: Option<u16>,
+        port: u16,
+    ) -> io::Result<Self> {
+        if port != 0 {
+            return Self::take_exactly(interface, ethertype, vlan, port);
+        }
+        let first = std::process::id() % u32::from(FREE_PORTS);
+        for offset in 0..u32::from(FREE_PORTS) {
+            let port = FREE_PORT_MIN + ((first + offset) % u32::from(FREE_PORTS)) as u16;
+            match Self::take_exactly(interface, ethertype, vlan, port) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                taken => return taken,
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    /// The port.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn take_exactly(
+        interface: u32,
+        ethertype: u16,
+        vlan: Option<u16>,
+        port: u16,
+    ) -> io::Result<Self> {
+        let vlan = vlan.unwrap_or(0);
+        let name = format!("ethernot-{interface}-{ethertype:04x}-{vlan}-{port}");
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        Ok(Self { _socket: socket, port })
+    }
+}
+
+/// Ports given to those who ask for none: the dynamic ones of RFC 6335.
+const FREE_PORT_MIN: u16 = 49_152;
+const FREE_PORTS: u16 = u16::MAX - FREE_PORT_MIN + 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that no interface has, so that tests are in nobody's way.
+    const INTERFACE: u32 = u32::MAX - 1;
+
+    #[test]
+    fn a_port_belongs_to_one_until_it_is_dropped() {
+        let take = |vlan, port| PortClaim::take(INTERFACE, 0x88b5, vlan, port);
+        let claim = take(None, 7).unwrap();
+        assert_eq!(take(None, 7).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let elsewhere = [take(Some(2), 7), take(None, 8)];
+        assert!(elsewhere.iter().all(Result::is_ok));
+        drop(claim);
+        assert_eq!(take(None, 7).unwrap().port(), 7);
+    }
+
+    #[test]
+    fn free_ports_differ() {
+        let claims = [0, 0, 0].map(|port| PortClaim::take(INTERFACE, 0x88b6, None, port).unwrap());
+        assert!(claims.iter().all(|claim| claim.port() >= FREE_PORT_MIN));
+        assert!(claims[0].port() != claims[1].port() && claims[1].port() != claims[2].port());
+    }
+}

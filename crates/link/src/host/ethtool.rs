@@ -1,0 +1,154 @@
+//! What the driver of an interface tells of itself.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use super::interfaces::Interface;
+use super::netlink::{Socket, attributes, put_attribute, text, u16_at, u32_at};
+
+/// Queues of an interface that are in use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Channels {
+    /// Queues that receive only.
+    pub receive: u32,
+    /// Queues that transmit only.
+    pub transmit: u32,
+    /// Queues that do both.
+    pub combined: u32,
+}
+
+impl Channels {
+    /// Queues that receive, by which `AF_XDP` sockets are bound.
+    pub const fn receiving(self) -> u32 {
+        self.receive + self.combined
+    }
+}
+
+/// Asks drivers.
+#[derive(Debug)]
+pub(super) struct Asker {
+    socket: OwnedFd,
+}
+
+impl Asker {
+    pub(super) fn open() -> io::Result<Self> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: takes no pointers.
+        let mut fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
+        if fd < 0 {
+            // SAFETY: takes no pointers.
+            fd = unsafe { libc::socket(libc::AF_INET6, kind, 0) };
+        }
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Adds what the driver tells; what it does not tell stays unknown.
+    pub(super) fn complete(&self, interface: &mut Interface) {
+        let name = interface.name.as_bytes();
+        let mut info = [0; DRIVER_INFO_BYTES];
+        if self.ask(name, GET_DRIVER_INFO, &mut info) {
+            interface.driver = info.get(4..36).map(text).filter(|name| !name.is_empty());
+        }
+        let mut channels = [0; CHANNELS_BYTES];
+        if self.ask(name, GET_CHANNELS, &mut channels) {
+            let at = |offset| u32_at(&channels, offset).unwrap_or(0);
+            interface.channels =
+                Some(Channels { receive: at(20), transmit: at(24), combined: at(32) });
+        }
+        let mut settings = [0; SETTINGS_BYTES];
+        if self.ask(name, GET_SETTINGS, &mut settings) {
+            let low = u64::from(u16_at(&settings, 12).unwrap_or(0));
+            let high = u64::from(u16_at(&settings, 28).unwrap_or(0));
+            let megabits = high << 16 | low;
+            let is_known = !matches!(megabits, 0 | 0xffff | 0xffff_ffff);
+            interface.rate = is_known.then_some(megabits * 1_000_000);
+        }
+    }
+
+    /// Has the driver of interface `name` fill `answer`, a structure of ethtool. False if it cannot.
+    fn ask(&self, name: &[u8], command: u32, answer: &mut [u8]) -> bool {
+        if let Some(head) = answer.first_chunk_mut() {
+            *head = command.to_ne_bytes();
+        }
+        // SAFETY: all-zero bytes are a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        for (to, &from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name) {
+            *to = libc::c_char::from_ne_bytes([from]);
+        }
+        request.ifr_ifru.ifru_data = answer.as_mut_ptr().cast();
+        // SAFETY: `request` and `answer` outlive the call; `answer` has the size of the structure
+        // that the command fills, none of which is of variable length.
+        let result = unsafe {
+            libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, ptr::from_mut(&mut request))
+        };
+        result >= 0
+    }
+}
+
+/// Asks for what drivers can do with XDP (generic netlink family `netdev`, Linux 6.3).
+#[derive(Debug)]
+pub(super) struct XdpFeatures {
+    socket: Socket,
+    family: u16,
+}
+
+impl XdpFeatures {
+    /// Nothing if the kernel does not tell.
+    pub(super) fn open() -> Option<Self> {
+        let mut socket = Socket::generic().ok()?;
+        // `struct genlmsghdr`: command, version, two bytes reserved.
+        let mut body = vec![CTRL_GET_FAMILY, 1, 0, 0];
+        put_attribute(&mut body, CTRL_FAMILY_NAME, b"netdev\0");
+        let mut family = None;
+        let asked = socket.ask(libc::GENL_ID_CTRL as u16, 0, &body, &mut |answer: &[u8]| {
+            for (kind, content) in attributes(answer.get(4..).unwrap_or_default()) {
+                if kind == CTRL_FAMILY_ID {
+                    family = u16_at(content, 0);
+                }
+            }
+        });
+        asked.ok()?;
+        Some(Self { socket, family: family? })
+    }
+
+    /// The features of an interface, bits of `netdev_xdp_act`.
+    pub(super) fn of(&mut self, index: u32) -> Option<u64> {
+        let mut body = vec![NETDEV_GET, 1, 0, 0];
+        put_attribute(&mut body, NETDEV_IFINDEX, &index.to_ne_bytes());
+        let mut features = None;
+        let asked = self.socket.ask(self.family, 0, &body, &mut |answer: &[u8]| {
+            for (kind, content) in attributes(answer.get(4..).unwrap_or_default()) {
+                if kind == NETDEV_XDP_FEATURES {
+                    features = content.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+                }
+            }
+        });
+        asked.ok()?;
+        features
+    }
+}
+
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+/// Commands of `linux/ethtool.h`, and the sizes of what they fill: `struct ethtool_drvinfo`,
+/// `ethtool_channels`, `ethtool_cmd`.
+const GET_DRIVER_INFO: u32 = 0x03;
+const DRIVER_INFO_BYTES: usize = 196;
+const GET_CHANNELS: u32 = 0x3c;
+const CHANNELS_BYTES: usize = 36;
+const GET_SETTINGS: u32 = 0x01;
+const SETTINGS_BYTES: usize = 44;
+
+/// Numbers of `linux/genetlink.h` and `linux/netdev.h`.
+const CTRL_GET_FAMILY: u8 = 3;
+const CTRL_FAMILY_ID: u16 = 1;
+const CTRL_FAMILY_NAME: u16 = 2;
+const NETDEV_GET: u8 = 1;
+const NETDEV_IFINDEX: u16 = 1;
+const NETDEV_XDP_FEATURES: u16 = 3;

@@ -1,0 +1,91 @@
+//! The way the kernel would send.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::interfaces::ip;
+use super::netlink::{Socket, attributes, put_attribute, u32_at};
+
+/// The way to an address.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Route {
+    /// Number of the interface it leaves by.
+    pub interface: u32,
+    /// The address it comes from.
+    pub source: Option<IpAddr>,
+    /// The router it goes to first; none if the address is on the interface's own network.
+    pub gateway: Option<IpAddr>,
+}
+
+/// Looks up the way to `to`, as the kernel would to send there now; `None` if there is none.
+pub fn route_to(to: IpAddr) -> io::Result<Option<Route>> {
+    let to = to.to_canonical();
+    let (family, bits) = match to {
+        IpAddr::V4(_) => (libc::AF_INET, 32),
+        IpAddr::V6(_) => (libc::AF_INET6, 128),
+    };
+    // A `struct rtmsg`: family and length of the destination, then what does not matter.
+    let mut body = vec![0; RTMSG_BYTES];
+    if let Some(head) = body.first_chunk_mut() {
+        *head = [family as u8, bits];
+    }
+    match to {
+        IpAddr::V4(to) => put_attribute(&mut body, libc::RTA_DST, &to.octets()),
+        IpAddr::V6(to) => put_attribute(&mut body, libc::RTA_DST, &to.octets()),
+    }
+    let mut route = None;
+    let asked = Socket::route(0)?.ask(libc::RTM_GETROUTE, 0, &body, &mut |body: &[u8]| {
+        route = parse(body);
+    });
+    match asked {
+        Ok(()) => Ok(route),
+        Err(error) if is_no_route(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_no_route(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ENETUNREACH
+                | libc::EHOSTUNREACH
+                | libc::EACCES
+                | libc::EINVAL
+                | libc::ENETDOWN
+                | libc::EAFNOSUPPORT
+        )
+    )
+}
+
+/// Takes an `RTM_NEWROUTE` apart.
+fn parse(body: &[u8]) -> Option<Route> {
+    let family = *body.first()?;
+    let (mut interface, mut source, mut gateway) = (None, None, None);
+    for (kind, content) in attributes(body.get(RTMSG_BYTES..)?) {
+        match kind {
+            libc::RTA_OIF => interface = u32_at(content, 0),
+            libc::RTA_PREFSRC => source = ip(family, content),
+            libc::RTA_GATEWAY => gateway = ip(family, content),
+            _ => {}
+        }
+    }
+    Some(Route { interface: interface?, source, gateway })
+}
+
+/// `struct rtmsg`.
+const RTMSG_BYTES: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_this_host_is_the_loopback_interface() {
+        let route = route_to("127.0.0.1".parse().unwrap()).unwrap().unwrap();
+        let all = super::super::interfaces().unwrap();
+        let interface = all.iter().find(|interface| interface.index == route.interface).unwrap();
+        assert!(interface.is_loopback);
+        assert_eq!(route.gateway, None);
+    }
+}

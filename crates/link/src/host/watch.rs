@@ -1,0 +1,88 @@
+//! Hears when interfaces and addresses come, change and go.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::netlink::Socket;
+
+/// Hears of changes to interfaces and their addresses.
+///
+/// It says *that* something has changed; [`interfaces`](super::interfaces) says what there is now.
+/// So nothing depends on no event being lost.
+#[derive(Debug)]
+pub struct InterfaceWatch {
+    socket: Socket,
+    stop: Arc<OwnedFd>,
+}
+
+/// Ends the wait of an [`InterfaceWatch`] for good.
+#[derive(Clone, Debug)]
+pub struct WatchStopper(Arc<OwnedFd>);
+
+impl InterfaceWatch {
+    /// Hears from now on.
+    pub fn open() -> io::Result<Self> {
+        let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let stop = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Self { socket: Socket::route(groups as u32)?, stop })
+    }
+
+    /// For another thread to end [`InterfaceWatch::wait`].
+    pub fn stopper(&self) -> WatchStopper {
+        WatchStopper(Arc::clone(&self.stop))
+    }
+
+    /// Waits until something has changed or `limit` is over, and takes all events. Returns whether
+    /// there were any, or `None` when stopped.
+    pub fn wait(&self, limit: Option<Duration>) -> io::Result<Option<bool>> {
+        let mut fds = [poll_for_input(self.socket.as_fd()), poll_for_input(self.stop.as_fd())];
+        let limit_ms =
+            limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX));
+        // SAFETY: `fds` outlives the call and has the length given.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit_ms) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            let is_harmless = error.kind() == io::ErrorKind::Interrupted;
+            return if is_harmless { Ok(Some(false)) } else { Err(error) };
+        }
+        let [_, stop] = fds;
+        if stop.revents != 0 {
+            return Ok(None);
+        }
+        self.socket.take_events().map(Some)
+    }
+}
+
+impl WatchStopper {
+    /// Ends the wait, now and ever after.
+    pub fn stop(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: `one` outlives the call and has the length given. A full counter is as good.
+        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+fn poll_for_input(fd: BorrowedFd<'_>) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_watch_waits_no_more() {
+        let watch = InterfaceWatch::open().unwrap();
+        watch.stopper().stop();
+        assert_eq!(watch.wait(None).unwrap(), None);
+        assert_eq!(watch.wait(None).unwrap(), None);
+    }
+}

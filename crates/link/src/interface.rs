@@ -1,0 +1,201 @@
+//! What the host's interfaces are, and news of their changes.
+
+mod monitor;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use libc::c_int;
+
+use crate::ethernet::Station;
+
+pub(crate) use self::monitor::Monitor;
+
+/// An interface as it was when it was asked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Interface {
+    /// Its name, for the interface requests of a socket.
+    pub(crate) name: InterfaceName,
+    /// The kernel's number for it; one that is made again under the same name has another.
+    pub index: u32,
+    /// Largest packet it carries, in bytes without the Ethernet header.
+    pub mtu_bytes: u32,
+    /// Its address, if it is an Ethernet or a loopback interface.
+    pub station: Option<Station>,
+    /// Whether it never leaves the host, so that its MTU is that of every path.
+    pub is_loopback: bool,
+    /// Whether its administrator has switched it on.
+    pub is_up: bool,
+    /// Whether it is up and has a carrier.
+    pub is_running: bool,
+}
+
+impl Interface {
+    /// The interface called `name`.
+    ///
+    /// # Errors
+    /// Of kind [`io::ErrorKind::InvalidInput`] if that cannot be a name; with the number `ENODEV` if
+    /// no interface has it.
+    pub fn named(name: &str) -> io::Result<Self> {
+        let name = InterfaceName::new(name.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+        Self::query(request_socket()?.as_fd(), name)
+    }
+
+    /// The names of all interfaces, sorted.
+    pub fn names() -> Vec<String> {
+        let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter(|entry| entry.path().is_dir())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    /// Nominal rate in bits per second of a real device; virtual ones name a rate that means nothing.
+    pub fn rate(&self) -> Option<u64> {
+        let folder = format!("/sys/class/net/{}", self.name);
+        fs::metadata(format!("{folder}/device")).ok()?;
+        let megabits: i64 =
+            fs::read_to_string(format!("{folder}/speed")).ok()?.trim().parse().ok()?;
+        u64::try_from(megabits).ok().filter(|&megabits| megabits > 0)?.checked_mul(1_000_000)
+    }
+
+    /// The same interface as it is now: not running if it is gone, as it may come back.
+    pub(crate) fn refreshed(&self, socket: BorrowedFd<'_>) -> Self {
+        Self::query(socket, self.name).unwrap_or_else(|_| Self {
+            is_running: false,
+            is_up: false,
+            ..self.clone()
+        })
+    }
+
+    /// What the kernel tells any socket about the interface called `name`.
+    pub(crate) fn query(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<Self> {
+        // SAFETY: all-zero bytes are a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        request.ifr_name = name.0;
+        interface_request(socket, libc::SIOCGIFINDEX, &mut request)?;
+        // SAFETY: this request writes the member for the index.
+        let index: c_int = unsafe { request.ifr_ifru.ifru_ifindex };
+        interface_request(socket, libc::SIOCGIFMTU, &mut request)?;
+        // SAFETY: this request writes the member for the MTU.
+        let mtu: c_int = unsafe { request.ifr_ifru.ifru_mtu };
+        interface_request(socket, libc::SIOCGIFFLAGS, &mut request)?;
+        // SAFETY: this request writes the member for the flags.
+        let flags = c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+        let station = interface_request(socket, libc::SIOCGIFHWADDR, &mut request).ok();
+        // SAFETY: this request writes the member for the address.
+        let station = station.and_then(|()| station_of(unsafe { &request.ifr_ifru.ifru_hwaddr }));
+        let running = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(Self {
+            name,
+            index: u32::try_from(index).unwrap_or(0),
+            mtu_bytes: u32::try_from(mtu).unwrap_or(0),
+            station,
+            is_loopback: flags & libc::IFF_LOOPBACK != 0,
+            is_up: flags & libc::IFF_UP != 0,
+            is_running: flags & running == running,
+        })
+    }
+}
+
+/// A name as the kernel keeps it, zero-terminated.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) struct InterfaceName([libc::c_char; libc::IFNAMSIZ]);
+
+impl InterfaceName {
+    /// The name without its `:alias`, which interface requests would take for another interface;
+    /// `None` if no interface can be called so.
+    pub(crate) fn new(name: &[u8]) -> Option<Self> {
+        let plain = name.split(|&byte| byte == b':').next()?;
+        let is_possible = !plain.is_empty()
+            && plain.len() < libc::IFNAMSIZ
+            && !plain.contains(&0)
+            && !plain.contains(&b'/');
+        let mut bytes = [0; libc::IFNAMSIZ];
+        for (to, &from) in bytes.iter_mut().zip(plain) {
+            *to = libc::c_char::from_ne_bytes([from]);
+        }
+        is_possible.then_some(Self(bytes))
+    }
+
+    /// The terminated string.
+    pub(crate) const fn as_ptr(&self) -> *const libc::c_char {
+        self.0.as_ptr()
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: Vec<u8> =
+            self.0.iter().take_while(|&&c| c != 0).map(|c| c.to_ne_bytes()[0]).collect();
+        f.write_str(&String::from_utf8_lossy(&bytes))
+    }
+}
+
+impl fmt::Debug for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A socket for interface requests only; every host has this family.
+pub(crate) fn request_socket() -> io::Result<OwnedFd> {
+    // SAFETY: `socket` takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn station_of(address: &libc::sockaddr) -> Option<Station> {
+    let has_station = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&address.sa_family);
+    let station = address.sa_data.first_chunk::<6>()?.map(|byte| byte.to_ne_bytes()[0]);
+    has_station.then_some(station)
+}
+
+fn interface_request(
+    socket: BorrowedFd<'_>,
+    number: libc::c_ulong,
+    request: &mut libc::ifreq,
+) -> io::Result<()> {
+    // SAFETY: `request` outlives the call, and the kernel writes no more than an `ifreq`.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), number as _, ptr::from_mut(request)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_an_interface_with_the_station_zero() {
+        let loopback = Interface::named("lo").unwrap();
+        assert!(loopback.is_loopback && loopback.index > 0);
+        assert_eq!(loopback.station, Some([0; 6]));
+        assert_eq!(loopback.name(), "lo");
+        assert!(Interface::names().contains(&"lo".to_string()));
+    }
+
+    #[test]
+    fn names_that_no_interface_has_are_refused() {
+        for name in ["", "a-name-far-too-long", "a/b", "nul\0nul"] {
+            let error = Interface::named(name).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");
+        }
+        let error = Interface::named("no-such").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+}

@@ -1,0 +1,490 @@
+//! Frames in Ethernet frames of our own `EtherType`, through packet sockets.
+
+pub(crate) mod bare;
+mod config;
+mod discovery;
+mod error;
+mod filter;
+mod neighbours;
+mod ring;
+mod socket;
+mod transmit;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
+
+use self::discovery::AnswerLimit;
+use self::ring::ReceiveRing;
+use self::transmit::{FRAMES_MAX, Transmitter};
+use crate::clock::ReceiveClock;
+use crate::ethernet::{
+    Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, Framing, PortClaim, Refused, Station, VLAN_MAX,
+};
+use crate::interface::{Interface, Monitor, request_socket};
+use crate::payload::PayloadCopier;
+use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
+
+pub use self::config::PacketConfig;
+pub use self::discovery::discover;
+pub use self::error::{Names, PacketError};
+pub use self::neighbours::resolve;
+
+/// One packet socket on one interface, for one endpoint and any number of peers.
+///
+/// Receives from a ring in shared memory, where looking for a frame is a read of one word and no
+/// system call, and sends many frames with one. Follows its interface: a change of MTU or address,
+/// a lost carrier, an interface that is deleted and made again under the same name.
+///
+/// Peers know the link by the address of its interface. When that changes, what they send is lost
+/// until they are told: [`LinkEvent::Changed`] carries the new one.
+#[derive(Debug)]
+pub struct PacketLink {
+    config: PacketConfig,
+    framing: Framing,
+    interface: Interface,
+    /// Keeps other endpoints off the port; `None` while the interface is gone and its successor
+    /// not there.
+    claim: Option<PortClaim>,
+    port: Port,
+    caps: LinkCaps,
+    is_down: bool,
+    clock: ReceiveClock,
+    answers: AnswerLimit,
+    /// For interface requests, in the network namespace that the link was made in.
+    requests: OwnedFd,
+    monitor: Option<Monitor>,
+    /// When news were last looked for.
+    looked_at: Instant,
+    /// When the interface was last asked how it is.
+    checked_at: Instant,
+    /// A send has failed as if the interface had changed.
+    is_suspect: bool,
+    events: VecDeque<LinkEvent>,
+    statistics: LinkStatistics,
+    kernel_drops: Cell<u64>,
+}
+
+/// What is made anew when the interface is, or carries larger frames than before.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) socket: OwnedFd,
+    pub(crate) ring: ReceiveRing,
+    transmitter: Transmitter,
+    /// The interface that the socket is bound to.
+    interface_index: u32,
+    /// Largest frame that the ring and the transmitter have room for.
+    frame_bytes_max: u16,
+}
+
+impl PacketLink {
+    /// A link on the interface that `config` names.
+    pub fn open(config: &PacketConfig) -> Result<Self, PacketError> {
+        let (interface, station) = usable(config)?;
+        let claim = claim(config, &interface)?;
+        let (ethertype, vlan) = (config.ethertype, config.vlan);
+        let framing = Framing { station, ethertype, vlan, port: claim.port() };
+        let failed = |attempt| move |source| PacketError::new(&config.interface, attempt, source);
+        let port = Port::open(config, &framing, &interface).map_err(failed(SET_UP))?;
+        let mut link = Self {
+            caps: caps(config, &framing, &interface, &port),
+            is_down: !interface.is_running,
+            clock: ReceiveClock::new(),
+            answers: AnswerLimit::new(),
+            requests: request_socket().map_err(failed("open a socket to watch"))?,
+            monitor: Monitor::new().ok(),
+            looked_at: Instant(0),
+            checked_at: Instant(0),
+            is_suspect: false,
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            statistics: LinkStatistics::default(),
+            kernel_drops: Cell::new(0),
+            claim: Some(claim),
+            config: config.clone(),
+            framing,
+            interface,
+            port,
+        };
+        if link.is_down {
+            link.push_event(LinkEvent::Down);
+        }
+        Ok(link)
+    }
+
+    /// The address of the interface, and the port on it.
+    pub const fn local(&self) -> (Station, u16) {
+        (self.framing.station, self.framing.port)
+    }
+
+    fn push_event(&mut self, event: LinkEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.statistics.events_dropped += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Looks for news of the interface now and then.
+    #[inline]
+    fn watch_interface(&mut self, now: Instant) {
+        let pause_ns = if self.monitor.is_some() { NEWS_NS } else { CHECK_NS };
+        if now.since_ns(self.looked_at) >= pause_ns {
+            self.look(now);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, now: Instant) {
+        self.looked_at = now;
+        let has_news = self.monitor.as_mut().is_none_or(Monitor::has_changed);
+        // While it is down, what is in the way may go without being news of an interface.
+        let is_due = self.is_down && now.since_ns(self.checked_at) >= CHECK_NS;
+        if has_news || self.is_suspect || is_due {
+            self.checked_at = now;
+            self.check_interface();
+        }
+    }
+
+    /// Asks the interface how it is, and follows.
+    #[cold]
+    fn check_interface(&mut self) {
+        self.is_suspect = false;
+        // What happened to the interface is also an error of the socket, which stays readable.
+        socket::take_error(self.port.socket.as_fd());
+        let seen = self.interface.refreshed(self.requests.as_fd());
+        let known = std::mem::replace(&mut self.interface, seen);
+        let was_down = self.is_down;
+        let mut changed = known.mtu_bytes != self.interface.mtu_bytes;
+        if let Some(station) = self.interface.station
+            && station != self.framing.station
+        {
+            self.framing.station = station;
+            // A filter for the old address would keep everything out.
+            changed |= socket::set_filter(self.port.socket.as_fd(), &self.framing).is_ok();
+        }
+        // Not compared with what was seen last: the interface may have been down then.
+        let is_remade = self.port.interface_index != self.interface.index;
+        let is_larger = frame_bytes(&self.config, &self.interface) > self.port.frame_bytes_max;
+        let is_ready = !is_remade && !is_larger || self.reopen(is_remade);
+        self.caps = caps(&self.config, &self.framing, &self.interface, &self.port);
+        let is_usable = u32::from(self.caps.frame_bytes_max) >= FRAME_BYTES_MIN;
+        self.is_down = !self.interface.is_running || !is_ready || !is_usable;
+        if self.is_down && !was_down {
+            self.push_event(LinkEvent::Down);
+        } else if !self.is_down && (was_down || changed || is_remade || is_larger) {
+            self.push_event(LinkEvent::Changed(self.caps));
+        }
+    }
+
+    /// Makes socket, ring and slots anew, and claims the port on the new interface if it is one.
+    /// Returns whether the link can be used.
+    #[cold]
+    fn reopen(&mut self, is_remade: bool) -> bool {
+        if !self.interface.is_up {
+            // Tried again when the interface has news.
+            return false;
+        }
+        if is_remade {
+            self.claim = None;
+            let Framing { ethertype, vlan, port, .. } = self.framing;
+            self.claim = PortClaim::take(self.interface.index, ethertype, vlan, port).ok();
+            if self.claim.is_none() {
+                return false;
+            }
+        }
+        self.count_kernel_drops();
+        if let Ok(port) = Port::open(&self.config, &self.framing, &self.interface) {
+            self.port = port;
+            self.push_event(LinkEvent::Descriptors);
+            return true;
+        }
+        // The old ones still do, if smaller frames than possible are all that is wrong.
+        !is_remade
+    }
+
+    fn count_kernel_drops(&self) {
+        let drops = socket::take_drops(self.port.socket.as_fd());
+        self.kernel_drops.set(self.kernel_drops.get() + u64::from(drops));
+    }
+
+    /// Tells a station that asked that this endpoint is here.
+    #[cold]
+    fn answer(&mut self, now: Instant, to: (Station, u16)) {
+        if self.answers.permits(now) {
+            self.port.transmitter.build_empty(&self.framing, EnvelopeKind::Here, to);
+            self.statistics.send_calls += 1;
+            // Who asked asks again.
+            let _ = self.port.transmitter.send(self.port.socket.as_fd(), 0);
+        }
+    }
+
+    /// Hands what was built to the kernel; returns how many of these frames are no longer to be
+    /// sent.
+    #[inline]
+    fn send_built(&mut self, to: PeerAddr) -> usize {
+        let described = self.port.transmitter.described();
+        let mut done = 0;
+        while done < described {
+            self.statistics.send_calls += 1;
+            match self.port.transmitter.send(self.port.socket.as_fd(), done) {
+                Ok(frames) => {
+                    self.note_sent(done, frames);
+                    done += frames;
+                }
+                Err(error) => match self.on_send_error(&error, to, described - done) {
+                    Some(lost) => done += lost,
+                    None => break,
+                },
+            }
+        }
+        done
+    }
+
+    #[inline]
+    fn note_sent(&mut self, first: usize, frames: usize) {
+        let bytes: usize =
+            (first..first + frames).map(|index| self.port.transmitter.bytes_of(index)).sum();
+        let headers = frames * self.framing.header_bytes();
+        self.statistics.send_messages += frames as u64;
+        self.statistics.send_frames += frames as u64;
+        self.statistics.send_bytes += bytes.saturating_sub(headers) as u64;
+    }
+
+    /// How many of the waiting frames a failed send has cost; `None` if there is no room for them.
+    #[cold]
+    fn on_send_error(&mut self, error: &io::Error, to: PeerAddr, waiting: usize) -> Option<usize> {
+        match error.raw_os_error() {
+            Some(libc::EINTR) => Some(0),
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                self.statistics.send_full += 1;
+                None
+            }
+            Some(libc::EMSGSIZE) => {
+                self.statistics.send_too_big += 1;
+                self.check_interface();
+                self.push_event(LinkEvent::TooBig(to, self.caps.frame_bytes_max));
+                Some(1)
+            }
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                self.statistics.send_unreachable += waiting as u64;
+                self.is_suspect = true;
+                Some(waiting)
+            }
+            _ => {
+                self.statistics.send_unreachable += 1;
+                self.is_suspect = true;
+                Some(1)
+            }
+        }
+    }
+}
+
+impl Link for PacketLink {
+    fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        self.watch_interface(now);
+        let (mut delivered, mut looked) = (0, 0);
+        let (mut is_losing, mut asked) = (false, None);
+        let Self { port, framing, clock, statistics, .. } = self;
+        while delivered < limit && looked < port.ring.slots() {
+            let Some(received) = port.ring.peek() else { break };
+            if looked == 0 {
+                clock.refresh(now);
+            }
+            looked += 1;
+            is_losing |= received.is_losing;
+            let arrival = if received.is_truncated {
+                Err(Refused::Truncated)
+            } else {
+                framing.check(received.bytes, received.tag)
+            };
+            match arrival {
+                Ok(Arrival::Frame { from, bytes }) => {
+                    delivered += 1;
+                    statistics.receive_bytes += bytes.len() as u64;
+                    let received_at = clock.instant(received.wall_ns, now);
+                    on_frame(RxFrame { bytes, received_at, congestion_experienced: false, from });
+                }
+                Ok(Arrival::Discover { from }) => asked = Some(from),
+                // Nobody here has asked.
+                Ok(Arrival::Here { .. }) => Refused::NotOurs.count(statistics),
+                Err(refused) => refused.count(statistics),
+            }
+            port.ring.release();
+        }
+        statistics.receive_messages += looked as u64;
+        statistics.receive_frames += delivered as u64;
+        if is_losing {
+            self.count_kernel_drops();
+        }
+        if let Some(station) = asked {
+            self.answer(now, station);
+        }
+        Ok(delivered)
+    }
+
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        let Some(to) = batch.to().to_mac() else {
+            self.statistics.send_unreachable += batch.len() as u64;
+            return Ok(batch.len());
+        };
+        let mut sent = 0;
+        while sent < batch.len() {
+            let built = self.port.transmitter.build(&self.framing, to, batch, sent);
+            if built.too_big > 0 {
+                self.statistics.send_too_big += built.too_big as u64;
+                self.push_event(LinkEvent::TooBig(batch.to(), self.caps.frame_bytes_max));
+            }
+            let described = self.port.transmitter.described();
+            let done = self.send_built(batch.to());
+            if done < described {
+                return Ok(sent + self.port.transmitter.frames_before(done));
+            }
+            sent += built.frames;
+            if let Some(failed) = built.failed {
+                return match failed.source.raw_os_error() {
+                    Some(libc::EFAULT) => Err(PayloadUnmapped { frame: sent }.into()),
+                    _ => Err(failed.source),
+                };
+            }
+        }
+        Ok(sent)
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    fn wait_fds(&self) -> WaitFds<'_> {
+        [Some(self.port.socket.as_fd()), self.monitor.as_ref().map(AsFd::as_fd)]
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.count_kernel_drops();
+        LinkStatistics { receive_kernel_drops: self.kernel_drops.get(), ..self.statistics }
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        Some(self.framing.ethernet_header())
+    }
+}
+
+impl Port {
+    fn open(config: &PacketConfig, framing: &Framing, interface: &Interface) -> io::Result<Self> {
+        let frame_bytes_max = frame_bytes(config, interface);
+        let socket = socket::prepare(framing, config.send_buffer_bytes, config.qdisc_bypass)?;
+        let ring = ReceiveRing::new(socket.as_fd(), config.receive_ring_bytes, frame_bytes_max)?;
+        socket::bind(socket.as_fd(), interface.index, framing)?;
+        let transmitter = Transmitter::new(frame_bytes_max);
+        Ok(Self { socket, ring, transmitter, interface_index: interface.index, frame_bytes_max })
+    }
+}
+
+/// The interface that is meant and its address, if a link can work there.
+fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
+    let name = config.interface.as_str();
+    check_numbers(config)?;
+    PayloadCopier::probe().map_err(|source| PacketError::NoFaultSafeCopies { source })?;
+    let interface = Interface::named(name).map_err(|e| PacketError::of_interface(name, e))?;
+    let Some(station) = interface.station else {
+        return Err(PacketError::NotEthernet { interface: name.to_string() });
+    };
+    if !interface.is_up {
+        return Err(PacketError::InterfaceDown { interface: name.to_string() });
+    }
+    let least_bytes = FRAME_BYTES_MIN + ENVELOPE_BYTES as u32;
+    if interface.mtu_bytes < least_bytes {
+        let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
+        return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
+    }
+    // Asked here, so that a process without the right learns that and not that a port is taken.
+    match socket::open() {
+        Ok(_) => Ok((interface, station)),
+        Err(source) => Err(PacketError::new(name, "open a packet socket", source)),
+    }
+}
+
+/// The port that is asked for, or a free one.
+fn claim(config: &PacketConfig, interface: &Interface) -> Result<PortClaim, PacketError> {
+    let PacketConfig { ethertype, vlan, port, .. } = *config;
+    PortClaim::take(interface.index, ethertype, vlan, port).map_err(|source| {
+        let interface = config.interface.clone();
+        match source.kind() {
+            io::ErrorKind::AddrInUse => PacketError::PortTaken { interface, port },
+            _ => PacketError::new(&interface, "claim a port", source),
+        }
+    })
+}
+
+fn check_numbers(config: &PacketConfig) -> Result<(), PacketError> {
+    if let Some(vlan) = config.vlan
+        && !(1..=VLAN_MAX).contains(&vlan)
+    {
+        return Err(PacketError::Vlan { vlan });
+    }
+    let ethertype = config.ethertype;
+    if ethertype < ETHERTYPE_MIN || ETHERTYPES_OF_HOSTS.contains(&ethertype) {
+        return Err(PacketError::Ethertype { ethertype });
+    }
+    Ok(())
+}
+
+/// Largest frame on the interface, in bytes.
+fn frame_bytes(config: &PacketConfig, interface: &Interface) -> u16 {
+    let carried = interface.mtu_bytes.saturating_sub(ENVELOPE_BYTES as u32);
+    u16::try_from(carried).unwrap_or(u16::MAX).min(config.frame_bytes_max)
+}
+
+fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &Port) -> LinkCaps {
+    let frame_bytes_max = frame_bytes(config, interface).min(port.frame_bytes_max);
+    let frame_bytes_safe =
+        if interface.is_loopback { frame_bytes_max } else { frame_bytes_max.min(FRAME_BYTES_SAFE) };
+    let receive_buffer_bytes = port.ring.slots() as u64 * u64::from(frame_bytes_max);
+    LinkCaps {
+        frame_bytes_max,
+        frame_bytes_safe,
+        segments: BATCH_FRAMES,
+        receive_buffer_bytes: u32::try_from(receive_buffer_bytes).unwrap_or(u32::MAX),
+        rate: interface.rate(),
+        local: PeerAddr::mac(framing.station, framing.port),
+    }
+}
+
+/// What is attempted when a packet socket is made.
+const SET_UP: &str = "set up a packet socket with its ring";
+
+/// Smallest frame size that is of use, in bytes: what the engine demands of a link.
+const FRAME_BYTES_MIN: u32 = 256;
+
+/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing
+/// about the peer's or that of tunnels and switches between; nobody reports what is too big for
+/// them, and 1500 bytes are a probe away.
+const FRAME_BYTES_SAFE: u16 = 1200;
+
+/// Frames of one batch: two system calls each for copying and for sending.
+const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;
+
+/// Protocols of the host that would not work any more: IPv4, ARP, a tag, IPv6.
+const ETHERTYPES_OF_HOSTS: [u16; 4] = [0x0800, 0x0806, ETHERTYPE_VLAN, 0x86dd];
+
+/// How often the interface is looked for news of: a thread that sleeps is woken by them, and one
+/// that polls pays a thousandth of its time.
+const NEWS_NS: u64 = 1_000_000;
+
+/// How often the interface is asked if there is no news to be had.
+const CHECK_NS: u64 = 100_000_000;
+
+/// Events nobody has polled; the oldest are dropped beyond it.
+const EVENTS_MAX: usize = 64;

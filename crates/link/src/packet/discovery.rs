@@ -1,0 +1,137 @@
+//! Who receives at a port, asked by broadcast and answered by links.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant as HostInstant};
+
+use delivery::Instant;
+use wire_edge::EnvelopeKind;
+
+use super::bare::Bare;
+use super::{PacketConfig, PacketError};
+use crate::ethernet::{Arrival, BROADCAST, Station};
+use crate::wait::wait_readable;
+
+/// The stations on the network of `interface` whose endpoints receive at `port`.
+///
+/// Asks by broadcast until the first has answered, and waits a little longer for others: two answers
+/// mean two hosts with that port, or one whose address two have. Takes at most `limit`.
+///
+/// # Errors
+/// [`PacketError::NoAnswer`] if nobody has answered, and all of [`super::PacketLink::open`].
+pub fn discover(
+    interface: &str,
+    ethertype: u16,
+    vlan: Option<u16>,
+    port: u16,
+    limit: Duration,
+) -> Result<Vec<Station>, PacketError> {
+    let config =
+        PacketConfig { ethertype, vlan, receive_ring_bytes: 0, ..PacketConfig::new(interface) };
+    let mut asker = Bare::open(&config)?;
+    let started = HostInstant::now();
+    let mut until = started + limit;
+    let (mut ask_at, mut pause) = (started, FIRST_PAUSE);
+    let mut found: Vec<Station> = Vec::new();
+    loop {
+        let now = HostInstant::now();
+        if now >= until {
+            break;
+        }
+        if now >= ask_at {
+            asker.ask(port);
+            ask_at = now + pause;
+            pause *= 2;
+        }
+        let deadline = until.min(ask_at);
+        wait_readable(&[asker.port.socket.as_fd()], deadline.saturating_duration_since(now));
+        let before = found.len();
+        asker.collect(port, &mut found);
+        if before == 0 && !found.is_empty() {
+            until = until.min(HostInstant::now() + GRACE);
+        }
+    }
+    if found.is_empty() {
+        return Err(PacketError::NoAnswer {
+            interface: interface.to_string(),
+            who: format!("an endpoint at port {port}"),
+            limit_ms: limit.as_millis(),
+        });
+    }
+    Ok(found)
+}
+
+impl Bare {
+    fn ask(&mut self, port: u16) {
+        let to = (BROADCAST, port);
+        self.port.transmitter.build_empty(&self.framing, EnvelopeKind::Discover, to);
+        // A question that is lost is asked again.
+        let _ = self.port.transmitter.send(self.port.socket.as_fd(), 0);
+    }
+
+    fn collect(&mut self, port: u16, found: &mut Vec<Station>) {
+        for _ in 0..self.port.ring.slots() {
+            let Some(received) = self.port.ring.peek() else { break };
+            if let Ok(Arrival::Here { from: (station, from_port) }) =
+                self.framing.check(received.bytes, received.tag)
+                && from_port == port
+                && found.len() < STATIONS_MAX
+                && !found.contains(&station)
+            {
+                found.push(station);
+            }
+            self.port.ring.release();
+        }
+    }
+}
+
+/// How often a link answers those who ask for it.
+#[derive(Debug)]
+pub(super) struct AnswerLimit {
+    since: Instant,
+    answers: u32,
+}
+
+impl AnswerLimit {
+    pub(super) const fn new() -> Self {
+        Self { since: Instant(0), answers: 0 }
+    }
+
+    /// Whether one more answer is permitted, which is then counted.
+    pub(super) fn permits(&mut self, now: Instant) -> bool {
+        if now.since_ns(self.since) >= ANSWERS_NS {
+            *self = Self { since: now, answers: 0 };
+        }
+        self.answers += 1;
+        self.answers <= ANSWERS_MAX
+    }
+}
+
+/// Time that [`ANSWERS_MAX`] is for.
+const ANSWERS_NS: u64 = 100_000_000;
+
+/// Answers in [`ANSWERS_NS`]: 320 a second, for a cluster whose hosts all start at once, and a
+/// negligible part of any network.
+const ANSWERS_MAX: u32 = 32;
+
+/// Pause before the question is repeated; doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long others are waited for when one has answered: several times a busy host's pause.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// Stations that are told of: more than any sensible number of endpoints at one port.
+const STATIONS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_limited_for_a_time() {
+        let mut limit = AnswerLimit::new();
+        let start = Instant(5 * ANSWERS_NS);
+        let permitted = (0..100).filter(|_| limit.permits(start)).count();
+        assert_eq!(permitted, ANSWERS_MAX as usize);
+        assert!(limit.permits(start.after_ns(ANSWERS_NS)));
+    }
+}

@@ -1,0 +1,489 @@
+//! Frames through `AF_XDP`: rings in memory shared with the kernel, fed by a program at the driver.
+
+mod bpf;
+mod config;
+mod device;
+mod error;
+mod instruction;
+mod live;
+mod program;
+mod receive;
+mod rings;
+mod shape;
+mod socket;
+mod transmit;
+pub(crate) mod yardstick;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
+
+use self::config::{RING_FRAMES_MAX, RING_FRAMES_MIN};
+use self::live::Live;
+use self::receive::Consumer;
+use crate::ethernet::{Arrival, ETHERTYPE_MIN, Framing, PortClaim, Refused, Station, VLAN_MAX};
+use crate::interface::{Interface, Monitor, request_socket};
+use crate::{Link, LinkStatistics, WaitFds};
+
+pub use self::config::{XdpConfig, XdpMode};
+pub use self::error::XdpError;
+
+/// One queue of an Ethernet interface, by `AF_XDP`.
+///
+/// A program on the interface picks out the frames of this endpoint and leaves all others to the
+/// kernel. Received frames are handed on where the kernel has put them; frames to send are built in
+/// memory that the kernel reads, payload copied from registered memory once. While frames come by,
+/// receiving takes no system call; sending takes one per batch, or none where the driver reads the
+/// ring by itself.
+///
+/// An interface has room for one such program, so for one such link. It is gone with the link, or
+/// with the process, in whatever way that ends.
+#[derive(Debug)]
+pub struct XdpLink {
+    config: XdpConfig,
+    framing: Framing,
+    claim: Option<PortClaim>,
+    interface: Interface,
+    /// `None` while there is no such interface.
+    live: Option<Live>,
+    monitor: Monitor,
+    requests: OwnedFd,
+    caps: LinkCaps,
+    is_down: bool,
+    /// Whether the kernel has frames of ours that it has not looked at.
+    is_kick_due: bool,
+    checked_at: Instant,
+    retried_at: Instant,
+    answered_at: Option<Instant>,
+    events: VecDeque<LinkEvent>,
+    statistics: LinkStatistics,
+    /// Drops of sockets that are closed.
+    drops_before: u64,
+}
+
+impl XdpLink {
+    /// Takes a queue of an interface for frames of this endpoint.
+    pub fn open(config: &XdpConfig) -> Result<Self, XdpError> {
+        let (interface, station) = usable(config)?;
+        let failed = |attempt| {
+            let interface = interface.name();
+            move |source| XdpError::Io { attempt, interface, source }
+        };
+        let claim = claim(config, &interface)?;
+        let monitor = Monitor::new().map_err(failed("watch"))?;
+        let requests = request_socket().map_err(failed("ask about"))?;
+        let framing = framing(config, station, claim.port());
+        let frame_bytes_max = frame_bytes(config, &interface);
+        let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
+        let caps = LinkCaps {
+            frame_bytes_max,
+            frame_bytes_safe: frame_bytes_max,
+            segments: BATCH_FRAMES,
+            receive_buffer_bytes: live.shape.receive_bytes(),
+            rate: interface.rate(),
+            local: PeerAddr::mac(station, claim.port()),
+        };
+        let mut link = Self {
+            config: config.clone(),
+            framing,
+            claim: Some(claim),
+            is_down: !interface.is_running,
+            interface,
+            live: Some(live),
+            monitor,
+            requests,
+            caps,
+            is_kick_due: false,
+            checked_at: Instant(0),
+            retried_at: Instant(0),
+            answered_at: None,
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            statistics: LinkStatistics::default(),
+            drops_before: 0,
+        };
+        if link.is_down {
+            link.push_event(LinkEvent::Down);
+        }
+        Ok(link)
+    }
+
+    /// Finds out what would keep [`XdpLink::open`] from working, as far as that can be told without
+    /// touching the interface: whether the driver has XDP shows only when it is tried.
+    pub fn check(config: &XdpConfig) -> Result<(), XdpError> {
+        let (interface, station) = usable(config)?;
+        let claim = claim(config, &interface)?;
+        let framing = framing(config, station, claim.port());
+        Live::check(config, &interface, &framing, u32::from(frame_bytes(config, &interface)))
+    }
+
+    /// How frames come to the process; `None` while the interface is gone.
+    pub fn mode(&self) -> Option<XdpMode> {
+        self.live.as_ref().map(|live| live.mode)
+    }
+
+    /// The port of the endpoint on the interface.
+    pub const fn port(&self) -> u16 {
+        self.framing.port
+    }
+
+    fn push_event(&mut self, event: LinkEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.statistics.events_dropped += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Looks at news of interfaces, now and then.
+    #[inline]
+    fn watch_interface(&mut self, now: Instant) {
+        if now.since_ns(self.checked_at) >= INTERFACE_CHECK_NS {
+            self.checked_at = now;
+            // What keeps a queue from being taken again may pass: a program that another link's end
+            // leaves behind for a moment, say.
+            let is_due = self.live.is_none() && now.since_ns(self.retried_at) >= RETRY_INTERVAL_NS;
+            if self.monitor.has_changed() || is_due {
+                self.retried_at = now;
+                self.check_interface();
+            }
+        }
+    }
+
+    /// Follows the interface.
+    #[cold]
+    fn check_interface(&mut self) {
+        let seen = Interface::query(self.requests.as_fd(), self.interface.name);
+        let Ok((seen, station)) = seen.and_then(|seen| {
+            let station = seen.station.ok_or(io::ErrorKind::Unsupported)?;
+            Ok((seen, station))
+        }) else {
+            self.close();
+            return self.go_down();
+        };
+        let was = self.interface.clone();
+        self.interface = seen;
+        if was.index != self.interface.index {
+            self.close();
+        }
+        self.caps.frame_bytes_max = frame_bytes(&self.config, &self.interface);
+        self.caps.frame_bytes_safe = self.caps.frame_bytes_max;
+        self.caps.rate = self.interface.rate();
+        let fits = self.live.as_ref().is_some_and(|live| {
+            let ethernet_bytes =
+                usize::from(self.caps.frame_bytes_max) + self.framing.header_bytes();
+            ethernet_bytes <= live.shape.ethernet_bytes_max as usize
+        });
+        if !fits {
+            self.close();
+        }
+        let has_moved = self.framing.station != station;
+        self.framing.station = station;
+        self.caps.local = PeerAddr::mac(station, self.framing.port);
+        let selected = match &self.live {
+            Some(live) if has_moved => live.select(&self.framing).is_ok(),
+            Some(_) => true,
+            None => self.reopen(),
+        };
+        if !selected || !self.interface.is_running {
+            return self.go_down();
+        }
+        let is_changed =
+            self.is_down || !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
+        self.is_down = false;
+        if is_changed {
+            self.push_event(LinkEvent::Changed(self.caps));
+        }
+    }
+
+    fn go_down(&mut self) {
+        if !self.is_down {
+            self.is_down = true;
+            self.push_event(LinkEvent::Down);
+        }
+    }
+
+    /// Lets the queue go.
+    fn close(&mut self) {
+        if self.live.is_some() {
+            self.drops_before += self.kernel_drops();
+            self.live = None;
+            self.claim = None;
+            self.is_kick_due = false;
+            self.push_event(LinkEvent::Descriptors);
+        }
+    }
+
+    /// Takes the queue of an interface that is there again, or has another MTU.
+    fn reopen(&mut self) -> bool {
+        let config = XdpConfig { port: self.framing.port, ..self.config.clone() };
+        let Ok(claim) = claim(&config, &self.interface) else { return false };
+        let frame_bytes_max = u32::from(self.caps.frame_bytes_max);
+        match Live::open(&config, &self.interface, &self.framing, frame_bytes_max) {
+            Ok(live) => {
+                self.caps.receive_buffer_bytes = live.shape.receive_bytes();
+                self.live = Some(live);
+                self.claim = Some(claim);
+                self.push_event(LinkEvent::Descriptors);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Frames that the kernel had no room for, of this socket.
+    fn kernel_drops(&self) -> u64 {
+        let statistics = self.live.as_ref().and_then(|live| live.socket.statistics().ok());
+        statistics.map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
+    }
+
+    /// Tells the kernel of frames in the ring.
+    fn kick(&mut self) -> io::Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        match live.transmitter.kick(&mut live.socket, &mut self.statistics) {
+            Ok(taken) => self.is_kick_due = !taken,
+            // The interface is down or gone, of which there will be news.
+            Err(error) if is_about_interface(&error) => self.is_kick_due = false,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Says that we are here, to one who asks, now and then.
+    #[cold]
+    fn answer(&mut self, now: Instant, to: (Station, u16)) -> io::Result<()> {
+        let is_early = |at| now.since_ns(at) < ANSWER_INTERVAL_NS;
+        if self.answered_at.is_some_and(is_early) {
+            return Ok(());
+        }
+        self.answered_at = Some(now);
+        if let Some(live) = &mut self.live {
+            let Live { transmitter, socket, .. } = live;
+            transmitter.send_empty(socket, &self.framing, EnvelopeKind::Here, to);
+        }
+        self.kick()
+    }
+}
+
+impl Link for XdpLink {
+    fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        self.watch_interface(now);
+        let Some(Live { socket, receiver, .. }) = &mut self.live else { return Ok(0) };
+        let mut arrivals = Arrivals {
+            framing: &self.framing,
+            statistics: &mut self.statistics,
+            now,
+            on_frame,
+            left: limit,
+            question: None,
+        };
+        let any = receiver.receive(socket, &mut arrivals);
+        let (left, question) = (arrivals.left, arrivals.question);
+        self.statistics.receive_messages += (limit - left) as u64;
+        if !any && (self.config.busy_poll || socket.fill.needs_wakeup()) {
+            self.statistics.receive_calls += 1;
+            socket.wake_receiver();
+        }
+        if let Some(asker) = question {
+            self.answer(now, asker)?;
+        }
+        if self.is_kick_due {
+            self.kick()?;
+        }
+        Ok(limit - left)
+    }
+
+    #[inline]
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        let Some(Live { socket, transmitter, .. }) = self.live.as_mut().filter(|_| !self.is_down)
+        else {
+            self.statistics.send_unreachable += batch.len() as u64;
+            return Ok(batch.len());
+        };
+        let (framing, limit) = (&self.framing, self.caps.frame_bytes_max);
+        let sent = transmitter.send(socket, framing, limit, batch, &mut self.statistics);
+        if sent.frames < batch.len() && sent.unmapped.is_none() {
+            self.statistics.send_full += 1;
+        }
+        self.kick()?;
+        match sent.unmapped {
+            Some(frame) => Err(transmit::unmapped(frame)),
+            None => Ok(sent.frames),
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    fn wait_fds(&self) -> WaitFds<'_> {
+        match &self.live {
+            Some(live) => [Some(live.as_fd()), Some(self.monitor.as_fd())],
+            None => [Some(self.monitor.as_fd()), None],
+        }
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        let receive_kernel_drops = self.drops_before + self.kernel_drops();
+        LinkStatistics { receive_kernel_drops, ..self.statistics }
+    }
+
+    fn ethernet_header(&self) -> Option<crate::EthernetHeader> {
+        Some(self.framing.ethernet_header())
+    }
+}
+
+/// What received Ethernet frames are turned into.
+struct Arrivals<'a> {
+    framing: &'a Framing,
+    statistics: &'a mut LinkStatistics,
+    now: Instant,
+    on_frame: &'a mut dyn FnMut(RxFrame<'_>),
+    /// Edge frames that are still wanted.
+    left: usize,
+    /// The latest who asked whether we are here.
+    question: Option<(Station, u16)>,
+}
+
+impl Consumer for Arrivals<'_> {
+    #[inline]
+    fn take(&mut self, bytes: &mut [u8]) {
+        match self.framing.check(bytes, None) {
+            Ok(Arrival::Frame { from, bytes }) => {
+                self.left -= 1;
+                self.statistics.receive_frames += 1;
+                self.statistics.receive_bytes += bytes.len() as u64;
+                (self.on_frame)(RxFrame {
+                    bytes,
+                    received_at: self.now,
+                    congestion_experienced: false,
+                    from,
+                });
+            }
+            Ok(Arrival::Discover { from }) => self.question = Some(from),
+            // Whoever asks has a socket of its own for the answers.
+            Ok(Arrival::Here { .. }) => {}
+            Err(refused) => refused.count(self.statistics),
+        }
+    }
+
+    #[cold]
+    fn refuse_too_long(&mut self) {
+        Refused::Truncated.count(self.statistics);
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.left == 0
+    }
+}
+
+/// Opens the socket; waits a little for a queue whose last owner has just ended, as the kernel takes
+/// it back some time later.
+fn open_patiently(
+    config: &XdpConfig,
+    interface: &Interface,
+    framing: &Framing,
+    frame_bytes_max: u16,
+) -> Result<Live, XdpError> {
+    let mut attempts = 0;
+    loop {
+        match Live::open(config, interface, framing, u32::from(frame_bytes_max)) {
+            Err(XdpError::QueueBusy { .. }) if attempts < QUEUE_ATTEMPTS => {
+                attempts += 1;
+                thread::park_timeout(QUEUE_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The interface, if a link on it makes sense.
+fn usable(config: &XdpConfig) -> Result<(Interface, Station), XdpError> {
+    if let Some(vlan) = config.vlan.filter(|vlan| !(1..=VLAN_MAX).contains(vlan)) {
+        return Err(XdpError::Vlan { vlan });
+    }
+    if config.ethertype < ETHERTYPE_MIN {
+        return Err(XdpError::Ethertype { ethertype: config.ethertype });
+    }
+    for frames in [config.receive_frames, config.transmit_frames] {
+        if !frames.is_power_of_two() || !(RING_FRAMES_MIN..=RING_FRAMES_MAX).contains(&frames) {
+            return Err(XdpError::RingSize { frames });
+        }
+    }
+    let named = || config.interface.clone();
+    let interface = Interface::named(&config.interface).map_err(|source| {
+        if source.kind() == io::ErrorKind::InvalidInput
+            || source.raw_os_error() == Some(libc::ENODEV)
+        {
+            XdpError::NoSuchInterface { interface: named(), known: Interface::names() }
+        } else {
+            XdpError::Io { attempt: "ask about", interface: named(), source }
+        }
+    })?;
+    let station = interface.station.filter(|_| !interface.is_loopback);
+    let Some(station) = station else {
+        return Err(XdpError::NotEthernet { interface: named() });
+    };
+    if !interface.is_up {
+        return Err(XdpError::InterfaceDown { interface: named() });
+    }
+    Ok((interface, station))
+}
+
+fn claim(config: &XdpConfig, interface: &Interface) -> Result<PortClaim, XdpError> {
+    let XdpConfig { ethertype, vlan, port, .. } = *config;
+    PortClaim::take(interface.index, ethertype, vlan, port).map_err(|source| {
+        let interface = interface.name();
+        if source.kind() == io::ErrorKind::AddrInUse {
+            XdpError::PortTaken { interface, port, ethertype }
+        } else {
+            XdpError::Io { attempt: "claim a port of", interface, source }
+        }
+    })
+}
+
+const fn framing(config: &XdpConfig, station: Station, port: u16) -> Framing {
+    Framing { station, ethertype: config.ethertype, vlan: config.vlan, port }
+}
+
+/// Largest edge frame that goes through the interface.
+fn frame_bytes(config: &XdpConfig, interface: &Interface) -> u16 {
+    let carried = interface.mtu_bytes.saturating_sub(ENVELOPE_BYTES as u32);
+    u16::try_from(carried).unwrap_or(u16::MAX).min(config.frame_bytes_max)
+}
+
+fn is_about_interface(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV))
+}
+
+/// Frames that are worth sending together: what one call sends on kernels that have a fixed limit.
+const BATCH_FRAMES: u16 = 32;
+/// How often news of interfaces are looked for: seldom enough to cost nothing (a system call of
+/// 0.1 µs), often enough that a change is known before a probe times out.
+const INTERFACE_CHECK_NS: u64 = 1_000_000;
+/// How long a queue may take to be free after its owner has ended: as long as the kernel's work queue
+/// is busy, which is milliseconds.
+const QUEUE_ATTEMPTS: u32 = 20;
+const QUEUE_PAUSE: Duration = Duration::from_millis(10);
+/// How often a link without its queue tries to take it.
+const RETRY_INTERVAL_NS: u64 = 50_000_000;
+/// How often a question who is here is answered at most, so that questions cannot keep a link busy.
+const ANSWER_INTERVAL_NS: u64 = 1_000_000;
+/// Events that wait to be polled; more are news of the same interface again.
+const EVENTS_MAX: usize = 16;

@@ -1,0 +1,98 @@
+//! Receiving: chunks that the kernel has filled, handed out where they lie.
+
+use std::slice;
+
+use super::shape::{HEADROOM_BYTES, Shape};
+use super::socket::XdpSocket;
+
+/// What is known between two frames, and a place to put a frame together that came in several
+/// chunks.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    chunk_mask: u64,
+    /// The parts so far of a frame that lies in several chunks; never longer than its capacity.
+    assembled: Vec<u8>,
+    /// Whether the frame being put together is longer than any frame may be.
+    is_too_long: bool,
+    ethernet_bytes_max: usize,
+}
+
+/// What is done with a received Ethernet frame.
+pub(super) trait Consumer {
+    /// Takes a frame, borrowed until the return.
+    fn take(&mut self, bytes: &mut [u8]);
+    /// A frame was longer than any may be.
+    fn refuse_too_long(&mut self);
+    /// Whether enough was taken.
+    fn is_full(&self) -> bool;
+}
+
+impl Receiver {
+    /// Gives the kernel all chunks to receive into.
+    pub(super) fn new(shape: &Shape, socket: &mut XdpSocket) -> Self {
+        for chunk in 0..shape.receive_chunks {
+            socket.fill.push(u64::from(chunk) * u64::from(shape.chunk_bytes));
+        }
+        socket.fill.submit();
+        Self {
+            chunk_mask: !u64::from(shape.chunk_bytes - 1),
+            assembled: Vec::with_capacity(shape.ethernet_bytes_max as usize),
+            is_too_long: false,
+            ethernet_bytes_max: shape.ethernet_bytes_max as usize,
+        }
+    }
+
+    /// Hands out frames until none waits or the consumer has enough; whether any chunk was there.
+    #[inline]
+    pub(super) fn receive(&mut self, socket: &mut XdpSocket, consumer: &mut impl Consumer) -> bool {
+        let mut any = false;
+        while !consumer.is_full() {
+            if !socket.receive.has_entry() {
+                break;
+            }
+            // Chunks come back in the order in which they were given, or nearly: the frame is on its
+            // way from the other processor's cache while its descriptor is.
+            let expected = socket.fill.pushed(socket.receive.taken());
+            socket.memory.prefetch((expected & self.chunk_mask) + u64::from(HEADROOM_BYTES));
+            let Some(descriptor) = socket.receive.take() else { break };
+            any = true;
+            let length = u64::from(descriptor.len);
+            assert!(socket.memory.holds(descriptor.addr, length), "chunk outside of the memory");
+            // SAFETY: inside the memory, as was just checked; the kernel has given the chunk to us
+            // and does not touch it before it is in the fill ring again.
+            let bytes = unsafe {
+                let start = socket.memory.start().add(descriptor.addr as usize);
+                slice::from_raw_parts_mut(start.as_ptr(), descriptor.len as usize)
+            };
+            let continues = descriptor.options & libc::XDP_PKT_CONTD != 0;
+            if continues || !self.assembled.is_empty() || self.is_too_long {
+                self.assemble(bytes, continues, consumer);
+            } else {
+                consumer.take(bytes);
+            }
+            socket.fill.push(descriptor.addr & self.chunk_mask);
+        }
+        if any {
+            socket.receive.release();
+            socket.fill.submit();
+        }
+        any
+    }
+
+    fn assemble(&mut self, bytes: &[u8], continues: bool, consumer: &mut impl Consumer) {
+        self.is_too_long |= self.assembled.len() + bytes.len() > self.ethernet_bytes_max;
+        if !self.is_too_long {
+            self.assembled.extend_from_slice(bytes);
+        }
+        if continues {
+            return;
+        }
+        if self.is_too_long {
+            consumer.refuse_too_long();
+        } else {
+            consumer.take(&mut self.assembled);
+        }
+        self.assembled.clear();
+        self.is_too_long = false;
+    }
+}

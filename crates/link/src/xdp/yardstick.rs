@@ -1,0 +1,24 @@
+//! A socket at work without a link around it.
+
+use super::live::Live;
+use super::{XdpConfig, XdpError, claim, frame_bytes, framing, open_patiently, usable};
+use crate::ethernet::{Framing, PortClaim};
+
+/// What [`crate::yardstick::xdp`] uses.
+#[derive(Debug)]
+pub(crate) struct Bare {
+    pub(crate) live: Live,
+    pub(crate) framing: Framing,
+    _claim: PortClaim,
+}
+
+impl Bare {
+    pub(crate) fn open(config: &XdpConfig) -> Result<Self, XdpError> {
+        let (interface, station) = usable(config)?;
+        let claim = claim(config, &interface)?;
+        let framing = framing(config, station, claim.port());
+        let frame_bytes_max = frame_bytes(config, &interface);
+        let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
+        Ok(Self { live, framing, _claim: claim })
+    }
+}

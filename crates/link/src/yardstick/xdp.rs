@@ -1,0 +1,106 @@
+//! A bare exchange of frames over `AF_XDP`.
+
+use std::io;
+use std::slice;
+
+use libc::xdp_desc;
+use wire_edge::EnvelopeKind;
+
+use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
+use crate::xdp::yardstick::Bare;
+use crate::{XdpConfig, XdpError, XdpMode};
+
+/// One queue of an interface and frames of one size, sent and received as a good program without
+/// any protocol would: rings polled, one system call per frame sent where the kernel wants one.
+///
+/// The client sends and polls until something comes; the server polls and sends back.
+#[derive(Debug)]
+pub struct BareXdp {
+    bare: Bare,
+    /// The frame to send; addresses are put into it for each.
+    frame: Vec<u8>,
+    next_slot: u32,
+}
+
+impl BareXdp {
+    /// Takes the queue for frames that carry `content_bytes` bytes behind Ethernet header and
+    /// envelope. Both ends need the same port.
+    pub fn open(config: &XdpConfig, content_bytes: u16) -> Result<Self, XdpError> {
+        let bare = Bare::open(config)?;
+        let framing: Framing = bare.framing;
+        let mut frame = vec![0; framing.header_bytes() + usize::from(content_bytes)];
+        let to = (framing.station, framing.port);
+        assert!(framing.put(EnvelopeKind::Frame, to, &mut frame), "room was made for it");
+        Ok(Self { bare, frame, next_slot: 0 })
+    }
+
+    /// Address of the interface.
+    pub const fn station(&self) -> Station {
+        self.bare.framing.station
+    }
+
+    /// How frames come to the process.
+    pub const fn mode(&self) -> XdpMode {
+        self.bare.live.mode
+    }
+
+    /// Sends one frame.
+    ///
+    /// # Errors
+    /// Kind [`io::ErrorKind::WouldBlock`] if the kernel could not take it now.
+    #[inline]
+    pub fn send(&mut self, to: Station) -> io::Result<()> {
+        let live = &mut self.bare.live;
+        let socket = &mut live.socket;
+        let mut is_returned = false;
+        while socket.completion.take().is_some() {
+            is_returned = true;
+        }
+        if is_returned {
+            socket.completion.release();
+        }
+        // One frame is on its way at a time, so the slots, taken in turn, are free.
+        let shape = &live.shape;
+        self.next_slot = (self.next_slot + 1) % shape.slots;
+        let address = shape.slots_at() + u64::from(self.next_slot) * u64::from(shape.slot_bytes());
+        let length = self.frame.len();
+        assert!(socket.memory.holds(address, length as u64));
+        // SAFETY: inside the memory, as was just checked; nobody else refers to the slot.
+        let slot = unsafe {
+            slice::from_raw_parts_mut(socket.memory.start().as_ptr().add(address as usize), length)
+        };
+        slot.copy_from_slice(&self.frame);
+        if let Some(destination) = slot.first_chunk_mut::<6>() {
+            *destination = to;
+        }
+        socket.transmit.push(xdp_desc { addr: address, len: length as u32, options: 0 });
+        socket.transmit.submit();
+        if live.mode == XdpMode::ZeroCopy && !socket.transmit.needs_wakeup() {
+            return Ok(());
+        }
+        socket.kick()
+    }
+
+    /// The sender of the next frame that has come, if one has.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Station> {
+        let socket = &mut self.bare.live.socket;
+        let descriptor = socket.receive.take()?;
+        let length = u64::from(descriptor.len);
+        assert!(socket.memory.holds(descriptor.addr, length), "chunk outside of the memory");
+        // SAFETY: inside the memory, as was just checked; the kernel has given the chunk to us.
+        let bytes = unsafe {
+            let start = socket.memory.start().as_ptr().add(descriptor.addr as usize);
+            slice::from_raw_parts(start, descriptor.len as usize)
+        };
+        let from = bytes.first_chunk::<ETHERNET_BYTES>().map(|header| {
+            let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, _, _] = *header;
+            [s0, s1, s2, s3, s4, s5]
+        });
+        let chunk = u64::from(self.bare.live.shape.chunk_bytes);
+        socket.fill.push(descriptor.addr & !(chunk - 1));
+        socket.receive.release();
+        socket.fill.submit();
+        from
+    }
+}

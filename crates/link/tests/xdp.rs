@@ -1,0 +1,505 @@
+//! `AF_XDP` links between virtual interfaces. Needs root: each test has network namespaces of its
+//! own.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::{env, thread};
+
+use delivery::{Instant, LinkEvent, TxBatch};
+use link::{Link, PayloadUnmapped, XdpConfig, XdpError, XdpLink, XdpMode};
+use mem::PayloadSlice;
+
+const MODES: [XdpMode; 2] = [XdpMode::Generic, XdpMode::Native];
+
+#[test]
+fn frames_of_any_size_cross_unchanged() {
+    for (mtu, mode) in [1500, 3498, 9000].into_iter().flat_map(|mtu| MODES.map(|m| (mtu, m))) {
+        for vlan in [None, Some(7)] {
+            in_namespace(move || {
+                ip(&format!("link set edge0 mtu {mtu}"));
+                ip(&format!("link set edge1 mtu {mtu}"));
+                let open = |interface| open(&XdpConfig { mode: Some(mode), vlan, ..on(interface) });
+                let (mut first, mut second) = (open("edge0"), open("edge1"));
+                assert_eq!(first.mode(), Some(mode));
+                assert_eq!(usize::from(first.caps().frame_bytes_max), mtu - 12);
+                let max = mtu - 12;
+                for bytes in [1, 8, 40, 46, 64, 1000, max / 2, max - 1, max] {
+                    exchange(&mut first, &mut second, bytes);
+                    exchange(&mut second, &mut first, bytes);
+                }
+                let statistics = second.statistics();
+                assert_eq!(statistics.receive_frames, 9 * FRAMES as u64);
+                assert_eq!(statistics.receive_calls, 0, "rings are read without system calls");
+            });
+        }
+    }
+}
+
+#[test]
+fn frames_too_big_or_for_nobody_are_lost_and_counted() {
+    in_namespace(|| {
+        let (mut first, second) = (open(&on("edge0")), open(&on("edge1")));
+        let mut batch = TxBatch::new(4, 8000);
+        batch.reset(second.caps().local);
+        push(&mut batch, 1489, PayloadSlice::EMPTY);
+        push(&mut batch, 40, PayloadSlice::EMPTY);
+        assert_eq!(first.send(&batch).unwrap(), 2);
+        let statistics = first.statistics();
+        assert_eq!((statistics.send_too_big, statistics.send_frames), (1, 1));
+        batch.reset("10.9.9.2:7".parse::<std::net::SocketAddr>().unwrap().into());
+        push(&mut batch, 40, PayloadSlice::EMPTY);
+        assert_eq!(first.send(&batch).unwrap(), 1);
+        assert_eq!(first.statistics().send_unreachable, 1);
+    });
+}
+
+#[test]
+fn payload_that_was_unmapped_is_told_and_frames_before_it_are_sent() {
+    in_namespace(|| {
+        let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
+        let payload = [7_u8; 100];
+        let good = PayloadSlice { start: payload.as_ptr(), len: 100 };
+        // The lowest page is never mapped.
+        let gone = PayloadSlice { start: 64 as *const u8, len: 100 };
+        let mut batch = TxBatch::new(8, 800);
+        batch.reset(second.caps().local);
+        for payload in [good, PayloadSlice::EMPTY, good, gone, good] {
+            push(&mut batch, 40, payload);
+        }
+        let error = first.send(&batch).unwrap_err();
+        assert_eq!(PayloadUnmapped::from_io(&error), Some(PayloadUnmapped { frame: 3 }));
+        let mut lengths = vec![];
+        until(|| {
+            let mut on_frame = |frame: delivery::RxFrame<'_>| lengths.push(frame.bytes.len());
+            second.receive(Instant(0), 64, &mut on_frame).unwrap();
+            lengths.len() >= 3
+        });
+        assert_eq!(lengths, [140, 40, 140]);
+        // All slots but those in use are there again.
+        for _ in 0..600 {
+            exchange(&mut first, &mut second, 300);
+        }
+    });
+}
+
+#[test]
+fn what_does_not_fit_the_ring_is_dropped_and_counted() {
+    in_namespace(|| {
+        let config = |interface| XdpConfig { receive_frames: 64, ..on(interface) };
+        let (mut first, mut second) = (open(&config("edge0")), open(&config("edge1")));
+        let mut batch = TxBatch::new(32, 3200);
+        batch.reset(second.caps().local);
+        for _ in 0..32 {
+            push(&mut batch, 100, PayloadSlice::EMPTY);
+        }
+        for _ in 0..8 {
+            assert_eq!(first.send(&batch).unwrap(), 32);
+        }
+        until(|| second.statistics().receive_kernel_drops >= 256 - 64);
+        let mut frames = 0;
+        until(|| {
+            frames += second.receive(Instant(0), 64, &mut |_| {}).unwrap();
+            frames == 64
+        });
+        exchange(&mut first, &mut second, 100);
+    });
+}
+
+#[test]
+fn other_traffic_passes_meanwhile() {
+    for mode in MODES {
+        in_namespace(move || {
+            let Some(neighbour) = Neighbour::with("edge1") else { return };
+            ip("address add 10.9.9.1/24 dev edge0");
+            neighbour.ip("address add 10.9.9.2/24 dev edge1");
+            let listener = TcpListener::bind("10.9.9.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut link = open(&XdpConfig { mode: Some(mode), ..on("edge0") });
+            if Command::new("ping").arg("-V").output().is_ok() {
+                assert!(neighbour.run("ping", &["-c", "2", "-i", "0.01", "-W", "5", "10.9.9.1"]));
+            }
+            let script =
+                format!("cat < /dev/zero | head -c 300000 > /dev/tcp/10.9.9.1/{}", address.port());
+            let sender = neighbour.spawn("bash", &["-c", &script]);
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            assert_eq!(received.len(), 300_000);
+            drop(sender);
+            assert_eq!(link.receive(Instant(0), 64, &mut |_| panic!("not ours")).unwrap(), 0);
+        });
+    }
+}
+
+#[test]
+fn the_interface_is_as_before_however_the_process_ends() {
+    if let Some(interface) = env::var_os(HELD_INTERFACE) {
+        return hold(interface.to_str().unwrap());
+    }
+    for mode in MODES {
+        for signal in [libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGSEGV] {
+            in_namespace(move || {
+                let before = [describe("edge0"), describe("edge1")];
+                let mut child = Command::new(env::current_exe().unwrap())
+                    .args(["--exact", "the_interface_is_as_before_however_the_process_ends"])
+                    .arg("--nocapture")
+                    .env(HELD_INTERFACE, format!("edge0 {mode}"))
+                    .stdout(Stdio::piped())
+                    .stdin(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                let mut said = Vec::new();
+                let mut output = child.stdout.take().unwrap();
+                let mut byte = [0];
+                while !said.ends_with(b"holding") && output.read(&mut byte).unwrap() == 1 {
+                    said.push(byte[0]);
+                }
+                assert!(describe("edge0").contains("xdp"), "{}", describe("edge0"));
+                // SAFETY: takes no pointers; the process is our child and not waited for yet.
+                assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+                child.wait().unwrap();
+                until(|| [describe("edge0"), describe("edge1")] == before);
+            });
+        }
+        in_namespace(move || {
+            let before = [describe("edge0"), describe("edge1")];
+            drop(open(&XdpConfig { mode: Some(mode), ..on("edge0") }));
+            until(|| [describe("edge0"), describe("edge1")] == before);
+        });
+    }
+}
+
+/// What the child of the test above does.
+fn hold(what: &str) {
+    let (interface, mode) = what.split_once(' ').unwrap();
+    let mode = MODES.into_iter().find(|known| known.to_string() == mode);
+    let link = XdpLink::open(&XdpConfig { mode, ..on(interface) }).unwrap();
+    print!("holding");
+    std::io::stdout().flush().unwrap();
+    // Until the end, or until the parent is gone.
+    let _ = std::io::stdin().read(&mut [0]);
+    drop(link);
+}
+
+#[test]
+fn a_program_that_is_there_already_is_named_and_left_alone() {
+    for (first, second) in MODES.into_iter().flat_map(|a| MODES.map(|b| (a, b))) {
+        in_namespace(move || {
+            let holder = open(&XdpConfig { mode: Some(first), ..on("edge0") });
+            let before = describe("edge0");
+            for mode in [Some(second), None] {
+                let config = XdpConfig { mode, ..on("edge0") };
+                for error in
+                    [XdpLink::open(&config).unwrap_err(), XdpLink::check(&config).unwrap_err()]
+                {
+                    let text = error.to_string();
+                    assert!(matches!(error, XdpError::Occupied { id: 1.., .. }), "{text}");
+                    assert!(text.contains("edge0") && text.contains("\"ethernot_rx\""), "{text}");
+                }
+            }
+            assert_eq!(describe("edge0"), before);
+            drop(holder);
+            XdpLink::check(&on("edge0")).unwrap();
+            drop(open(&XdpConfig { mode: Some(second), ..on("edge0") }));
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    in_namespace(|| {
+        let error = |config: XdpConfig| XdpLink::open(&config).map(drop).unwrap_err();
+        let missing = error(on("edge7"));
+        assert!(matches!(missing, XdpError::NoSuchInterface { .. }), "{missing}");
+        assert!(matches!(error(on("lo")), XdpError::NotEthernet { .. }));
+        let queue = error(XdpConfig { queue: 5, ..on("edge0") });
+        assert!(matches!(queue, XdpError::NoSuchQueue { queue: 5, queues: 1, .. }), "{queue}");
+        for vlan in [0, 4095, u16::MAX] {
+            let vlan = error(XdpConfig { vlan: Some(vlan), ..on("edge0") });
+            assert!(matches!(vlan, XdpError::Vlan { .. }), "{vlan}");
+        }
+        for frames in [0, 63, 100, 1 << 20] {
+            let ring = error(XdpConfig { receive_frames: frames, ..on("edge0") });
+            assert!(matches!(ring, XdpError::RingSize { .. }), "{ring}");
+        }
+        let ethertype = error(XdpConfig { ethertype: 1500, ..on("edge0") });
+        assert!(matches!(ethertype, XdpError::Ethertype { ethertype: 1500 }), "{ethertype}");
+        // Virtual interfaces have no queues that a card could receive into.
+        let mode = error(XdpConfig { mode: Some(XdpMode::ZeroCopy), ..on("edge0") });
+        assert!(matches!(mode, XdpError::ModeUnsupported { .. }), "{mode}");
+        assert!(!describe("edge0").contains("xdp"));
+        ip("link set edge0 down");
+        let down = error(on("edge0"));
+        assert!(matches!(down, XdpError::InterfaceDown { .. }), "{down}");
+        assert!(down.to_string().contains("ip link set edge0 up"), "{down}");
+    });
+}
+
+#[test]
+fn a_port_has_one_owner() {
+    in_namespace(|| {
+        let holder = open(&XdpConfig { port: 7, ..on("edge0") });
+        assert_eq!(holder.port(), 7);
+        let error = XdpLink::open(&XdpConfig { port: 7, ..on("edge0") }).unwrap_err();
+        assert!(matches!(error, XdpError::PortTaken { port: 7, .. }), "{error}");
+        assert_eq!(open(&XdpConfig { port: 7, ..on("edge1") }).port(), 7);
+    });
+}
+
+#[test]
+fn missing_rights_are_named() {
+    in_namespace(|| {
+        for (bits, wanted) in [(CAP_NET_RAW, "CAP_NET_RAW"), (CAP_BPF | CAP_SYS_ADMIN, "CAP_BPF")] {
+            let refused = thread::spawn(move || {
+                drop_rights(bits);
+                XdpLink::open(&on("edge0")).map(drop).unwrap_err().to_string()
+            });
+            let refused = refused.join().unwrap();
+            assert!(refused.contains("permission denied") && refused.contains(wanted), "{refused}");
+            assert!(refused.contains("setcap"), "{refused}");
+        }
+        let without = thread::spawn(|| {
+            drop_rights(CAP_SYS_ADMIN);
+            XdpLink::open(&on("edge0")).map(drop)
+        });
+        without.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn the_link_follows_its_interface() {
+    for mode in MODES {
+        in_namespace(move || {
+            let config = |interface| XdpConfig { mode: Some(mode), ..on(interface) };
+            let (mut first, mut second) = (open(&config("edge0")), open(&config("edge1")));
+            let mut clock = 0;
+            let mut turn = |link: &mut XdpLink| {
+                clock += 10_000_000;
+                link.receive(Instant(clock), 64, &mut |_| {}).unwrap();
+                while let Some(event) = link.poll_event() {
+                    if !matches!(event, LinkEvent::Descriptors) {
+                        return Some(event);
+                    }
+                }
+                None
+            };
+            for mtu in [9000, 1400, 2000] {
+                for (interface, link) in [("edge0", &mut first), ("edge1", &mut second)] {
+                    ip(&format!("link set {interface} mtu {mtu}"));
+                    until(|| matches!(turn(link), Some(LinkEvent::Changed(_))));
+                    assert_eq!(link.caps().frame_bytes_max, mtu - 12);
+                }
+                exchange(&mut first, &mut second, usize::from(mtu) - 12);
+            }
+            ip("link set edge1 address 02:00:00:00:00:77");
+            until(|| matches!(turn(&mut second), Some(LinkEvent::Changed(_))));
+            exchange(&mut first, &mut second, 1000);
+            ip("link set edge1 down");
+            until(|| matches!(turn(&mut first), Some(LinkEvent::Down)));
+            until(|| matches!(turn(&mut second), Some(LinkEvent::Down)));
+            ip("link set edge1 up");
+            until(|| matches!(turn(&mut first), Some(LinkEvent::Changed(_))));
+            until(|| matches!(turn(&mut second), Some(LinkEvent::Changed(_))));
+            exchange(&mut second, &mut first, 1000);
+            ip("link delete edge0");
+            until(|| matches!(turn(&mut first), Some(LinkEvent::Down)));
+            assert_eq!(first.mode(), None);
+            until(|| matches!(turn(&mut second), Some(LinkEvent::Down)));
+            add_pair();
+            until(|| matches!(turn(&mut first), Some(LinkEvent::Changed(_))));
+            until(|| matches!(turn(&mut second), Some(LinkEvent::Changed(_))));
+            exchange(&mut first, &mut second, 1000);
+        });
+    }
+}
+
+/// Sends a few frames of `bytes` bytes, a part of them payload, and compares what arrives.
+fn exchange(from: &mut XdpLink, to: &mut XdpLink, bytes: usize) {
+    let header_bytes = bytes.min(40);
+    let payload: Vec<u8> = (0..bytes - header_bytes).map(|i| (i * 7 + bytes) as u8).collect();
+    let slice = PayloadSlice { start: payload.as_ptr(), len: payload.len() as u32 };
+    let mut batch = TxBatch::new(FRAMES, FRAMES * 40);
+    batch.reset(to.caps().local);
+    for frame in 0..FRAMES {
+        let end = batch.header_mut().len() + header_bytes;
+        batch.header_mut().resize(end, frame as u8);
+        batch.finish_frame(slice);
+    }
+    assert_eq!(from.send(&batch).unwrap(), FRAMES);
+    let mut frame = 0;
+    let sender = from.caps().local;
+    until(|| {
+        to.receive(Instant(0), 64, &mut |received| {
+            let (header, rest) = received.bytes.split_at(header_bytes);
+            assert!(header.iter().all(|&byte| byte == frame as u8), "{bytes} bytes: {header:?}");
+            assert_eq!(rest, payload);
+            assert_eq!(received.from, sender);
+            frame += 1;
+        })
+        .unwrap();
+        frame == FRAMES
+    });
+}
+
+fn push(batch: &mut TxBatch, header_bytes: usize, payload: PayloadSlice) {
+    let end = batch.header_mut().len() + header_bytes;
+    batch.header_mut().resize(end, 1);
+    batch.finish_frame(payload);
+}
+
+fn on(interface: &str) -> XdpConfig {
+    XdpConfig::new(interface)
+}
+
+/// Opens a link. Other tests make child processes, which for a moment hold copies of what a test
+/// has just closed.
+fn open(config: &XdpConfig) -> XdpLink {
+    let mut link = None;
+    until(|| match XdpLink::open(config) {
+        Ok(opened) => {
+            link = Some(opened);
+            true
+        }
+        Err(XdpError::QueueBusy { .. } | XdpError::PortTaken { .. }) => false,
+        Err(error) => panic!("{error}"),
+    });
+    link.unwrap()
+}
+
+/// What the kernel says of an interface, counters aside.
+fn describe(interface: &str) -> String {
+    let output = Command::new("ip").args(["-d", "link", "show", interface]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Another network namespace, with one end of the pair.
+struct Neighbour(Child);
+
+impl Neighbour {
+    fn with(interface: &str) -> Option<Self> {
+        let child = Command::new("unshare").args(["-n", "sleep", "1000"]).spawn();
+        let Ok(child) = child else {
+            println!("skipped: the command `unshare` is not installed");
+            return None;
+        };
+        let neighbour = Self(child);
+        let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let theirs = format!("/proc/{}/ns/net", neighbour.0.id());
+        until(|| std::fs::read_link(&theirs).is_ok_and(|theirs| theirs != own));
+        ip(&format!("link set {interface} netns {}", neighbour.0.id()));
+        neighbour.ip("link set lo up");
+        neighbour.ip(&format!("link set {interface} up"));
+        Some(neighbour)
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.0.id().to_string(), "-n", program]).args(arguments);
+        command.stdout(Stdio::null());
+        command
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> bool {
+        self.command(program, arguments).status().unwrap().success()
+    }
+
+    fn spawn(&self, program: &str, arguments: &[&str]) -> Killed {
+        Killed(self.command(program, arguments).spawn().unwrap())
+    }
+
+    fn ip(&self, arguments: &str) {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        assert!(self.run("ip", &arguments), "ip {arguments:?}");
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process that ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Takes capabilities from the calling thread.
+fn drop_rights(bits: u64) {
+    let header = [CAPABILITY_VERSION, 0];
+    let mut sets = [0_u32; 6];
+    // SAFETY: the kernel reads the header and writes two records of three numbers each.
+    let result = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    assert_eq!(result, 0);
+    // Effective sets: the low word is first, the high word is fourth.
+    sets[0] &= !(bits as u32);
+    sets[3] &= !((bits >> 32) as u32);
+    // SAFETY: as above, read only.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    assert_eq!(result, 0);
+}
+
+/// Runs `test` in a new namespace with a pair of interfaces `edge0` and `edge1`; the namespace goes
+/// with the thread.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = thread::spawn(move || {
+        // SAFETY: takes no pointers; only this thread changes its namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            println!("skipped: a network namespace needs root");
+            return;
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            println!("skipped: the command `ip` is not installed");
+            return;
+        }
+        add_pair();
+        match XdpLink::check(&on("edge0")) {
+            Err(error @ (XdpError::Unsupported { .. } | XdpError::NoPermission { .. })) => {
+                println!("skipped: {error}");
+            }
+            _ => test(),
+        }
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn add_pair() {
+    ip("link add edge0 type veth peer name edge1");
+    ip("link set edge0 up");
+    ip("link set edge1 up");
+    until(|| ["edge0", "edge1"].iter().all(|interface| describe(interface).contains("state UP")));
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// Waits until `condition` holds, for at most about 20 seconds.
+fn until(mut condition: impl FnMut() -> bool) {
+    for attempt in 0..4000 {
+        if condition() {
+            return;
+        }
+        if attempt > 100 {
+            thread::park_timeout(std::time::Duration::from_millis(5));
+        }
+    }
+    panic!("it never came to pass");
+}
+
+const FRAMES: usize = 5;
+const HELD_INTERFACE: &str = "XDP_TEST_HOLDS";
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+const CAP_NET_RAW: u64 = 1 << 13;
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_BPF: u64 = 1 << 39;
