@@ -143,11 +143,6 @@ impl PathMtu {
         true
     }
 
-    /// Whether the silence of a link may be the size of its frames.
-    pub const fn large_frames_in_doubt(&self) -> bool {
-        self.current > self.safe && self.large_timeouts > 0
-    }
-
     /// A frame larger than [`PathMtu::safe`] was acknowledged.
     pub const fn on_large_frame_acked(&mut self) {
         self.large_timeouts = 0;

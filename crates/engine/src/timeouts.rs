@@ -172,11 +172,12 @@ impl Engine {
             path.control |= PING;
             return;
         };
-        if path.mtu.current() > path.mtu.safe() && path.mtu.on_timeouts_of_large_frames() {
+        // While it may be the size of its frames, nothing is wrong with the link.
+        let large = path.mtu.current() > path.mtu.safe();
+        let others_progress = others_progress && !large;
+        if large && path.mtu.on_timeouts_of_large_frames() {
             path.send.set_frame_bytes(u32::from(path.mtu.current()));
         }
-        // While it may be the size of its frames, nothing is wrong with the link.
-        let others_progress = others_progress && !path.mtu.large_frames_in_doubt();
         path.probes_allowed = path.probes_allowed.max(1);
         if carried.kind == CarriedKind::Control {
             let mut lost = LostControl::default();
