@@ -90,7 +90,8 @@ impl RateEstimator {
         }
     }
 
-    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`. Returns
+    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest` and that
+    /// would have come at `now` if it had waited for nothing. Returns
     /// whether a round ended: the newest packet was sent after the previous end was acknowledged.
     pub(crate) fn on_acked(
         &mut self,
@@ -110,7 +111,7 @@ impl RateEstimator {
         }
         let acked_ns = now.since_ns(newest_sent_at) + u64::from(newest.since_delivered_ns);
         let sent_ns = u64::from(newest.since_first_sent_ns & !LIMITED);
-        self.delivered_at = now;
+        self.delivered_at = self.delivered_at.max(now);
         self.first_sent_at = newest_sent_at;
         let interval_ns = acked_ns.max(sent_ns);
         // Acknowledgements bunched together would show a rate that no link has.
