@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn challenges_come_after_doubling_pauses_up_to_a_second() {
+    fn challenges_come_after_doubling_pauses_up_to_a_fifth_of_a_second() {
         let mut path = PathState::new(NOW);
         let mut pauses_ms = Vec::new();
         for _ in 0..10 {

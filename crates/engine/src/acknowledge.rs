@@ -25,7 +25,7 @@ impl Engine {
         if core::mem::take(&mut connection.asked) {
             return self.acknowledge_everywhere(now, connection, emit);
         }
-        if self.acknowledgements_may_ride(now, connection) {
+        if Self::acknowledgements_may_ride(now, connection) {
             return true;
         }
         // What small frames have no room for goes into another one.
@@ -44,7 +44,7 @@ impl Engine {
     }
 
     /// Whether data will carry what is due within [`RIDE_WAIT_NS`] of its time.
-    fn acknowledgements_may_ride(&self, now: Instant, connection: &Connection) -> bool {
+    fn acknowledgements_may_ride(now: Instant, connection: &Connection) -> bool {
         if connection.report_now || !connection.outbound.wants_to_send() {
             return false;
         }
