@@ -168,7 +168,14 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         let mut outcome = Sent::Nothing;
-        let limited = !connection.outbound.wants_to_send();
+        let nothing_left = !connection.outbound.wants_to_send();
+        // A link that has room left was held back by the scheduler or had enough: what it delivers is
+        // what it was given, and must not be taken for its rate. All links hear it, as this turn may
+        // have left one out.
+        for path in &mut connection.paths {
+            let full = path.send.window_left(now) < u32::from(path.mtu.current());
+            path.send.set_application_limited(nothing_left || !full);
+        }
         // What drivers give back is sent again in the order in which it was cut, if the last batch
         // comes back first.
         for position in 0..connection.paths.len() {
@@ -181,7 +188,6 @@ impl Engine {
             if !spread.alone {
                 self.ask_if_last(connection, share.last_start);
             }
-            connection.paths[position].send.set_application_limited(limited);
             let sent = self.emit_data(now, connection, position, share.acks, emit);
             self.swap_batch(position);
             match (sent, outcome) {
