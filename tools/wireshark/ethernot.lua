@@ -79,6 +79,7 @@ local ENVELOPE_KINDS = {
 
 local ADDRESS_FAMILIES = {
   [1] = "MAC",
+  [2] = "shared memory",
   [4] = "IPv4",
   [6] = "IPv6",
 }
@@ -451,6 +452,8 @@ local function add_address(tree, tvb, at)
   elseif values.family == 1 then
     used, shown = 6, tostring(tvb(host, 6):ether())
     branch:add(mac_field, tvb(host, 6))
+  elseif values.family == 2 then
+    used, shown = 16, tostring(tvb(host, 8):bytes()) .. "/" .. tostring(tvb(host + 8, 8):bytes())
   else
     fail(malformed, "address of unknown family %d", values.family)
   end

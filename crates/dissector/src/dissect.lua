@@ -111,6 +111,8 @@ local function add_address(tree, tvb, at)
   elseif values.family == 1 then
     used, shown = 6, tostring(tvb(host, 6):ether())
     branch:add(mac_field, tvb(host, 6))
+  elseif values.family == 2 then
+    used, shown = 16, tostring(tvb(host, 8):bytes()) .. "/" .. tostring(tvb(host + 8, 8):bytes())
   else
     fail(malformed, "address of unknown family %d", values.family)
   end

@@ -318,10 +318,16 @@ impl Engine {
                 self.probe_mtu(now, connection, emit);
                 return Served::Done;
             }
-            let sent = match connection.paths.as_slice() {
-                [path] if !may_send(now, path) || self.is_blocked(path.link) => Sent::Nothing,
-                [_] => self.send_batch(now, memory, connection, emit),
-                _ => self.spread(now, memory, connection, emit),
+            let sent = match only_position(connection) {
+                Some(position) => {
+                    let path = &connection.paths[position];
+                    if may_send(now, path) && !self.is_blocked(path.link) {
+                        self.send_batch(now, memory, connection, position, emit)
+                    } else {
+                        Sent::Nothing
+                    }
+                }
+                None => self.spread(now, memory, connection, emit),
             };
             match sent {
                 Sent::All => {}
@@ -336,15 +342,15 @@ impl Engine {
         Served::More
     }
 
-    /// Sends one batch of data frames on the only link.
+    /// Sends one batch of data frames on the link at `position`.
     fn send_batch(
         &mut self,
         now: Instant,
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
+        position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let position = 0;
         let burst_bytes = connection.paths[position].send.quantum_bytes();
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
@@ -599,6 +605,20 @@ impl Engine {
             self.blocked |= 1 << link.0;
         }
     }
+}
+
+/// The link that all data takes: the only one, or memory that the two share, which is never slower than
+/// what passes through the kernel, and all links between two processes of one host take the same
+/// processors.
+#[inline]
+fn only_position(connection: &Connection) -> Option<usize> {
+    let paths = connection.paths.as_slice();
+    if paths.len() == 1 {
+        return Some(0);
+    }
+    let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+    let position = paths.iter().position(shares_memory)?;
+    paths.iter().all(|path| path.probes_allowed == 0).then_some(position)
 }
 
 /// What became of a batch.

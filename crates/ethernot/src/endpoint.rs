@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use delivery::{EndpointCounters, LinkId};
 use engine::EngineConfig;
-use link::{Link, LinkStatistics, UdpConfig, UdpLink};
+use link::{Link, LinkStatistics, ShmLink, UdpConfig, UdpLink};
 use mem::{MemoryTable, ProtectionDomain};
 use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeCounters};
 use semantics::{Completion, CompletionQueue, PoolUse};
@@ -28,6 +28,7 @@ pub struct EndpointBuilder {
     wrapper: Option<LinkWrapper>,
     port: u16,
     is_fixed: bool,
+    shared_memory: Option<bool>,
     udp: UdpConfig,
     engine: EngineConfig,
     polling: Polling,
@@ -96,6 +97,14 @@ impl EndpointBuilder {
         self
     }
 
+    /// Sets whether memory is shared with peers that are processes of this host, of the same user:
+    /// whatever link a connection begins on, it goes on over that memory then. By default it is if
+    /// no link was chosen, and where `shm` is among the names of [`EndpointBuilder::links`].
+    pub fn shared_memory(mut self, wanted: bool) -> Self {
+        self.shared_memory = Some(wanted);
+        self
+    }
+
     /// Puts each link that [`EndpointBuilder::links`] names into a wrapper such as
     /// [`Delay`](crate::Delay) or [`Fault`](crate::Fault). Links that come later are not wrapped.
     pub fn wrap_links(mut self, wrapper: LinkWrapper) -> Self {
@@ -156,6 +165,7 @@ impl EndpointBuilder {
             (true, true) => Some(Wanted::Usable),
             (true, false) => None,
         };
+        let is_default = matches!(wanted, Some(Wanted::Usable));
         let opener = Opener { udp: self.udp, port: self.port };
         let named =
             wanted.map(|wanted| NamedLinks::open(opener, wanted, links.len())).transpose()?;
@@ -167,6 +177,12 @@ impl EndpointBuilder {
             }));
             named
         });
+        match (self.shared_memory, is_default) {
+            (Some(true), _) => links.push(Box::new(ShmLink::open()?)),
+            // A host that has none of it does with what else there is.
+            (None, true) => links.extend(ShmLink::open().map(|link| Box::new(link) as _)),
+            (Some(false), _) | (None, false) => {}
+        }
         let mut config = RuntimeConfig::from_entropy().map_err(BindError::Entropy)?;
         config.engine = self.engine;
         config.polling = self.polling;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use engine::Closed;
-use link::{PacketError, UdpError, XdpError};
+use link::{PacketError, ShmError, UdpError, XdpError};
 use mem::RegisterError;
 use runtime::{AttachError, Forked, StartError, SubmitError};
 use semantics::OperationError;
@@ -106,12 +106,9 @@ pub enum BindError {
     /// An XDP link could not be made.
     #[error(transparent)]
     Xdp(#[from] XdpError),
-    /// The kind of link is not part of this version.
-    #[error("{spec}: this version has no links of that kind; use UDP")]
-    NotBuiltIn {
-        /// What was asked for.
-        spec: String,
-    },
+    /// A link over shared memory could not be made.
+    #[error(transparent)]
+    Shm(#[from] ShmError),
     /// The address could not be understood or resolved.
     #[error("cannot resolve the address {address}")]
     Resolve {

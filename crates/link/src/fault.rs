@@ -211,6 +211,10 @@ impl<L: Link> Link for Fault<L> {
         self.link.wait_fds()
     }
 
+    fn prepare_sleep(&mut self) -> bool {
+        self.link.prepare_sleep()
+    }
+
     fn statistics(&self) -> LinkStatistics {
         self.link.statistics()
     }

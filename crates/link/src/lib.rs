@@ -10,6 +10,7 @@
 //!   call and receives from memory that it shares with the kernel.
 //! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
 //!   in memory that it shares with the kernel, with few system calls or none.
+//! * [`ShmLink`] shares memory with other processes of the host.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
 //! * [`Delay`] makes any link longer.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
@@ -29,6 +30,7 @@ mod interface;
 pub mod packet;
 mod payload;
 mod pcapng;
+mod shm;
 mod udp;
 mod wait;
 mod xdp;
@@ -45,6 +47,7 @@ pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
+pub use shm::{ShmError, ShmLink, fuzz_shm_ring};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
@@ -88,6 +91,13 @@ pub trait Link: Send {
     /// [`LinkEvent::Descriptors`].
     fn wait_fds(&self) -> WaitFds<'_>;
 
+    /// Told before a thread goes to sleep until one of [`Link::wait_fds`] is ready; false if frames
+    /// wait already. A link that no descriptor tells of frames by itself arranges for it here: until
+    /// a thread sleeps, nobody pays for waking it.
+    fn prepare_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
 
@@ -121,6 +131,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn wait_fds(&self) -> WaitFds<'_> {
         (**self).wait_fds()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        (**self).prepare_sleep()
     }
 
     fn statistics(&self) -> LinkStatistics {

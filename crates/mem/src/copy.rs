@@ -11,7 +11,7 @@ use crate::AccessError;
 /// `from` is readable and `to` writable for `len` bytes, and no Rust reference to the foreign one of
 /// the two exists. Other threads may access the foreign bytes meanwhile.
 #[inline]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     if cfg!(miri) {
         // SAFETY: as promised by the caller.
         unsafe { core::ptr::copy(from, to, len) }

@@ -50,8 +50,8 @@
 //! Registration touches every page once, as a network adapter pins them, and refuses a range that
 //! could not be accessed. A program that unmaps registered memory without deregistering it first
 //! breaks the contract of [`MemoryTable::register_raw`]: the next placement raises the signal that
-//! the program's own access would raise (a network adapter would keep the pages). Sends survive,
-//! since the kernel reads the bytes and answers `EFAULT`. The whole-address-space region is for
+//! the program's own access would raise (a network adapter would keep the pages). Sends survive
+//! where the kernel reads the bytes and answers `EFAULT`, that is on all links but shared memory. The whole-address-space region is for
 //! programs that make no promise: its copies go through the kernel and answer
 //! [`AccessError::Unmapped`].
 
@@ -69,10 +69,14 @@ mod table;
 
 pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
+pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
 pub use rights::Rights;
 pub use slot::RegionId;
-pub use table::{MemoryTable, ProtectionDomain, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY};
+pub use table::{
+    MemoryTable, ProtectionDomain, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY,
+    is_payload_promised,
+};
 
 /// Bytes in registered memory, for a link driver to hand to the kernel. Never dereferenced in Rust.
 ///

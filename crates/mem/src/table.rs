@@ -1,7 +1,7 @@
 //! The table of domains and regions: registration and its undoing.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -199,6 +199,7 @@ impl MemoryTable {
         rights: Rights,
     ) -> Result<Region, RegisterError> {
         probe::check_fault_safe_copies()?;
+        PROMISES_ARE_KEPT.store(false, Ordering::SeqCst);
         let range = Range { memory: core::ptr::null_mut(), start: 0, len: u64::MAX };
         self.insert(domain, range, rights, SlotKind::WholeAddressSpace, None)
     }
@@ -493,6 +494,19 @@ const QUARANTINE: usize = 1 << 10;
 const DOMAIN_INDEX_BITS: u32 = 20;
 
 const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
+
+/// Whether all payload that an endpoint of this process hands to its links lies in memory that the
+/// program has promised to keep mapped: none has ever offered its whole address space.
+///
+/// A driver may then read payload itself. Otherwise it leaves that to the kernel, which answers with
+/// an error where a read of its own would be a fault.
+#[inline]
+pub fn is_payload_promised() -> bool {
+    PROMISES_ARE_KEPT.load(Ordering::Relaxed)
+}
+
+/// One for the process: drivers see payload of any table.
+static PROMISES_ARE_KEPT: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]
 mod tests {

@@ -100,6 +100,11 @@ pub(crate) enum Caller {
 /// A link in use.
 struct Attached {
     driver: Box<dyn Link>,
+    /// Looking for frames costs it no system call.
+    shares_memory: bool,
+    /// When it was last asked for frames, and when it last had some.
+    asked_at: Instant,
+    brought_at: Instant,
     /// Its driver has failed; it is neither read nor written any more.
     has_failed: bool,
 }
@@ -110,6 +115,8 @@ pub(crate) struct Driver {
     links: [Option<Attached>; LINKS_MAX],
     /// There is no link from this index on.
     links_end: usize,
+    /// When a link over shared memory last brought a frame.
+    memory_brought_at: Instant,
     /// A bit for each link that had no room for frames when the engine last sent.
     full: u16,
     /// Frames came since acknowledgements were last hastened.
@@ -126,6 +133,7 @@ impl Driver {
             engine,
             links: [const { None }; LINKS_MAX],
             links_end: 0,
+            memory_brought_at: Instant(0),
             full: 0,
             may_owe: false,
             has_put_off: false,
@@ -156,10 +164,9 @@ impl Driver {
             worked = true;
         }
         self.may_owe |= received;
-        if host.is_parting.load(Ordering::Relaxed)
-            && host.is_parting.swap(false, Ordering::Relaxed)
-            && self.may_owe
-        {
+        let is_parting = host.is_parting.load(Ordering::Relaxed)
+            && host.is_parting.swap(false, Ordering::Relaxed);
+        if is_parting && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
@@ -174,6 +181,9 @@ impl Driver {
             more |= self.transmit(host, now, &memory);
         }
         drop(memory);
+        if is_parting {
+            more |= !self.prepare_sleep();
+        }
         self.finish(host, now, worked);
         more
     }
@@ -228,7 +238,10 @@ impl Driver {
         let id = LinkId(index as u8);
         self.engine.attach_link(id, driver.caps())?;
         if let Some(slot) = self.links.get_mut(index) {
-            *slot = Some(Attached { driver, has_failed: false });
+            let shares_memory = driver.caps().local.is_shared_memory();
+            let (asked_at, brought_at) = (Instant(0), Instant(0));
+            let has_failed = false;
+            *slot = Some(Attached { driver, shares_memory, asked_at, brought_at, has_failed });
             self.links_end = self.links_end.max(index + 1);
         }
         self.watch(host, index);
@@ -305,19 +318,30 @@ impl Driver {
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
     fn receive(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> (bool, bool) {
-        let Self { engine, links, links_end, counters, .. } = self;
+        let Self { engine, links, links_end, memory_brought_at, counters, .. } = self;
+        let is_memory_busy = now.since_ns(*memory_brought_at) < MEMORY_BUSY_NS;
         let (mut came, mut more) = (false, false);
         let mut rewatch = 0_u16;
         for (index, slot) in links.iter_mut().enumerate().take(*links_end) {
             let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
                 continue;
             };
+            if is_memory_busy && attached.may_be_skipped(now) {
+                continue;
+            }
             let id = LinkId(index as u8);
+            attached.asked_at = now;
             let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
                 engine.handle_frame(now, memory.begun(), id, frame);
             });
             if let Ok(frames) = received {
-                came |= frames > 0;
+                if frames > 0 {
+                    came = true;
+                    attached.brought_at = now;
+                    if attached.shares_memory {
+                        *memory_brought_at = now;
+                    }
+                }
                 more |= frames >= BURST_FRAMES;
             } else {
                 attached.fail(counters);
@@ -337,6 +361,16 @@ impl Driver {
             self.watch_again(host, rewatch);
         }
         (came, more)
+    }
+
+    /// Tells the links that a thread is about to sleep; false if there is something to do instead.
+    #[cold]
+    fn prepare_sleep(&mut self) -> bool {
+        let mut may_sleep = true;
+        for attached in self.links.iter_mut().flatten().filter(|attached| !attached.has_failed) {
+            may_sleep &= attached.driver.prepare_sleep();
+        }
+        may_sleep
     }
 
     /// Sends what the engine has to send and the links take. Returns whether there is more that
@@ -471,6 +505,15 @@ impl<'a> TurnAccess<'a> {
 }
 
 impl Attached {
+    /// While frames come over shared memory, another link that has been silent is not asked at every
+    /// turn: that would cost more than all the rest.
+    #[inline]
+    const fn may_be_skipped(&self, now: Instant) -> bool {
+        !self.shares_memory
+            && now.since_ns(self.asked_at) < ASK_SILENT_NS
+            && now.since_ns(self.brought_at) >= SILENT_NS
+    }
+
     #[cold]
     fn fail(&mut self, counters: &mut RuntimeCounters) {
         self.has_failed = true;
@@ -492,6 +535,15 @@ pub enum AttachError {
     #[error(transparent)]
     Forked(#[from] crate::Forked),
 }
+
+/// Shared memory counts as busy for this long after it brought a frame: some round trips.
+const MEMORY_BUSY_NS: u64 = 20_000;
+
+/// How often a silent link is asked while shared memory is busy: 0.4 µs for a look are 2 % then.
+const ASK_SILENT_NS: u64 = 20_000;
+
+/// A link that has brought nothing for this long is silent.
+const SILENT_NS: u64 = 1_000_000;
 
 /// Turns with work for which the duration of one is counted.
 const TURNS_PER_SAMPLE: u64 = 16;

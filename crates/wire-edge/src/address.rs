@@ -14,7 +14,7 @@ pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, De
     let used = match u8::from_le_bytes(get!(bytes, fields::FAMILY)) {
         1 => 6,
         4 => 4,
-        6 => host.len(),
+        2 | 6 => host.len(),
         _ => return Err(DecodeError::Address(*bytes)),
     };
     let zero =

@@ -388,7 +388,8 @@ pub const ENVELOPE_KINDS: &[Name] = &[
 ];
 
 /// Families of addresses.
-pub const ADDRESS_FAMILIES: &[Name] = &[name(1, "MAC"), name(4, "IPv4"), name(6, "IPv6")];
+pub const ADDRESS_FAMILIES: &[Name] =
+    &[name(1, "MAC"), name(2, "shared memory"), name(4, "IPv4"), name(6, "IPv6")];
 
 /// Reasons of Close.
 pub const CLOSE_REASONS: &[Name] = &[

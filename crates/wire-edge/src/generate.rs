@@ -212,7 +212,7 @@ fn control_payload() -> impl Strategy<Value = Vec<u8>> {
 }
 
 pub(crate) fn address() -> impl Strategy<Value = PeerAddr> {
-    let used = prop_oneof![Just((1_u8, 6_usize)), Just((4, 4)), Just((6, 16))];
+    let used = prop_oneof![Just((1_u8, 6_usize)), Just((2, 16)), Just((4, 4)), Just((6, 16))];
     (used, any::<[u8; 2]>(), any::<[u8; 16]>()).prop_map(|((family, used), port, host)| {
         let mut bytes = [0; 20];
         bytes[0] = family;

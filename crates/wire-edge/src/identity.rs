@@ -84,11 +84,11 @@ impl MessageNumber {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
-/// Address of a peer on one link: a UDP socket address, or a MAC address and the port of an
-/// endpoint there.
+/// Address of a peer on one link: a UDP socket address, a MAC address and the port of an endpoint
+/// there, or a host and the number of an endpoint that shares memory with others on it.
 ///
-/// Layout, 20 bytes: family (4, 6 or 1 for a MAC), one zero byte, port big-endian, then 16 address
-/// bytes of which unused ones are zero.
+/// Layout, 20 bytes: family (4, 6, 1 for a MAC or 2 for shared memory), one zero byte, port
+/// big-endian, then 16 address bytes of which unused ones are zero.
 #[derive(Clone, Copy, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PeerAddr(pub [u8; 20]);
 
@@ -109,6 +109,30 @@ impl PeerAddr {
             return None;
         }
         Some(([a[4], a[5], a[6], a[7], a[8], a[9]], u16::from_be_bytes([a[2], a[3]])))
+    }
+
+    /// The endpoint of this number on the host of this identity, for peers on the same host.
+    pub const fn shared_memory(host: u64, endpoint: u64) -> Self {
+        let mut bytes = [0; 20];
+        bytes[0] = 2;
+        bytes.split_at_mut(4).1.split_at_mut(8).0.copy_from_slice(&host.to_be_bytes());
+        bytes.split_at_mut(12).1.copy_from_slice(&endpoint.to_be_bytes());
+        Self(bytes)
+    }
+
+    /// Identity of the host and number of the endpoint, if this is an address of shared memory.
+    pub fn to_shared_memory(self) -> Option<(u64, u64)> {
+        let number = |at: usize| {
+            let bytes = self.0.get(at..at + 8)?;
+            Some(u64::from_be_bytes(bytes.try_into().ok()?))
+        };
+        if self.is_shared_memory() { number(4).zip(number(12)) } else { None }
+    }
+
+    /// Whether this is an address of shared memory.
+    #[inline]
+    pub const fn is_shared_memory(&self) -> bool {
+        self.0[0] == 2
     }
 
     /// The socket address, if this is one.
@@ -149,6 +173,9 @@ impl fmt::Display for PeerAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(socket) = self.to_socket() {
             return write!(f, "{socket}");
+        }
+        if let Some((host, endpoint)) = self.to_shared_memory() {
+            return write!(f, "shm:{host:016x}/{endpoint:016x}");
         }
         let Some((m, port)) = self.to_mac() else { return write!(f, "{:02x?}", self.0) };
         write!(

@@ -35,13 +35,15 @@ pub struct Edge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rules {
     Own,
+    /// The own ones, and memory shared with the peer beside the links.
+    SharedMemory,
     MultiEdge,
 }
 
 impl Rules {
     fn config(self) -> EngineConfig {
         match self {
-            Self::Own => EngineConfig::default(),
+            Self::Own | Self::SharedMemory => EngineConfig::default(),
             Self::MultiEdge => EngineConfig::multiedge(),
         }
     }
@@ -51,6 +53,11 @@ impl Edge {
     /// As it is.
     pub fn new() -> Self {
         Self { rules: Rules::Own }
+    }
+
+    /// As it is between processes of one host that share memory.
+    pub fn shm() -> Self {
+        Self { rules: Rules::SharedMemory }
     }
 
     /// By the rules of the paper `MultiEdge`.
@@ -69,6 +76,7 @@ impl Transport for Edge {
     fn name(&self) -> &'static str {
         match self.rules {
             Rules::Own => super::EDGE,
+            Rules::SharedMemory => super::SHM,
             Rules::MultiEdge => super::MULTIEDGE,
         }
     }
@@ -76,12 +84,13 @@ impl Transport for Edge {
     fn description(&self) -> &'static str {
         match self.rules {
             Rules::Own => "remote writes over the edge protocol, both sides polling",
+            Rules::SharedMemory => "the same over memory shared between processes of one host",
             Rules::MultiEdge => "the same by MultiEdge's rules: round robin, fixed window",
         }
     }
 
     fn is_optional(&self) -> bool {
-        self.rules == Rules::MultiEdge
+        self.rules != Rules::Own
     }
 
     fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
@@ -564,7 +573,9 @@ fn endpoint(
     };
     // Both sides poll, while they wait for connections too: each has a processor of its own.
     let polling = if setup.sleeps { Polling::default() } else { Polling::ALWAYS };
-    let mut builder = Endpoint::builder().engine(config).polling(polling);
+    let shares_memory = rules == Rules::SharedMemory;
+    let mut builder =
+        Endpoint::builder().engine(config).polling(polling).shared_memory(shares_memory);
     if !names.is_empty() {
         let delays_us = setup.delays_us.clone();
         builder = builder.wrap_links(Box::new(move |index, link| {

@@ -17,6 +17,9 @@ pub const BASELINE: &str = "tcp";
 /// The name of the edge protocol as it is.
 pub const EDGE: &str = "edge";
 
+/// The name of the edge protocol over shared memory.
+pub const SHM: &str = "shm";
+
 /// The name of the edge protocol by the rules of `MultiEdge`.
 pub const MULTIEDGE: &str = "multiedge";
 
@@ -27,6 +30,7 @@ pub const YARDSTICK: &str = "udp";
 pub fn all() -> Vec<Box<dyn Transport>> {
     vec![
         Box::new(Edge::new()),
+        Box::new(Edge::shm()),
         Box::new(Edge::multiedge()),
         Box::new(Tcp::blocking()),
         Box::new(Tcp::polling()),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use link::host::{self, Interface, InterfaceAddress};
-use link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
+use link::{Link, PacketConfig, PacketLink, ShmLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
 use super::{LinkSpec, RawOptions, UdpPlace, nearest};
 use crate::error::BindError;
@@ -70,7 +70,9 @@ impl Opener {
             LinkSpec::Xdp { interface, queue, options } => {
                 self.open_xdp(find(interface, host)?, *queue, *options)
             }
-            LinkSpec::SharedMemory => Err(BindError::NotBuiltIn { spec: spec.to_string() }),
+            LinkSpec::SharedMemory => {
+                Ok(Opened { link: Box::new(ShmLink::open()?), place: Place::default() })
+            }
         }
     }
 

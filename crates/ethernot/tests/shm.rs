@@ -1,0 +1,146 @@
+//! Memory shared between endpoints of one host.
+#![forbid(unsafe_code)]
+
+mod pair;
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ethernot::{ConnectOptions, Endpoint, EndpointBuilder, OperationOptions, Rights};
+use pair::{EVERYTHING, LIMIT, Pair, loopback};
+
+fn sharing() -> EndpointBuilder {
+    loopback().shared_memory(true)
+}
+
+fn pair_of(client: EndpointBuilder, server: EndpointBuilder) -> Pair {
+    let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
+    Pair::build(client, server, rights)
+}
+
+/// Frames that an endpoint has received over shared memory.
+fn frames_over_memory(endpoint: &Endpoint) -> u64 {
+    let links = endpoint.links().expect("not forked");
+    let shared = links.into_iter().filter(|(_, address)| address.is_shared_memory());
+    let statistics =
+        shared.filter_map(|(link, _)| endpoint.link_statistics(link).expect("not forked"));
+    statistics.map(|statistics| statistics.receive_frames).sum()
+}
+
+/// Waits until the connection has a usable path over shared memory.
+fn await_memory(pair: &Pair) {
+    let mut looks = 0;
+    while frames_over_memory(&pair.client.endpoint) == 0
+        || frames_over_memory(&pair.server.endpoint) == 0
+    {
+        pair.client.connection.wait_completion(Some(Duration::from_millis(1))).expect("open");
+        looks += 1;
+        assert!(looks < 20_000, "no frame has come over shared memory");
+    }
+}
+
+#[test]
+fn two_endpoints_of_a_host_find_each_other_and_large_writes_take_the_memory() {
+    let pair = pair_of(sharing(), sharing());
+    await_memory(&pair);
+    let before = frames_over_memory(&pair.server.endpoint);
+    let bytes: Vec<u8> = (0..pair::BYTES).map(|i| (i * 7 % 251) as u8).collect();
+    pair.client.buffer.write(0, &bytes);
+    for _ in 0..8 {
+        let handle = pair
+            .client
+            .connection
+            .write(&pair.client.region, 0, &pair.remote, 0, pair::BYTES, OperationOptions::NONE)
+            .expect("posted");
+        assert_eq!(handle.wait(LIMIT), Ok(0));
+    }
+    let mut seen = vec![0; bytes.len()];
+    pair.server.buffer.read(0, &mut seen);
+    assert!(seen == bytes, "the bytes differ");
+    let frames = frames_over_memory(&pair.server.endpoint) - before;
+    assert!(frames >= 8 * 32, "{frames} frames of 32 KiB carried 8 MiB");
+}
+
+#[test]
+fn an_endpoint_without_it_is_reached_as_before() {
+    let pair = pair_of(sharing(), loopback());
+    let handle = pair
+        .client
+        .connection
+        .write(&pair.client.region, 0, &pair.remote, 0, 4096, OperationOptions::NONE)
+        .expect("posted");
+    assert_eq!(handle.wait(LIMIT), Ok(0));
+    assert_eq!(frames_over_memory(&pair.client.endpoint), 0);
+}
+
+#[test]
+fn who_names_a_link_gets_that_one_and_shares_no_memory() {
+    let pair = Pair::new();
+    let links = pair.client.endpoint.links().expect("not forked");
+    assert!(links.iter().all(|(_, address)| !address.is_shared_memory()), "{links:?}");
+    let named = Endpoint::with_links("udp:127.0.0.1,shm").expect("both links");
+    let links = named.links().expect("not forked");
+    assert!(links.iter().any(|(_, address)| address.is_shared_memory()), "{links:?}");
+}
+
+#[test]
+fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
+    if env::var_os(CHILD).is_some() {
+        serve_until_killed();
+    }
+    let mut child = Command::new(env::current_exe().expect("this test"))
+        .args(["--exact", "a_killed_peer_ends_the_connection_and_its_memory_is_given_back"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a copy of this test");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let address = output
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("serves ").map(ToOwned::to_owned));
+    let address = address.expect("the copy serves");
+    let endpoint = sharing().build().expect("an endpoint");
+    let options = ConnectOptions::new().service(7).limit(LIMIT);
+    let connection = endpoint.connect_with(address, options).expect("the copy accepts");
+    let mut looks = 0;
+    while frames_over_memory(&endpoint) == 0 {
+        connection.wait_completion(Some(Duration::from_millis(1))).expect("not forked");
+        looks += 1;
+        assert!(looks < 20_000, "no frame has come over shared memory");
+    }
+    assert!(maps_shared_memory());
+    child.kill().expect("it runs");
+    child.wait().expect("a child");
+    let mut looks = 0;
+    while maps_shared_memory() {
+        connection.wait_completion(Some(Duration::from_millis(1))).expect("not forked");
+        looks += 1;
+        assert!(looks < 20_000, "the memory is still there");
+    }
+    drop(connection);
+}
+
+/// Whether this process maps memory that a link shares.
+fn maps_shared_memory() -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("this process has maps");
+    maps.contains("/memfd:ethernot")
+}
+
+fn serve_until_killed() -> ! {
+    let endpoint = sharing().build().expect("an endpoint");
+    let listener = endpoint.listen(7).expect("the service is free");
+    let address = endpoint.local_addresses().expect("not forked").remove(0);
+    println!("\nserves {address}");
+    let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+    let connection = request.accept(&[]).expect("the peer is there");
+    loop {
+        connection.wait_completion(Some(LIMIT)).expect("not forked");
+    }
+}
+
+/// Set for a copy of this test that serves.
+const CHILD: &str = "ETHERNOT_TEST_SHM_CHILD";

@@ -1,0 +1,707 @@
+//! Frames in memory shared with processes of the same host.
+
+mod ring;
+mod socket;
+
+pub use self::ring::fuzz_shm_ring;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use thiserror::Error;
+use wire_edge::PeerAddr;
+
+use self::ring::{FRAME_BYTES_MAX, Mapping, Read, Reader, Writer, Written};
+use self::socket::{Greeted, Greeting};
+use crate::payload::PayloadCopier;
+use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
+
+/// Why a link over shared memory could not be made.
+#[derive(Debug, Error)]
+#[error("cannot {attempt} for shared memory")]
+pub struct ShmError {
+    /// What failed.
+    pub attempt: &'static str,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+/// A link to other processes of the host, over memory shared with each.
+///
+/// The endpoint listens on an abstract Unix socket, which leaves nothing behind. Whoever first sends
+/// to a peer connects to that peer's socket and passes it a file in memory that holds one ring of
+/// frames for each direction; the receiver maps it only when its size is right and sealed. From then
+/// on the socket is for calling a peer that sleeps, and tells the end of the peer however it comes.
+/// (A shared eventfd would be cheaper to call by, but a peer could make it block.) Two that connect
+/// to each other at the same time have two such channels, read both and send over the older.
+///
+/// A frame is copied to private memory before anything looks at it, since the other process may
+/// change it at any time. Nothing is lost here: a full ring makes the sender wait.
+#[derive(Debug)]
+pub struct ShmLink {
+    local: PeerAddr,
+    listener: OwnedFd,
+    /// Watches all sockets: the one descriptor to wait for.
+    epoll: OwnedFd,
+    channels: Vec<Channel>,
+    /// Accepted, not greeted yet.
+    strangers: VecDeque<(u64, OwnedFd)>,
+    /// Key of the next socket in `epoll`.
+    next_key: u64,
+    /// Where the batch before went.
+    last_sent: usize,
+    /// Which channel is read first.
+    first_read: usize,
+    attended_at: Instant,
+    copier: PayloadCopier,
+    buffer: Box<[u8; FRAME_BYTES_MAX]>,
+    events: VecDeque<LinkEvent>,
+    statistics: LinkStatistics,
+}
+
+/// Memory shared with one peer.
+#[derive(Debug)]
+struct Channel {
+    key: u64,
+    peer: PeerAddr,
+    socket: OwnedFd,
+    writer: Writer,
+    reader: Reader,
+    /// The peer is gone, or does not keep to the protocol: what it wrote is read, then it is closed.
+    is_over: bool,
+}
+
+impl ShmLink {
+    /// A link for an endpoint of this process.
+    pub fn open() -> Result<Self, ShmError> {
+        let failed = |attempt| move |source| ShmError { attempt, source };
+        let host = socket::host_identity().map_err(failed("tell this host from others"))?;
+        let endpoint = socket::random().map_err(failed("draw a number"))?;
+        let listener = socket::listen(endpoint).map_err(failed("listen on a Unix socket"))?;
+        // SAFETY: no memory is passed.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(failed("make an epoll descriptor")(io::Error::last_os_error()));
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        watch(&epoll, listener.as_fd(), LISTENER_KEY).map_err(failed("watch a Unix socket"))?;
+        Ok(Self {
+            local: PeerAddr::shared_memory(host, endpoint),
+            listener,
+            epoll,
+            channels: Vec::with_capacity(CHANNELS_MAX),
+            strangers: VecDeque::with_capacity(STRANGERS_MAX),
+            next_key: LISTENER_KEY + 1,
+            last_sent: 0,
+            first_read: 0,
+            attended_at: Instant(0),
+            copier: PayloadCopier::new(1),
+            buffer: ring::frame_buffer(),
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            statistics: LinkStatistics::default(),
+        })
+    }
+
+    /// Peers that memory is shared with, counting twice those that connected both ways.
+    pub const fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    fn push_event(&mut self, event: LinkEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.statistics.events_dropped += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Position of the channel to send to a peer on.
+    #[inline]
+    fn channel_to(&mut self, peer: PeerAddr) -> Option<usize> {
+        let is_it = |channel: &Channel| channel.peer == peer && !channel.is_over;
+        if self.channels.get(self.last_sent).is_some_and(is_it) {
+            return Some(self.last_sent);
+        }
+        let found = self.channels.iter().position(is_it);
+        found.or_else(|| self.connect(peer)).inspect(|&position| self.last_sent = position)
+    }
+
+    /// Shares memory with a peer that is to be sent to.
+    #[cold]
+    fn connect(&mut self, peer: PeerAddr) -> Option<usize> {
+        let (host, endpoint) = peer.to_shared_memory()?;
+        if self.local.to_shared_memory().is_none_or(|(own, _)| own != host)
+            || self.channels.len() >= CHANNELS_MAX
+        {
+            return None;
+        }
+        self.statistics.send_calls += 1;
+        match self.try_connect(peer, endpoint) {
+            Ok(()) => Some(self.channels.len() - 1),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    self.push_event(LinkEvent::Refused(peer));
+                }
+                None
+            }
+        }
+    }
+
+    fn try_connect(&mut self, peer: PeerAddr, endpoint: u64) -> io::Result<()> {
+        let socket = socket::connect(endpoint)?;
+        let memory = socket::create_memory()?;
+        let mapping = Mapping::new(memory.as_fd())?;
+        let greeting = Greeting { from: self.local, to: peer };
+        socket::greet(socket.as_fd(), &greeting, memory.as_fd())?;
+        self.add_channel(peer, socket, mapping.ends(CONNECTOR))
+    }
+
+    fn add_channel(
+        &mut self,
+        peer: PeerAddr,
+        socket: OwnedFd,
+        (writer, reader): (Writer, Reader),
+    ) -> io::Result<()> {
+        let key = self.next_key;
+        self.next_key += 1;
+        watch(&self.epoll, socket.as_fd(), key)?;
+        // Whoever waits for frames right now sleeps without having said so to this peer.
+        reader.announce_sleep();
+        self.channels.push(Channel { key, peer, socket, writer, reader, is_over: false });
+        Ok(())
+    }
+
+    /// Looks after the sockets: peers that connect, call or are gone.
+    #[cold]
+    fn attend(&mut self) {
+        let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
+        // SAFETY: the kernel writes at most as many entries as the array has.
+        let count = unsafe {
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                ready.as_mut_ptr(),
+                ready.len().cast_signed() as i32,
+                0,
+            )
+        };
+        self.statistics.receive_calls += 1;
+        for entry in ready.iter().take(usize::try_from(count).unwrap_or(0)) {
+            let key = entry.u64;
+            if key == LISTENER_KEY {
+                self.accept();
+            } else if let Some(channel) = self.channels.iter_mut().find(|c| c.key == key) {
+                if !socket::forget_calls(channel.socket.as_fd()) {
+                    channel.end(&self.epoll);
+                }
+            } else if let Some(at) = self.strangers.iter().position(|&(other, _)| other == key) {
+                self.meet(at);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..STRANGERS_MAX {
+            let Ok(Some(socket)) = socket::accept(self.listener.as_fd()) else { break };
+            if self.strangers.len() == STRANGERS_MAX {
+                // One that has not said anything since then is not missed.
+                self.strangers.pop_front();
+                self.statistics.receive_discarded += 1;
+            }
+            let key = self.next_key;
+            self.next_key += 1;
+            if watch(&self.epoll, socket.as_fd(), key).is_ok() {
+                self.strangers.push_back((key, socket));
+                self.meet(self.strangers.len() - 1);
+            }
+        }
+    }
+
+    /// Makes a channel of what a stranger says.
+    fn meet(&mut self, at: usize) {
+        let Some((key, socket)) = self.strangers.remove(at) else { return };
+        match socket::be_greeted(socket.as_fd()) {
+            Greeted::NotYet => self.strangers.push_back((key, socket)),
+            Greeted::Well(greeting, memory) if self.is_acceptable(&greeting, memory.as_fd()) => {
+                unwatch(&self.epoll, socket.as_fd());
+                let added = Mapping::new(memory.as_fd()).and_then(|mapping| {
+                    self.add_channel(greeting.from, socket, mapping.ends(ACCEPTOR))
+                });
+                self.statistics.receive_discarded += u64::from(added.is_err());
+            }
+            Greeted::Well(..) | Greeted::Badly => self.statistics.receive_discarded += 1,
+        }
+    }
+
+    fn is_acceptable(&self, greeting: &Greeting, memory: BorrowedFd<'_>) -> bool {
+        let host = |address: PeerAddr| address.to_shared_memory().map(|(host, _)| host);
+        let from_peer = self.channels.iter().filter(|channel| channel.peer == greeting.from);
+        greeting.to == self.local
+            && host(greeting.from) == host(self.local)
+            && from_peer.count() < CHANNELS_PER_PEER
+            && self.channels.len() < CHANNELS_MAX
+            && socket::is_sealed_memory(memory)
+    }
+
+    /// Passes on frames of one channel; `None` if it is of no use any more.
+    #[inline]
+    fn receive_from(
+        &mut self,
+        position: usize,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> Option<usize> {
+        let Self { channels, buffer, statistics, .. } = self;
+        let channel = channels.get_mut(position)?;
+        let mut frames = 0;
+        while frames < limit {
+            match channel.reader.read(buffer) {
+                Read::Frame(len) => {
+                    frames += 1;
+                    statistics.receive_bytes += len as u64;
+                    on_frame(RxFrame {
+                        bytes: buffer.get_mut(..len)?,
+                        received_at: now,
+                        congestion_experienced: false,
+                        from: channel.peer,
+                    });
+                    if channel.reader.release() {
+                        socket::wake(channel.socket.as_fd());
+                    }
+                }
+                Read::Nothing if channel.is_over => return None,
+                Read::Nothing => break,
+                Read::Broken => {
+                    statistics.receive_discarded += 1;
+                    channel.is_over = true;
+                    return None;
+                }
+            }
+        }
+        statistics.receive_frames += frames as u64;
+        statistics.receive_messages += u64::from(frames > 0);
+        Some(frames)
+    }
+
+    /// Closes a channel; its memory is given back.
+    #[cold]
+    fn close(&mut self, position: usize) {
+        if position < self.channels.len() {
+            let channel = self.channels.swap_remove(position);
+            let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.is_over);
+            if !has_other {
+                self.push_event(LinkEvent::Refused(channel.peer));
+            }
+        }
+    }
+}
+
+impl Channel {
+    #[cold]
+    fn end(&mut self, epoll: &OwnedFd) {
+        unwatch(epoll, self.socket.as_fd());
+        self.is_over = true;
+    }
+
+    /// Writes frame `index` of a batch.
+    #[inline]
+    fn write(&mut self, batch: &TxBatch, index: usize, copier: &mut PayloadCopier) -> Written {
+        let frame = batch.frame(index);
+        let (header, payload) = (frame.header, frame.payload);
+        self.writer.write(frame.len(), |to| {
+            // SAFETY: the record has room for the whole frame, header first, of which no reference
+            // exists. Payload is readable while the batch is lent, as the program has promised for
+            // all of its regions; and otherwise it is read by the kernel.
+            unsafe {
+                mem::copy_foreign(to, header.as_ptr(), header.len());
+                if payload.len == 0 {
+                    return true;
+                }
+                let to = to.add(header.len());
+                if mem::is_payload_promised() {
+                    mem::copy_foreign(to, payload.start, payload.len as usize);
+                    return true;
+                }
+                copier.push(to, payload);
+            }
+            copier.copy().is_ok()
+        })
+    }
+}
+
+impl Link for ShmLink {
+    fn caps(&self) -> LinkCaps {
+        LinkCaps {
+            frame_bytes_max: FRAME_BYTES_MAX as u16,
+            frame_bytes_safe: FRAME_BYTES_MAX as u16,
+            segments: SEGMENTS,
+            // A full ring drops nothing.
+            receive_buffer_bytes: u32::MAX,
+            rate: None,
+            local: self.local,
+        }
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        if now.since_ns(self.attended_at) >= ATTEND_NS {
+            self.attended_at = now;
+            self.attend();
+        }
+        let count = self.channels.len();
+        if self.first_read >= count {
+            self.first_read = 0;
+        }
+        let mut frames = 0;
+        let mut over = None;
+        for step in 0..count {
+            let position = self.first_read + step;
+            let position = if position < count { position } else { position - count };
+            if frames >= limit {
+                self.first_read = position;
+                break;
+            }
+            match self.receive_from(position, now, limit - frames, on_frame) {
+                Some(some) => frames += some,
+                None => over = Some(position),
+            }
+        }
+        if let Some(position) = over {
+            self.close(position);
+        }
+        Ok(frames)
+    }
+
+    #[inline]
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        let Some(position) = self.channel_to(batch.to()) else {
+            self.statistics.send_unreachable += batch.len() as u64;
+            return Ok(batch.len());
+        };
+        let Self { channels, copier, statistics, epoll, .. } = self;
+        let Some(channel) = channels.get_mut(position) else { return Ok(batch.len()) };
+        let mut sent = 0;
+        let mut has_waited = false;
+        let mut unmapped = false;
+        while sent < batch.len() {
+            let len = batch.frame(sent).len();
+            if !(1..=FRAME_BYTES_MAX).contains(&len) {
+                statistics.send_too_big += 1;
+                sent += 1;
+                continue;
+            }
+            match channel.write(batch, sent, copier) {
+                Written::Yes => {
+                    sent += 1;
+                    statistics.send_frames += 1;
+                    statistics.send_bytes += len as u64;
+                }
+                Written::Full if !has_waited => {
+                    has_waited = true;
+                    channel.writer.announce_wait();
+                }
+                Written::Full => {
+                    statistics.send_full += 1;
+                    break;
+                }
+                Written::Abandoned => {
+                    unmapped = true;
+                    break;
+                }
+                Written::Broken => {
+                    channel.end(epoll);
+                    return Ok(batch.len());
+                }
+            }
+        }
+        statistics.send_messages += 1;
+        if channel.writer.must_wake() {
+            statistics.send_calls += 1;
+            if !socket::wake(channel.socket.as_fd()) {
+                channel.end(epoll);
+            }
+        }
+        if unmapped { Err(PayloadUnmapped { frame: sent }.into()) } else { Ok(sent) }
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    fn wait_fds(&self) -> WaitFds<'_> {
+        [Some(self.epoll.as_fd()), None]
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.attend();
+        for channel in &self.channels {
+            channel.reader.announce_sleep();
+        }
+        !self.channels.iter().any(|channel| channel.is_over || channel.reader.has_frame())
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.statistics
+    }
+}
+
+fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+    let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+    let (epoll, socket) = (epoll.as_raw_fd(), socket.as_raw_fd());
+    // SAFETY: the kernel reads one entry.
+    match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, socket, &raw mut wanted) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn unwatch(epoll: &OwnedFd, socket: BorrowedFd<'_>) {
+    let (epoll, socket) = (epoll.as_raw_fd(), socket.as_raw_fd());
+    // SAFETY: no memory is passed. It can only fail where there is nothing to remove.
+    unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, socket, std::ptr::null_mut()) };
+}
+
+/// Key of the listening socket.
+const LISTENER_KEY: u64 = 0;
+
+/// Which ring of the shared memory each writes to.
+const CONNECTOR: usize = 0;
+const ACCEPTOR: usize = 1;
+
+/// Peers that memory is shared with at a time, half a MiB each: 32 MiB. More go over other links.
+const CHANNELS_MAX: usize = 64;
+
+/// Channels with one peer: one made from each side, and one that a peer which has lost the other
+/// makes before its end is known here.
+const CHANNELS_PER_PEER: usize = 3;
+
+/// Connections that have not said anything yet.
+const STRANGERS_MAX: usize = 8;
+
+/// Events nobody has polled: two for each peer at most.
+const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
+
+/// Sockets looked after in one go; the others are still ready at the next.
+const READY_MAX: usize = 16;
+
+/// Frames of one batch, at most; a frame costs no call.
+const SEGMENTS: u16 = 64;
+
+/// How often sockets are looked after while the link is polled: 10,000 calls of 200 ns a second are
+/// 0.2 % of a processor, and a peer that connects waits for no longer.
+const ATTEND_NS: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+
+    use mem::PayloadSlice;
+
+    use super::*;
+    use crate::shm::socket::{connect, create_memory, greet};
+
+    #[test]
+    fn frames_go_both_ways_whoever_began() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        send(&mut a, &b, b"from a");
+        assert_eq!(received(&mut b), [b"from a".to_vec()]);
+        send(&mut b, &a, b"from b");
+        assert_eq!(received(&mut a), [b"from b".to_vec()]);
+        assert_eq!((a.channels(), b.channels()), (1, 1), "one memory serves both directions");
+    }
+
+    #[test]
+    fn both_may_begin_at_the_same_time() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        send(&mut a, &b, b"from a");
+        send(&mut b, &a, b"from b");
+        assert_eq!(received(&mut b), [b"from a".to_vec()]);
+        assert_eq!(received(&mut a), [b"from b".to_vec()]);
+        for round in 0..100_u8 {
+            send(&mut a, &b, &[round]);
+            send(&mut b, &a, &[round]);
+            assert_eq!(received(&mut b), [vec![round]]);
+            assert_eq!(received(&mut a), [vec![round]]);
+        }
+        assert!(a.channels() <= 2 && b.channels() <= 2);
+    }
+
+    #[test]
+    fn the_end_of_a_peer_is_told_after_its_last_frame() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        let address = a.caps().local;
+        send(&mut a, &b, b"last words");
+        assert!(b.poll_event().is_none());
+        b.attend();
+        drop(a);
+        assert_eq!(received(&mut b), [b"last words".to_vec()]);
+        let events: Vec<_> = std::iter::from_fn(|| b.poll_event()).collect();
+        assert!(matches!(events[..], [LinkEvent::Refused(peer)] if peer == address), "{events:?}");
+        assert_eq!(b.channels(), 0, "its memory is given back");
+        send_to(&mut b, address, b"anybody there?");
+        assert!(matches!(b.poll_event(), Some(LinkEvent::Refused(peer)) if peer == address));
+    }
+
+    #[test]
+    fn a_sleeping_link_is_woken_by_its_descriptor() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        send(&mut a, &b, b"x");
+        received(&mut b);
+        let calls = a.statistics().send_calls;
+        send(&mut a, &b, b"x");
+        received(&mut b);
+        // The first frame of a channel calls, in case the other end sleeps already.
+        assert!(a.statistics().send_calls <= calls + 1);
+        received(&mut b);
+        for _ in 0..100 {
+            assert!(b.prepare_sleep());
+            assert!(!is_readable(&b));
+            send(&mut a, &b, b"wake up");
+            assert!(is_readable(&b), "a wakeup was lost");
+            assert_eq!(received(&mut b).len(), 1);
+            b.attend();
+            let calls = a.statistics().send_calls;
+            send(&mut a, &b, b"awake");
+            assert_eq!(a.statistics().send_calls, calls, "nobody sleeps: no call");
+            assert!(!b.prepare_sleep(), "a frame waits");
+            assert_eq!(received(&mut b).len(), 1);
+        }
+    }
+
+    #[test]
+    fn memory_that_could_shrink_or_is_too_small_is_refused() {
+        let victim = ShmLink::open().unwrap();
+        let mut victim = victim;
+        let unsealed = memfd(ring::FILE_BYTES);
+        let short = memfd(4096);
+        seal(&short);
+        let whole = memfd(ring::FILE_BYTES);
+        seal(&whole);
+        let file = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
+        for (memory, is_good) in [(unsealed, false), (short, false), (file, false), (whole, true)] {
+            let (_, endpoint) = victim.caps().local.to_shared_memory().unwrap();
+            let socket = connect(endpoint).unwrap();
+            let greeting = Greeting { from: stranger(&victim), to: victim.caps().local };
+            greet(socket.as_fd(), &greeting, memory.as_fd()).unwrap();
+            victim.attend();
+            assert_eq!(victim.channels() == 1, is_good);
+        }
+    }
+
+    #[test]
+    fn greetings_for_somebody_else_or_of_another_host_are_refused() {
+        let mut victim = ShmLink::open().unwrap();
+        let here = victim.caps().local;
+        let elsewhere = PeerAddr::shared_memory(1, 2);
+        for (from, to) in [(stranger(&victim), elsewhere), (elsewhere, here)] {
+            let (_, endpoint) = here.to_shared_memory().unwrap();
+            let socket = connect(endpoint).unwrap();
+            let memory = create_memory().unwrap();
+            greet(socket.as_fd(), &Greeting { from, to }, memory.as_fd()).unwrap();
+            victim.attend();
+            assert_eq!(victim.channels(), 0);
+        }
+        assert_eq!(victim.statistics().receive_discarded, 2);
+        send_to(&mut victim, elsewhere, b"other hosts are not reached");
+        assert_eq!(victim.statistics().send_unreachable, 1);
+    }
+
+    #[test]
+    fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        let (_, endpoint) = b.caps().local.to_shared_memory().unwrap();
+        let _silent: Vec<_> = (0..3 * STRANGERS_MAX)
+            .map(|_| {
+                b.attend();
+                connect(endpoint).unwrap()
+            })
+            .collect();
+        b.attend();
+        assert!(b.strangers.len() <= STRANGERS_MAX);
+        send(&mut a, &b, b"hello");
+        assert_eq!(received(&mut b), [b"hello".to_vec()]);
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_and_loses_nothing() {
+        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+        let payload = vec![9_u8; 30_000];
+        let slice = PayloadSlice { start: payload.as_ptr(), len: 30_000 };
+        let mut batch = TxBatch::new(64, 64 * 8);
+        batch.reset(b.caps().local);
+        for index in 0..64_u64 {
+            batch.header_mut().extend_from_slice(&index.to_le_bytes());
+            batch.finish_frame(slice);
+        }
+        let sent = a.send(&batch).unwrap();
+        assert!((4..16).contains(&sent), "{sent} frames of 30 kB in 256 KiB");
+        assert_eq!(a.send(&batch).unwrap(), 0);
+        assert!(a.prepare_sleep());
+        let frames = received(&mut b);
+        assert_eq!(frames.len(), sent);
+        for (index, frame) in frames.iter().enumerate() {
+            assert_eq!(frame[..8], (index as u64).to_le_bytes());
+            assert!(frame[8..] == payload);
+        }
+        assert!(is_readable(&a), "it is told that there is room");
+        assert!(a.send(&batch).unwrap() > 0);
+    }
+
+    fn stranger(victim: &ShmLink) -> PeerAddr {
+        let (host, _) = victim.caps().local.to_shared_memory().unwrap();
+        PeerAddr::shared_memory(host, 77)
+    }
+
+    fn send(from: &mut ShmLink, to: &ShmLink, bytes: &[u8]) {
+        send_to(from, to.caps().local, bytes);
+    }
+
+    fn send_to(from: &mut ShmLink, to: PeerAddr, bytes: &[u8]) {
+        let mut batch = TxBatch::new(1, 64);
+        batch.reset(to);
+        batch.header_mut().extend_from_slice(bytes);
+        batch.finish_frame(PayloadSlice::EMPTY);
+        assert_eq!(from.send(&batch).unwrap(), 1);
+    }
+
+    /// What waits, after a look at the sockets.
+    fn received(link: &mut ShmLink) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        link.attend();
+        let now = Instant(1);
+        link.receive(now, 1000, &mut |frame| frames.push(frame.bytes.to_vec())).unwrap();
+        frames
+    }
+
+    fn is_readable(link: &ShmLink) -> bool {
+        let [Some(fd), _] = link.wait_fds() else { panic!("a descriptor") };
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    fn memfd(bytes: usize) -> OwnedFd {
+        // SAFETY: the name is a literal that ends with 0; the descriptor is new.
+        unsafe {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+            let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
+            assert!(file >= 0);
+            assert_eq!(libc::ftruncate(file, bytes.cast_signed() as libc::off_t), 0);
+            OwnedFd::from_raw_fd(file)
+        }
+    }
+
+    fn seal(file: &OwnedFd) {
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: no memory is passed.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    }
+}

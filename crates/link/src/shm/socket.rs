@@ -1,0 +1,348 @@
+//! The Unix sockets by which two processes find each other, agree on shared memory, wake each other
+//! and learn of each other's end.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+
+use wire_edge::PeerAddr;
+
+use super::ring::{FILE_BYTES, FRAME_BYTES_MAX};
+
+/// What the one who connects says first, with one descriptor: that of the shared memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Greeting {
+    /// The endpoint that connects.
+    pub(super) from: PeerAddr,
+    /// The endpoint that is meant.
+    pub(super) to: PeerAddr,
+}
+
+impl Greeting {
+    fn encode(&self) -> [u8; GREETING_BYTES] {
+        let mut bytes = [0; GREETING_BYTES];
+        let parts: [&[u8]; 5] = [
+            MAGIC,
+            &self.from.0,
+            &self.to.0,
+            &(FILE_BYTES as u64).to_le_bytes(),
+            &(FRAME_BYTES_MAX as u64).to_le_bytes(),
+        ];
+        for (to, from) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
+            *to = *from;
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let address = |at: usize| Some(PeerAddr(bytes.get(at..at + 20)?.try_into().ok()?));
+        let greeting = Self { from: address(MAGIC.len())?, to: address(MAGIC.len() + 20)? };
+        (bytes == greeting.encode()).then_some(greeting)
+    }
+}
+
+/// Numbers this host as its processes see it: what two processes share who can reach each other by
+/// abstract Unix sockets. A hash of the identifier of the running kernel and of the network
+/// namespace.
+pub(super) fn host_identity() -> io::Result<u64> {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+    let namespace = std::fs::metadata("/proc/self/ns/net")?;
+    let mut hash = FNV_BASIS;
+    let numbers = [namespace.dev().to_le_bytes(), namespace.ino().to_le_bytes()];
+    for byte in boot.iter().chain(numbers.iter().flatten()) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
+    }
+    Ok(hash)
+}
+
+/// A number that nobody can predict.
+pub(super) fn random() -> io::Result<u64> {
+    let mut bytes = [0_u8; 8];
+    // SAFETY: the kernel writes at most eight bytes.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A socket at which the endpoint of this number is reached. Its name is abstract: it is gone with
+/// the socket, however the process ends.
+pub(super) fn listen(endpoint: u64) -> io::Result<OwnedFd> {
+    let socket = open()?;
+    let (name, len) = name_of(endpoint);
+    // SAFETY: the name is a local variable of at least that length.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), len) })?;
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok(socket)
+}
+
+/// A connection to the endpoint of this number, of the same user or of root.
+pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
+    let socket = open()?;
+    let (name, len) = name_of(endpoint);
+    // SAFETY: the name is a local variable of at least that length.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const name).cast(), len) })?;
+    if is_trusted(socket.as_fd())? {
+        Ok(socket)
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// The next of those who connect, `None` if nobody does. Strangers are turned away.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    loop {
+        // SAFETY: no address is asked for, so no memory is passed.
+        let socket = unsafe {
+            libc::accept4(
+                listener.as_raw_fd(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            )
+        };
+        if socket < 0 {
+            let error = io::Error::last_os_error();
+            return if is_nothing(&error) { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        if is_trusted(socket.as_fd()).unwrap_or(false) {
+            return Ok(Some(socket));
+        }
+    }
+}
+
+/// Whether the process at the other end runs as the same user, or as root.
+fn is_trusted(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `peer`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    })?;
+    // SAFETY: no memory is passed.
+    let own = unsafe { libc::geteuid() };
+    Ok(peer.uid == own || peer.uid == 0)
+}
+
+/// Memory to be shared, zero and of [`FILE_BYTES`], whose size nobody can change any more.
+pub(super) fn create_memory() -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a literal that ends with 0.
+    let file = check(unsafe { libc::memfd_create(c"ethernot".as_ptr(), flags) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // Memory that cannot be had is refused here, and does not become a fault later.
+    // SAFETY: no memory is passed.
+    check(unsafe {
+        libc::fallocate(file.as_raw_fd(), 0, 0, FILE_BYTES.cast_signed() as libc::off_t)
+    })?;
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+    Ok(file)
+}
+
+/// Whether a descriptor is memory of [`FILE_BYTES`] whose size nobody can change.
+pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: no memory is passed. Only files in memory have seals.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes one structure of that size; it was zeroed, which is valid for it.
+    let (result, status) = unsafe {
+        let result = libc::fstat(file.as_raw_fd(), status.as_mut_ptr());
+        (result, status.assume_init())
+    };
+    seals >= 0
+        && seals & SEALS == SEALS
+        && result == 0
+        && status.st_size == FILE_BYTES.cast_signed() as libc::off_t
+}
+
+/// Sends the greeting with the memory to a socket just connected, which has room.
+pub(super) fn greet(
+    socket: BorrowedFd<'_>,
+    greeting: &Greeting,
+    memory: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let mut bytes = greeting.encode();
+    let mut control = Control::default();
+    let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut message = message(&mut piece, &mut control);
+    // SAFETY: the control buffer is large and aligned enough for one descriptor, so the macros stay
+    // within it; all that the message points to lives until the end of the call.
+    let sent = unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if header.is_null() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        libc::CMSG_DATA(header)
+            .cast::<[u8; size_of::<RawFd>()]>()
+            .write(memory.as_raw_fd().to_ne_bytes());
+        libc::sendmsg(
+            socket.as_raw_fd(),
+            &raw const message,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    };
+    match usize::try_from(sent) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What came from one who connected.
+#[derive(Debug)]
+pub(super) enum Greeted {
+    /// Nothing yet.
+    NotYet,
+    /// A greeting and a descriptor, whatever it is.
+    Well(Greeting, OwnedFd),
+    /// Something else, or its end.
+    Badly,
+}
+
+/// Reads the greeting from a socket just accepted.
+pub(super) fn be_greeted(socket: BorrowedFd<'_>) -> Greeted {
+    let mut bytes = [0_u8; GREETING_BYTES + 1];
+    let mut control = Control::default();
+    let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut message = message(&mut piece, &mut control);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: all that the message points to lives until the end of the call.
+    let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let Ok(got) = usize::try_from(got) else {
+        let is_nothing = is_nothing(&io::Error::last_os_error());
+        return if is_nothing { Greeted::NotYet } else { Greeted::Badly };
+    };
+    let memory = only_descriptor(&message);
+    match (bytes.get(..got).and_then(Greeting::decode), memory) {
+        (Some(greeting), Some(memory)) => Greeted::Well(greeting, memory),
+        _ => Greeted::Badly,
+    }
+}
+
+/// Takes the descriptors that came with a message: the only one is returned, several are closed.
+fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
+    let mut found = None;
+    let mut count = 0;
+    // SAFETY: the kernel has filled the control buffer up to `msg_controllen` with whole headers,
+    // within which the macros stay; each descriptor there is ours since the call.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let is_rights =
+                (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
+            let bytes = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            if is_rights {
+                let data = libc::CMSG_DATA(header).cast::<[u8; size_of::<RawFd>()]>();
+                for index in 0..bytes / size_of::<RawFd>() {
+                    let number = RawFd::from_ne_bytes(data.add(index).read());
+                    let descriptor = OwnedFd::from_raw_fd(number);
+                    count += 1;
+                    found = Some(descriptor);
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    found.filter(|_| count == 1 && message.msg_flags & libc::MSG_CTRUNC == 0)
+}
+
+/// Wakes the other end; whether it is still there.
+pub(super) fn wake(socket: BorrowedFd<'_>) -> bool {
+    let byte = 1_u8;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: one byte is read from a local variable.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), (&raw const byte).cast(), 1, flags) };
+    // With no room in the socket, earlier calls have not been heard yet, and one is enough.
+    sent == 1 || is_nothing(&io::Error::last_os_error())
+}
+
+/// Forgets calls of the other end; whether it is still there.
+pub(super) fn forget_calls(socket: BorrowedFd<'_>) -> bool {
+    let mut bytes = [0_u8; 16];
+    for _ in 0..CALLS_MAX {
+        // SAFETY: at most as many bytes are written as the buffer has.
+        let got = unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if got == 0 {
+            return false;
+        }
+        if got < 0 {
+            return is_nothing(&io::Error::last_os_error());
+        }
+    }
+    true
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is passed.
+    let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+fn name_of(endpoint: u64) -> (libc::sockaddr_un, libc::socklen_t) {
+    let mut name = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    let text = format!("ethernot-{endpoint:016x}");
+    // A name that begins with 0 is abstract.
+    for (to, from) in name.sun_path.iter_mut().skip(1).zip(text.bytes()) {
+        *to = from.cast_signed();
+    }
+    (name, (size_of::<libc::sa_family_t>() + 1 + text.len()) as libc::socklen_t)
+}
+
+fn message(piece: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    // SAFETY: a structure of integers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    message
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Room for a few descriptors, aligned as headers must be.
+#[derive(Default)]
+struct Control([u64; 8]);
+
+const MAGIC: &[u8] = b"ethernot shm 001";
+const GREETING_BYTES: usize = MAGIC.len() + 2 * 20 + 2 * 8;
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Connections that wait to be accepted: more are refused and tried again.
+const BACKLOG: i32 = 32;
+
+/// Calls forgotten in one go: a peer makes one for each time that this end has gone to sleep.
+const CALLS_MAX: usize = 16;
+
+/// FNV-1a of 64 bits (Fowler, Noll, Vo).
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
