@@ -1,5 +1,6 @@
 //! Frames in Ethernet frames of our own `EtherType`, through packet sockets.
 
+pub(crate) mod bare;
 mod config;
 mod discovery;
 mod error;
@@ -66,9 +67,9 @@ pub struct PacketLink {
 
 /// What is made anew when the interface is, or carries larger frames than before.
 #[derive(Debug)]
-struct Port {
-    socket: OwnedFd,
-    ring: ReceiveRing,
+pub(crate) struct Port {
+    pub(crate) socket: OwnedFd,
+    pub(crate) ring: ReceiveRing,
     transmitter: Transmitter,
     /// Largest frame that the ring and the transmitter have room for.
     frame_bytes_max: u16,
@@ -77,35 +78,12 @@ struct Port {
 impl PacketLink {
     /// A link on the interface that `config` names.
     pub fn open(config: &PacketConfig) -> Result<Self, PacketError> {
-        let name = config.interface.as_str();
-        check_numbers(config)?;
-        PayloadCopier::probe().map_err(|source| PacketError::NoFaultSafeCopies { source })?;
-        let interface = Interface::named(name).map_err(|e| PacketError::of_interface(name, e))?;
-        let Some(station) = interface.station else {
-            return Err(PacketError::NotEthernet { interface: name.to_string() });
-        };
-        if !interface.is_up {
-            return Err(PacketError::InterfaceDown { interface: name.to_string() });
-        }
-        let least_bytes = FRAME_BYTES_MIN + ENVELOPE_BYTES as u32;
-        if interface.mtu_bytes < least_bytes {
-            let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
-            return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
-        }
-        let failed = |attempt| move |source| PacketError::new(name, attempt, source);
-        // Asked first, so that a process without the right learns that and not that a port is taken.
-        drop(socket::open().map_err(failed("open a packet socket"))?);
-        let claim = PortClaim::take(interface.index, config.ethertype, config.vlan, config.port)
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::AddrInUse => {
-                    PacketError::PortTaken { interface: name.to_string(), port: config.port }
-                }
-                _ => PacketError::new(name, "claim a port", source),
-            })?;
+        let (interface, station) = usable(config)?;
+        let claim = claim(config, &interface)?;
         let (ethertype, vlan) = (config.ethertype, config.vlan);
         let framing = Framing { station, ethertype, vlan, port: claim.port() };
-        let port = Port::open(config, &framing, &interface)
-            .map_err(failed("set up a packet socket with its ring"))?;
+        let failed = |attempt| move |source| PacketError::new(&config.interface, attempt, source);
+        let port = Port::open(config, &framing, &interface).map_err(failed(SET_UP))?;
         let mut link = Self {
             caps: caps(config, &framing, &interface, &port),
             is_down: !interface.is_running,
@@ -401,6 +379,42 @@ impl Port {
     }
 }
 
+/// The interface that is meant and its address, if a link can work there.
+fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
+    let name = config.interface.as_str();
+    check_numbers(config)?;
+    PayloadCopier::probe().map_err(|source| PacketError::NoFaultSafeCopies { source })?;
+    let interface = Interface::named(name).map_err(|e| PacketError::of_interface(name, e))?;
+    let Some(station) = interface.station else {
+        return Err(PacketError::NotEthernet { interface: name.to_string() });
+    };
+    if !interface.is_up {
+        return Err(PacketError::InterfaceDown { interface: name.to_string() });
+    }
+    let least_bytes = FRAME_BYTES_MIN + ENVELOPE_BYTES as u32;
+    if interface.mtu_bytes < least_bytes {
+        let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
+        return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
+    }
+    // Asked here, so that a process without the right learns that and not that a port is taken.
+    match socket::open() {
+        Ok(_) => Ok((interface, station)),
+        Err(source) => Err(PacketError::new(name, "open a packet socket", source)),
+    }
+}
+
+/// The port that is asked for, or a free one.
+fn claim(config: &PacketConfig, interface: &Interface) -> Result<PortClaim, PacketError> {
+    let PacketConfig { ethertype, vlan, port, .. } = *config;
+    PortClaim::take(interface.index, ethertype, vlan, port).map_err(|source| {
+        let interface = config.interface.clone();
+        match source.kind() {
+            io::ErrorKind::AddrInUse => PacketError::PortTaken { interface, port },
+            _ => PacketError::new(&interface, "claim a port", source),
+        }
+    })
+}
+
 fn check_numbers(config: &PacketConfig) -> Result<(), PacketError> {
     if let Some(vlan) = config.vlan
         && !(1..=VLAN_MAX).contains(&vlan)
@@ -434,6 +448,9 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
         local: PeerAddr::mac(framing.station, framing.port),
     }
 }
+
+/// What is attempted when a packet socket is made.
+const SET_UP: &str = "set up a packet socket with its ring";
 
 /// Smallest frame size that is of use, in bytes: what the engine demands of a link.
 const FRAME_BYTES_MIN: u32 = 256;

@@ -1,4 +1,5 @@
 //! What a link is measured against: the least that a program can do over the same kernel interface,
 //! with no protocol, no checksum and no engine.
 
+pub mod packet;
 pub mod xdp;

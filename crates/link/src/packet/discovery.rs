@@ -6,9 +6,9 @@ use std::time::{Duration, Instant as HostInstant};
 use delivery::Instant;
 use wire_edge::EnvelopeKind;
 
-use super::{PacketConfig, PacketError, Port, check_numbers};
-use crate::Interface;
-use crate::ethernet::{Arrival, BROADCAST, Framing, PortClaim, Station};
+use super::bare::Bare;
+use super::{PacketConfig, PacketError};
+use crate::ethernet::{Arrival, BROADCAST, Station};
 use crate::wait::wait_readable;
 
 /// The stations on the network of `interface` whose endpoints receive at `port`.
@@ -27,8 +27,7 @@ pub fn discover(
 ) -> Result<Vec<Station>, PacketError> {
     let config =
         PacketConfig { ethertype, vlan, receive_ring_bytes: 0, ..PacketConfig::new(interface) };
-    check_numbers(&config)?;
-    let mut asker = Asker::open(&config)?;
+    let mut asker = Bare::open(&config)?;
     let started = HostInstant::now();
     let mut until = started + limit;
     let (mut ask_at, mut pause) = (started, FIRST_PAUSE);
@@ -61,30 +60,7 @@ pub fn discover(
     Ok(found)
 }
 
-/// A socket with a port of its own that answers come to.
-struct Asker {
-    framing: Framing,
-    port: Port,
-    _claim: PortClaim,
-}
-
-impl Asker {
-    fn open(config: &PacketConfig) -> Result<Self, PacketError> {
-        let name = config.interface.as_str();
-        let interface = Interface::named(name).map_err(|e| PacketError::of_interface(name, e))?;
-        let Some(station) = interface.station else {
-            return Err(PacketError::NotEthernet { interface: name.to_string() });
-        };
-        let failed = |attempt| move |source| PacketError::new(name, attempt, source);
-        let claim = PortClaim::take(interface.index, config.ethertype, config.vlan, 0)
-            .map_err(failed("claim a port"))?;
-        let (ethertype, vlan) = (config.ethertype, config.vlan);
-        let framing = Framing { station, ethertype, vlan, port: claim.port() };
-        let port = Port::open(config, &framing, &interface)
-            .map_err(failed("set up a packet socket with its ring"))?;
-        Ok(Self { framing, port, _claim: claim })
-    }
-
+impl Bare {
     fn ask(&mut self, port: u16) {
         let to = (BROADCAST, port);
         self.port.transmitter.build_empty(&self.framing, EnvelopeKind::Discover, to);

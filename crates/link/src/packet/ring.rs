@@ -15,7 +15,7 @@ use crate::ethernet::{ETHERNET_BYTES, HEADERS_BYTES_MAX};
 /// Version 3 packs frames into blocks, but passes a block on only when it is full or a timer of at
 /// least a millisecond has fired.
 #[derive(Debug)]
-pub(super) struct ReceiveRing {
+pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
     bytes: usize,
     slot_bytes: usize,
@@ -27,9 +27,9 @@ pub(super) struct ReceiveRing {
 
 /// One received Ethernet frame, lent by the ring.
 #[derive(Debug)]
-pub(super) struct Received<'a> {
+pub(crate) struct Received<'a> {
     /// The Ethernet frame without its tag, as far as the slot could hold it.
-    pub(super) bytes: &'a mut [u8],
+    pub(crate) bytes: &'a mut [u8],
     /// Bytes did not fit the slot.
     pub(super) is_truncated: bool,
     /// Frames before this one have found the ring full.
@@ -84,7 +84,7 @@ impl ReceiveRing {
 
     /// The frame that has waited longest, until it is given back by [`ReceiveRing::release`].
     #[inline]
-    pub(super) fn peek(&mut self) -> Option<Received<'_>> {
+    pub(crate) fn peek(&mut self) -> Option<Received<'_>> {
         let offset = *self.offsets.get(self.next)? as usize;
         // SAFETY: the slot is inside the mapping, as the kernel has agreed to the layout, and
         // begins on a multiple of `ALIGNMENT_BYTES`.
@@ -122,7 +122,7 @@ impl ReceiveRing {
 
     /// Gives the slot of the last [`ReceiveRing::peek`] back to the kernel.
     #[inline]
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let Some(&offset) = self.offsets.get(self.next) else { return };
         // SAFETY: as in `peek`.
         let status =
