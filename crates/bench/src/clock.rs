@@ -37,6 +37,11 @@ impl Stopwatch {
     }
 }
 
+/// Waits, for what announces itself in no way.
+pub fn pause(length: Duration) {
+    std::thread::sleep(length);
+}
+
 /// Seconds since 1970-01-01 00:00 UTC.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -21,7 +21,7 @@ use crate::transport::LinkAddresses;
 #[non_exhaustive]
 pub enum NamespaceError {
     /// `ip` is not there.
-    #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
+    #[error("run `{command}`: {source}; install the package iproute2")]
     Start {
         /// The whole command.
         command: String,
@@ -30,7 +30,7 @@ pub enum NamespaceError {
     },
     /// `ip` has failed.
     #[error(
-        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN), --loopback does not"
+        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN)"
     )]
     Failed {
         /// The whole command.
@@ -72,12 +72,9 @@ impl NamespacePair {
         if !(MTU_MIN..=MTU_MAX).contains(&mtu) {
             return Err(NamespaceError::Mtu { mtu });
         }
-        let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
-        let own = process::id();
-        let start = start_time(own).unwrap_or_default();
-        let name = |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}");
+        let [client, server] = new_names(["client", "server"]);
         // From here on, dropping `pair` removes whatever exists.
-        let mut pair = Self { client: name("client"), server: name("server"), links: Vec::new() };
+        let mut pair = Self { client, server, links: Vec::new() };
 
         let mut registry = cleanup::lock();
         registry.namespaces.extend([pair.client.clone(), pair.server.clone()]);
@@ -168,15 +165,29 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     Ok(())
 }
 
-fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
-    let command = || format!("ip {}", arguments.join(" "));
-    let output = Command::new("ip")
+/// Names of namespaces on these sides that nobody has yet.
+pub(crate) fn new_names<const N: usize>(sides: [&str; N]) -> [String; N] {
+    let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+    let own = process::id();
+    let start = start_time(own).unwrap_or_default();
+    sides.map(|side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}"))
+}
+
+/// Runs `ip`.
+pub(crate) fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
+    run_tool("ip", arguments).map(|_| ())
+}
+
+/// Runs a tool of iproute2 and returns what it printed.
+pub(crate) fn run_tool(tool: &str, arguments: &[&str]) -> Result<Vec<u8>, NamespaceError> {
+    let command = || format!("{tool} {}", arguments.join(" "));
+    let output = Command::new(tool)
         .args(arguments)
         .stdin(Stdio::null())
         .output()
         .map_err(|source| NamespaceError::Start { command: command(), source })?;
     if output.status.success() {
-        return Ok(());
+        return Ok(output.stdout);
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
     Err(NamespaceError::Failed { command: command(), message })
@@ -187,7 +198,7 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let _ordinal: u32 = parts.next()?.parse().ok()?;
-    let is_side = matches!(parts.next()?, "client" | "server");
+    let is_side = matches!(parts.next()?, "client" | "server" | "switch");
     (is_side && parts.next().is_none()).then_some((pid, start))
 }
 

@@ -24,7 +24,8 @@ use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
 use crate::machine::Machine;
 use crate::results::Sample;
-use crate::server;
+use crate::server::{self, ServerLinks};
+use crate::yardsticks;
 
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
 pub const SUBCOMMAND: &str = "bench-process";
@@ -43,7 +44,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].
@@ -55,6 +56,8 @@ pub enum Role {
         /// Whether the server runs on this host.
         shares_host: bool,
     },
+    /// Becomes another program.
+    Tool(Vec<String>),
 }
 
 /// A line that a child writes.
@@ -133,6 +136,7 @@ impl ChildProcess {
         let role = match spec.role {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
+            Role::Tool(_) => "tool",
         };
         let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
@@ -193,6 +197,9 @@ pub fn run_child(spec: &str) -> bool {
         match spec.role {
             Role::Server(address) => run_server(address),
             Role::Client { server, shares_host } => run_client(server, shares_host),
+            Role::Tool(words) => {
+                Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
+            }
         }
     });
     match outcome {
@@ -235,7 +242,7 @@ fn run_server(address: SocketAddr) -> Result<(), String> {
         .local_addr()
         .map_err(|error| format!("read the address that the client is to use: {error}"))?;
     tell(&Line::Listening(address))?;
-    server::serve(&listener, &[], |_, _| ()).map_err(|error| error.to_string())
+    server::serve(&listener, &ServerLinks::AsAsked, |_, _| ()).map_err(|error| error.to_string())
 }
 
 fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {

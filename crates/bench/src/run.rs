@@ -14,7 +14,7 @@ use crate::results::{
     FORMAT, Measurement, PathFacts, PathKind, Results, Sample, Settings, TransportFacts, label,
 };
 use crate::statistics;
-use crate::transport::{LinkAddresses, Setup, Test};
+use crate::transport::{EdgeOptions, LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, YARDSTICK};
 
 /// Is told how a run proceeds.
@@ -282,6 +282,7 @@ impl Bench {
                 mtu: self.path.mtu,
                 in_flight: options.in_flight,
                 connections: if many { options.connections } else { 1 },
+                edge: EdgeOptions::default(),
             },
             seconds: plan.sample_seconds,
         }

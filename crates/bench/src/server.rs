@@ -10,12 +10,19 @@ use crate::transport::{
 };
 use crate::transports;
 
-/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended. `links`
-/// are the names of the links that transports with links use; if there are none, they use the
-/// addresses by which the client reaches us.
+/// Which links transports with links use at the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerLinks {
+    /// Those of these names; if there are none, the address by which the client reaches us.
+    Own(Vec<String>),
+    /// What the client asks for: only where both belong to one program.
+    AsAsked,
+}
+
+/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended.
 pub fn serve(
     listener: &TcpListener,
-    links: &[String],
+    links: &ServerLinks,
     mut on_end: impl FnMut(SocketAddr, Result<(), ControlError>),
 ) -> Result<(), ControlError> {
     loop {
@@ -25,7 +32,7 @@ pub fn serve(
         let outcome = Channel::new(stream).and_then(|channel| {
             let own = channel.own_address()?;
             let softirq = SoftirqThreads::find();
-            Conversation { channel, own, links: links.to_vec(), side: None, softirq }.run()
+            Conversation { channel, own, links: links.clone(), side: None, softirq }.run()
         });
         on_end(peer, outcome);
     }
@@ -35,8 +42,7 @@ struct Conversation {
     channel: Channel,
     /// By which the client has reached us: measured sockets are bound to it.
     own: IpAddr,
-    /// Links by name.
-    links: Vec<String>,
+    links: ServerLinks,
     side: Option<Box<dyn ServerSide>>,
     softirq: SoftirqThreads,
 }
@@ -90,11 +96,13 @@ impl Conversation {
                 message_bytes: setup.message_bytes,
             }));
         }
-        if let Some(first) = setup.links.first_mut() {
-            // A name or a translated address at the client may not be one of ours.
-            first.server = self.own;
+        if let ServerLinks::Own(names) = &self.links {
+            if let Some(first) = setup.links.first_mut() {
+                // A name or a translated address at the client may not be one of ours.
+                first.server = self.own;
+            }
+            setup.server_links.clone_from(names);
         }
-        setup.server_links.clone_from(&self.links);
         let mut side = match transport.listen(&setup) {
             Ok(side) => side,
             Err(error) => return Ok(Err(error)),

@@ -95,6 +95,32 @@ pub struct Setup {
     pub in_flight: u32,
     /// Connections of [`Test::ManyConnections`]; 1 otherwise.
     pub connections: u32,
+    /// How the edge protocol is to behave.
+    #[serde(default)]
+    pub edge: EdgeOptions,
+}
+
+/// How the edge protocol is to behave in a sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeOptions {
+    /// Whose rules it follows.
+    pub policy: EdgePolicy,
+    /// Streams are of strict operations: delivered in order.
+    pub is_strict: bool,
+    /// The time in each posting is measured, which costs two looks at the clock.
+    pub is_instrumented: bool,
+}
+
+/// Rules of scheduling, acknowledgement and congestion.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EdgePolicy {
+    /// Ours.
+    #[default]
+    Own,
+    /// `MultiEdge`'s: round robin, fixed window, an acknowledgement for every so many frames.
+    #[serde(rename = "multiedge")]
+    MultiEdge,
 }
 
 /// Where and how the client reaches what the server's side listens on.
@@ -133,6 +159,21 @@ pub mod counter {
     pub const RECEIVED_DATA_FRAMES: &str = "received_data_frames";
     /// Of these, the ones that arrived after a frame with later data.
     pub const OUT_OF_ORDER_FRAMES: &str = "out_of_order_frames";
+    /// Frames that arrived, of any kind.
+    pub const RECEIVED_FRAMES: &str = "received_frames";
+    /// Frames that arrived and were dropped.
+    pub const DROPPED_FRAMES: &str = "dropped_frames";
+    /// Times a thread that slept on the links woke up.
+    pub const WAKEUPS: &str = "wakeups";
+    /// Nanoseconds that the client's process spent in turns of the protocol with work, system calls
+    /// included.
+    pub const PROTOCOL_NS_CLIENT: &str = "protocol_ns_client";
+    /// The same at the server.
+    pub const PROTOCOL_NS_SERVER: &str = "protocol_ns_server";
+    /// Nanoseconds in calls that post an operation.
+    pub const POST_NS: &str = "post_ns";
+    /// These calls.
+    pub const POSTS: &str = "posts";
     /// Datagrams that did not arrive (yardsticks without retransmission).
     pub const LOST_DATAGRAMS: &str = "lost_datagrams";
     /// Memory of an idle connection at the server, in bytes

@@ -9,10 +9,11 @@ use bench::cleanup;
 use bench::plan::{Options, PathChoice};
 use bench::results::Results;
 use bench::transport::Test;
-use clap::Args;
+use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
+use crate::multiedge_command;
 use crate::link_names::{Links, parse_count_or_links};
 use crate::progress::Progress;
 
@@ -29,7 +30,10 @@ use crate::progress::Progress;
     ethernot bench --tests one-way --sizes 64K,1M --transports tcp,tcp-poll\n  \
     ethernot bench --peer 192.0.2.2\n  \
     ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    special: Option<Special>,
     /// Fewer sizes and repetitions: less than a minute
     #[arg(long)]
     quick: bool,
@@ -80,15 +84,19 @@ pub(crate) struct Arguments {
     html: Option<PathBuf>,
 }
 
+/// Measurements of their own kind.
+#[derive(Debug, Subcommand)]
+enum Special {
+    Multiedge(multiedge_command::Arguments),
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let options = options(arguments)?;
-    // Found out now, not after minutes of measuring.
-    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
-        if path.as_os_str() != "-" {
-            let file = fs::OpenOptions::new().create(true).append(true).open(path);
-            file.map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
+    match &arguments.special {
+        Some(Special::Multiedge(arguments)) => return multiedge_command::run(arguments),
+        None => {}
     }
+    let options = options(arguments)?;
+    check_writable([&arguments.json, &arguments.html])?;
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let mut progress = Progress::new();
     let outcome = bench::run::run(&options, &mut progress);
@@ -109,6 +117,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
     if is_table_wanted { print_table(&results) } else { Ok(()) }
+}
+
+/// Finds out now, not after minutes of measuring, that a file cannot be written.
+pub(crate) fn check_writable(paths: [&Option<PathBuf>; 2]) -> Result<(), Failure> {
+    for path in paths.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
+        let file = fs::OpenOptions::new().create(true).append(true).open(path);
+        file.map_err(|error| format!("write {}: {error}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Prints the table to standard output, as wide as the terminal.
@@ -168,7 +185,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
     })
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
@@ -189,7 +206,7 @@ fn parse_test(text: &str) -> Result<Test, String> {
         .ok_or_else(|| format!("the tests are: {}", known()))
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok();
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
@@ -202,4 +219,4 @@ const LINKS: u32 = 2;
 /// 8 B to 4 MiB.
 const SIZES: [u64; 9] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
-const COLUMNS_DEFAULT: u16 = 100;
+pub(crate) const COLUMNS_DEFAULT: u16 = 100;

@@ -6,6 +6,7 @@ mod bench_command;
 mod doctor;
 mod doctor_command;
 mod link_names;
+mod multiedge_command;
 mod progress;
 mod report_command;
 mod scenario_command;

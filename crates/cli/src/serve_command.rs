@@ -50,8 +50,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         println!("listening on {address}; end with Ctrl-C");
     }
-    let links = arguments.links.as_ref().map_or(&[][..], |names| &names.0);
-    server::serve(&listener, links, |peer, outcome| {
+    let names = arguments.links.as_ref().map_or_else(Vec::new, |names| names.0.clone());
+    let links = server::ServerLinks::Own(names);
+    server::serve(&listener, &links, |peer, outcome| {
         let error = outcome.err().map(|error| error.to_string());
         if arguments.json {
             println!("{}", json!({ "client": peer, "error": error }));

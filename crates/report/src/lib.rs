@@ -4,9 +4,11 @@
 
 mod chart;
 mod format;
+mod multiedge;
 mod page;
 mod table;
 
 pub use chart::ChartError;
+pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
 pub use table::table;

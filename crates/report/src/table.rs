@@ -156,7 +156,7 @@ fn remark(measurement: &Measurement) -> Option<String> {
 }
 
 /// A rule above, below, and under the header.
-const LINES: TableStyle = TableStyle::new()
+pub(crate) const LINES: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));

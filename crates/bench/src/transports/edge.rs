@@ -6,21 +6,22 @@
 
 mod many;
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ethernot::{
-    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig,
-    Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling, RemoteRegion,
-    Request, Rights, Source,
+    AckPolicy, Buffer, CompletionKind, CompletionQueue, CongestionAlgorithm, ConnectOptions,
+    Connection, Endpoint, EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering,
+    PeerSpec, Polling, RemoteRegion, Request, Rights, SchedulingPolicy, Source,
 };
 
 use super::patience::Patience;
 use crate::clock::Stopwatch;
 use crate::transport::{
-    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
-    TransportError, counter,
+    Advertisement, ClientSide, EdgeOptions, EdgePolicy, Latencies, Observed, Phase, ServerSide,
+    Setup, Test, Transport, TransportError, counter,
 };
 
 /// Remote writes over the edge protocol.
@@ -78,12 +79,27 @@ struct Half {
     in_flight: u64,
     /// Round trips so far: the word that is polled holds their number.
     rounds: u64,
+    options: EdgeOptions,
+    posting: Cell<Posting>,
+    /// Name of the counter of protocol time at this side.
+    protocol_ns: &'static str,
     /// Counters at the end of the last phase.
     before: Counters,
 }
 
+/// Time in calls that post, where it is measured.
+#[derive(Clone, Copy, Default)]
+struct Posting {
+    calls: u64,
+    total_ns: u64,
+}
+
 impl Half {
-    fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
+    fn new(
+        endpoint: &Endpoint,
+        setup: &Setup,
+        protocol_ns: &'static str,
+    ) -> Result<Self, TransportError> {
         // The first half is written to by the peer, the second is what is written to the peer.
         let message_bytes = setup.message_bytes.max(WORD_BYTES);
         let buffer = Buffer::new(message_bytes * 2);
@@ -97,6 +113,9 @@ impl Half {
             message_bytes,
             in_flight: u64::from(setup.in_flight.max(1)),
             rounds: 0,
+            options: setup.edge,
+            posting: Cell::default(),
+            protocol_ns,
             before: Counters::default(),
         })
     }
@@ -139,7 +158,9 @@ impl Half {
     /// if it sends any.
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
-        let mut operation = self.operation(remote, Ordering::Relaxed);
+        let is_strict = self.options.is_strict;
+        let ordering = if is_strict { Ordering::Strict } else { Ordering::Relaxed };
+        let mut operation = self.operation(remote, ordering);
         // One completion for several operations, as programs do that count on every nanosecond.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
@@ -152,7 +173,7 @@ impl Half {
                 operation.flags.signalled = last || posted % group == 0;
                 operation.context = posted;
                 operation.immediate = last.then_some(END_OF_PHASE);
-                connection.post_later(&operation).map_err(other)?;
+                self.timed(|| connection.post_later(&operation)).map_err(other)?;
             }
             let Some(completion) = connection.poll().map_err(other)? else {
                 patience.on_idle()?;
@@ -174,7 +195,22 @@ impl Half {
         let (connection, remote) = self.parts()?;
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
-        connection.post(&self.operation(remote, Ordering::Strict)).map_err(other)
+        let operation = self.operation(remote, Ordering::Strict);
+        self.timed(|| connection.post(&operation)).map_err(other)
+    }
+
+    /// Posts, and takes the time if that is wanted.
+    #[inline]
+    fn timed<T>(&self, post: impl FnOnce() -> T) -> T {
+        if !self.options.is_instrumented {
+            return post();
+        }
+        let started = Stopwatch::start();
+        let posted = post();
+        let Posting { calls, total_ns } = self.posting.get();
+        let total_ns = total_ns + started.elapsed_ns();
+        self.posting.set(Posting { calls: calls + 1, total_ns });
+        posted
     }
 
     /// Polls the last word of the memory the peer writes to.
@@ -189,9 +225,20 @@ impl Half {
     }
 
     /// What was counted since the last call.
-    fn observed(&mut self) -> Result<Observed, TransportError> {
-        let now = Counters::of(self.connection.as_ref())?;
-        let observed = now.since(&self.before);
+    fn observed(&mut self, endpoint: &Endpoint) -> Result<Observed, TransportError> {
+        let mut now = Counters::of(self.connection.as_ref())?;
+        let runtime = endpoint.runtime_counters().map_err(other)?;
+        now.wakeups = runtime.wakeups as f64;
+        now.protocol_ns = runtime.protocol_ns as f64;
+        let mut observed = now.since(&self.before);
+        let protocol_ns = now.protocol_ns - self.before.protocol_ns;
+        let Posting { calls, total_ns } = self.posting.take();
+        let further = [
+            (self.protocol_ns, protocol_ns),
+            (counter::POSTS, calls as f64),
+            (counter::POST_NS, total_ns as f64),
+        ];
+        observed.counters.extend(further.map(|(name, value)| (name.to_string(), value)));
         self.before = now;
         Ok(observed)
     }
@@ -207,6 +254,10 @@ struct Counters {
     out_of_order: f64,
     lost: f64,
     probe_timeouts: f64,
+    frames: f64,
+    dropped: f64,
+    wakeups: f64,
+    protocol_ns: f64,
     /// Of the first link, now.
     round_trip_us: f64,
     window_bytes: f64,
@@ -228,6 +279,8 @@ impl Counters {
             sum.out_of_order += counters.out_of_order as f64;
             sum.lost += counters.packets_lost as f64;
             sum.probe_timeouts += counters.probe_timeouts as f64;
+            sum.frames += counters.frames_received as f64;
+            sum.dropped += counters.dropped() as f64;
             if path.index == 0 {
                 sum.round_trip_us = path.srtt_ns as f64 / 1e3;
                 sum.window_bytes = f64::from(path.window_bytes);
@@ -246,6 +299,9 @@ impl Counters {
             (counter::OUT_OF_ORDER_FRAMES, self.out_of_order - before.out_of_order),
             (PACKETS_LOST, self.lost - before.lost),
             (PROBE_TIMEOUTS, self.probe_timeouts - before.probe_timeouts),
+            (counter::RECEIVED_FRAMES, self.frames - before.frames),
+            (counter::DROPPED_FRAMES, self.dropped - before.dropped),
+            (counter::WAKEUPS, self.wakeups - before.wakeups),
         ];
         let now = [
             (ROUND_TRIP, self.round_trip_us),
@@ -270,7 +326,7 @@ impl Server {
         let addresses: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
         let endpoint = endpoint(&addresses, &setup.server_links, setup)?;
         let listener = endpoint.listen(SERVICE).map_err(other)?;
-        let half = Half::new(&endpoint, setup)?;
+        let half = Half::new(&endpoint, setup, counter::PROTOCOL_NS_SERVER)?;
         Ok(Self { endpoint, listener, half, test: setup.test })
     }
 
@@ -330,7 +386,7 @@ impl ServerSide for Server {
                 }
             }
         }
-        self.half.observed()
+        self.half.observed(&self.endpoint)
     }
 }
 
@@ -350,7 +406,7 @@ impl Client {
         let own: Vec<IpAddr> =
             setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
         let endpoint = endpoint(&own, &setup.client_links, setup)?;
-        let half = Half::new(&endpoint, setup)?;
+        let half = Half::new(&endpoint, setup, counter::PROTOCOL_NS_CLIENT)?;
         Ok(Self { endpoint, half, peers, test: setup.test })
     }
 
@@ -425,7 +481,7 @@ impl ClientSide for Client {
                 }
             }
         }
-        self.half.observed()
+        self.half.observed(&self.endpoint)
     }
 }
 
@@ -454,7 +510,10 @@ fn endpoint(
     names: &[String],
     setup: &Setup,
 ) -> Result<Endpoint, TransportError> {
-    let defaults = EngineConfig::default();
+    let defaults = match setup.edge.policy {
+        EdgePolicy::Own => EngineConfig::default(),
+        EdgePolicy::MultiEdge => multiedge_rules(),
+    };
     let config = EngineConfig {
         connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
         ..defaults
@@ -468,6 +527,17 @@ fn endpoint(
         builder = builder.bind(SocketAddr::new(*address, 0).to_string());
     }
     builder.build().map_err(other)
+}
+
+/// Round robin, a fixed window, an acknowledgement for every so many frames.
+fn multiedge_rules() -> EngineConfig {
+    EngineConfig {
+        acknowledgement: AckPolicy { frames_per_ack: 24, ack_delay_ns: 500_000 },
+        congestion: CongestionAlgorithm::Fixed { frames: 64 },
+        probe_timeout_min_ns: 20_000_000,
+        scheduling: SchedulingPolicy::RoundRobin,
+        ..EngineConfig::default()
+    }
 }
 
 fn other(error: impl std::fmt::Display) -> TransportError {

@@ -1,11 +1,12 @@
 //! The transports that can be measured.
 
 mod edge;
-mod patience;
+pub(crate) mod patience;
 mod tcp;
 mod udp;
 
 use crate::transport::Transport;
+use crate::yardsticks::bare::Bare;
 
 pub use edge::Edge;
 pub use tcp::Tcp;
@@ -22,7 +23,8 @@ pub fn all() -> Vec<Box<dyn Transport>> {
     vec![Box::new(Edge), Box::new(Tcp::blocking()), Box::new(Tcp::polling()), Box::new(Udp)]
 }
 
-/// The transport called `name`.
+/// The transport called `name`, one of [`all`] or of the yardsticks that need links by name.
 pub fn by_name(name: &str) -> Option<Box<dyn Transport>> {
-    all().into_iter().find(|transport| transport.name() == name)
+    let bare: [Box<dyn Transport>; 2] = [Box::new(Bare::Packet), Box::new(Bare::Xdp)];
+    all().into_iter().chain(bare).find(|transport| transport.name() == name)
 }

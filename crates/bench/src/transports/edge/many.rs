@@ -49,7 +49,7 @@ impl ServerSide for Server {
                 Turn::Alone => self.alone.answer()?,
             }
         }
-        let mut observed = self.crowd.half.observed()?;
+        let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
         let bytes = counter::BYTES_PER_IDLE_CONNECTION.to_string();
         observed.counters.insert(bytes, self.idle.bytes_each(&AT_SERVER));
         Ok(observed)
@@ -94,7 +94,7 @@ impl ClientSide for Client {
                 Turn::Alone => self.alone.round_trip(&mut self.alone_latencies)?,
             }
         }
-        let mut observed = self.crowd.half.observed()?;
+        let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
         let bytes = counter::CLIENT_BYTES_PER_IDLE_CONNECTION.to_string();
         observed.counters.insert(bytes, self.idle.bytes_each(&AT_CLIENT));
         if let (Some(crowd), Some(alone)) = (latencies.summary(), self.alone_latencies.summary()) {
