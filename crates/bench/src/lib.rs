@@ -13,6 +13,7 @@ pub mod client;
 pub mod clock;
 pub mod control;
 pub mod cpu;
+pub mod failover;
 pub mod machine;
 pub mod multiedge;
 pub mod namespaces;

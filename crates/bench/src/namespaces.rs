@@ -20,8 +20,8 @@ use crate::transport::LinkAddresses;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamespaceError {
-    /// `ip` is not there.
-    #[error("run `{command}`: {source}; install the package iproute2")]
+    /// A tool of iproute2 is not there.
+    #[error("run `{command}`: {source}; install the package iproute2, which has ip and tc")]
     Start {
         /// The whole command.
         command: String,

@@ -22,6 +22,8 @@ use crate::cleanup;
 use crate::client::{Client, SampleRequest};
 use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
+use crate::failover::stream;
+use crate::failover::{Series, Side, StreamSpec};
 use crate::machine::Machine;
 use crate::results::Sample;
 use crate::server::{self, ServerLinks};
@@ -31,7 +33,7 @@ use crate::yardsticks;
 pub const SUBCOMMAND: &str = "bench-process";
 
 /// What a child process is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildSpec {
     /// Server or client.
     pub role: Role,
@@ -44,7 +46,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].
@@ -58,6 +60,8 @@ pub enum Role {
     },
     /// Becomes another program.
     Tool(Vec<String>),
+    /// One end of a transfer during which a link fails.
+    Stream(StreamSpec),
 }
 
 /// A line that a child writes.
@@ -77,6 +81,12 @@ pub enum Line {
     },
     /// The answer to a [`SampleRequest`].
     Sample(Sample),
+    /// The target of a transfer is ready, with these addresses.
+    Peers(String),
+    /// The first write has arrived at the target.
+    Flowing,
+    /// The transfer is over.
+    Series(Series),
     /// The child could not do what it was asked for.
     Failed(String),
 }
@@ -137,6 +147,8 @@ impl ChildProcess {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
             Role::Tool(_) => "tool",
+            Role::Stream(StreamSpec { side: Side::Target, .. }) => "target",
+            Role::Stream(_) => "source",
         };
         let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
@@ -197,6 +209,7 @@ pub fn run_child(spec: &str) -> bool {
         match spec.role {
             Role::Server(address) => run_server(address),
             Role::Client { server, shares_host } => run_client(server, shares_host),
+            Role::Stream(spec) => run_stream(&spec),
             Role::Tool(words) => {
                 Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
             }
@@ -261,6 +274,14 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
         };
         let sample = client.sample(&request).map_err(|error| error.to_string())?;
         tell(&Line::Sample(sample))?;
+    }
+}
+
+fn run_stream(spec: &StreamSpec) -> Result<(), String> {
+    let peers = |peers| tell(&Line::Peers(peers));
+    match stream::run(spec, peers, || tell(&Line::Flowing))? {
+        Some(series) => tell(&Line::Series(series)),
+        None => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
-use crate::multiedge_command;
+use crate::{failover_command, multiedge_command};
 use crate::link_names::{Links, parse_count_or_links};
 use crate::progress::Progress;
 
@@ -88,11 +88,13 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Special {
     Multiedge(multiedge_command::Arguments),
+    Failover(failover_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.special {
         Some(Special::Multiedge(arguments)) => return multiedge_command::run(arguments),
+        Some(Special::Failover(arguments)) => return failover_command::run(arguments),
         None => {}
     }
     let options = options(arguments)?;

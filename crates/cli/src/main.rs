@@ -5,6 +5,7 @@
 mod bench_command;
 mod doctor;
 mod doctor_command;
+mod failover_command;
 mod link_names;
 mod multiedge_command;
 mod progress;

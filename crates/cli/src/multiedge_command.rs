@@ -131,7 +131,7 @@ fn parse_set_up(text: &str) -> Result<&'static SetUp, String> {
     SetUp::by_name(text).ok_or_else(|| format!("the set-ups are: {}", known()))
 }
 
-fn parse_link(text: &str) -> Result<LinkKind, String> {
+pub(crate) fn parse_link(text: &str) -> Result<LinkKind, String> {
     let known = || LinkKind::ALL.map(LinkKind::name).join(", ");
     let mut kinds = LinkKind::ALL.into_iter();
     kinds

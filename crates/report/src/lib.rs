@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod chart;
+mod failover;
 mod format;
 mod multiedge;
 mod page;
 mod table;
 
 pub use chart::ChartError;
+pub use failover::{failover_page, failover_table};
 pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
 pub use table::table;
