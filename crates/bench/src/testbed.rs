@@ -248,10 +248,11 @@ impl Testbed {
     fn bridge(&self, name: &str, mtu: u32) -> Result<(), NamespaceError> {
         let (switch, mtu) = (self.switch.as_str(), mtu.to_string());
         // Forwards from the first frame on, and says nothing by itself.
-        let mut arguments = vec!["-n", switch, "link", "add", "name", name, "mtu", &mtu];
-        arguments.extend(silent());
-        arguments.extend(["type", "bridge", "stp_state", "0", "forward_delay", "0"]);
-        ip(&arguments)?;
+        ip(&[
+            "-n", switch, "link", "add", "name", name, "mtu", &mtu, "type", "bridge", "stp_state",
+            "0", "forward_delay", "0",
+        ])?;
+        silence(switch, name)?;
         ip(&["-n", switch, "link", "set", name, "up"])
     }
 
@@ -283,21 +284,24 @@ fn port(link: usize, towards: Towards) -> String {
     format!("{host}{}", link + 1)
 }
 
-/// A veth pair without IPv6 addresses, which would talk by themselves.
+/// A veth pair that says nothing by itself.
 fn veth(one: [&str; 2], other: [&str; 2], mtu: u32) -> Result<(), NamespaceError> {
     let mtu = mtu.to_string();
     let [[namespace, name], [peer_namespace, peer]] = [one, other];
-    let mut arguments = vec!["link", "add", "name", name, "mtu", &mtu, "netns", namespace];
-    arguments.extend(silent());
-    arguments.extend(["type", "veth", "peer", "name", peer, "mtu", &mtu, "netns", peer_namespace]);
-    arguments.extend(silent());
-    ip(&arguments)
+    ip(&[
+        "link", "add", "name", name, "mtu", &mtu, "netns", namespace, "type", "veth", "peer",
+        "name", peer, "mtu", &mtu, "netns", peer_namespace,
+    ])?;
+    silence(namespace, name)?;
+    silence(peer_namespace, peer)
 }
 
-/// No IPv6 addresses, where the kernel has IPv6 at all.
-fn silent() -> &'static [&'static str] {
-    let has_ipv6 = std::fs::exists("/proc/net/if_inet6").unwrap_or(false);
-    if has_ipv6 { &["addrgenmode", "none"] } else { &[] }
+/// Takes the IPv6 addresses that an interface would give itself, where the kernel has IPv6.
+fn silence(namespace: &str, interface: &str) -> Result<(), NamespaceError> {
+    if !std::fs::exists("/proc/net/if_inet6").unwrap_or(false) {
+        return Ok(());
+    }
+    ip(&["-n", namespace, "link", "set", "dev", interface, "addrgenmode", "none"])
 }
 
 /// The end of the trunk at which frames arrive that go this way.
