@@ -175,11 +175,7 @@ impl Testbed {
     }
 
     /// Gives the hosts' ends their addresses and brings them up.
-    fn address(
-        &self,
-        interface: &str,
-        addresses: [Ipv4Addr; 2],
-    ) -> Result<(), NamespaceError> {
+    fn address(&self, interface: &str, addresses: [Ipv4Addr; 2]) -> Result<(), NamespaceError> {
         for (namespace, address) in [&self.client, &self.server].into_iter().zip(addresses) {
             let address = format!("{address}/24");
             ip(&["-n", namespace, "address", "add", &address, "dev", interface])?;
@@ -188,12 +184,7 @@ impl Testbed {
         Ok(())
     }
 
-    fn switch_link(
-        &self,
-        index: usize,
-        shape: &LinkShape,
-        mtu: u32,
-    ) -> Result<(), NamespaceError> {
+    fn switch_link(&self, index: usize, shape: &LinkShape, mtu: u32) -> Result<(), NamespaceError> {
         let switch = self.switch.as_str();
         let interface = format!("link{}", index + 1);
         let [near, far] = [Towards::Client, Towards::Server].map(|towards| port(index, towards));
@@ -214,8 +205,18 @@ impl Testbed {
                 for port in [&near, &far] {
                     let delay = format!("{}us", shape.delay_us);
                     tc(&[
-                        "-n", switch, "qdisc", "add", "dev", port, "root", "netem", "limit",
-                        NETEM_FRAMES, "delay", &delay,
+                        "-n",
+                        switch,
+                        "qdisc",
+                        "add",
+                        "dev",
+                        port,
+                        "root",
+                        "netem",
+                        "limit",
+                        NETEM_FRAMES,
+                        "delay",
+                        &delay,
                     ])?;
                 }
             }
@@ -249,8 +250,20 @@ impl Testbed {
         let (switch, mtu) = (self.switch.as_str(), mtu.to_string());
         // Forwards from the first frame on, and says nothing by itself.
         ip(&[
-            "-n", switch, "link", "add", "name", name, "mtu", &mtu, "type", "bridge", "stp_state",
-            "0", "forward_delay", "0",
+            "-n",
+            switch,
+            "link",
+            "add",
+            "name",
+            name,
+            "mtu",
+            &mtu,
+            "type",
+            "bridge",
+            "stp_state",
+            "0",
+            "forward_delay",
+            "0",
         ])?;
         silence(switch, name)?;
         ip(&["-n", switch, "link", "set", name, "up"])
@@ -289,8 +302,23 @@ fn veth(one: [&str; 2], other: [&str; 2], mtu: u32) -> Result<(), NamespaceError
     let mtu = mtu.to_string();
     let [[namespace, name], [peer_namespace, peer]] = [one, other];
     ip(&[
-        "link", "add", "name", name, "mtu", &mtu, "netns", namespace, "type", "veth", "peer",
-        "name", peer, "mtu", &mtu, "netns", peer_namespace,
+        "link",
+        "add",
+        "name",
+        name,
+        "mtu",
+        &mtu,
+        "netns",
+        namespace,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        peer,
+        "mtu",
+        &mtu,
+        "netns",
+        peer_namespace,
     ])?;
     silence(namespace, name)?;
     silence(peer_namespace, peer)
@@ -375,7 +403,8 @@ mod tests {
 
     #[test]
     fn drops_of_all_queues_are_added_up() {
-        let printed = br#"[{"kind":"tbf","drops":3},{"kind":"netem","drops":4},{"kind":"noqueue"}]"#;
+        let printed =
+            br#"[{"kind":"tbf","drops":3},{"kind":"netem","drops":4},{"kind":"noqueue"}]"#;
         assert_eq!(count_drops(printed), 7);
         assert_eq!(count_drops(b"no json"), 0);
     }

@@ -13,9 +13,9 @@ use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
-use crate::{failover_command, multiedge_command};
 use crate::link_names::{Links, parse_count_or_links};
 use crate::progress::Progress;
+use crate::{failover_command, multiedge_command};
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///

@@ -119,7 +119,9 @@ fn chart(cut: &Cut) -> String {
             HEIGHT - 8.0
         );
     }
-    svg.push_str("<polyline fill=\"none\" stroke=\"var(--series-3)\" stroke-width=\"1.5\" points=\"");
+    svg.push_str(
+        "<polyline fill=\"none\" stroke=\"var(--series-3)\" stroke-width=\"1.5\" points=\"",
+    );
     for (index, gigabits) in windows.iter().enumerate() {
         let ms = index as f64 * WINDOW_MS as f64;
         let _ = write!(svg, "{:.1},{:.1} ", x(ms), y(*gigabits));

@@ -213,18 +213,15 @@ fn row(point: &Point, is_first: bool) -> [String; COLUMNS] {
 
 fn paper_row(point: &Point, paper: &PaperFigures) -> [String; COLUMNS] {
     let [set_up, test, bytes] = case(point, true);
-    let limit = |value: Option<f64>| {
-        value.map_or_else(dash, |value| format!("≤ {}", digits(value)))
-    };
+    let limit =
+        |value: Option<f64>| value.map_or_else(dash, |value| format!("≤ {}", digits(value)));
     [
         set_up,
         test,
         bytes,
         PAPER.to_string(),
         paper.latency_ns.map_or_else(dash, |ns| format!("≥ {}", time_ns(ns))),
-        paper.bytes_per_second.map_or_else(dash, |rate| {
-            format!("≤ {}", scaled(rate * 8.0, "b/s"))
-        }),
+        paper.bytes_per_second.map_or_else(dash, |rate| format!("≤ {}", scaled(rate * 8.0, "b/s"))),
         paper.share_of_links.map_or_else(dash, |share| format!("≤ {}", digits(share * 100.0))),
         paper.initiate_ns.map_or_else(dash, time_ns),
         limit(paper.protocol_cpu_percent),
@@ -294,8 +291,19 @@ const QUANTITIES: [Quantity; 3] = [
 const PAPER: &str = "paper";
 const COLUMNS: usize = 13;
 const HEADER: [&str; COLUMNS] = [
-    "set-up", "test", "size", "who", "latency", "rate", "of links %", "initiate", "CPU %",
-    "disorder %", "extra %", "wakeups/frame", "drops",
+    "set-up",
+    "test",
+    "size",
+    "who",
+    "latency",
+    "rate",
+    "of links %",
+    "initiate",
+    "CPU %",
+    "disorder %",
+    "extra %",
+    "wakeups/frame",
+    "drops",
 ];
 /// Narrower, nothing fits.
 const COLUMNS_MIN: u16 = 130;
@@ -333,11 +341,11 @@ mod tests {
 
     fn results() -> MultiedgeResults {
         let flat = |value| Some(Summary { median: value, min: value, max: value });
-        let mut good =
-            Point::of_samples("2Lu-1G", Test::OneWay, 1 << 20, "edge", Vec::new(), None);
+        let mut good = Point::of_samples("2Lu-1G", Test::OneWay, 1 << 20, "edge", Vec::new(), None);
         good.bytes_per_second = flat(240e6);
         good.share_of_links = flat(0.96);
-        let bad = Point::failed("2Lu-1G", Test::OneWay, 1 << 20, "multiedge", "no such link".into());
+        let bad =
+            Point::failed("2Lu-1G", Test::OneWay, 1 << 20, "multiedge", "no such link".into());
         MultiedgeResults {
             format: FORMAT.to_string(),
             version: "0".to_string(),

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use super::{Bound, Figure, Measurement, Outcome, Probe, Shown, rounded};
+use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
@@ -59,11 +59,16 @@ impl<'a> Runner<'a> {
                 ratio(number(&result, pointer)?, number(&result, to)?).map(Found::plain)
             }
             Probe::Bench { arguments, of, figure } => {
-                let result = self.result(arguments).map_err(|failure| match failure {
-                    // A measurement that was not made says nothing about the bound.
-                    Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
-                })?;
+                let result = self.result(arguments).map_err(unmeasured)?;
                 bench_figure(&result, of, figure)
+            }
+            Probe::Point { arguments, point, figure } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                point_figure(&result, point, figure)
+            }
+            Probe::Number { arguments, pointer } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                number(&result, pointer).map(Found::plain)
             }
             Probe::AllSucceed { arguments, count } => {
                 let result = self.result(arguments)?;
@@ -148,6 +153,13 @@ fn fuzz(seconds: u32) -> Result<Found, Failure> {
     }
 }
 
+/// A measurement that was not made says nothing about the bound.
+fn unmeasured(failure: Failure) -> Failure {
+    match failure {
+        Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
+    }
+}
+
 /// Runs a command without a terminal.
 fn run(command: &mut Command) -> Result<Output, Failure> {
     command.stdin(Stdio::null()).output().map_err(|cause| {
@@ -224,6 +236,55 @@ fn bench_figure(result: &Value, of: Measurement, figure: Figure) -> Result<Found
     }
 }
 
+/// A figure of our own point of the results of `ethernot bench multiedge`.
+fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Found, Failure> {
+    let PointOf { set_up, test, bytes } = of;
+    let points = result.get("points").and_then(Value::as_array);
+    let of_contender = |contender: &str| {
+        points.into_iter().flatten().find(|point| {
+            point["set_up"] == set_up
+                && point["test"] == test
+                && point["message_bytes"] == bytes
+                && point["contender"] == contender
+        })
+    };
+    let own = of_contender("edge").ok_or_else(|| {
+        Failure::CannotRun(format!("the result has no {test} of {bytes} B on {set_up}"))
+    })?;
+    if let Some(why) = own["failure"].as_str() {
+        return Err(Failure::CannotRun(format!("{set_up}: {why}")));
+    }
+    match figure {
+        PointFigure::Share => {
+            let rate = number(own, "/bytes_per_second/median")? * 8e-9;
+            let rules = of_contender("multiedge");
+            let rules = rules.and_then(|point| number(point, "/share_of_links/median").ok());
+            let rules = rules.map_or_else(String::new, |share| {
+                format!("; MultiEdge's rules {} %", rounded(share * 100.0))
+            });
+            let note = format!(" ({} Gb/s{rules})", rounded(rate));
+            Ok(Found { figure: number(own, "/share_of_links/median")? * 100.0, note })
+        }
+        PointFigure::Field(name) => {
+            let rules = of_contender("multiedge").and_then(|point| point[name].as_f64());
+            let note = rules.map_or_else(String::new, |value| {
+                format!(" (MultiEdge's rules {})", rounded(value))
+            });
+            Ok(Found { figure: number(own, &format!("/{name}"))?, note })
+        }
+        PointFigure::RatioTo(to) => {
+            let ratios = own.get("ratios").and_then(Value::as_array);
+            let ratio = ratios.into_iter().flatten().find(|ratio| ratio["to"] == to);
+            let Some(ratio) = ratio else {
+                let other = of_contender(to).and_then(|point| point["failure"].as_str());
+                let why = other.map_or_else(|| format!("no ratio to {to}"), String::from);
+                return Err(Failure::CannotRun(why));
+            };
+            Ok(Found::plain(number(ratio, "/ratio/median")?))
+        }
+    }
+}
+
 /// The measurement of a test and transport over one link.
 fn entry(result: &Value, of: Measurement) -> Result<&Value, Failure> {
     let entries = result.get("results").and_then(Value::as_array);
@@ -296,6 +357,29 @@ mod tests {
         let larger = Figure::Larger("slowdown", "memory");
         let found = bench_figure(&results("namespaces"), EDGE, larger).expect("both are there");
         assert!((found.figure - 2000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn points_are_found_by_their_case_and_failures_are_no_figures() {
+        let point = |contender: &str, share: f64| {
+            json!({
+                "set_up": "1L-1G", "test": "one-way", "message_bytes": 8, "contender": contender,
+                "failure": null, "bytes_per_second": {"median": 1.25e8},
+                "share_of_links": {"median": share}, "extra_frame_percent": 1.5,
+                "ratios": [{"to": "multiedge", "ratio": {"median": 1.1}}],
+            })
+        };
+        let mut result = json!({"points": [point("multiedge", 0.5), point("edge", 0.9)]});
+        let of = PointOf { set_up: "1L-1G", test: "one-way", bytes: 8 };
+        let found = point_figure(&result, of, PointFigure::Share).expect("it is there");
+        assert!((found.figure - 90.0).abs() < 1e-9);
+        assert_eq!(found.note, " (1 Gb/s; MultiEdge's rules 50 %)");
+        let ratio = point_figure(&result, of, PointFigure::RatioTo("multiedge"));
+        assert_eq!(ratio, Ok(Found::plain(1.1)));
+        assert!(point_figure(&result, of, PointFigure::RatioTo("tcp")).is_err());
+        result["points"][1]["failure"] = json!("no tool");
+        let failed = point_figure(&result, of, PointFigure::Field("extra_frame_percent"));
+        assert_eq!(failed, Err(Failure::CannotRun("1L-1G: no tool".into())));
     }
 
     #[test]

@@ -139,8 +139,7 @@ mod tests {
             120..330 => 100,
             _ => 200,
         };
-        let series =
-            Series { bytes_per_ms: (0..600).map(rate).collect(), ..Series::default() };
+        let series = Series { bytes_per_ms: (0..600).map(rate).collect(), ..Series::default() };
         let cut = Cut::judge("both", 100, 300, series);
         // Windows of 5 ms that hold less than 80: those from 100 to 117.
         assert_eq!(cut.gap_ms, Some(17));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, MemoryRegion,
-    Operation, OperationFlags, OperationOptions, Ordering, PeerSpec, Polling, RemoteRegion, Request,
-    Rights, Source,
+    Operation, OperationFlags, OperationOptions, Ordering, PeerSpec, Polling, RemoteRegion,
+    Request, Rights, Source,
 };
 use serde::{Deserialize, Serialize};
 

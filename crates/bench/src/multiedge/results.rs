@@ -167,8 +167,7 @@ impl Point {
         contender: &str,
         failure: String,
     ) -> Self {
-        let mut point =
-            Self::of_samples(set_up, test, message_bytes, contender, Vec::new(), None);
+        let mut point = Self::of_samples(set_up, test, message_bytes, contender, Vec::new(), None);
         point.failure = Some(failure);
         point
     }

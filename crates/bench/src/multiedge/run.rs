@@ -166,7 +166,9 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<MultiedgeRe
 fn relate(points: &mut [Point]) {
     let all: Vec<_> = points
         .iter()
-        .map(|p| (p.set_up.clone(), p.test, p.message_bytes, p.contender.clone(), p.samples.clone()))
+        .map(|p| {
+            (p.set_up.clone(), p.test, p.message_bytes, p.contender.clone(), p.samples.clone())
+        })
         .collect();
     for point in points {
         for (set_up, test, message_bytes, contender, samples) in &all {

@@ -106,14 +106,12 @@ pub fn paper(set_up: &str, test: Test) -> Option<PaperFigures> {
             protocol_cpu_percent: Some(75.0),
             ..share(710e6, 1250e6)
         }),
-        ("1L-10G", Test::OneWay) => Some(PaperFigures {
-            protocol_cpu_percent: Some(95.0),
-            ..share(1100e6, 1250e6)
-        }),
-        ("1L-10G", Test::TwoWay) => Some(PaperFigures {
-            protocol_cpu_percent: Some(170.0),
-            ..share(1500e6, 2500e6)
-        }),
+        ("1L-10G", Test::OneWay) => {
+            Some(PaperFigures { protocol_cpu_percent: Some(95.0), ..share(1100e6, 1250e6) })
+        }
+        ("1L-10G", Test::TwoWay) => {
+            Some(PaperFigures { protocol_cpu_percent: Some(170.0), ..share(1500e6, 2500e6) })
+        }
         _ => None,
     }
 }

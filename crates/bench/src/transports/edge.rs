@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ethernot::{
     AckPolicy, Buffer, CompletionKind, CompletionQueue, CongestionAlgorithm, ConnectOptions,
-    Connection, Endpoint, EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering,
-    PeerSpec, Polling, RemoteRegion, Request, Rights, SchedulingPolicy, Source,
+    Connection, Endpoint, EngineConfig, Listener, MemoryRegion, Operation, OperationFlags,
+    Ordering, PeerSpec, Polling, RemoteRegion, Request, Rights, SchedulingPolicy, Source,
 };
 
 use super::patience::Patience;

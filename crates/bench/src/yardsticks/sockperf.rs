@@ -1,7 +1,7 @@
 //! `sockperf ping-pong`: the smallest message of sockperf over TCP, blocking.
 
-use super::tool::{Tool, ToolError, median_ns};
 use super::Hosts;
+use super::tool::{Tool, ToolError, median_ns};
 use crate::results::Sample;
 use crate::transport::LatencySummary;
 

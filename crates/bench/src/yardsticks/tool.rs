@@ -101,7 +101,11 @@ pub fn become_tool(words: &[String]) -> io::Error {
     let Some((program, arguments)) = words.split_first() else {
         return io::Error::from(io::ErrorKind::InvalidInput);
     };
-    Command::new(program).args(arguments).env("UCX_TLS", "tcp,self").env("UCX_WARN_UNUSED_ENV_VARS", "n").exec()
+    Command::new(program)
+        .args(arguments)
+        .env("UCX_TLS", "tcp,self")
+        .env("UCX_WARN_UNUSED_ENV_VARS", "n")
+        .exec()
 }
 
 fn is_installed(tool: &str) -> bool {

@@ -1,7 +1,7 @@
 //! `ucx_perftest`: an 8-byte put of UCX over TCP, both sides polling.
 
-use super::tool::{Tool, ToolError, median_ns};
 use super::Hosts;
+use super::tool::{Tool, ToolError, median_ns};
 use crate::results::Sample;
 use crate::transport::LatencySummary;
 
