@@ -22,6 +22,9 @@ pub struct SampleRequest {
     pub setup: Setup,
     /// How long the run that counts should take, in seconds.
     pub seconds: f64,
+    /// Whether [`Client::sample`] says when the run that counts begins.
+    #[serde(default)]
+    pub announced: bool,
 }
 
 /// Why a sample could not be taken.
@@ -83,7 +86,12 @@ impl Client {
     }
 
     /// Connects, warms up, measures, closes.
-    pub fn sample(&mut self, request: &SampleRequest) -> Result<Sample, ClientError> {
+    /// `on_start` is called when the run that counts begins, if that is wanted.
+    pub fn sample(
+        &mut self,
+        request: &SampleRequest,
+        on_start: &mut dyn FnMut(),
+    ) -> Result<Sample, ClientError> {
         let transport = transports::by_name(&request.transport).ok_or_else(|| {
             TransportError::Other(format!("no transport {:?} here", request.transport))
         })?;
@@ -101,6 +109,9 @@ impl Client {
         }
         let rate = self.warm_up(side.as_mut(), request)?;
         let operations = (rate * request.seconds).ceil().max(1.0) as u64;
+        if request.announced {
+            on_start();
+        }
         let sample = self.phase(side.as_mut(), &request.setup, Phase { operations })?;
         drop(side);
         match self.channel.ask(&Request::Close)? {
@@ -153,6 +164,7 @@ impl Client {
         let cpu_seconds_client = cpu_seconds()? - cpu_before;
         let softirq_client = self.softirq.seconds() - softirq_before;
         let mut counters = outcome.map_err(|error| self.explain(error))?.counters;
+
         let reply = self.channel.reply()?;
         let Reply::Finished { observed, cpu_seconds, softirq_cpu_seconds } = reply else {
             return Err(unexpected("the end of a phase", &reply).into());
@@ -170,6 +182,8 @@ impl Client {
             cpu_seconds_server: cpu_seconds,
             cpu_seconds_softirq: softirq_client + softirq_server,
             counters,
+            timeline: observed.timeline,
+            timeline_start_ms: observed.timeline_start_ms,
         })
     }
 
@@ -187,7 +201,7 @@ impl Client {
 fn messages_per_operation(test: Test) -> u64 {
     match test {
         Test::PingPong | Test::TwoWay | Test::ManyConnections => 2,
-        Test::OneWay | Test::OperationRate => 1,
+        Test::OneWay | Test::OperationRate | Test::VerifiedStream => 1,
         Test::ConnectionSetup => 0,
     }
 }

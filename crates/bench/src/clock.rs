@@ -1,4 +1,4 @@
-//! The only place of this crate that reads a clock.
+//! The only place of this crate that reads a clock or sleeps.
 
 #![expect(
     clippy::disallowed_methods,
@@ -37,9 +37,16 @@ impl Stopwatch {
     }
 }
 
-/// Waits, for what announces itself in no way.
-pub fn pause(length: Duration) {
-    std::thread::sleep(length);
+/// Nanoseconds on the clock that all processes of a host share and that never jumps.
+pub fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| Duration::from(now).as_nanos() as u64)
+}
+
+/// Sleeps until [`monotonic_ns`] is `at_ns`.
+pub fn sleep_until(at_ns: u64) {
+    let left_ns = at_ns.saturating_sub(monotonic_ns());
+    std::thread::sleep(Duration::from_nanos(left_ns));
 }
 
 /// Seconds since 1970-01-01 00:00 UTC.

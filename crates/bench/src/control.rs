@@ -210,7 +210,7 @@ pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Res
     writer.flush()
 }
 
-/// Reads one message of at most 64 KiB.
+/// Reads one message of at most 1 MiB.
 pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, ControlError> {
     let mut line = Vec::new();
     reader
@@ -239,8 +239,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// up first can still say why.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// A `Prepare` with 255 links of IPv6 addresses is 24 KiB of JSON.
-const LINE_BYTES_MAX: u64 = 64 << 10;
+/// A `Prepare` with 255 links of IPv6 addresses is 24 KiB of JSON, a minute's timeline 600 KiB.
+const LINE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,289 @@
-//! One of two links dies in mid-transfer and comes back: how long that is felt, and whether every
-//! byte arrives.
-//!
-//! The source streams writes into slots of the target's memory, each filled with a pattern of its
-//! number and position. The target is notified of each write, checks every word of it, and tells
-//! the source which slots it may use again.
+//! What happens to a stream of checked writes over two links when one of them is cut and comes back.
 
-pub mod results;
-pub mod run;
-pub(crate) mod stream;
+use serde::{Deserialize, Serialize};
 
-pub use stream::{Series, Side, StreamSpec};
+use crate::client::SampleRequest;
+use crate::clock;
+use crate::multiedge::LinkKind;
+use crate::namespaces::{Direction, NamespaceError, NamespacePair};
+use crate::plan::{Options, PathChoice};
+use crate::process::Line;
+use crate::results::Sample;
+use crate::run::{Bench, Observer, RunError};
+use crate::switched::LinkShape;
+use crate::transport::{Setup, Test, counter};
+use crate::transports::EDGE;
+
+/// How the second link is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// The switch silently drops what goes either way.
+    BothWays,
+    /// The switch silently drops what goes from the sender of the data to its receiver.
+    OneWay,
+    /// The sender's cable is pulled: its interface loses the carrier.
+    Carrier,
+}
+
+impl Cut {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [Self; 3] = [Self::BothWays, Self::OneWay, Self::Carrier];
+
+    /// The name on the command line and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BothWays => "both-ways",
+            Self::OneWay => "one-way",
+            Self::Carrier => "carrier",
+        }
+    }
+
+    fn apply(self, pair: &NamespacePair, is_cut: bool) -> Result<(), NamespaceError> {
+        match self {
+            Self::BothWays => {
+                pair.cut(CUT_LINK, Direction::ToServer, is_cut)?;
+                pair.cut(CUT_LINK, Direction::ToClient, is_cut)
+            }
+            Self::OneWay => pair.cut(CUT_LINK, Direction::ToServer, is_cut),
+            Self::Carrier => pair.unplug(CUT_LINK, is_cut),
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// How frames reach the links.
+    pub kind: LinkKind,
+    /// The two links; the second is cut.
+    pub links: [LinkShape; 2],
+    /// Kinds of cuts.
+    pub cuts: Vec<Cut>,
+    /// How long the link is whole before, cut, and whole again, in seconds each.
+    pub phase_seconds: f64,
+    /// Bytes of a message, a multiple of 8.
+    pub message_bytes: u64,
+    /// Everything else.
+    pub options: Options,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// How frames reached the links.
+    pub kind: LinkKind,
+    /// The links; the second was cut.
+    pub links: [LinkShape; 2],
+    /// One entry for each kind of cut.
+    pub cuts: Vec<Outcome>,
+}
+
+/// What one cut did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// How the link was cut.
+    pub cut: Cut,
+    /// Messages that were sent and had to be checked.
+    pub messages: u64,
+    /// Of these, the ones that were not what they had to be, or not in their turn.
+    pub corrupted: u64,
+    /// Of these, the ones that never came.
+    pub lost: u64,
+    /// Payload before the cut, in bits per second.
+    pub before_bits_per_second: f64,
+    /// Payload over the remaining link, once it had settled.
+    pub remaining_bits_per_second: f64,
+    /// Longest time after the cut in which less than 80 % of that came, in milliseconds.
+    pub gap_ms: f64,
+    /// From the restoration until 80 % of what came before comes again, in milliseconds; nothing if
+    /// it did not.
+    pub back_ms: Option<f64>,
+    /// When the link was cut and restored, in milliseconds from the start of the timeline.
+    pub cut_at_ms: u64,
+    /// See there.
+    pub restored_at_ms: u64,
+    /// Bytes that arrived in each millisecond.
+    pub timeline: Vec<u32>,
+}
+
+/// Measures all cuts, each with processes and namespaces of its own.
+pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
+    let unix_seconds = clock::unix_seconds();
+    let mut cuts = Vec::new();
+    for &cut in &wishes.cuts {
+        observer.on_note(&format!("cutting link {CUT_LINK}: {}", cut.name()));
+        cuts.push(one(wishes, cut, observer)?);
+    }
+    Ok(Report {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds,
+        kind: wishes.kind,
+        links: wishes.links,
+        cuts,
+    })
+}
+
+fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
+    let mut options = wishes.options.clone();
+    options.path = PathChoice::Switched(wishes.links.to_vec());
+    options.links = 2;
+    options.link_names = wishes.kind.links(2);
+    options.server_link_names.clone_from(&options.link_names);
+    let mut bench = Bench::open(&options, observer)?;
+    let request = SampleRequest {
+        transport: EDGE.to_string(),
+        setup: Setup {
+            test: Test::VerifiedStream,
+            message_bytes: wishes.message_bytes,
+            links: bench.links().to_vec(),
+            client_links: options.link_names.clone(),
+            server_links: Vec::new(),
+            mtu: Some(options.mtu),
+            in_flight: options.in_flight,
+            connections: 1,
+            in_order: false,
+            sleeps: false,
+            delays_us: Vec::new(),
+        },
+        // So many operations as need this long over both links; over one, it lasts longer.
+        seconds: wishes.phase_seconds * 2.5,
+        announced: true,
+    };
+    let failed = |source| RunError::Sample { what: format!("failover, {}", cut.name()), source };
+    bench.client().send(&request).map_err(failed)?;
+    match bench.client().receive().map_err(failed)? {
+        Line::Counting => {}
+        line => return Err(failed(bench.client().unexpected(&line))),
+    }
+    let start_ns = clock::monotonic_ns();
+    let phase_ns = (wishes.phase_seconds * 1e9) as u64;
+    let apply = |at_ns, is_cut| -> Result<u64, RunError> {
+        clock::sleep_until(at_ns);
+        if let Some(pair) = bench.namespaces() {
+            cut.apply(pair, is_cut)?;
+        }
+        Ok(clock::monotonic_ns() / 1_000_000)
+    };
+    let cut_at_ms = apply(start_ns + phase_ns, true)?;
+    let restored_at_ms = apply(start_ns + 2 * phase_ns, false)?;
+    let sample = match bench.client().receive().map_err(failed)? {
+        Line::Sample(sample) => sample,
+        line => return Err(failed(bench.client().unexpected(&line))),
+    };
+    Ok(outcome(cut, wishes.message_bytes, &sample, cut_at_ms, restored_at_ms))
+}
+
+fn outcome(
+    cut: Cut,
+    message_bytes: u64,
+    sample: &Sample,
+    cut_at_ms: u64,
+    restored_at_ms: u64,
+) -> Outcome {
+    let timeline = &sample.timeline;
+    let index =
+        |at_ms: u64| (at_ms.saturating_sub(sample.timeline_start_ms) as usize).min(timeline.len());
+    let (cut_at, restored_at) = (index(cut_at_ms), index(restored_at_ms));
+    let settled_at = usize::midpoint(cut_at, restored_at);
+    let before = mean(timeline.get(cut_at / 2..cut_at));
+    let remaining = mean(timeline.get(settled_at..restored_at));
+    let arrived: u64 = timeline.iter().map(|&bytes| u64::from(bytes)).sum();
+    let messages = sample.operations;
+    let bits = |bytes_per_ms: f64| bytes_per_ms * 8e3;
+    Outcome {
+        cut,
+        messages,
+        corrupted: sample.counters.get(counter::CORRUPTED).map_or(messages, |&count| count as u64),
+        lost: messages.saturating_sub(arrived / message_bytes.max(1)),
+        before_bits_per_second: bits(before),
+        remaining_bits_per_second: bits(remaining),
+        gap_ms: longest_below(timeline.get(cut_at..restored_at), remaining * ENOUGH) as f64,
+        back_ms: first_reached(timeline.get(restored_at..), before * ENOUGH)
+            .map(|after_ms| after_ms as f64),
+        cut_at_ms: cut_at as u64,
+        restored_at_ms: restored_at as u64,
+        timeline: timeline.clone(),
+    }
+}
+
+fn mean(bytes: Option<&[u32]>) -> f64 {
+    let bytes = bytes.unwrap_or_default();
+    bytes.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() / bytes.len().max(1) as f64
+}
+
+/// Longest time in milliseconds of which every window of [`WINDOW_MS`] has less than `enough` bytes
+/// per millisecond; what is shorter than a window counts as nothing missing.
+fn longest_below(timeline: Option<&[u32]>, enough: f64) -> usize {
+    let mut longest = 0;
+    let mut since = None;
+    for (at, window) in timeline.unwrap_or_default().windows(WINDOW_MS).enumerate() {
+        if mean(Some(window)) >= enough {
+            since = None;
+        } else {
+            let start: usize = *since.get_or_insert(at);
+            longest = longest.max(at - start + WINDOW_MS);
+        }
+    }
+    longest
+}
+
+/// When a window of [`WINDOW_MS`] first has `enough` bytes per millisecond: where it ends.
+fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
+    let mut windows = timeline.unwrap_or_default().windows(WINDOW_MS);
+    windows.position(|window| mean(Some(window)) >= enough).map(|at| at + WINDOW_MS)
+}
+
+/// Which link is cut, from 1; the conversation of the processes goes over the other.
+const CUT_LINK: u32 = 2;
+
+/// Below this share, throughput counts as missing.
+const ENOUGH: f64 = 0.8;
+
+/// Throughput is looked at over so many milliseconds: a message of 64 KiB needs half of one at
+/// 1 Gb/s.
+const WINDOW_MS: usize = 5;
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-failover/1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_as_long_as_nothing_comes() {
+        let mut timeline = vec![100; 50];
+        timeline[10..30].fill(0);
+        assert_eq!(longest_below(Some(&timeline), 80.0), 20 + 2 * (WINDOW_MS - 2));
+        assert_eq!(longest_below(Some(&[100; 50]), 80.0), 0);
+        assert_eq!(first_reached(Some(&timeline[10..]), 80.0), Some(20 + 4));
+        assert_eq!(first_reached(Some(&[0; 50]), 80.0), None);
+    }
+
+    #[test]
+    fn what_never_came_is_lost() {
+        let sample = Sample {
+            operations: 10,
+            bytes: 0,
+            seconds: 1.0,
+            latency_ns: None,
+            cpu_seconds_client: 0.0,
+            cpu_seconds_server: 0.0,
+            cpu_seconds_softirq: 0.0,
+            counters: [(counter::CORRUPTED.to_string(), 1.0)].into(),
+            timeline: vec![64; 9],
+            timeline_start_ms: 1000,
+        };
+        let outcome = outcome(Cut::OneWay, 64, &sample, 1003, 1006);
+        assert_eq!((outcome.lost, outcome.corrupted), (1, 1));
+        assert_eq!((outcome.cut_at_ms, outcome.restored_at_ms), (3, 6));
+    }
+}

@@ -23,7 +23,7 @@ pub mod results;
 pub mod run;
 pub mod server;
 pub mod statistics;
-pub mod testbed;
+pub mod switched;
 pub mod transport;
 pub mod transports;
 pub mod yardsticks;

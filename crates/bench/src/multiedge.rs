@@ -1,6 +1,229 @@
-//! `MultiEdge`'s testbed and past it: the set-ups of the paper and further ones on shaped virtual
-//! Ethernet, with our rules and `MultiEdge`'s side by side in the same run.
+//! The paper's set-ups and ours: links of known rate between two hosts, the edge protocol as it is,
+//! by the rules of `MultiEdge`, and kernel TCP where it makes sense.
+//!
+//! Each set-up is a run of its own: namespaces, processes, samples in turn.
 
-pub mod results;
-pub mod run;
+pub mod paper;
 pub mod setups;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::plan::{Options, PathChoice};
+use crate::results::{Measurement, Results, Sample};
+use crate::run::{self, Observer, RunError};
+use crate::statistics::Summary;
+use crate::switched::LinkShape;
+use crate::transport::{Test, counter};
+use crate::transports::{BASELINE, EDGE, MULTIEDGE};
+
+pub use self::paper::Paper;
+pub use self::setups::SetUp;
+
+/// How frames reach the links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkKind {
+    /// Raw Ethernet by packet sockets.
+    Packet,
+    /// UDP.
+    Udp,
+    /// Raw Ethernet by `AF_XDP`.
+    Xdp,
+}
+
+impl LinkKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Packet, Self::Udp, Self::Xdp];
+
+    /// The name on the command line and in names of links.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Udp => "udp",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    /// Names of the links of a host with these many interfaces.
+    pub(crate) fn links(self, count: usize) -> Vec<String> {
+        let name = |link| match self {
+            Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
+            Self::Xdp => format!("{}:link{link}:0", self.name()),
+        };
+        (1..=count).map(name).collect()
+    }
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// Set-ups, in this order.
+    pub setups: Vec<SetUp>,
+    /// How frames reach the links.
+    pub kind: LinkKind,
+    /// MTU of the links in bytes, if another than the set-up's.
+    pub mtu: Option<u32>,
+    /// Whether the protocol's own rules are measured.
+    pub with_own: bool,
+    /// Whether `MultiEdge`'s rules are measured.
+    pub with_multiedge: bool,
+    /// Everything else: tests, sizes, repetitions, time for each set-up.
+    pub options: Options,
+}
+
+/// What a run over all set-ups has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// How frames reached the links.
+    pub kind: LinkKind,
+    /// One entry for each set-up.
+    pub setups: Vec<SetUpResults>,
+}
+
+/// What was found in one set-up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetUpResults {
+    /// The set-up.
+    pub setup: SetUp,
+    /// The figures in detail.
+    pub results: Results,
+    /// The figures of the paper's kind, one row for each test, size and contender.
+    pub rows: Vec<Row>,
+}
+
+/// What the paper tells of a test with one message size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured.
+    pub test: Test,
+    /// Bytes of a message.
+    pub message_bytes: u64,
+    /// Who: the protocol as it is, by `MultiEdge`'s rules, or kernel TCP.
+    pub contender: String,
+    /// Half a round trip, in microseconds.
+    pub latency_us: Option<Summary>,
+    /// Payload in 10^6 bytes per second, both directions together.
+    pub megabytes_per_second: Summary,
+    /// Payload, in per cent of what all links carry in the directions used.
+    pub share_percent: Summary,
+    /// Time the application spends to initiate an operation, in nanoseconds.
+    pub post_ns: Option<f64>,
+    /// Time inside the engine with something to do, system calls included, in per cent of one
+    /// processor, both hosts added up: 200 at most.
+    pub protocol_cpu_percent: Option<f64>,
+    /// Processor time of both processes, in per cent of one processor: 200 at most. Polling counts.
+    pub cpu_percent: f64,
+    /// Frames out of order per 100 data frames received.
+    pub out_of_order_percent: Option<f64>,
+    /// Explicit acknowledgements and retransmissions per 100 data frames.
+    pub extra_frame_percent: Option<f64>,
+    /// Wakeups per 100 frames received: the paper's interrupts.
+    pub wakeup_percent: Option<f64>,
+    /// Data frames sent again per 100.
+    pub retransmission_percent: Option<f64>,
+}
+
+/// Measures all set-ups. `observer` is told of each one as a note.
+pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
+    let unix_seconds = clock::unix_seconds();
+    let mut setups = Vec::new();
+    for setup in &wishes.setups {
+        observer.on_note(&format!("{}: {}", setup.name, setup.description));
+        let mtu = wishes.mtu.unwrap_or(setup.mtu);
+        let options = options_for(setup, wishes, mtu);
+        let results = run::run(&options, observer)?;
+        let rows = rows(setup, &results.results);
+        setups.push(SetUpResults { setup: SetUp { mtu, ..setup.clone() }, results, rows });
+    }
+    let version = env!("CARGO_PKG_VERSION").to_string();
+    Ok(Report { format: FORMAT.to_string(), version, unix_seconds, kind: wishes.kind, setups })
+}
+
+fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
+    let mut options = wishes.options.clone();
+    options.path = PathChoice::Switched(setup.links.clone());
+    options.links = setup.links.len() as u32;
+    options.link_names = wishes.kind.links(setup.links.len());
+    options.server_link_names.clone_from(&options.link_names);
+    options.mtu = mtu;
+    options.in_order = setup.in_order;
+    options.delays_us = setup.links.iter().map(|link| link.delay_us).collect();
+    let contenders =
+        [(wishes.with_own, EDGE), (wishes.with_multiedge, MULTIEDGE), (setup.with_tcp, BASELINE)];
+    let chosen = contenders.into_iter().filter(|(wanted, _)| *wanted);
+    options.transports = chosen.map(|(_, name)| name.to_string()).collect();
+    options
+}
+
+fn rows(setup: &SetUp, measurements: &[Measurement]) -> Vec<Row> {
+    let links_bits: u64 = setup.links.iter().map(|link: &LinkShape| link.rate).sum();
+    measurements.iter().map(|measurement| row(links_bits as f64 / 8.0, measurement)).collect()
+}
+
+fn row(links_bytes_per_second: f64, measured: &Measurement) -> Row {
+    let directions = if measured.test == Test::TwoWay { 2.0 } else { 1.0 };
+    let scaled = |summary: Summary, factor: f64| Summary {
+        median: summary.median * factor,
+        min: summary.min * factor,
+        max: summary.max * factor,
+    };
+    let sum = |name: &str| -> Option<f64> {
+        let values = measured.samples.iter().map(|sample| sample.counters.get(name));
+        values.sum::<Option<f64>>()
+    };
+    let of = |part: Option<f64>, whole: Option<f64>| match (part, whole) {
+        (Some(part), Some(whole)) if whole > 0.0 => Some(part / whole),
+        _ => None,
+    };
+    let percent =
+        |part: Option<f64>, whole: Option<f64>| of(part, whole).map(|share| share * 100.0);
+    let seconds: f64 = measured.samples.iter().map(|sample| sample.seconds).sum();
+    let cpu = |sample: &Sample| sample.cpu_seconds_client + sample.cpu_seconds_server;
+    let cpu_seconds: f64 = measured.samples.iter().map(cpu).sum();
+    Row {
+        test: measured.test,
+        message_bytes: measured.message_bytes,
+        contender: measured.transport.clone(),
+        latency_us: measured.latency_ns.map(|latency| scaled(latency, 1e-3)),
+        megabytes_per_second: scaled(measured.bytes_per_second, 1e-6),
+        share_percent: scaled(
+            measured.bytes_per_second,
+            100.0 / (links_bytes_per_second * directions),
+        ),
+        post_ns: of(sum(counter::POST_NS), sum(counter::POSTS_TIMED)),
+        protocol_cpu_percent: percent(sum(counter::PROTOCOL_NS).map(|ns| ns / 1e9), Some(seconds)),
+        cpu_percent: cpu_seconds / seconds.max(1e-9) * 100.0,
+        out_of_order_percent: measured.out_of_order_percent,
+        extra_frame_percent: measured.extra_frame_percent,
+        wakeup_percent: percent(sum(counter::WAKEUPS), sum(counter::RECEIVED_FRAMES)),
+        retransmission_percent: percent(sum(counter::RETRANSMISSIONS), sum(counter::DATA_FRAMES)),
+    }
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-multiedge/1";
+
+/// Message sizes of the paper's figure 2, thinned out: 4 bytes to 1 MiB. The protocol polls a word
+/// of 8 bytes, so its smallest message has 8.
+pub const SIZES: [u64; 8] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20];
+
+/// The same for a quick run.
+pub const SIZES_QUICK: [u64; 3] = [8, 4 << 10, 1 << 20];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_named_as_the_command_line_has_them() {
+        assert_eq!(LinkKind::Packet.links(2), ["packet:link1", "packet:link2"]);
+        assert_eq!(LinkKind::Xdp.links(1), ["xdp:link1:0"]);
+    }
+}

@@ -1,5 +1,5 @@
 //! Two network namespaces joined by veth pairs: a client's host and a server's host, with real
-//! interfaces between them, on one machine.
+//! interfaces between them, on one machine; on request with a switch in the middle of each link.
 //!
 //! Names carry the process id and start time of their maker, so that a later run can tell what a
 //! crashed one has left behind.
@@ -14,14 +14,15 @@ use nix::unistd::geteuid;
 
 use crate::cleanup;
 use crate::process::NAMESPACE_DIRECTORY;
+use crate::switched::LinkShape;
 use crate::transport::LinkAddresses;
 
 /// Why namespaces could not be made or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamespaceError {
-    /// A tool of iproute2 is not there.
-    #[error("run `{command}`: {source}; install the package iproute2, which has ip and tc")]
+    /// `ip` is not there.
+    #[error("run `{command}`: {source}; install iproute2 (and nftables), or use --loopback")]
     Start {
         /// The whole command.
         command: String,
@@ -37,6 +38,12 @@ pub enum NamespaceError {
         command: String,
         /// What it said.
         message: String,
+    },
+    /// There is no switch in the middle of this link.
+    #[error("link {link} has no switch that could cut it")]
+    NoSwitch {
+        /// The link, from 1.
+        link: u32,
     },
     /// Not a number of links that we can make.
     #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
@@ -57,7 +64,28 @@ pub enum NamespaceError {
 pub struct NamespacePair {
     client: String,
     server: String,
+    /// One for each link, if links have switches.
+    switches: Vec<String>,
     links: Vec<LinkAddresses>,
+}
+
+/// Which way frames go through a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+}
+
+impl Direction {
+    /// The port of a switch through which such frames leave.
+    const fn port(self) -> &'static str {
+        match self {
+            Self::ToServer => SERVER_PORT,
+            Self::ToClient => CLIENT_PORT,
+        }
+    }
 }
 
 impl NamespacePair {
@@ -66,19 +94,37 @@ impl NamespacePair {
     /// Link `n` (from 1) is interface `link<n>` in both, 10.77.`n`.1/24 at the client and
     /// 10.77.`n`.2/24 at the server. The host outside sees none of it.
     pub fn create(links: u32, mtu: u32) -> Result<Self, NamespaceError> {
+        Self::create_with(links, mtu, &[])
+    }
+
+    /// The same with a switch in the middle of each link, in a namespace of its own, whose ports
+    /// are as `shapes` say.
+    pub fn create_switched(shapes: &[LinkShape], mtu: u32) -> Result<Self, NamespaceError> {
+        Self::create_with(shapes.len() as u32, mtu, shapes)
+    }
+
+    fn create_with(links: u32, mtu: u32, shapes: &[LinkShape]) -> Result<Self, NamespaceError> {
         if !(1..=LINKS_MAX).contains(&links) {
             return Err(NamespaceError::Links { links });
         }
         if !(MTU_MIN..=MTU_MAX).contains(&mtu) {
             return Err(NamespaceError::Mtu { mtu });
         }
-        let [client, server] = new_names(["client", "server"]);
+        let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let own = process::id();
+        let start = start_time(own).unwrap_or_default();
+        let name = |side: &str| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}");
         // From here on, dropping `pair` removes whatever exists.
-        let mut pair = Self { client, server, links: Vec::new() };
+        let mut pair = Self {
+            client: name("client"),
+            server: name("server"),
+            switches: (1..=shapes.len()).map(|link| name(&format!("switch{link}"))).collect(),
+            links: Vec::new(),
+        };
 
         let mut registry = cleanup::lock();
-        registry.namespaces.extend([pair.client.clone(), pair.server.clone()]);
-        let built = pair.build(links, mtu);
+        registry.namespaces.extend(pair.names().cloned());
+        let built = pair.build(links, mtu, shapes);
         // Dropping `pair` locks the registry again.
         drop(registry);
         built.map(|()| pair)
@@ -99,19 +145,57 @@ impl NamespacePair {
         &self.links
     }
 
-    fn build(&mut self, links: u32, mtu: u32) -> Result<(), NamespaceError> {
+    /// Has the switch of link `link` (from 1) drop all frames that go this way, or none any more.
+    /// Neither host notices but by what does not arrive.
+    pub fn cut(&self, link: u32, way: Direction, is_cut: bool) -> Result<(), NamespaceError> {
+        let switch = self.switch(link)?;
+        // The rule sits where frames enter the switch, so what is queued still leaves.
+        let entry = match way {
+            Direction::ToServer => Direction::ToClient.port(),
+            Direction::ToClient => Direction::ToServer.port(),
+        };
+        if is_cut {
+            drop_at(switch, entry, CUT_TABLE, "drop")
+        } else {
+            nft(switch, &format!("delete table netdev {CUT_TABLE}-{entry}"))
+        }
+    }
+
+    /// Pulls the cable between the client and the switch of link `link` (from 1), or plugs it in:
+    /// the client's interface loses its carrier.
+    pub fn unplug(&self, link: u32, is_unplugged: bool) -> Result<(), NamespaceError> {
+        let state = if is_unplugged { "down" } else { "up" };
+        ip(&["-n", self.switch(link)?, "link", "set", CLIENT_PORT, state])
+    }
+
+    fn switch(&self, link: u32) -> Result<&str, NamespaceError> {
+        let index = link.checked_sub(1).map(|index| index as usize);
+        let switch = index.and_then(|index| self.switches.get(index));
+        switch.map(String::as_str).ok_or(NamespaceError::NoSwitch { link })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        [&self.client, &self.server].into_iter().chain(&self.switches)
+    }
+
+    fn build(&mut self, links: u32, mtu: u32, shapes: &[LinkShape]) -> Result<(), NamespaceError> {
         let (client, server) = (self.client.as_str(), self.server.as_str());
-        let mtu = mtu.to_string();
-        for namespace in [client, server] {
+        let mtu_text = mtu.to_string();
+        for namespace in self.names() {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "up"])?;
         }
         for link in 1..=links {
             let interface = format!("link{link}");
-            ip(&[
-                "link", "add", &interface, "mtu", &mtu, "netns", client, "type", "veth", "peer",
-                "name", &interface, "mtu", &mtu, "netns", server,
-            ])?;
+            let index = link as usize - 1;
+            if let (Some(switch), Some(shape)) = (self.switches.get(index), shapes.get(index)) {
+                for (host, port) in [(client, CLIENT_PORT), (server, SERVER_PORT)] {
+                    veth(&mtu_text, (host, &interface), (switch, port))?;
+                }
+                build_switch(switch, mtu, shape)?;
+            } else {
+                veth(&mtu_text, (client, &interface), (server, &interface))?;
+            }
             let [client_address, server_address] =
                 [1, 2].map(|host| Ipv4Addr::new(10, 77, link as u8, host));
             for (namespace, address) in [(client, client_address), (server, server_address)] {
@@ -131,7 +215,7 @@ impl NamespacePair {
 impl Drop for NamespacePair {
     fn drop(&mut self) {
         let mut registry = cleanup::lock();
-        for name in [&self.client, &self.server] {
+        for name in self.names() {
             // What cannot be removed now is tried again by the next run.
             let _ = remove_namespace(name);
             registry.namespaces.retain(|registered| registered != name);
@@ -165,23 +249,70 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     Ok(())
 }
 
-/// Names of namespaces on these sides that nobody has yet.
-pub(crate) fn new_names<const N: usize>(sides: [&str; N]) -> [String; N] {
-    let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
-    let own = process::id();
-    let start = start_time(own).unwrap_or_default();
-    sides.map(|side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}"))
+/// Joins interface `.1` of namespace `.0` with another.
+fn veth(mtu: &str, one: (&str, &str), other: (&str, &str)) -> Result<(), NamespaceError> {
+    ip(&[
+        "link", "add", one.1, "mtu", mtu, "netns", one.0, "type", "veth", "peer", "name", other.1,
+        "mtu", mtu, "netns", other.0,
+    ])
 }
 
-/// Runs `ip`.
-pub(crate) fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
-    run_tool("ip", arguments).map(|_| ())
+/// Makes the two ports in namespace `switch` those of a switch that forwards at once and learns
+/// nothing from others.
+fn build_switch(switch: &str, mtu: u32, shape: &LinkShape) -> Result<(), NamespaceError> {
+    ip(&[
+        "-n",
+        switch,
+        "link",
+        "add",
+        "bridge",
+        "type",
+        "bridge",
+        "stp_state",
+        "0",
+        "forward_delay",
+        "0",
+        "mcast_snooping",
+        "0",
+    ])?;
+    ip(&["-n", switch, "link", "set", "bridge", "mtu", &mtu.to_string(), "up"])?;
+    for port in [CLIENT_PORT, SERVER_PORT] {
+        ip(&["-n", switch, "link", "set", port, "master", "bridge", "up"])?;
+        let arguments = shape.discipline(port, mtu);
+        tc(switch, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        if let Some(rule) = shape.loss_rule() {
+            drop_at(switch, port, LOSS_TABLE, &rule)?;
+        }
+    }
+    Ok(())
 }
 
-/// Runs a tool of iproute2 and returns what it printed.
-pub(crate) fn run_tool(tool: &str, arguments: &[&str]) -> Result<Vec<u8>, NamespaceError> {
-    let command = || format!("{tool} {}", arguments.join(" "));
-    let output = Command::new(tool)
+fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
+    call("ip", arguments)
+}
+
+fn tc(namespace: &str, arguments: &[&str]) -> Result<(), NamespaceError> {
+    call("tc", &[&["-n", namespace], arguments].concat())
+}
+
+/// Has frames that come in through `port` meet `rule` of nftables, in a table of its own.
+fn drop_at(switch: &str, port: &str, table: &str, rule: &str) -> Result<(), NamespaceError> {
+    nft(
+        switch,
+        &format!(
+            "table netdev {table}-{port} {{ chain ingress {{ \
+             type filter hook ingress device \"{port}\" priority 0; {rule}; }}; }}"
+        ),
+    )
+}
+
+fn nft(namespace: &str, commands: &str) -> Result<(), NamespaceError> {
+    call("ip", &["netns", "exec", namespace, "nft", commands])
+}
+
+fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {
+    let command = || format!("{program} {}", arguments.join(" "));
+    let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -198,7 +329,9 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let _ordinal: u32 = parts.next()?.parse().ok()?;
-    let is_side = matches!(parts.next()?, "client" | "server" | "switch");
+    let side = parts.next()?;
+    let is_side = matches!(side, "client" | "server")
+        || side.strip_prefix("switch").is_some_and(|link| link.parse::<u32>().is_ok());
     (is_side && parts.next().is_none()).then_some((pid, start))
 }
 
@@ -217,6 +350,14 @@ pub const MTU_MIN: u32 = 68;
 /// Largest MTU of a veth pair.
 pub const MTU_MAX: u32 = 65_535;
 
+/// The ports of a switch, toward the client and toward the server.
+const CLIENT_PORT: &str = "client";
+const SERVER_PORT: &str = "server";
+
+/// Tables of rules in a switch; the port's name follows.
+const LOSS_TABLE: &str = "loss";
+const CUT_TABLE: &str = "cut";
+
 const NAME_PREFIX: &str = "ethernot-bench-";
 
 static NEXT_ORDINAL: AtomicU32 = AtomicU32::new(0);
@@ -228,6 +369,7 @@ mod tests {
     #[test]
     fn only_names_of_ours_have_a_maker() {
         assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
+        assert_eq!(maker("ethernot-bench-12-345-0-switch2"), Some((12, 345)));
         for foreign in [
             "blue",
             "ethernot-bench-",

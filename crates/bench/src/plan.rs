@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::switched::LinkShape;
 use crate::transport::{MESSAGE_BYTES_MAX, Test, Transport};
 use crate::transports;
 
@@ -14,8 +15,11 @@ pub struct Options {
     pub path: PathChoice,
     /// Links between the hosts (not for [`PathChoice::Peer`]).
     pub links: u32,
-    /// Names of the client's links (for [`PathChoice::Peer`]); empty: as the kernel chooses.
+    /// Names of the client's links (for [`PathChoice::Peer`] and [`PathChoice::Switched`]); empty:
+    /// as the kernel chooses.
     pub link_names: Vec<String>,
+    /// Names of the server's links, where this run starts the server.
+    pub server_link_names: Vec<String>,
     /// MTU of the links in namespaces.
     pub mtu: u32,
     /// The tests to run.
@@ -34,15 +38,23 @@ pub struct Options {
     pub connections: u32,
     /// Restrict client and server to one CPU each, where there are two.
     pub pinning: bool,
+    /// Whether the writes of a stream are delivered in order.
+    pub in_order: bool,
+    /// Whether streams sleep while they wait, instead of polling.
+    pub sleeps: bool,
+    /// How much longer than they are the named links behave, in microseconds each.
+    pub delays_us: Vec<u32>,
 }
 
 /// What the packets are to go over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PathChoice {
     /// Namespaces if they can be made, else loopback.
     Automatic,
     /// The loopback interface.
     Loopback,
+    /// Namespaces with a switch in the middle of each link, whose ports are as these say.
+    Switched(Vec<LinkShape>),
     /// `HOST`, `HOST:PORT` of a running `ethernot serve`; further hosts are further links to it.
     Peer(Vec<String>),
 }
@@ -133,7 +145,10 @@ impl Plan {
                 let contenders: Vec<_> = transports
                     .iter()
                     .filter(|transport| transport.supports(test, message_bytes, mtu))
-                    .flat_map(|transport| contenders(transport.as_ref(), test, links))
+                    .flat_map(|transport| {
+                        let all_links = matches!(options.path, PathChoice::Switched(_));
+                        contenders(transport.as_ref(), test, links, all_links)
+                    })
                     .collect();
                 if !contenders.is_empty() {
                     cases.push(Case { test, message_bytes, contenders });
@@ -174,26 +189,36 @@ fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
             });
         }
     }
-    let is_chosen = |transport: &dyn Transport| {
-        names.is_empty() || names.iter().any(|name| name == transport.name())
+    let is_chosen = |transport: &dyn Transport| match names {
+        [] => !transport.is_optional(),
+        names => names.iter().any(|name| name == transport.name()),
     };
     Ok(all.into_iter().filter(|transport| is_chosen(transport.as_ref())).collect())
 }
 
 fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
     match test {
-        Test::PingPong | Test::OneWay | Test::TwoWay => chosen.to_vec(),
+        Test::PingPong | Test::OneWay | Test::TwoWay | Test::VerifiedStream => chosen.to_vec(),
         Test::OperationRate | Test::ManyConnections => vec![SMALL_MESSAGE_BYTES],
         Test::ConnectionSetup => vec![0],
     }
 }
 
-/// Small messages gain nothing from a second link, and set-up has none of its own.
-fn contenders(transport: &dyn Transport, test: Test, links: u32) -> Vec<Contender> {
-    let counts = match test {
+/// Small messages gain nothing from a second link, and set-up has none of its own. `all_links`: as
+/// many links as the transport can use, and no fewer.
+fn contenders(
+    transport: &dyn Transport,
+    test: Test,
+    links: u32,
+    all_links: bool,
+) -> Vec<Contender> {
+    let mut counts = match test {
         Test::PingPong | Test::OneWay | Test::TwoWay => transport.link_counts(links),
         _ => vec![1],
     };
+    if all_links {
+        counts.drain(..counts.len().saturating_sub(1));
+    }
     let contender = |links| Contender { transport: transport.name().to_string(), links };
     counts.into_iter().map(contender).collect()
 }
@@ -263,6 +288,10 @@ mod tests {
             path: PathChoice::Automatic,
             links: 2,
             link_names: Vec::new(),
+            server_link_names: Vec::new(),
+            in_order: false,
+            sleeps: false,
+            delays_us: Vec::new(),
             mtu: 1500,
             tests: Test::ALL.to_vec(),
             transports: vec![],

@@ -43,6 +43,9 @@ pub struct ChildSpec {
     pub cpu: Option<usize>,
     /// Process whose death ends this one.
     pub parent: u32,
+    /// Names of the links that a server uses; empty: by address.
+    #[serde(default)]
+    pub links: Vec<String>,
 }
 
 /// The two kinds of child processes.
@@ -79,6 +82,8 @@ pub enum Line {
         /// Names of the server's transports.
         server_transports: Vec<String>,
     },
+    /// The run that counts begins.
+    Counting,
     /// The answer to a [`SampleRequest`].
     Sample(Sample),
     /// The target of a transfer is ready, with these addresses.
@@ -207,7 +212,7 @@ pub fn run_child(spec: &str) -> bool {
     let outcome = parse(spec).and_then(|spec: ChildSpec| {
         enter(&spec)?;
         match spec.role {
-            Role::Server(address) => run_server(address),
+            Role::Server(address) => run_server(address, &spec.links),
             Role::Client { server, shares_host } => run_client(server, shares_host),
             Role::Stream(spec) => run_stream(&spec),
             Role::Tool(words) => {
@@ -248,14 +253,14 @@ fn enter(spec: &ChildSpec) -> Result<(), String> {
     Ok(())
 }
 
-fn run_server(address: SocketAddr) -> Result<(), String> {
+fn run_server(address: SocketAddr, links: &[String]) -> Result<(), String> {
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("listen on {address} for the client: {error}"))?;
     let address = listener
         .local_addr()
         .map_err(|error| format!("read the address that the client is to use: {error}"))?;
     tell(&Line::Listening(address))?;
-    server::serve(&listener, &ServerLinks::AsAsked, |_, _| ()).map_err(|error| error.to_string())
+    server::serve(&listener, links, |_, _| ()).map_err(|error| error.to_string())
 }
 
 fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
@@ -272,7 +277,11 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
             Err(ControlError::Closed) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        let sample = client.sample(&request).map_err(|error| error.to_string())?;
+        let on_start = &mut || {
+            // A parent that is gone ends this process anyway.
+            let _ = tell(&Line::Counting);
+        };
+        let sample = client.sample(&request, on_start).map_err(|error| error.to_string())?;
         tell(&Line::Sample(sample))?;
     }
 }

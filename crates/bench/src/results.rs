@@ -176,6 +176,17 @@ pub struct Sample {
     pub cpu_seconds_softirq: f64,
     /// Counters of the transport, both sides added up.
     pub counters: BTreeMap<String, f64>,
+    /// Bytes that arrived in each millisecond, where that is recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<u32>,
+    /// When the first of these was, on the clock of the receiving host.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timeline_start_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl Sample {

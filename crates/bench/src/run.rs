@@ -14,7 +14,8 @@ use crate::results::{
     FORMAT, Measurement, PathFacts, PathKind, Results, Sample, Settings, TransportFacts, label,
 };
 use crate::statistics;
-use crate::transport::{EdgeOptions, LinkAddresses, Setup, Test};
+use crate::switched::LinkShape;
+use crate::transport::{LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, YARDSTICK};
 
 /// Is told how a run proceeds.
@@ -63,9 +64,8 @@ pub enum RunError {
 /// Measures what `options` ask for.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, RunError> {
     let unix_seconds = clock::unix_seconds();
-    let path = Path::open(options, observer)?;
-    let pinned_to = options.pinning.then(cpu::first_two).flatten();
-    let mut bench = Bench::start(options, path, pinned_to)?;
+    let mut bench = Bench::open(options, observer)?;
+    let pinned_to = bench.pinned_to;
     let plan = Plan::new(
         options,
         bench.path.links.len() as u32,
@@ -115,6 +115,7 @@ impl Path {
         match &options.path {
             PathChoice::Peer(peers) => Self::to_peer(peers, options.link_names.len()),
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
+            PathChoice::Switched(shapes) => Ok(Self::over_switches(shapes, options, observer)?),
             PathChoice::Automatic if !namespaces::are_possible() => {
                 observer.on_note("not root: measuring over loopback instead of network namespaces");
                 Ok(Self::over_loopback(options.links))
@@ -135,19 +136,29 @@ impl Path {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> Result<Self, NamespaceError> {
-        for name in namespaces::remove_leftovers() {
-            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
-        }
-        let pair = NamespacePair::create(options.links, options.mtu)?;
+        remove_leftovers(observer);
+        Ok(Self::through(NamespacePair::create(options.links, options.mtu)?, options.mtu))
+    }
+
+    fn over_switches(
+        shapes: &[LinkShape],
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, NamespaceError> {
+        remove_leftovers(observer);
+        Ok(Self::through(NamespacePair::create_switched(shapes, options.mtu)?, options.mtu))
+    }
+
+    fn through(pair: NamespacePair, mtu: u32) -> Self {
         let links = pair.links().to_vec();
         let server = links.first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |link| link.server);
-        Ok(Self {
+        Self {
             kind: PathKind::Namespaces,
             links,
-            mtu: Some(options.mtu),
+            mtu: Some(mtu),
             namespaces: Some(pair),
             server: SocketAddr::new(server, 0),
-        })
+        }
     }
 
     /// Loopback has one interface; further addresses stand for further links.
@@ -182,6 +193,12 @@ impl Path {
     }
 }
 
+fn remove_leftovers(observer: &mut dyn Observer) {
+    for name in namespaces::remove_leftovers() {
+        observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+    }
+}
+
 fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
     let failed = |reason: String| RunError::Peer { peer: peer.to_string(), reason };
     let resolved = match peer.parse::<IpAddr>() {
@@ -196,13 +213,34 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
 /// The two processes that measure, and the path between them.
 ///
 /// The order of the fields is the order in which they are dropped: processes before namespaces.
-struct Bench {
+pub(crate) struct Bench {
     processes: Processes,
     path: Path,
     pinned_to: Option<[usize; 2]>,
 }
 
 impl Bench {
+    /// Makes the path that `options` ask for and starts the processes.
+    pub(crate) fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
+        let path = Path::open(options, observer)?;
+        Self::start(options, path, options.pinning.then(cpu::first_two).flatten())
+    }
+
+    /// The namespaces, if the path has any.
+    pub(crate) fn namespaces(&self) -> Option<&NamespacePair> {
+        self.path.namespaces.as_ref()
+    }
+
+    /// The addresses of the links.
+    pub(crate) fn links(&self) -> &[LinkAddresses] {
+        &self.path.links
+    }
+
+    /// The process of the client.
+    pub(crate) fn client(&mut self) -> &mut ChildProcess {
+        &mut self.processes.client
+    }
+
     fn start(
         options: &Options,
         path: Path,
@@ -282,9 +320,12 @@ impl Bench {
                 mtu: self.path.mtu,
                 in_flight: options.in_flight,
                 connections: if many { options.connections } else { 1 },
-                edge: EdgeOptions::default(),
+                in_order: options.in_order,
+                sleeps: options.sleeps,
+                delays_us: options.delays_us.clone(),
             },
             seconds: plan.sample_seconds,
+            announced: false,
         }
     }
 
@@ -324,6 +365,7 @@ impl Processes {
                 namespace: names.map(|pair| pair.server().to_string()),
                 cpu: pinned_to.map(|[_, cpu]| cpu),
                 parent,
+                links: options.server_link_names.clone(),
             };
             let mut child = ChildProcess::start(&options.program, &spec)?;
             control = match child.receive()? {
@@ -337,6 +379,7 @@ impl Processes {
             namespace: names.map(|pair| pair.client().to_string()),
             cpu: pinned_to.map(|[cpu, _]| cpu),
             parent,
+            links: Vec::new(),
         };
         let mut client = ChildProcess::start(&options.program, &spec)?;
         match client.receive()? {

@@ -185,6 +185,8 @@ mod tests {
             cpu_seconds_server: 0.5,
             cpu_seconds_softirq: 0.0,
             counters: [].into(),
+            timeline: Vec::new(),
+            timeline_start_ms: 0,
         }
     }
 }

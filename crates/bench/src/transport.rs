@@ -30,6 +30,9 @@ pub enum Test {
     /// Connections made one after the other. An operation is a connection that both applications
     /// have; its latency is recorded.
     ConnectionSetup,
+    /// Messages from client to server, each checked there byte by byte; the progress over time is
+    /// recorded. Not among [`Test::ALL`]: it is about what happens to links meanwhile.
+    VerifiedStream,
     /// A ping-pong on one of [`Setup::connections`] connections, the others idle, in turn with one
     /// on a connection that is alone at its endpoint. Only the former's latencies are recorded.
     ManyConnections,
@@ -55,6 +58,7 @@ impl Test {
             Self::OperationRate => "operation-rate",
             Self::ConnectionSetup => "connection-setup",
             Self::ManyConnections => "many-connections",
+            Self::VerifiedStream => "verified-stream",
         }
     }
 
@@ -95,32 +99,17 @@ pub struct Setup {
     pub in_flight: u32,
     /// Connections of [`Test::ManyConnections`]; 1 otherwise.
     pub connections: u32,
-    /// How the edge protocol is to behave.
+    /// Whether the writes of a stream are delivered in order (verbs) or freely (`MultiEdge`'s
+    /// default), for transports that can do either.
     #[serde(default)]
-    pub edge: EdgeOptions,
-}
-
-/// How the edge protocol is to behave in a sample.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeOptions {
-    /// Whose rules it follows.
-    pub policy: EdgePolicy,
-    /// Streams are of strict operations: delivered in order.
-    pub is_strict: bool,
-    /// The time in each posting is measured, which costs two looks at the clock.
-    pub is_instrumented: bool,
-}
-
-/// Rules of scheduling, acknowledgement and congestion.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EdgePolicy {
-    /// Ours.
-    #[default]
-    Own,
-    /// `MultiEdge`'s: round robin, fixed window, an acknowledgement for every so many frames.
-    #[serde(rename = "multiedge")]
-    MultiEdge,
+    pub in_order: bool,
+    /// Whether streams sleep while they wait, instead of polling, for transports that can do either.
+    #[serde(default)]
+    pub sleeps: bool,
+    /// How much longer than they are the named links behave, in microseconds each, for transports
+    /// that have links; the others ignore it.
+    #[serde(default)]
+    pub delays_us: Vec<u32>,
 }
 
 /// Where and how the client reaches what the server's side listens on.
@@ -145,6 +134,12 @@ pub struct Phase {
 pub struct Observed {
     /// Counters, as differences over the phase.
     pub counters: BTreeMap<String, f64>,
+    /// Bytes that arrived in each millisecond ([`Test::VerifiedStream`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<u32>,
+    /// When the first millisecond of the timeline was, on the clock of the host that recorded it.
+    #[serde(default)]
+    pub timeline_start_ms: u64,
 }
 
 /// Names of counters from which the report derives percentages.
@@ -181,6 +176,18 @@ pub mod counter {
     pub const BYTES_PER_IDLE_CONNECTION: &str = "bytes_per_idle_connection";
     /// The same at the client.
     pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
+    /// Messages that were not what they had to be.
+    pub const CORRUPTED: &str = "corrupted_messages";
+    /// Nanoseconds the application spent in posting operations it timed.
+    pub const POST_NS: &str = "post_ns";
+    /// Operations whose posting was timed.
+    pub const POSTS_TIMED: &str = "posts_timed";
+    /// Nanoseconds inside the engine with something to do: both hosts' CPU time for the protocol.
+    pub const PROTOCOL_NS: &str = "protocol_ns";
+    /// Times a thread that slept on the links was woken.
+    pub const WAKEUPS: &str = "wakeups";
+    /// Frames received, whatever they carry.
+    pub const RECEIVED_FRAMES: &str = "received_frames";
     /// Median latency of one of many connections, divided by that of a connection alone.
     pub const SLOWDOWN: &str = "slowdown";
 }
@@ -192,6 +199,11 @@ pub trait Transport {
 
     /// One line that says what it is.
     fn description(&self) -> &'static str;
+
+    /// Whether it is measured only when it is asked for by name.
+    fn is_optional(&self) -> bool {
+        false
+    }
 
     /// Whether `test` with messages of `message_bytes` makes sense for it at this `mtu`.
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool;

@@ -13,7 +13,9 @@ use clap::{Args, Subcommand};
 use console::Term;
 
 use crate::Failure;
-use crate::link_names::{Links, parse_count_or_links};
+use crate::failover_command;
+use crate::link_names::{Links, parse_count_or_links, try_links};
+use crate::multiedge_command;
 use crate::progress::Progress;
 use crate::{failover_command, multiedge_command};
 
@@ -24,16 +26,19 @@ use crate::{failover_command, multiedge_command};
 /// by veth pairs and removed at the end; otherwise they use loopback. With --peer, the server is
 /// another host that runs `ethernot serve`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Examples:\n  \
     ethernot bench --quick\n  \
     ethernot bench --json results.json --html results.html\n  \
     ethernot bench --tests one-way --sizes 64K,1M --transports tcp,tcp-poll\n  \
     ethernot bench --peer 192.0.2.2\n  \
-    ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1")]
-#[command(args_conflicts_with_subcommands = true)]
+    ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1\n  \
+    ethernot bench multiedge --quick",
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    special: Option<Special>,
+    study: Option<Study>,
     /// Fewer sizes and repetitions: less than a minute
     #[arg(long)]
     quick: bool,
@@ -84,18 +89,30 @@ pub(crate) struct Arguments {
     html: Option<PathBuf>,
 }
 
-/// Measurements of their own kind.
+/// What else can be measured than transports one after the other.
 #[derive(Debug, Subcommand)]
-enum Special {
+enum Study {
     Multiedge(multiedge_command::Arguments),
     Failover(failover_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    match &arguments.special {
-        Some(Special::Multiedge(arguments)) => return multiedge_command::run(arguments),
-        Some(Special::Failover(arguments)) => return failover_command::run(arguments),
-        None => {}
+    match &arguments.study {
+        Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
+        Some(Study::Failover(arguments)) => failover_command::run(arguments),
+        None => run_transports(arguments),
+    }
+}
+
+fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
+    let options = options(arguments)?;
+    try_links(&options.link_names)?;
+    // Found out now, not after minutes of measuring.
+    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+        if path.as_os_str() != "-" {
+            let file = fs::OpenOptions::new().create(true).append(true).open(path);
+            file.map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
     }
     let options = options(arguments)?;
     check_writable([&arguments.json, &arguments.html])?;
@@ -175,6 +192,10 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         path,
         links,
         link_names,
+        server_link_names: Vec::new(),
+        in_order: false,
+        sleeps: false,
+        delays_us: Vec::new(),
         mtu: arguments.mtu,
         tests: tests.to_vec(),
         transports: arguments.transports.clone(),
@@ -200,7 +221,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a size is a number of bytes, with K for 1024 or M for 1048576".to_string())
 }
 
-fn parse_test(text: &str) -> Result<Test, String> {
+pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
     let known = || Test::ALL.map(Test::name).join(", ");
     Test::ALL
         .into_iter()

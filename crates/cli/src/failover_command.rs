@@ -1,88 +1,158 @@
-//! `ethernot bench failover`: a link dies in mid-transfer.
+//! `ethernot bench failover`: one of two links is cut and comes back.
 
 use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use bench::cleanup;
-use bench::failover::run::{self, CutKind, Options};
-use bench::multiedge::run::LinkKind;
+use bench::failover::{self, Cut, Wishes};
+use bench::multiedge::LinkKind;
+use bench::plan::{Options, PathChoice};
+use bench::switched::LinkShape;
+use bench::transport::Test;
+use bench::{cleanup, namespaces};
 use clap::Args;
+use console::Term;
 
 use crate::Failure;
-use crate::bench_command::check_writable;
-use crate::multiedge_command::parse_link;
+use crate::bench_command::{parse_seconds, parse_size};
+use crate::multiedge_command::parse_kind;
 use crate::progress::Progress;
 
-/// Cut one of two links in mid-transfer, restore it, and show what was felt of it.
+/// Cut one of two links in the middle of a transfer, restore it, and show what arrived when.
 ///
-/// Two 1 Gb/s links between two hosts of network namespaces; one is cut silently in both directions,
-/// then in one direction, then in the other, then by taking the carrier away. The target checks every
-/// byte. Needs root and the packages iproute2 (ip, tc) and nftables (nft).
+/// A stream of writes whose every byte the target checks goes over two links through switches. The
+/// second link is cut: silently both ways, silently one way, then by pulling the cable. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    ethernot bench failover --quick\n  \
-    ethernot bench failover --link udp --html failover.html\n  \
-    ethernot bench failover --cuts both,carrier --json failover.json")]
+    ethernot bench failover\n  \
+    ethernot bench failover --link udp --cuts one-way --html failover.html")]
 pub(crate) struct Arguments {
-    /// Shorter transfers
-    #[arg(long)]
-    quick: bool,
-    /// What to cut: both, to-target, to-source, carrier [default: each in turn]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cut)]
-    cuts: Vec<CutKind>,
-    /// How frames are sent: packet, udp, xdp
-    #[arg(long, value_name = "KIND", value_parser = parse_link, default_value = "packet")]
+    /// How frames reach the links: packet (raw Ethernet), udp or xdp
+    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = parse_kind)]
     link: LinkKind,
+    /// Kinds of cuts: both-ways, one-way, carrier [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cut)]
+    cuts: Vec<Cut>,
+    /// Rates of the two links in bits per second, such as 1G,100M
+    #[arg(long, value_name = "RATE,RATE", default_value = "1G,1G", value_parser = parse_rates)]
+    rates: [u64; 2],
+    /// Seconds the link is whole before, cut, and whole again
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = parse_seconds)]
+    phase: f64,
+    /// Bytes of a message
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = parse_message)]
+    size: u64,
     /// MTU of the links, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
-    /// Do not restrict source and target to one CPU each
+    /// Do not restrict client and server to one CPU each
     #[arg(long)]
     no_pinning: bool,
     /// Write the results as JSON; `-` for standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a self-contained page with the rates over time
+    /// Write a self-contained page with the throughput over time
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let cuts = if arguments.cuts.is_empty() { &CutKind::ALL[..] } else { &arguments.cuts };
-    let options = Options {
-        program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
-        link: arguments.link,
-        mtu: arguments.mtu,
-        cuts: cuts.to_vec(),
-        quarter: Duration::from_millis(if arguments.quick { 350 } else { 600 }),
-        pinning: !arguments.no_pinning,
-    };
-    check_writable([&arguments.json, &arguments.html])?;
+    if !namespaces::are_possible() {
+        return Err(
+            "bench failover makes network namespaces, which needs root (CAP_SYS_ADMIN and \
+                    CAP_NET_ADMIN): run it with sudo"
+                .into(),
+        );
+    }
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
-    let outcome = run::run(&options, &mut progress);
+    let outcome = failover::run(&wishes, &mut progress);
     progress.finish();
-    let results = outcome?;
+    let found = outcome?;
     if let Some(path) = &arguments.html {
-        let page = report::failover_page(&results);
-        fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()))?;
+        fs::write(path, report::failover_page(&found)?)
+            .map_err(|error| format!("write {}: {error}", path.display()))?;
     }
+    let mut is_table_wanted = true;
     if let Some(path) = &arguments.json {
-        let text = format!("{}\n", serde_json::to_string_pretty(&results)?);
+        let mut text = serde_json::to_string(&found)?;
+        text.push('\n');
         if path.as_os_str() == "-" {
-            return Ok(io::stdout().write_all(text.as_bytes())?);
+            io::stdout().write_all(text.as_bytes())?;
+            is_table_wanted = false;
+        } else {
+            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
         }
-        fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
     }
-    io::stdout().write_all(report::failover_table(&results).as_bytes())?;
+    if is_table_wanted {
+        let columns = Term::stdout().size_checked().map_or(100, |(_, columns)| columns);
+        io::stdout().write_all(report::failover_table(&found, columns).as_bytes())?;
+    }
     Ok(())
 }
 
-fn parse_cut(text: &str) -> Result<CutKind, String> {
-    let known = || CutKind::ALL.map(CutKind::name).join(", ");
-    let mut kinds = CutKind::ALL.into_iter();
-    kinds.find(|kind| kind.name() == text).ok_or_else(|| format!("the cuts are: {}", known()))
+fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
+    Ok(Wishes {
+        kind: arguments.link,
+        links: arguments.rates.map(LinkShape::of_rate),
+        cuts: if arguments.cuts.is_empty() { Cut::ALL.to_vec() } else { arguments.cuts.clone() },
+        phase_seconds: arguments.phase,
+        message_bytes: arguments.size,
+        options: Options {
+            program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
+            path: PathChoice::Automatic,
+            links: 2,
+            link_names: Vec::new(),
+            server_link_names: Vec::new(),
+            mtu: arguments.mtu,
+            tests: vec![Test::VerifiedStream],
+            transports: Vec::new(),
+            sizes: vec![arguments.size],
+            repetitions: 1,
+            budget_seconds: arguments.phase,
+            in_flight: 16,
+            connections: 1,
+            pinning: !arguments.no_pinning,
+            in_order: false,
+            sleeps: false,
+            delays_us: Vec::new(),
+        },
+    })
 }
+
+fn parse_cut(text: &str) -> Result<Cut, String> {
+    let known = || Cut::ALL.map(Cut::name).join(", ");
+    let found = Cut::ALL.into_iter().find(|cut| cut.name() == text);
+    found.ok_or_else(|| format!("the kinds of cuts are: {}", known()))
+}
+
+fn parse_rates(text: &str) -> Result<[u64; 2], String> {
+    let wanted = || "two rates in bits per second, such as 1G,100M".to_string();
+    let (one, other) = text.split_once(',').ok_or_else(wanted)?;
+    let rate = |text: &str| {
+        let text = text.trim();
+        let (digits, factor) = match text.chars().last()? {
+            'G' => (&text[..text.len() - 1], 1_000_000_000),
+            'M' => (&text[..text.len() - 1], 1_000_000),
+            _ => (text, 1),
+        };
+        let rate = digits.parse::<u64>().ok()?.checked_mul(factor)?;
+        (RATE_MIN..=RATE_MAX).contains(&rate).then_some(rate)
+    };
+    Ok([rate(one).ok_or_else(wanted)?, rate(other).ok_or_else(wanted)?])
+}
+
+fn parse_message(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes >= 8 && bytes.is_multiple_of(8) && bytes <= 1 << 20 {
+        Ok(bytes)
+    } else {
+        Err("a message that is checked has a multiple of 8 bytes, at most 1M".to_string())
+    }
+}
+
+/// One message of 64 KiB in half a second.
+const RATE_MIN: u64 = 1_000_000;
+const RATE_MAX: u64 = 100_000_000_000;

@@ -1,6 +1,8 @@
 //! Links by name, as arguments.
 
-use ethernot::LinkSpec;
+use ethernot::{Endpoint, LinkSpec};
+
+use crate::Failure;
 
 /// Links in the form in which they are handed on.
 #[derive(Clone, Debug)]
@@ -24,5 +26,17 @@ pub(crate) fn parse_count_or_links(text: &str) -> Result<Links, String> {
     match text.parse() {
         Ok(count) => Ok(Links::Count(count)),
         Err(_) => parse_links(text).map(Links::Named),
+    }
+}
+
+/// Makes the links and drops them: what is wrong with them shows now, not when they are first needed.
+pub(crate) fn try_links(names: &[String]) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let builder = Endpoint::builder().links(names.join(",")).follow_interfaces(false);
+    match builder.progress_thread(false).build() {
+        Ok(_made) => Ok(()),
+        Err(error) => Err(Box::new(error)),
     }
 }

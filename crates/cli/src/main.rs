@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod churn_command;
 mod doctor;
 mod doctor_command;
 mod failover_command;
 mod link_names;
 mod multiedge_command;
+mod paper_command;
 mod progress;
 mod report_command;
 mod scenario_command;
@@ -28,7 +30,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(bench_command::Arguments),
+    Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
     Doctor(doctor_command::Arguments),
@@ -46,7 +48,9 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Simulation {
     Torture(torture_command::Arguments),
+    Churn(churn_command::Arguments),
     Scenario(scenario_command::Arguments),
+    Paper(paper_command::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -56,7 +60,9 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report_command::run(&arguments),
         Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
+        Command::Sim(Simulation::Churn(arguments)) => churn_command::run(&arguments),
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
+        Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -65,10 +71,25 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ethernot: {error}");
+            eprintln!("ethernot: {}", explain(&*error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error with its causes, as far as it does not name them itself.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// What a command says when it cannot go on; printed after the program's name.

@@ -1,45 +1,44 @@
-//! `ethernot bench multiedge`: the testbed of the paper, and past it.
+//! `ethernot bench multiedge`: the paper's set-ups and ours.
 
 use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use bench::cleanup;
-use bench::multiedge::run::{self, LinkKind, Options};
-use bench::multiedge::setups::{SET_UPS, SIZES, SIZES_QUICK, SetUp};
-use bench::transport::{EdgePolicy, Test};
+use bench::multiedge::{self, LinkKind, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
+use bench::plan::{Options, PathChoice};
+use bench::transport::Test;
+use bench::{cleanup, namespaces};
 use clap::Args;
 use console::Term;
 
 use crate::Failure;
-use crate::bench_command::{COLUMNS_DEFAULT, check_writable, parse_seconds, parse_size};
+use crate::bench_command::{parse_seconds, parse_size, parse_test};
 use crate::progress::Progress;
 
-/// Run the set-ups of the MultiEdge paper, and further ones, on shaped virtual Ethernet.
+/// Measure the edge protocol over links of known rate: the set-ups of the paper MultiEdge and more.
 ///
-/// Two hosts and a switch for each link are made of network namespaces and removed at the end; the
-/// rate of a link is set on the switch's ports. The ping-pong, one-way and two-way tests run with our
-/// rules and with MultiEdge's (round robin, fixed window, an acknowledgement for every so many
-/// frames) in turn, beside the paper's figures. Needs root and the packages iproute2 (ip, tc).
+/// Makes network namespaces for two hosts and, for each link, for a switch whose ports have the
+/// link's rate, queue, delay and loss; runs ping-pong, one-way and two-way over the message sizes of
+/// the paper's figure 2, by this protocol's rules and by MultiEdge's own in turn; and shows the
+/// figures next to the paper's. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench multiedge --quick\n  \
-    ethernot bench multiedge --link udp --set-ups 1L-1G,2Lu-1G --html multiedge.html\n  \
-    ethernot bench multiedge --set-ups direct --link xdp --yardsticks --tests ping-pong --sizes 8\n  \
-    ethernot bench multiedge --set-ups 1L-10G --mtu 9000 --tests one-way,two-way --sizes 1M")]
+    ethernot bench multiedge --setups 2L-1G,1G+100M --tests one-way --sizes 1M\n  \
+    ethernot bench multiedge --link udp --json multiedge.json --html multiedge.html")]
 pub(crate) struct Arguments {
-    /// Fewer sizes and shorter samples
+    /// Fewer sizes, shorter samples: about two minutes
     #[arg(long)]
     quick: bool,
-    /// Set-ups to measure: direct, 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-jumbo, 4L-2.5G, 1G+100M,
-    /// 10G+1G, 1G/20us+1G/2ms, 2L-10G, 1L-1G-wire, 1L-1G-loss1, 1L-1G-loss5 [default: all but direct]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_set_up)]
-    set_ups: Vec<&'static SetUp>,
-    /// How frames are sent: packet, udp, xdp
-    #[arg(long, value_name = "KIND", value_parser = parse_link, default_value = "packet")]
+    /// Set-ups: 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-9000, 4L-2.5G, 1G+100M, 10G+1G,
+    /// 1G/20us+1G/2ms, 2L-10G, 1L-1G-loss1, 1L-1G-loss5 [default: all but the last two]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
+    setups: Vec<SetUp>,
+    /// How frames reach the links: packet (raw Ethernet), udp or xdp
+    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = parse_kind)]
     link: LinkKind,
-    /// MTU of all links, in bytes [default: 1500; 1L-10G-jumbo: 9000]
+    /// MTU of the links in bytes, instead of each set-up's
     #[arg(long, value_name = "N")]
     mtu: Option<u32>,
     /// Tests to run: ping-pong, one-way, two-way
@@ -48,111 +47,127 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Rules to measure: own, multiedge [default: both]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_policy)]
-    policy: Vec<EdgePolicy>,
-    /// Also measure bare frames without a protocol, ucx_perftest and sockperf (ping-pong)
-    #[arg(long)]
-    yardsticks: bool,
-    /// Samples of each figure; the highest and the lowest are left out [default: 5, with --quick 3]
+    /// Whose rules to measure: own, multiedge or both
+    #[arg(long, value_name = "RULES", default_value = "both", value_parser = ["own", "multiedge", "both"])]
+    policy: String,
+    /// Samples of each measurement; the highest and the lowest are left out [default: 5, with
+    /// --quick 3]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// Length of a sample [default: 0.3, with --quick 0.15]
+    /// About how long each set-up may take [default: 60, with --quick 12]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    seconds: Option<f64>,
+    time: Option<f64>,
+    /// Operations in flight in one-way and two-way
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    in_flight: u32,
+    /// Sleep while waiting in one-way and two-way, instead of polling
+    #[arg(long)]
+    sleep: bool,
     /// Do not restrict client and server to one CPU each
     #[arg(long)]
     no_pinning: bool,
     /// Write the results as JSON; `-` for standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a self-contained page with tables and curves
+    /// Write a self-contained page with the paper's curves beside ours
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let options = options(arguments)?;
-    check_writable([&arguments.json, &arguments.html])?;
+    if !namespaces::are_possible() {
+        return Err(
+            "bench multiedge makes network namespaces, which needs root (CAP_SYS_ADMIN and \
+                    CAP_NET_ADMIN): run it with sudo"
+                .into(),
+        );
+    }
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
-    let outcome = run::run(&options, &mut progress);
+    let outcome = multiedge::run(&wishes, &mut progress);
     progress.finish();
-    let results = outcome?;
+    let found = outcome?;
     if let Some(path) = &arguments.html {
-        let page = report::multiedge_page(&results)?;
+        let page = report::multiedge_page(&found)?;
         fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()))?;
     }
+    let mut is_table_wanted = true;
     if let Some(path) = &arguments.json {
-        let text = format!("{}\n", serde_json::to_string_pretty(&results)?);
+        let mut text = serde_json::to_string_pretty(&found)?;
+        text.push('\n');
         if path.as_os_str() == "-" {
-            return Ok(io::stdout().write_all(text.as_bytes())?);
+            io::stdout().write_all(text.as_bytes())?;
+            is_table_wanted = false;
+        } else {
+            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
         }
-        fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
     }
-    let columns = Term::stdout().size_checked().map_or(COLUMNS_DEFAULT, |(_, columns)| columns);
-    io::stdout().write_all(report::multiedge_table(&results, columns).as_bytes())?;
+    if is_table_wanted {
+        let columns = Term::stdout().size_checked().map_or(120, |(_, columns)| columns);
+        io::stdout().write_all(report::multiedge_table(&found, columns).as_bytes())?;
+    }
     Ok(())
 }
 
-fn options(arguments: &Arguments) -> Result<Options, Failure> {
+fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     let quick = arguments.quick;
-    let or = |chosen: &[u64], default: &[u64]| {
-        if chosen.is_empty() { default.to_vec() } else { chosen.to_vec() }
-    };
-    let set_ups = if arguments.set_ups.is_empty() {
-        SET_UPS.iter().filter(|set_up| set_up.is_default).collect()
+    let setups = if arguments.setups.is_empty() {
+        setups::all().into_iter().filter(|setup| setup.by_default).collect()
     } else {
-        arguments.set_ups.clone()
+        arguments.setups.clone()
     };
     let tests = if arguments.tests.is_empty() { &TESTS[..] } else { &arguments.tests };
-    let policies = if arguments.policy.is_empty() {
-        vec![EdgePolicy::Own, EdgePolicy::MultiEdge]
-    } else {
-        arguments.policy.clone()
+    if let Some(other) = tests.iter().find(|test| !TESTS.contains(test)) {
+        let known = TESTS.map(Test::name).join(", ");
+        return Err(format!("test {:?} is not one of the paper's: {known}", other.name()).into());
+    }
+    let sizes = match (arguments.sizes.as_slice(), quick) {
+        ([], true) => SIZES_QUICK.to_vec(),
+        ([], false) => SIZES.to_vec(),
+        (chosen, _) => chosen.to_vec(),
     };
-    Ok(Options {
+    let options = Options {
         program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
-        set_ups,
-        link: arguments.link,
-        mtu: arguments.mtu,
+        path: PathChoice::Automatic,
+        links: 1,
+        link_names: Vec::new(),
+        server_link_names: Vec::new(),
+        mtu: 1500,
         tests: tests.to_vec(),
-        sizes: or(&arguments.sizes, if quick { &SIZES_QUICK } else { &SIZES }),
-        policies,
-        yardsticks: arguments.yardsticks,
+        transports: Vec::new(),
+        sizes,
         repetitions: arguments.repetitions.unwrap_or(if quick { 3 } else { 5 }),
-        sample_seconds: arguments.seconds.unwrap_or(if quick { 0.15 } else { 0.3 }),
+        budget_seconds: arguments.time.unwrap_or(if quick { 12.0 } else { 60.0 }),
+        in_flight: arguments.in_flight,
+        connections: 1,
         pinning: !arguments.no_pinning,
+        in_order: false,
+        sleeps: arguments.sleep,
+        delays_us: Vec::new(),
+    };
+    Ok(Wishes {
+        setups,
+        kind: arguments.link,
+        mtu: arguments.mtu,
+        with_own: arguments.policy != "multiedge",
+        with_multiedge: arguments.policy != "own",
+        options,
     })
 }
 
-fn parse_set_up(text: &str) -> Result<&'static SetUp, String> {
-    let known = || SET_UPS.iter().map(|set_up| set_up.name).collect::<Vec<_>>().join(", ");
-    SetUp::by_name(text).ok_or_else(|| format!("the set-ups are: {}", known()))
+fn parse_setup(text: &str) -> Result<SetUp, String> {
+    setups::by_name(text).ok_or_else(|| {
+        let known: Vec<_> = setups::all().into_iter().map(|setup| setup.name).collect();
+        format!("the set-ups are: {}", known.join(", "))
+    })
 }
 
-pub(crate) fn parse_link(text: &str) -> Result<LinkKind, String> {
+pub(crate) fn parse_kind(text: &str) -> Result<LinkKind, String> {
     let known = || LinkKind::ALL.map(LinkKind::name).join(", ");
-    let mut kinds = LinkKind::ALL.into_iter();
-    kinds
-        .find(|kind| kind.name() == text)
-        .ok_or_else(|| format!("the kinds of links are: {}", known()))
+    let found = LinkKind::ALL.into_iter().find(|kind| kind.name() == text);
+    found.ok_or_else(|| format!("the kinds of links are: {}", known()))
 }
 
-fn parse_test(text: &str) -> Result<Test, String> {
-    let known = || TESTS.map(Test::name).join(", ");
-    TESTS
-        .into_iter()
-        .find(|test| test.name() == text)
-        .ok_or_else(|| format!("the tests are: {}", known()))
-}
-
-fn parse_policy(text: &str) -> Result<EdgePolicy, String> {
-    match text {
-        "own" => Ok(EdgePolicy::Own),
-        "multiedge" => Ok(EdgePolicy::MultiEdge),
-        _ => Err("the rules are: own, multiedge".to_string()),
-    }
-}
-
+/// The tests of the paper's figure 2.
 const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];

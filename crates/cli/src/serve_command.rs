@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::Failure;
-use crate::link_names::{LinkNames, parse_links};
+use crate::link_names::{LinkNames, parse_links, try_links};
 
 /// Serve benchmark clients on other hosts, until it is interrupted.
 ///
@@ -35,6 +35,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let links = arguments.links.as_ref().map_or(&[][..], |names| &names.0);
+    try_links(links)?;
     let address = arguments.listen;
     let listener = TcpListener::bind(address).map_err(|error| {
         format!("listen on {address}: {error}; choose another address with --listen ADDRESS:PORT")
@@ -50,9 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         println!("listening on {address}; end with Ctrl-C");
     }
-    let names = arguments.links.as_ref().map_or_else(Vec::new, |names| names.0.clone());
-    let links = server::ServerLinks::Own(names);
-    server::serve(&listener, &links, |peer, outcome| {
+    server::serve(&listener, links, |peer, outcome| {
         let error = outcome.err().map(|error| error.to_string());
         if arguments.json {
             println!("{}", json!({ "client": peer, "error": error }));

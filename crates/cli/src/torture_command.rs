@@ -174,7 +174,7 @@ fn failure_to_json(report: &Report) -> Value {
         "violation": failure.map(|failure| failure.violation.to_string()),
         "virtual_ns": failure.map(|failure| failure.time.0),
         "plan": failure.map(|failure| &failure.plan),
-        "again": format!("ethernot sim torture --seeds {}..{}", report.seed, report.seed + 1),
+        "again": failure.map(|failure| &failure.again),
     })
 }
 

@@ -183,6 +183,22 @@ fn mistakes_are_named_with_a_remedy() {
         (&["bench", "--peer", "127.0.0.1:1"], 1, ["127.0.0.1:1", "ethernot serve"]),
         (&["bench", "--peer", "no such host"], 1, ["no such host", "HOST:PORT"]),
         (&["bench", "--json", "/no/such/directory/x"], 1, ["/no/such/directory/x", "No such"]),
+        (&["bench", "--peer", "127.0.0.1", "--links", "2"], 1, ["--links", "eth0,packet:eth1"]),
+        (&["bench", "--links", "eth0"], 1, ["--peer", "ethernot serve"]),
+        (
+            &["bench", "--peer", "127.0.0.1", "--links", "lo,"],
+            2,
+            ["character 4", "nothing is named"],
+        ),
+        (
+            &["bench", "--peer", "127.0.0.1", "--links", "nosuch0"],
+            1,
+            ["nosuch0", "this host has lo"],
+        ),
+        (&["serve", "--links", "udp:l0"], 1, ["l0", "did you mean \"lo\"?"]),
+        (&["serve", "--links", "xpd:lo:0"], 2, ["xpd", "did you mean \"xdp\"?"]),
+        (&["serve", "--links", "packet:lo/vlan=5000"], 2, ["vlan=5000", "4094"]),
+        (&["serve", "--links", "udp:192.0.2.1"], 1, ["192.0.2.1", "ip address"]),
         (&["serve", "--listen", "192.0.2.1:1"], 1, ["192.0.2.1:1", "--listen"]),
         (&["report", "/no/such/file"], 1, ["/no/such/file", "No such"]),
         (&["report", "/dev/null"], 1, ["/dev/null", "ethernot bench --json"]),
@@ -255,8 +271,9 @@ fn namespaces_of(pid: u32) -> Vec<String> {
 fn children_of(pid: u32) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let commands = entries.filter_map(|entry| read(&entry.path().join("cmdline")));
-    let wanted = format!("\"parent\":{pid}}}");
-    commands.filter(|c| c.contains(&wanted) && c.contains("shares_host")).collect()
+    let wanted = [',', '}'].map(|end| format!("\"parent\":{pid}{end}"));
+    let is_wanted = |c: &String| wanted.iter().any(|wanted| c.contains(wanted));
+    commands.filter(|c| is_wanted(c) && c.contains("shares_host")).collect()
 }
 
 fn read(path: &Path) -> Option<String> {

@@ -29,6 +29,17 @@ local cut = ProtoExpert.new("ethernot.cut", "Frame cut by the capture",
   expert.group.UNDECODED, expert.severity.NOTE)
 ethernot.experts = {malformed, other_version, cut}
 
+local envelope = Proto("ethernot_envelope", "Ethernot envelope on Ethernet")
+local checksum_status_field = ProtoField.string("ethernot.envelope.checksum.status",
+  "Checksum status")
+envelope.fields = {checksum_status_field}
+local bad_checksum = ProtoExpert.new("ethernot.envelope.checksum.bad", "Wrong checksum",
+  expert.group.CHECKSUM, expert.severity.ERROR)
+envelope.experts = {bad_checksum}
+
+envelope.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE_DEFAULT,
+  "Frames of this EtherType hold an envelope; 0 for none")
+
 ethernot.prefs.udp_port = Pref.uint("UDP port", 0,
   "Every datagram from or to this port is a frame; 0 for none")
 
@@ -311,19 +322,80 @@ local function dissect_handshake(tvb, tree, info)
   end
 end
 
+-- Calls a function that may fail; the text goes to the expert information and to the Info column.
+local function guard(pinfo, branch, call)
+  local ok, problem = pcall(call)
+  if ok then return end
+  if type(problem) ~= "table" then error(problem, 0) end
+  branch:add_proto_expert_info(problem.info, problem.text)
+  pinfo.cols.info:append(" [" .. problem.text .. "]")
+end
+
 local function dissect(tvb, pinfo, tree)
   pinfo.cols.protocol = "Ethernot"
   local branch = tree:add(ethernot, tvb())
   local info = {}
   local is_handshake = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16 == 0
-  local ok, problem = pcall(is_handshake and dissect_handshake or dissect_connection, tvb, branch,
-    info)
+  local part = is_handshake and dissect_handshake or dissect_connection
+  local ok, problem = pcall(part, tvb, branch, info)
   pinfo.cols.info = table.concat(info, " ")
-  if not ok then
-    if type(problem) ~= "table" then error(problem, 0) end
-    branch:add_proto_expert_info(problem.info, problem.text)
-    pinfo.cols.info:append(" [" .. problem.text .. "]")
+  if not ok then guard(pinfo, branch, function() error(problem, 0) end) end
+  return tvb:captured_len()
+end
+
+-- CRC-32C, a byte at a time.
+local bits = bit32 or bit
+local crc_table = {}
+for byte = 0, 255 do
+  local crc = byte
+  for _ = 1, 8 do
+    local low = crc % 2
+    crc = bits.rshift(crc, 1)
+    if low == 1 then crc = bits.bxor(crc, 0x82f63b78) end
   end
+  crc_table[byte] = crc % 0x100000000
+end
+
+local function crc32c(bytes)
+  local crc = 0xffffffff
+  for index = 0, bytes:len() - 1 do
+    local low = bits.bxor(crc % 256, bytes:get_index(index))
+    crc = bits.bxor(math.floor(crc / 256), crc_table[low]) % 0x100000000
+  end
+  return 0xffffffff - crc
+end
+
+-- Compares the checksum with what it covers, unless the capture has cut some of that.
+local function check_checksum(tvb, branch, at, length, announced_checksum)
+  if at + length > tvb:captured_len() then return end
+  local covered = tvb(0, LAYOUTS.envelope.bytes - 4):bytes()
+  if length > 0 then covered = covered .. tvb(at, length):bytes() end
+  local computed = crc32c(covered)
+  local is_good = computed == announced_checksum
+  branch:add(checksum_status_field, is_good and "good" or "bad"):set_generated()
+  if not is_good then
+    fail(bad_checksum, "checksum is 0x%08x, should be 0x%08x", announced_checksum, computed)
+  end
+end
+
+function envelope.dissector(tvb, pinfo, tree)
+  pinfo.cols.protocol = "Ethernot"
+  pinfo.cols.info = ""
+  local branch = tree:add(envelope, tvb(0, math.min(LAYOUTS.envelope.bytes, tvb:len())))
+  guard(pinfo, branch, function()
+    local values = {}
+    local at = add_layout(branch, tvb, "envelope", 0, values)
+    local kind = ENVELOPE_KINDS[values.envelope_kind]
+    branch:append_text(string.format(", %s, port %d to %d", kind, values.source_port,
+      values.destination_port))
+    pinfo.cols.info = string.format("%s %d to %d", kind, values.source_port,
+      values.destination_port)
+    need(tvb, at, values.length, "content of an envelope")
+    check_checksum(tvb, branch, at, values.length, values.checksum)
+    if kind == "Frame" and values.length > 0 then
+      dissect(tvb(at, values.length):tvb(), pinfo, tree)
+    end
+  end)
   return tvb:captured_len()
 end
 
@@ -334,6 +406,16 @@ end
 function ethernot.init()
   announced = {}
 end
+
+local ethertypes = DissectorTable.get("ethertype")
+local ethertype_in_use = 0
+local function use_ethertype()
+  if ethertype_in_use ~= 0 then ethertypes:remove(ethertype_in_use, envelope) end
+  ethertype_in_use = envelope.prefs.ethertype
+  if ethertype_in_use ~= 0 then ethertypes:add(ethertype_in_use, envelope) end
+end
+envelope.prefs_changed = use_ethertype
+use_ethertype()
 
 local udp_ports = DissectorTable.get("udp.port")
 local port_in_use = 0

@@ -7,11 +7,11 @@
 
 use std::fmt::Write;
 
-use wire_edge::VERSION;
 use wire_edge::fields::{
     self, CONTROL_LAYOUTS, FIELDS, Field, KIND_LAYOUTS, Layout, MAGIC_BYTES, Name, Rest,
     STEP_LAYOUTS, Value, layout_end,
 };
+use wire_edge::{ETHERTYPE_DEFAULT, VERSION};
 
 /// The text of the dissector: a Lua script for Wireshark 4.0 (Lua 5.2) and later (Lua 5.4).
 pub fn lua() -> String {
@@ -25,7 +25,8 @@ pub fn lua() -> String {
 fn write_tables(out: &mut String) -> std::fmt::Result {
     let magic = u32::from_be_bytes(MAGIC_BYTES);
     writeln!(out, "local VERSION = {VERSION}")?;
-    writeln!(out, "local MAGIC = {magic:#x}\n")?;
+    writeln!(out, "local MAGIC = {magic:#x}")?;
+    writeln!(out, "local ETHERTYPE_DEFAULT = {ETHERTYPE_DEFAULT:#x}\n")?;
     for (table, names) in NAMES {
         writeln!(out, "local {table} = {{")?;
         for name in *names {

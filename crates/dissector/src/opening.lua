@@ -7,5 +7,6 @@
 --
 -- Handshakes are recognised by their magic, connection frames by the UDP conversation or by
 -- connection id and epoch of a handshake seen before. For a capture without the handshake, set the
--- preference "UDP port".
+-- preference "UDP port". Frames on raw Ethernet stand behind an envelope with a checksum, which is
+-- compared; for another EtherType than the default, set the preference of "ethernot_envelope".
 

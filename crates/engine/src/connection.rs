@@ -9,8 +9,9 @@ use wire_edge::{
     PeerAddr,
 };
 
-use crate::control::PING;
+use crate::control::{PING, RETIRED_NS};
 use crate::event::ConnectionHandle;
+use crate::join::Joining;
 use crate::path::Path;
 
 /// Where a connection stands (protocol.md §4).
@@ -50,6 +51,12 @@ pub(crate) struct Connection {
     pub(crate) paths: Vec<Path>,
     /// Links that were taken away: their packet numbers must not be used again.
     pub(crate) retired: Vec<Retired>,
+    /// What is known of pairs of links that may join; absent while there is none to try.
+    pub(crate) joining: Option<Box<Joining>>,
+    /// Links (by bit) whose address the peer was told, as they have no part in the connection.
+    pub(crate) told_addresses: u16,
+    /// Whether to look for pairs that may join.
+    pub(crate) join_due: bool,
     /// Present with several links.
     pub(crate) scheduler: Option<Box<SchedulerState>>,
     pub(crate) outbound: Outbound,
@@ -91,7 +98,18 @@ pub(crate) struct Connection {
 pub(crate) struct Retired {
     /// When it was taken away.
     pub(crate) at: Instant,
+    /// The peer does not know that it was there, or gave it up itself for another under this index:
+    /// neither end tells the other anything of it, and no later one can be taken for it.
+    pub(crate) is_unnoticed: bool,
     pub(crate) path: Path,
+}
+
+impl Retired {
+    /// When the index may serve a trial: one that the peer did not notice is new to it, another only
+    /// when the peer believes that no frame of before is under way.
+    pub(crate) fn rested_at(&self) -> Instant {
+        if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
+    }
 }
 
 /// What only the handshake needs.
@@ -152,6 +170,7 @@ impl Connection {
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
             || self.report_now
+            || self.join_due
             || self.outbound.wants_to_send()
             || self.paths.iter().any(|path| path.is_urgent(now))
     }

@@ -1,6 +1,6 @@
 //! Control messages: what is pending on a link, and what the peer's mean.
 
-use delivery::{Instant, LinkEvent, LinkId, PathChange, PathState};
+use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::{Carried, CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
@@ -18,7 +18,8 @@ pub(crate) const CLOSE_ACK: u16 = 4;
 
 /// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in its `offset`.
+/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
+/// of its `offset`, and the addresses of those in the high half.
 pub(crate) const STATUS: u32 = 1 << 30;
 
 /// What lost control frames said that must be said again.
@@ -26,6 +27,7 @@ pub(crate) const STATUS: u32 = 1 << 30;
 pub(crate) struct LostControl {
     control: u16,
     status: u32,
+    addresses: u16,
 }
 
 impl LostControl {
@@ -35,18 +37,24 @@ impl LostControl {
             return;
         }
         self.control |= carried.slot as u16;
-        self.status |= if carried.slot & STATUS == 0 { 0 } else { carried.offset };
+        if carried.slot & STATUS != 0 {
+            self.status |= carried.offset & 0xffff;
+            self.addresses |= (carried.offset >> 16) as u16;
+        }
     }
 
     /// Has everything said again, on this link or on the nearest.
     pub(crate) fn renew(self, path: &mut Path) {
         path.control |= self.control;
         path.retry_status |= self.status;
+        path.addresses |= self.addresses;
     }
 }
 
 impl Engine {
-    /// Adds a link to an established connection. It carries data once the peer has answered on it.
+    /// Adds a link to an established connection. It carries data once the peer has answered on it; if
+    /// it does not, it is given up and tried again later, if this side asked for the connection.
+    /// Returns its index, or the one it has if it belongs to the connection already.
     ///
     /// # Errors
     /// The connection does not exist or is not established, the link is not attached, or all link
@@ -60,10 +68,17 @@ impl Engine {
     ) -> Result<u8, Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let mut result = Err(Unknown);
-        if connection.is_open()
-            && let Some(index) = self.free_index(&connection)
+        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost;
+        if let Some(path) = connection.paths.iter().find(is_this) {
+            result = Ok(path.index.0);
+        } else if connection.is_open()
+            && let Some(index) = self.free_index(&connection, None)
             && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
         {
+            if let Some(path) = connection.paths.last_mut() {
+                path.is_trial = true;
+            }
+            connection.ask_for((link, peer));
             result = Ok(index.0);
         }
         self.put_back(connection);
@@ -74,19 +89,68 @@ impl Engine {
     /// link stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        self.remove_path_of(&mut connection, index);
+        let pair = connection.paths.iter().find(|path| path.index.0 == index);
+        let pair = pair.map(|path| (path.link, path.peer));
+        if self.remove_path_of(&mut connection, index)
+            && let Some((link, peer)) = pair
+        {
+            connection.forget_pair(peer, Some(link));
+        }
         self.put_back(connection);
         Ok(())
     }
 
-    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) {
-        let known = index <= LinkIndex::MAX;
-        if known
-            && self.drop_path(connection, LinkIndex(index))
-            && let Some(path) = connection.paths.first_mut()
-        {
+    /// Takes a link away and has the peer told; false if there is none or it is the last one.
+    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) -> bool {
+        let is_gone = index <= LinkIndex::MAX && self.drop_path(connection, LinkIndex(index));
+        if is_gone && let Some(path) = connection.paths.first_mut() {
             path.removed |= 1 << index;
         }
+        is_gone
+    }
+
+    /// Takes a link away that the peer opened and on which it does not answer; there may be a way
+    /// nevertheless, later or to another link.
+    pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        let Some(path) = connection.path_mut(index) else { return false };
+        let (link, peer) = (path.link, path.peer);
+        let is_gone = self.remove_path_of(connection, index.0);
+        if is_gone {
+            connection.tell_address(link);
+            connection.learn_address(peer);
+        }
+        is_gone
+    }
+
+    /// A link of a connection is no more. If it is the last one, it stays until another is found.
+    pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: u8) {
+        if !self.remove_path_of(connection, index)
+            && let Some(path) = connection.path_mut(LinkIndex(index))
+        {
+            path.is_lost = true;
+            let change = path.state.on_link_down();
+            self.on_path_change(self.turn_at, connection, LinkIndex(index), change);
+        }
+        connection.join_due = true;
+    }
+
+    /// A link of the endpoint is there, for the first time or again.
+    pub(crate) fn on_link_attached(
+        &mut self,
+        connection: &mut Connection,
+        link: LinkId,
+        caps: &LinkCaps,
+    ) {
+        let now = self.turn_at;
+        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+            // What waited for it goes on, if the peer still takes frames from there.
+            if path.is_lost && path.local == caps.local {
+                path.is_lost = false;
+                path.state.on_link_up(now);
+            }
+        }
+        connection.welcome_link(link);
+        connection.tell_address(link);
     }
 
     /// Handles one control message that arrived on link `index`.
@@ -98,7 +162,8 @@ impl Engine {
         message: &Control<'_>,
     ) {
         match *message {
-            Control::Padding | Control::Address(_) => {}
+            Control::Padding => {}
+            Control::Address(address) => connection.learn_address(address),
             Control::Ping => connection.asked = connection.paths.len() > 1,
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
@@ -134,8 +199,9 @@ impl Engine {
         change: Option<PathChange>,
     ) {
         let Some(change) = change else { return };
-        if matches!(change, PathChange::Suspected | PathChange::Failed) {
-            self.give_up(connection, index);
+        match change {
+            PathChange::Suspected | PathChange::Failed => self.give_up(connection, index),
+            _ => self.on_path_works(connection, index),
         }
         let handle = connection.handle;
         let Connection { paths, scheduler, peer, .. } = connection;
@@ -174,6 +240,29 @@ impl Engine {
         });
     }
 
+    /// A link has answered: it takes the place of one that is no more.
+    fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
+        let Some(path) = connection.path_mut(index) else { return };
+        path.peer_opened = false;
+        path.is_trial = false;
+        let pair = (path.link, path.peer);
+        // Of two links that are one, the one that answers stays.
+        let is_same = |path: &&Path| {
+            (path.link, path.peer) == pair && path.index != index && !path.state.may_carry_data()
+        };
+        if connection.is_initiator()
+            && let Some(other) = connection.paths.iter().find(is_same).map(|path| path.index.0)
+        {
+            self.remove_path_of(connection, other);
+        }
+        connection.keep_pair(pair);
+        while let Some(lost) =
+            connection.paths.iter().find(|path| path.is_lost).map(|path| path.index.0)
+            && self.remove_path_of(connection, lost)
+        {}
+        connection.join_due = true;
+    }
+
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let (sent, pools) = (&mut self.sent, &mut self.pools);
@@ -189,6 +278,7 @@ impl Engine {
             }
         });
         path.retry_status |= lost.status;
+        path.addresses |= lost.addresses;
         path.probes_allowed = 0;
     }
 
@@ -203,9 +293,14 @@ impl Engine {
         if let (Phase::Connecting, LinkEvent::Refused(peer)) = (connection.phase, event) {
             return self.on_refused(connection, link, peer);
         }
-        let sole = connection.paths.len() == 1;
         let peer_limit = connection.peer.as_ref().map_or(u16::MAX, |peer| peer.frame_bytes_max);
         let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
+        let sole = connection.paths.len() == 1;
+        if let LinkEvent::Changed(caps) = event {
+            self.on_address_changed(connection, link, &caps);
+        }
+        // Trials go on, or end, with their link.
+        connection.join_due |= matches!(event, LinkEvent::Changed(_) | LinkEvent::Down);
         for path in connection.paths.iter_mut().filter(|path| path.link == link) {
             match event {
                 LinkEvent::Changed(caps) => {
@@ -227,6 +322,23 @@ impl Engine {
         }
         for (index, change) in changes {
             self.on_path_change(now, connection, index, change);
+        }
+    }
+
+    /// A link may have come back with another address: frames from there are not taken by the peer
+    /// under the old index.
+    fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
+        let changed: Vec<u8> = connection
+            .paths
+            .iter()
+            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost)
+            .map(|path| path.index.0)
+            .collect();
+        for index in changed {
+            self.lose_path(connection, index);
+        }
+        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost) {
+            connection.welcome_back(link);
         }
     }
 
@@ -336,7 +448,15 @@ impl Engine {
                 }
             }
             LinkStatus::Removed => {
-                self.drop_path(connection, which);
+                let (pair, is_trial) = ((path.link, path.peer), path.is_trial);
+                if !self.drop_path(connection, which) {
+                    return;
+                }
+                if is_trial {
+                    connection.on_trial_refused(pair);
+                } else {
+                    connection.forget_pair(pair.1, None);
+                }
             }
             // The only link there is: its own timeouts tell the truth soon enough.
             LinkStatus::Down => {}
@@ -364,20 +484,32 @@ impl Engine {
             other.control |= core::mem::take(&mut path.control);
             other.retry_status |= core::mem::take(&mut path.retry_status);
             other.removed |= core::mem::take(&mut path.removed);
+            other.addresses |= core::mem::take(&mut path.addresses);
         }
         path.state.on_removed();
         // Positions have shifted: what was learnt belongs to other links now.
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
         }
-        self.events.push_back(Event::Path {
-            connection: *handle,
-            index: index.0,
-            link: path.link,
-            state: path.state.state(),
-        });
-        retired.push(Retired { at: self.turn_at, path });
+        if !path.is_trial {
+            self.events.push_back(Event::Path {
+                connection: *handle,
+                index: index.0,
+                link: path.link,
+                state: path.state.state(),
+            });
+        }
+        retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
         true
+    }
+
+    /// Takes a link out of which the peer knows nothing, or nothing any more.
+    pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        let is_gone = self.drop_path(connection, index);
+        if is_gone && let Some(retired) = connection.retired.last_mut() {
+            retired.is_unnoticed = true;
+        }
+        is_gone
     }
 
     /// Nothing listens at an address we try to connect to.

@@ -176,7 +176,8 @@ impl Engine {
         }
     }
 
-    /// Adds a link to the endpoint, or replaces what is known of it.
+    /// Adds a link to the endpoint, or replaces what is known of it. Connections that are established
+    /// use it, too, as soon as a link of the peer is found that answers there.
     pub fn attach_link(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         if caps.frame_bytes_max < FRAME_BYTES_MIN {
             let frame_bytes = caps.frame_bytes_max;
@@ -185,15 +186,19 @@ impl Engine {
         let slot =
             self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
         *slot = Some(EngineLink { caps, up: true });
-        // Connections of a link that was there before have waited for it.
         for index in self.connections.indices() {
-            self.with_index(index, |_, _| {});
+            self.with_index(index, |engine, connection| {
+                engine.on_link_attached(connection, link, &caps);
+            });
         }
         Ok(())
     }
 
     /// Takes a link away; connections go on over their others.
     pub fn detach_link(&mut self, link: LinkId) {
+        if let Some(slot) = self.links.get_mut(usize::from(link.0)) {
+            *slot = None;
+        }
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
                 let gone: Vec<u8> = connection
@@ -203,12 +208,9 @@ impl Engine {
                     .map(|path| path.index.0)
                     .collect();
                 for index in gone {
-                    engine.remove_path_of(connection, index);
+                    engine.lose_path(connection, index);
                 }
             });
-        }
-        if let Some(slot) = self.links.get_mut(usize::from(link.0)) {
-            *slot = None;
         }
     }
 
@@ -521,6 +523,9 @@ impl Engine {
             peer_epoch: Epoch(0),
             peer: None,
             paths: Vec::new(),
+            joining: None,
+            told_addresses: 0,
+            join_due: false,
             scheduler: None,
             outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
             inbound: self.inbound(handle, ProtectionDomain::NONE, &queue),

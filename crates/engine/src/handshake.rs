@@ -14,6 +14,7 @@ use crate::connection::{Connection, HandshakeState, Phase};
 use crate::control::PING;
 use crate::engine::{Engine, REPLIES_MAX};
 use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
+use crate::join::Joining;
 use crate::path::Path;
 
 /// A handshake frame on its way out.
@@ -128,8 +129,12 @@ impl Engine {
             return;
         }
         let Some(mut state) = connection.handshake.take() else { return };
-        let pause_ns =
-            (HANDSHAKE_RETRY_NS << connection.retries.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
+        // Each address is asked before the pauses grow.
+        let rounds = match connection.phase {
+            Phase::Connecting => usize::from(connection.retries) / state.candidates.len().max(1),
+            _ => usize::from(connection.retries),
+        };
+        let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
         // Those who began together, after a power failure say, do not go on together.
         let spread_ns = self.random() % (pause_ns / 4);
         connection.retry_at = now.after_ns(pause_ns + spread_ns);
@@ -241,18 +246,30 @@ impl Engine {
     /// A link index that is free on a connection, within the limits of both sides. The initiator
     /// takes the lowest and the responder the highest, so that they do not open two links under one
     /// index; one that was not used lately is preferred.
-    pub(crate) fn free_index(&self, connection: &Connection) -> Option<LinkIndex> {
+    /// With a time, only those that the peer takes for a new link at once are considered.
+    pub(crate) fn free_index(
+        &self,
+        connection: &Connection,
+        at_once: Option<Instant>,
+    ) -> Option<LinkIndex> {
         let theirs = connection.peer.as_ref().map_or(1, |peer| peer.links_max.min(16) as u8);
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
         let used_at = |index: LinkIndex| {
             let retired = connection.retired.iter().find(|retired| retired.path.index == index);
-            retired.map_or(Instant::default(), |retired| retired.at.after_ns(1))
+            match retired {
+                Some(retired) if retired.rested_at() > self.turn_at => retired.at.after_ns(1),
+                _ => Instant::default(),
+            }
         };
         let responds = connection.hello_key.is_some();
         let order =
             (0..limit).map(|turn| LinkIndex(if responds { limit - 1 - turn } else { turn }));
         order
             .filter(|index| !connection.paths.iter().any(|path| path.index == *index))
+            .filter(|index| {
+                let retired = connection.retired.iter().find(|was| was.path.index == *index);
+                at_once.is_none() || retired.is_none_or(|was| at_once >= Some(was.rested_at()))
+            })
             .min_by_key(|&index| used_at(index))
     }
 
@@ -459,41 +476,8 @@ impl Engine {
             path.control |= PING;
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
-        let more = if asked.len() > 1 {
-            asked.into_iter().filter(|&(other, peer)| other != link || peer != from).collect()
-        } else {
-            let remote: Vec<PeerAddr> = addresses.iter().filter(|&peer| peer != from).collect();
-            self.pair_links(link, &remote)
-        };
-        for (link, peer) in more {
-            if let Some(index) = self.free_index(connection) {
-                self.open_path(now, connection, index, link, peer, PathState::new(now));
-            }
-        }
-    }
-
-    /// Pairs our other links with the peer's other addresses: those first that share the longest
-    /// prefix, as links on one network do.
-    fn pair_links(&self, used: LinkId, remote: &[PeerAddr]) -> Vec<(LinkId, PeerAddr)> {
-        let mut pairs: Vec<(usize, LinkId, PeerAddr)> = Vec::new();
-        for (index, slot) in self.links.iter().enumerate() {
-            let link = LinkId(index as u8);
-            let Some(known) = slot else { continue };
-            if link != used {
-                let rank = |peer: &PeerAddr| common_prefix(&known.caps.local, peer);
-                pairs.extend(remote.iter().map(|peer| (rank(peer), link, *peer)));
-            }
-        }
-        pairs.sort_by_key(|&(rank, link, _)| (core::cmp::Reverse(rank), link));
-        let mut chosen: Vec<(LinkId, PeerAddr)> = Vec::new();
-        for (rank, link, peer) in pairs {
-            let fresh = !chosen.iter().any(|&(l, p)| l == link || p == peer);
-            if fresh && rank > 0 {
-                chosen.push((link, peer));
-            }
-        }
-        chosen.sort_by_key(|&(link, _)| link);
-        chosen
+        connection.joining = Joining::new((link, from), asked, addresses.iter());
+        connection.join_due = true;
     }
 
     /// The peer does not know the connection any more, if the reset answers something we sent.
@@ -512,7 +496,9 @@ impl Engine {
         self.with_index(index, |engine, connection| {
             let answers_us = connection.paths.iter().any(|path| {
                 let behind = path.send.next_packet().truncate().wrapping_sub(packet);
-                path.peer == from && (1..=RESET_PACKETS_MAX).contains(&behind)
+                // Where nobody has answered yet, somebody else may be.
+                let is_peer = path.peer == from && !path.is_trial && !path.peer_opened;
+                is_peer && (1..=RESET_PACKETS_MAX).contains(&behind)
             });
             if !answers_us {
                 engine.counters.resets_ignored += 1;
@@ -594,16 +580,6 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
         order_pool_bytes: parameters.order_pool_bytes,
         credit: parameters.receive_credit,
     }
-}
-
-/// Leading bits two addresses of one family share.
-fn common_prefix(a: &PeerAddr, b: &PeerAddr) -> usize {
-    if a.0[0] != b.0[0] {
-        return 0;
-    }
-    let differing = a.0[4..].iter().zip(&b.0[4..]).position(|(x, y)| x != y);
-    differing
-        .map_or(128, |index| index * 8 + (a.0[4 + index] ^ b.0[4 + index]).leading_zeros() as usize)
 }
 
 /// Pause before the first repetition of a handshake frame; doubles with each.

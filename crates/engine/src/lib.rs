@@ -18,6 +18,7 @@ mod control;
 mod engine;
 mod event;
 mod handshake;
+mod join;
 mod path;
 mod receive;
 mod table;
@@ -29,3 +30,4 @@ pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
+pub use join::rank_pairs;

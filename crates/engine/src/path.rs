@@ -16,6 +16,8 @@ pub(crate) struct Path {
     pub(crate) index: LinkIndex,
     pub(crate) link: LinkId,
     pub(crate) peer: PeerAddr,
+    /// The address of this end on the link when it was opened: the peer takes frames from there only.
+    pub(crate) local: PeerAddr,
     pub(crate) send: SendHalf<Carried>,
     pub(crate) received: ReceivedPackets,
     pub(crate) mtu: PathMtu,
@@ -31,10 +33,19 @@ pub(crate) struct Path {
     pub(crate) removed: u32,
     /// Links (by bit) whose status must be told again, because the frame that told it was lost.
     pub(crate) retry_status: u32,
+    /// Links (by bit) of this endpoint whose address the peer must hear on this one.
+    pub(crate) addresses: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
-    /// The peer opened it; only when it has answered here is anything known of where it leads.
+    /// The peer opened it and has not answered here yet: nothing is known of where it leads.
     pub(crate) peer_opened: bool,
+    /// This end tries whether the two links reach one another; nobody has answered yet.
+    pub(crate) is_trial: bool,
+    /// The peer was heard under this index before it was used anew: it may not have heard yet that the
+    /// link of before is gone.
+    pub(crate) was_heard: bool,
+    /// The only link of the connection, and it is no more: another takes its place when one is found.
+    pub(crate) is_lost: bool,
     /// The peer asked to use this link only when no other works.
     pub(crate) backup: bool,
     /// When something was last acknowledged on this link.
@@ -58,6 +69,7 @@ impl Path {
             index,
             link,
             peer,
+            local: caps.local,
             send,
             received: ReceivedPackets::new(config.acknowledgement),
             mtu,
@@ -68,8 +80,12 @@ impl Path {
             announce: None,
             removed: 0,
             retry_status: 0,
+            addresses: 0,
             probes_allowed: 0,
             peer_opened: false,
+            is_trial: false,
+            was_heard: false,
+            is_lost: false,
             backup: false,
             // Nothing was ever acknowledged on it: its silence says nothing about other links.
             progress_at: Instant::default(),
@@ -86,7 +102,8 @@ impl Path {
         config: &EngineConfig,
         parameters: &Parameters,
     ) -> Self {
-        let mut path = Self { send: self.send, received: self.received, ..fresh };
+        let was_heard = self.is_heard();
+        let mut path = Self { send: self.send, received: self.received, was_heard, ..fresh };
         path.send.set_frame_bytes(u32::from(path.mtu.current()));
         path.restart(now, caps, config, parameters);
         path
@@ -111,8 +128,24 @@ impl Path {
             || self.response.is_some()
             || self.announce.is_some()
             || self.removed | self.retry_status != 0
+            || self.addresses != 0
             || self.probes_allowed > 0
             || self.state.deadline() <= now
+    }
+
+    /// Whether the peer may know of a link under this index.
+    pub(crate) const fn is_heard(&self) -> bool {
+        self.was_heard || self.counters.frames_received > 0
+    }
+
+    /// When the pair counts as one that does not answer, if it is on trial: one pause after this many
+    /// challenges.
+    pub(crate) const fn trial_ends_at(&self, challenges: u64) -> Instant {
+        if self.is_trial && self.counters.path_challenges_sent >= challenges {
+            self.state.deadline()
+        } else {
+            Instant::NEVER
+        }
     }
 
     /// What the scheduler is shown.
@@ -123,7 +156,7 @@ impl Path {
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left()),
             frame_bytes: u32::from(self.mtu.current()),
-            usable: sole || self.state.may_carry_data(),
+            usable: (sole && !self.is_trial) || self.state.may_carry_data(),
             backup: self.backup,
         }
     }

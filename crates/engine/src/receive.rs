@@ -1,17 +1,18 @@
 //! Frames of connections coming in.
 
-use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, PathState, RxFrame};
+use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::MemoryAccess;
 use semantics::{Answer, CarriedKind, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
-    OperationNumber, control_messages,
+    LinkStatus, OperationNumber, PeerAddr, control_messages,
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::{LostControl, MTU_PROBE, RETIRED_NS};
+use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
+use crate::path::Path;
 
 impl Engine {
     /// Handles a frame that claims to belong to connection `id`.
@@ -112,21 +113,38 @@ impl Engine {
     ) -> Option<usize> {
         if let Some(position) = connection.paths.iter().position(|path| path.index == index) {
             let path = &connection.paths[position];
-            return (path.link == link && path.peer == frame.from).then_some(position);
+            if path.link == link && path.peer == frame.from {
+                return Some(position);
+            }
+            if !is_challenge(decoded) || !self.vacates(connection, index, decoded) {
+                return None;
+            }
         }
-        let challenge = matches!(decoded.header, Header::Control)
-            && control_messages(decoded.payload)
-                .any(|message| matches!(message, Ok(Control::PathChallenge(_))));
+        let place = (link, frame.from);
+        if takes_back(now, connection, place, index, decoded) {
+            let state = PathState::new(now);
+            let opened = self.open_path(now, connection, index, link, frame.from, state);
+            return opened.then(|| connection.paths.len() - 1);
+        }
+        let challenge = is_challenge(decoded);
         let room = connection.paths.len() < usize::from(self.config.links_max);
         // A challenge sent before the link was taken away does not bring it back.
-        let settled = !connection
-            .retired
-            .iter()
-            .any(|retired| retired.path.index == index && now < retired.at.after_ns(RETIRED_NS));
+        let settled = !connection.retired.iter().any(|retired| {
+            let path = &retired.path;
+            let is_next = retired.is_unnoticed && is_ahead(path, decoded);
+            path.index == index && !is_next && now < retired.at.after_ns(RETIRED_NS)
+        });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
         let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
-        if !challenge || !room || !settled || !open {
+        if !challenge || !settled || !open {
+            return None;
+        }
+        if !room || !self.gives_way(connection, place) {
+            // The peer has a link here that is none to this end.
+            if let Some(path) = connection.paths.first_mut() {
+                path.removed |= 1 << index.0;
+            }
             return None;
         }
         let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));
@@ -135,6 +153,43 @@ impl Engine {
             path.peer_opened = true;
         }
         opened.then_some(position)
+    }
+
+    /// Makes room for another link that the peer opens under an index, if that may be.
+    #[cold]
+    fn vacates(
+        &mut self,
+        connection: &mut Connection,
+        index: LinkIndex,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let Some(path) = connection.path_mut(index) else { return true };
+        let link = path.link;
+        if path.peer_opened {
+            // The peer gave that pair up and tries another.
+            return is_ahead(path, frame) && self.drop_unnoticed(connection, index);
+        }
+        // Both opened a link under one index: that of the initiator stays there.
+        let is_new = path.is_trial && path.counters.frames_received == 0;
+        if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
+            return false;
+        }
+        // The peer finds the pair that was given up, if there is one.
+        connection.tell_address(link);
+        true
+    }
+
+    /// Both ends may open the same pair of links: the index of the initiator holds. Returns whether
+    /// the peer may open it.
+    #[cold]
+    fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
+        let own = connection.paths.iter().find(|path| (path.link, path.peer) == place);
+        match own.map(|path| (path.index, path.is_lost, path.state.state())) {
+            None | Some((_, true, _)) => true,
+            Some(_) if connection.is_initiator() => false,
+            Some((index, false, LinkState::Validating)) => self.remove_path_of(connection, index.0),
+            Some(_) => true,
+        }
     }
 
     /// The first frame of the peer proves that it has our Accept.
@@ -206,7 +261,7 @@ impl Engine {
         let pools = &mut self.pools;
         let mut probe = None;
         let mut lost = LostControl::default();
-        let mut again = 0;
+        let (mut again, mut has_told) = (0, false);
         let result =
             path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
                 fate,
@@ -216,6 +271,9 @@ impl Engine {
                     probe = Some((fate, carried.slot as u16));
                 }
                 (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
+                (Fate::Acked, CarriedKind::Control) => {
+                    has_told |= carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
+                }
                 (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
                 (Fate::Lost, _) => {
                     again += 1;
@@ -238,6 +296,10 @@ impl Engine {
             }
             None => {}
         }
+        if has_told {
+            connection.tell_addresses_again(self.attached_links());
+        }
+        let Some(path) = connection.path_mut(block.link) else { return true };
         if summary.newly_acked > 0 {
             path.progress_at = now;
             if summary.newly_acked_bytes > summary.newly_acked * u32::from(path.mtu.safe()) {
@@ -450,4 +512,49 @@ impl Engine {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
     }
+}
+
+/// Whether the link a frame came on was taken away here while the peer took away all others: then
+/// nobody would hear the other any more. The initiator's removal holds, unless it is not heard.
+fn takes_back(
+    now: Instant,
+    connection: &Connection,
+    place: (LinkId, PeerAddr),
+    index: LinkIndex,
+    frame: &Frame<'_>,
+) -> bool {
+    if !matches!(frame.header, Header::Control) || connection.phase != Phase::Established {
+        return false;
+    }
+    let was_here = connection.retired.iter().any(|retired| {
+        let path = &retired.path;
+        let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
+        path.index == index
+            && (path.link, path.peer) == place
+            && !path.peer_opened
+            && !path.is_trial
+            && is_ahead(path, frame)
+            && now >= retired.at.after_ns(patience_ns)
+    });
+    let is_removed = |path: &Path| {
+        control_messages(frame.payload).any(|message| {
+            matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index)
+        })
+    };
+    // Where nobody has answered yet, there is nothing to be left with.
+    let is_new = |path: &Path| path.is_trial || path.peer_opened;
+    was_here && connection.paths.iter().all(|path| is_new(path) || is_removed(path))
+}
+
+/// Whether a frame holds a challenge, as the first frame of a new link does.
+fn is_challenge(frame: &Frame<'_>) -> bool {
+    matches!(frame.header, Header::Control)
+        && control_messages(frame.payload)
+            .any(|message| matches!(message, Ok(Control::PathChallenge(_))))
+}
+
+/// Whether a frame was sent after all that came on a link so far.
+fn is_ahead(path: &Path, frame: &Frame<'_>) -> bool {
+    let arrival = path.received.classify(frame.prefix.packet);
+    matches!(arrival, Arrival::New { out_of_order: false, .. })
 }

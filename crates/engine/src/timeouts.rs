@@ -1,6 +1,6 @@
 //! Timers: probes, repetitions, silence.
 
-use delivery::{Fate, Instant, LinkState, TimeoutOutcome};
+use delivery::{Fate, Instant, TimeoutOutcome};
 use mem::MemoryAccess;
 use semantics::CarriedKind;
 
@@ -28,6 +28,7 @@ impl Engine {
             deadline = deadline.min(connection.silence.deadline());
         }
         if connection.phase == Phase::Established {
+            deadline = deadline.min(connection.join_deadline());
             for path in &connection.paths {
                 deadline = deadline.min(path.deadline(now));
             }
@@ -89,14 +90,11 @@ impl Engine {
     /// Forgets links that the peer opened and never answered on: it decides where they lead, and
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
-        let unanswered = |path: &Path| {
-            path.peer_opened
-                && path.state.state() == LinkState::Validating
-                && path.counters.path_challenges_sent >= CHALLENGES_MAX
-        };
+        let unanswered =
+            |path: &Path| path.peer_opened && path.counters.path_challenges_sent >= CHALLENGES_MAX;
         while let Some(index) =
             connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
-            && self.drop_path(connection, index)
+            && self.doubt_path(connection, index)
         {}
     }
 

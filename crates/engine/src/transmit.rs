@@ -31,6 +31,10 @@ enum Served {
 /// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
 const CONTROL_BODY_MIN: usize = 12;
 
+/// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
+/// connection's stays below 256 bytes.
+const ADDRESSES_PER_FRAME: u32 = 6;
+
 /// Type of the control message that means nothing (protocol.md §3.5).
 const PADDING: u8 = 0;
 
@@ -145,6 +149,9 @@ impl Engine {
             }
             Phase::Established => {}
         }
+        if connection.join_deadline() <= now {
+            self.join_links(now, connection);
+        }
         let mut sent = self.send_control(now, connection, emit);
         let served = self.send_data(now, memory, connection, emit);
         if connection.phase == Phase::Established {
@@ -173,7 +180,8 @@ impl Engine {
             }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
-            let announces = position == nearest && (path.retry_status != 0 || path.removed != 0);
+            let announces = position == nearest
+                && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
             if !challenged && path.control == 0 && path.response.is_none() && !announces {
                 continue;
             }
@@ -183,6 +191,10 @@ impl Engine {
             }
             let challenge = challenged.then(|| self.random());
             self.send_control_on(now, connection, position, challenge, announces, emit);
+            // The addresses of many new links take several frames.
+            while announces && connection.paths[position].addresses != 0 {
+                self.send_control_on(now, connection, position, None, true, emit);
+            }
         }
         sent
     }
@@ -228,6 +240,17 @@ impl Engine {
                 add(Control::LinkStatus(LinkIndex(index as u8), *status));
             }
         }
+        let mut addresses = 0;
+        if announces {
+            addresses = self.links_to_tell(path.addresses);
+            for (index, link) in self.links.iter().enumerate() {
+                if let Some(link) = link
+                    && addresses >> index & 1 != 0
+                {
+                    add(Control::Address(link.caps.local));
+                }
+            }
+        }
         // A peer that has forgotten the connection answers with a reset only what is no shorter than
         // that; and a frame of one Ping may be all that is ever sent to it.
         if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
@@ -235,6 +258,7 @@ impl Engine {
             body.resize(body.len() + missing, 0);
         }
         let told = if announces { path.retry_status | path.removed } else { 0 };
+        let told = told & 0xffff | u32::from(addresses) << 16;
         let control = core::mem::take(&mut path.control);
         let kept = u32::from(control) | if announces { STATUS } else { 0 };
         path.counters.control_frames_sent += 1;
@@ -258,6 +282,8 @@ impl Engine {
         if announces {
             path.retry_status = 0;
             path.removed = 0;
+            // If none was told, those are not attached any more.
+            path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
         }
         let link = path.link;
         self.batch.reset(path.peer);
@@ -566,6 +592,18 @@ impl Engine {
         !self.is_full(link)
     }
 
+    /// Of a set of links (by bit), those that are attached, as many as one frame takes.
+    fn links_to_tell(&self, links: u16) -> u16 {
+        let mut told = 0_u16;
+        for (index, link) in self.links.iter().enumerate() {
+            let is_one = link.is_some() && links >> index & 1 != 0;
+            if is_one && told.count_ones() < ADDRESSES_PER_FRAME {
+                told |= 1 << index;
+            }
+        }
+        told
+    }
+
     fn segments(&self, link: LinkId) -> usize {
         let known = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let segments = known.map_or(1, |link| usize::from(link.caps.segments));
@@ -663,10 +701,11 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths.len() < 2 {
         return;
     }
-    let (mut status, mut removed) = (0, 0);
+    let (mut status, mut removed, mut addresses) = (0, 0, 0);
     for path in &mut connection.paths {
         status |= core::mem::take(&mut path.retry_status);
         removed |= core::mem::take(&mut path.removed);
+        addresses |= core::mem::take(&mut path.addresses);
         if path.announce.is_some() {
             status |= 1 << path.index.0;
         }
@@ -674,6 +713,7 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     if let Some(path) = connection.paths.get_mut(nearest) {
         path.retry_status = status;
         path.removed = removed;
+        path.addresses = addresses;
     }
 }
 

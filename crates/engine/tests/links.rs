@@ -352,3 +352,72 @@ fn probes_that_are_too_large_put_no_link_in_doubt() {
     assert_eq!(suspicions, 0);
     assert!(pair.hosts[0].info().paths.iter().any(|path| path.frame_bytes == 1500));
 }
+
+#[test]
+fn both_ends_may_take_away_different_links_at_the_same_time() {
+    for removed in [[0, 1], [1, 0]] {
+        for links in 2..5_u8 {
+            let plans = vec![GIGABIT; usize::from(links)];
+            let mut pair = Pair::connected_with(&plans, EngineConfig::default());
+            let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
+            // Together they take away everything.
+            for link in 0..links {
+                let host = removed[usize::from(link % 2)];
+                pair.hosts[host].engine.remove_path(handles[host], link).unwrap();
+            }
+            pair.fill(0, 100_000);
+            pair.write(0, 0, 100_000, 1);
+            finish(&mut pair, 100_000, 1);
+            pair.run_for(10_000_000_000);
+            // What the first end, which asked for the connection, has taken away stays away.
+            for host in &pair.hosts {
+                let left: Vec<u8> = host.info().paths.iter().map(|path| path.link.0).collect();
+                let wanted = |link: &u8| removed[usize::from(link % 2)] == 1;
+                assert!(left.iter().all(wanted) && !left.is_empty(), "{left:?} {removed:?}");
+                assert!(host.closed().is_empty());
+            }
+            assert!(all_up(&pair));
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_no_more_at_one_end_is_not_the_one_that_stays() {
+    for first in 0..2 {
+        let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
+        let handle = pair.hosts[first].connection.unwrap();
+        pair.hosts[first].engine.remove_path(handle, 0).unwrap();
+        pair.hosts[1 - first].engine.detach_link(LinkId(1));
+        pair.fill(0, 100_000);
+        pair.write(0, 0, 100_000, 1);
+        finish(&mut pair, 100_000, 1);
+        pair.run_for(10_000_000_000);
+        for host in &pair.hosts {
+            let left: Vec<u8> = host.info().paths.iter().map(|path| path.link.0).collect();
+            assert_eq!(left, [0]);
+            assert!(host.closed().is_empty());
+        }
+    }
+}
+
+#[test]
+fn both_ends_may_add_the_same_link_at_the_same_time() {
+    for lead_ns in [0, 5_000, 30_000, 100_000] {
+        for first in 0..2 {
+            let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
+            let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
+            pair.hosts[first].engine.remove_path(handles[first], 1).unwrap();
+            pair.run_for(2_000_000_000);
+            for host in [first, 1 - first] {
+                let peer = address(1 - host, 1);
+                let now = pair.now;
+                let _full = pair.hosts[host].engine.add_path(now, handles[host], LinkId(1), peer);
+                pair.run_for(lead_ns);
+            }
+            pair.run_for(1_000_000_000);
+            assert!(all_up(&pair), "{:?} {:?}", states(&pair, 0), states(&pair, 1));
+            let found = pair.hosts.each_ref().map(|host| host.info().paths.len());
+            assert_eq!(found, [2, 2], "{lead_ns} ns after the first, which is {first}");
+        }
+    }
+}

@@ -25,6 +25,7 @@ pub struct EndpointBuilder {
     addresses: Vec<String>,
     links: Vec<Box<dyn Link>>,
     named: Vec<String>,
+    wrapper: Option<LinkWrapper>,
     port: u16,
     is_fixed: bool,
     udp: UdpConfig,
@@ -34,6 +35,10 @@ pub struct EndpointBuilder {
     handles_max: Option<u32>,
     shutdown_grace: Option<Duration>,
 }
+
+/// Puts a link into another that does something more or worse. Gets the position of the link among
+/// those named.
+pub type LinkWrapper = Box<dyn FnMut(usize, Box<dyn Link>) -> Box<dyn Link> + Send>;
 
 /// One side of remote memory access: links, memory regions and connections of a process.
 ///
@@ -88,6 +93,13 @@ impl EndpointBuilder {
     /// appears, or comes back, gets its link, one that vanishes loses it, and connections follow.
     pub fn follow_interfaces(mut self, wanted: bool) -> Self {
         self.is_fixed = !wanted;
+        self
+    }
+
+    /// Puts each link that [`EndpointBuilder::links`] names into a wrapper such as
+    /// [`Delay`](crate::Delay) or [`Fault`](crate::Fault). Links that come later are not wrapped.
+    pub fn wrap_links(mut self, wrapper: LinkWrapper) -> Self {
+        self.wrapper = Some(wrapper);
         self
     }
 
@@ -148,7 +160,11 @@ impl EndpointBuilder {
         let named =
             wanted.map(|wanted| NamedLinks::open(opener, wanted, links.len())).transpose()?;
         let named = named.map(|(named, opened)| {
-            links.extend(opened);
+            let mut wrapper = self.wrapper;
+            links.extend(opened.into_iter().enumerate().map(|(index, link)| match &mut wrapper {
+                Some(wrap) => wrap(index, link),
+                None => link,
+            }));
             named
         });
         let mut config = RuntimeConfig::from_entropy().map_err(BindError::Entropy)?;
@@ -221,11 +237,20 @@ impl Endpoint {
         Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
     }
 
-    /// Adds a link while the endpoint is in use. Connections made from now on use it; others by
+    /// Adds a link while the endpoint is in use, on an address such as `10.0.0.1:0` or by name (see
+    /// [`LinkSpec`]). Connections made from now on use it; others by
     /// [`Connection::add_link`](crate::Connection::add_link).
-    pub fn add_link(&self, address: &str) -> Result<LinkId, BindError> {
-        let link = UdpLink::bind(resolve(address)?, &self.inner.udp)?;
-        Ok(self.inner.runtime.attach_link(Box::new(link))?)
+    pub fn add_link(&self, link: &str) -> Result<LinkId, BindError> {
+        let opener = Opener { udp: self.inner.udp, port: 0 };
+        let opened = match opener.open_named(link) {
+            Err(error @ BindError::NoInterface { .. }) => {
+                // It may be the name of a host.
+                let address = resolve(link).map_err(|_| error)?;
+                Box::new(UdpLink::bind(address, &self.inner.udp)?)
+            }
+            outcome => outcome?,
+        };
+        Ok(self.inner.runtime.attach_link(opened)?)
     }
 
     /// Takes a link away; connections go on over their others. False if there is none.

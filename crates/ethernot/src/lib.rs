@@ -61,7 +61,7 @@ mod region;
 
 pub use connect::ConnectOptions;
 pub use connection::{Connection, OperationOptions};
-pub use endpoint::{Endpoint, EndpointBuilder};
+pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
     AcceptError, BindError, ConnectError, Error, LinkError, ListenError, OperationFailure,
     PostError, RemoteRegionError,
@@ -78,8 +78,9 @@ pub use delivery::{
 };
 pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
 pub use link::{
-    Capture, CaptureClock, Fault, FaultConfig, Link, LinkStatistics, PacketConfig, PacketError,
-    PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError, XdpLink, XdpMode,
+    Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
+    PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,
+    XdpLink, XdpMode,
 };
 pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};

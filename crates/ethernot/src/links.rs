@@ -162,24 +162,31 @@ pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> 
     distances.filter(|&(distance, _)| distance <= limit).min_by_key(|&(d, _)| d).map(|(_, n)| n)
 }
 
-/// Letters to insert, remove or replace to get from one word to the other (Levenshtein).
+/// Letters to insert, remove, replace or swap with their neighbour to get from one word to the other
+/// (optimal string alignment).
 fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, letter) in from.chars().enumerate() {
-        let mut diagonal = line;
-        let mut left = line + 1;
-        for (cell, &other) in row.iter_mut().skip(1).zip(&to) {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = *cell;
-            left = replaced.min(left + 1).min(diagonal + 1);
-            *cell = left;
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    // The rows of the table for the letters of `from` so far: the last three.
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for (line, &letter) in from.iter().enumerate() {
+        let mut row = vec![line + 1];
+        for (column, &other) in to.iter().enumerate() {
+            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+            let mut best = at(&last, column) + usize::from(letter != other);
+            best = best.min(at(&last, column + 1) + 1).min(at(&row, column) + 1);
+            let is_swapped = line > 0
+                && column > 0
+                && from.get(line - 1) == Some(&other)
+                && to.get(column - 1) == Some(&letter);
+            if is_swapped {
+                best = best.min(at(&before, column - 1) + 1);
+            }
+            row.push(best);
         }
-        if let Some(first) = row.first_mut() {
-            *first = line + 1;
-        }
+        before = std::mem::replace(&mut last, row);
     }
-    row.last().copied().unwrap_or(0)
+    last.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -190,7 +197,7 @@ mod tests {
     fn the_nearest_name_is_found_and_a_far_one_is_not() {
         let names = ["eth0", "enp3s0", "wlan0"];
         let near = |wrong| nearest(wrong, names.into_iter());
-        assert_eq!(near("eht0"), None, "two of four letters differ");
+        assert_eq!(near("eht0"), Some("eth0"));
         assert_eq!(near("eth1"), Some("eth0"));
         assert_eq!(near("enp3s1"), Some("enp3s0"));
         assert_eq!(near("wlan"), Some("wlan0"));
@@ -198,13 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_those_of_levenshtein() {
+    fn distances_count_single_mistakes() {
         for (from, to, expected) in [
             ("", "", 0),
             ("a", "", 1),
             ("", "ab", 2),
             ("kitten", "sitting", 3),
             ("paket", "packet", 1),
+            ("xpd", "xdp", 1),
         ] {
             assert_eq!(distance(from, to), expected, "{from} {to}");
             assert_eq!(distance(to, from), expected, "{to} {from}");

@@ -40,6 +40,16 @@ fn the_port_is_that_of_the_link_or_the_endpoint() {
 }
 
 #[test]
+fn links_are_added_by_address_host_and_interface() {
+    let endpoint = Endpoint::bind("127.0.0.1:0").expect("everybody has loopback");
+    for name in ["127.0.0.2:0", "localhost:0", "lo", "udp:127.0.0.3"] {
+        endpoint.add_link(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert_eq!(endpoint.links().expect("not forked").len(), 5);
+    assert!(matches!(endpoint.add_link("nosuch0"), Err(BindError::NoInterface { .. })));
+}
+
+#[test]
 fn wrong_names_are_answered_with_what_there_is() {
     for (links, parts) in [
         ("nosuch0", &["nosuch0", "this host has lo"][..]),

@@ -116,6 +116,25 @@ fn an_interface_that_comes_back_gets_its_link_back() {
     assert_eq!([target.memory.load_u8(5), target.memory.load_u8(6)], [b'x', b'y']);
 }
 
+#[test]
+fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    a.ip("address add 10.9.9.1/24 dev edge0");
+    let endpoint = a.endpoint("udp:edge0,packet:edge1:7471").unwrap();
+    let count = || endpoint.links().unwrap().len();
+    assert_eq!(count(), 2);
+    a.ip("link delete edge1");
+    until(|| count() == 1);
+    a.connect_to(&b, "edge1");
+    until(|| count() == 2);
+    // The last one stays, as the interface may come back.
+    let lone = a.endpoint("packet:edge1").unwrap();
+    a.ip("link delete edge1");
+    until(|| count() == 1);
+    assert_eq!(lone.links().unwrap().len(), 1);
+}
+
 fn links_up(connection: &ethernot::Connection) -> usize {
     let info = connection.info().unwrap().expect("it is not over");
     info.paths.iter().filter(|path| path.state == LinkState::Up).count()

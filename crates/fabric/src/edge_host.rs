@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use delivery::{
-    AckPolicy, CongestionAlgorithm, Instant, LinkCaps, LinkEvent, LinkId, RxFrame,
+    AckPolicy, CongestionAlgorithm, Instant, LinkCaps, LinkEvent, LinkId, LinkState, RxFrame,
     SchedulingPolicy, TxBatch,
 };
 use engine::{AcceptError, Closed, ConnectRequest, Emitted, Engine, EngineConfig, Event};
@@ -47,7 +47,8 @@ pub struct EdgeHost {
 /// A region within a buffer: guard bytes, the region, guard bytes.
 #[derive(Debug)]
 struct Memory {
-    buffer: Arc<Buffer>,
+    /// Absent when it was given back.
+    buffer: Option<Arc<Buffer>>,
     id: Option<RegionId>,
     length_bytes: u32,
 }
@@ -73,17 +74,21 @@ struct PendingAtomic {
 impl EdgeHost {
     /// A host without links and regions.
     pub fn new(tuning: &Tuning) -> Self {
-        let config = configuration(tuning);
+        Self::with_config(configuration(tuning), tuning.entropy)
+    }
+
+    /// A host whose engine is made with `config` and `entropy`.
+    pub fn with_config(config: EngineConfig, entropy: [u8; 32]) -> Self {
         let status = Arc::new(StatusTable::new(STATUS_SLOTS));
         let word = |at: usize| {
-            let bytes = tuning.entropy.get(at..).and_then(<[u8]>::first_chunk);
+            let bytes = entropy.get(at..).and_then(<[u8]>::first_chunk);
             bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
         let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: 1 };
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         Self {
-            engine: Engine::new(config.clone(), tuning.entropy, Arc::clone(&status)),
+            engine: Engine::new(config.clone(), entropy, Arc::clone(&status)),
             config,
             domain: memory.allocate_domain(),
             memory,
@@ -120,6 +125,10 @@ impl EdgeHost {
         number
     }
 
+    fn buffer(&self, region: Region) -> Option<Arc<Buffer>> {
+        self.regions.get(region.number as usize)?.buffer.clone()
+    }
+
     fn region_id(&self, region: Region) -> Option<RegionId> {
         self.regions.get(region.number as usize).and_then(|memory| memory.id)
     }
@@ -130,9 +139,10 @@ impl EdgeHost {
         while let Some(atomic) = state.atomics.pop_front_if(|atomic| atomic.context <= context) {
             if let OperationStatus::Done { value } = self.status.status(atomic.slot)
                 && let Some(memory) = self.regions.get(atomic.local.number as usize)
+                && let Some(buffer) = &memory.buffer
             {
                 let at = GUARD_BYTES + u64::from(atomic.local_offset);
-                memory.buffer.write(at, &value.to_le_bytes());
+                buffer.write(at, &value.to_le_bytes());
             }
             self.status.release(atomic.slot);
         }
@@ -160,6 +170,10 @@ impl HostEngine for EdgeHost {
     fn attach_link(&mut self, _now: Instant, link: LinkId, caps: LinkCaps) {
         let attached = self.engine.attach_link(link, caps);
         assert_eq!(attached, Ok(()), "the simulator's links are as the protocol asks");
+    }
+
+    fn detach_link(&mut self, link: LinkId) {
+        self.engine.detach_link(link);
     }
 
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>) {
@@ -300,6 +314,23 @@ impl HostEngine for EdgeHost {
         }
     }
 
+    fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
+        let info = self.engine.info(self.engine_handle(connection)?)?;
+        let is_up = |path: &&engine::PathInfo| path.state == LinkState::Up;
+        Some((info.paths.iter().filter(is_up).count(), info.paths.len()))
+    }
+
+    fn describe_links(&self, connection: ConnectionHandle) -> String {
+        let info = self.engine_handle(connection).and_then(|handle| self.engine.info(handle));
+        let one = |path: &engine::PathInfo| {
+            let (index, link, state) = (path.index, path.link.0, path.state);
+            let received = path.counters.frames_received;
+            format!("index {index}: link {link} to {}, {state:?}, {received} frames", path.peer)
+        };
+        let all: Vec<String> = info.iter().flat_map(|info| &info.paths).map(one).collect();
+        all.join("; ")
+    }
+
     fn post(
         &mut self,
         _now: Instant,
@@ -423,7 +454,7 @@ impl HostEngine for EdgeHost {
             }
         };
         self.by_address.insert(buffer.address(), number);
-        self.regions.push(Memory { buffer, id, length_bytes });
+        self.regions.push(Memory { buffer: Some(buffer), id, length_bytes });
         Region { number, key, address, length_bytes }
     }
 
@@ -435,23 +466,36 @@ impl HostEngine for EdgeHost {
         }
     }
 
+    fn discard(&mut self, region: Region) {
+        let Some(memory) = self.regions.get_mut(region.number as usize) else { return };
+        if let Some(id) = memory.id.take() {
+            let outcome = self.memory.deregister(id);
+            assert_eq!(outcome, Ok(()), "the region was registered");
+        }
+        if let Some(buffer) = memory.buffer.take() {
+            self.by_address.remove(&buffer.address());
+        }
+    }
+
     fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]) {
-        if let Some(memory) = self.regions.get(region.number as usize) {
-            memory.buffer.read(GUARD_BYTES + u64::from(offset), into);
+        let memory = self.regions.get(region.number as usize);
+        if let Some(buffer) = memory.and_then(|memory| memory.buffer.as_ref()) {
+            buffer.read(GUARD_BYTES + u64::from(offset), into);
         }
     }
 
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]) {
-        if let Some(memory) = self.regions.get(region.number as usize) {
-            memory.buffer.write(GUARD_BYTES + u64::from(offset), bytes);
+        if let Some(buffer) = self.buffer(region) {
+            buffer.write(GUARD_BYTES + u64::from(offset), bytes);
         }
     }
 
     fn guards_are_intact(&self) -> bool {
         self.regions.iter().all(|memory| {
+            let Some(buffer) = &memory.buffer else { return true };
             [0, GUARD_BYTES + u64::from(memory.length_bytes)].iter().all(|&at| {
                 let mut guard = [0; GUARD_BYTES as usize];
-                memory.buffer.read(at, &mut guard);
+                buffer.read(at, &mut guard);
                 guard == [GUARD; GUARD_BYTES as usize]
             })
         })
@@ -493,7 +537,9 @@ fn copy_payload(
     let inside = offset >= GUARD_BYTES && offset + u64::from(payload.len) <= end;
     assert!(inside, "{} bytes to send at {offset} leave their region", payload.len);
     out.resize(payload.len as usize, 0);
-    memory.buffer.read(offset, out);
+    if let Some(buffer) = &memory.buffer {
+        buffer.read(offset, out);
+    }
 }
 
 fn configuration(tuning: &Tuning) -> EngineConfig {

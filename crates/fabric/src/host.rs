@@ -222,6 +222,8 @@ pub struct Tuning {
 pub trait HostEngine {
     /// A link exists.
     fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
+    /// A link is no more.
+    fn detach_link(&mut self, link: LinkId);
     /// A frame arrived.
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
     /// The time of [`HostEngine::poll_timeout`] has come.
@@ -262,6 +264,16 @@ pub trait HostEngine {
         link: LinkId,
         peer: PeerAddr,
     );
+    /// Links of a connection that carry data, and all of them; absent if the engine does not tell.
+    fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
+        let _ = connection;
+        None
+    }
+    /// What is known of a connection's links, for a reader.
+    fn describe_links(&self, connection: ConnectionHandle) -> String {
+        let _ = connection;
+        String::new()
+    }
     /// Posts an operation.
     fn post(
         &mut self,
@@ -291,6 +303,8 @@ pub trait HostEngine {
     fn register(&mut self, length_bytes: u32) -> Region;
     /// Takes a region's rights away; its bytes can still be read here.
     fn deregister(&mut self, now: Instant, region: Region);
+    /// Takes a region's rights away and gives its memory back: nobody looks at it any more.
+    fn discard(&mut self, region: Region);
     /// Reads `into.len()` bytes of a region from `offset`.
     fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]);
     /// Writes a region as its owner does.

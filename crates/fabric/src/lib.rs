@@ -8,11 +8,13 @@
 mod channel;
 mod edge_host;
 pub mod host;
+pub mod interconnect;
 mod network;
 mod oracle;
 mod queue;
 mod random;
 pub mod scenario;
+pub mod stream;
 pub mod torture;
 mod trace;
 mod world;

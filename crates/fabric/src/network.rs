@@ -304,6 +304,27 @@ impl Network {
         self.notices.push_back(Notice { port, event });
     }
 
+    /// Gives a port another address, as an interface that comes back may have. Frames in flight still
+    /// arrive. Nobody is told.
+    ///
+    /// # Panics
+    /// If the address is taken.
+    pub fn set_address(&mut self, port: PortId, address: PeerAddr) {
+        let state = &mut self.ports[usize::from(port.0)];
+        self.by_address.remove(&state.address);
+        state.address = address;
+        let taken = self.by_address.insert(address, port);
+        assert!(taken.is_none(), "address {address} is free");
+    }
+
+    /// Tells the host behind a port what its link can do now, if it is up.
+    pub fn announce(&mut self, port: PortId) {
+        if self.is_up(port) {
+            let event = LinkEvent::Changed(self.caps(port));
+            self.notices.push_back(Notice { port, event });
+        }
+    }
+
     /// Whether the link is up.
     pub fn is_up(&self, port: PortId) -> bool {
         self.ports[usize::from(port.0)].up
@@ -323,6 +344,11 @@ impl Network {
     /// Changes the rate of what leaves `port`, in bits per second. Nobody is told.
     pub fn set_rate(&mut self, port: PortId, rate: u64) {
         self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
+    }
+
+    /// Changes the delay of what leaves `port`, in nanoseconds. Nobody is told.
+    pub fn set_propagation(&mut self, port: PortId, propagation_ns: u64) {
+        self.ports[usize::from(port.0)].outward.model.propagation_ns = propagation_ns;
     }
 
     /// The model of what leaves `port`.

@@ -6,6 +6,7 @@
 //! equal to the model (*liveness*). An operation may fail only with its connection, and a connection
 //! may end only for a reason: a host restarted, no path for long, an access that is not allowed.
 
+mod churn;
 mod end;
 mod healing;
 mod life;
@@ -13,6 +14,7 @@ mod plan;
 mod report;
 mod run;
 
+pub use churn::{SoakReport, soak, soak_with};
 pub use report::{Failure, Options, Report, Tally, run_range_with};
 pub use run::run_with;
 

@@ -107,6 +107,7 @@ impl<E: HostEngine> World<E> {
             inbox: VecDeque::new(),
             inbox_bytes: 0,
             timer_at: Instant::NEVER,
+            detached: vec![false; ports.len()],
             refusing: vec![false; ports.len()],
             unsettled: true,
             newest_ordinal: 0,
@@ -206,6 +207,47 @@ impl<E: HostEngine> World<E> {
         self.attach_links(host);
     }
 
+    /// Takes a link away from a host's engine, with its interface.
+    pub fn detach_link(&mut self, host: usize, link: LinkId) {
+        if std::mem::replace(&mut self.hosts[host].detached[usize::from(link.0)], true) {
+            return;
+        }
+        let port = self.hosts[host].ports[usize::from(link.0)];
+        self.network.set_up(port, false);
+        self.tell_changes();
+        self.trace.record(self.now(), Kind::LinkChanged, u32::from(port.0), DETACHED);
+        self.engine_mut(host).detach_link(link);
+    }
+
+    /// Gives a host's engine a link back.
+    pub fn attach_link(&mut self, host: usize, link: LinkId) {
+        if !std::mem::replace(&mut self.hosts[host].detached[usize::from(link.0)], false) {
+            return;
+        }
+        let (now, port) = (self.now(), self.hosts[host].ports[usize::from(link.0)]);
+        self.network.set_up(port, true);
+        let caps = self.network.caps(port);
+        self.trace.record(now, Kind::LinkChanged, u32::from(port.0), ATTACHED);
+        self.engine_mut(host).attach_link(now, link, caps);
+        self.tell_changes();
+    }
+
+    /// Whether a host's engine has a link.
+    pub fn is_attached(&self, host: usize, link: LinkId) -> bool {
+        !self.hosts[host].detached[usize::from(link.0)]
+    }
+
+    /// Tells hosts what has changed on their links.
+    pub fn tell_changes(&mut self) {
+        while let Some(Notice { port, event }) = self.network.poll_notice() {
+            let (host, link) = self.owners[usize::from(port.0)];
+            let now = self.now();
+            self.trace.record(now, Kind::LinkChanged, u32::from(port.0), 0);
+            self.hosts[host].unsettled = true;
+            self.hosts[host].engine.handle_link_event(now, link, event);
+        }
+    }
+
     /// Runs until `limit`, or until nothing is left to do, and leaves the clock there.
     pub fn run_until(
         &mut self,
@@ -250,13 +292,7 @@ impl<E: HostEngine> World<E> {
             WorldEvent::Resume { host } => self.resume(host),
             WorldEvent::Wake { token } => application.on_wake(self, token),
         }
-        while let Some(Notice { port, event }) = self.network.poll_notice() {
-            let (host, link) = self.owners[usize::from(port.0)];
-            let now = self.now();
-            self.trace.record(now, Kind::LinkChanged, u32::from(port.0), 0);
-            self.hosts[host].unsettled = true;
-            self.hosts[host].engine.handle_link_event(now, link, event);
-        }
+        self.tell_changes();
     }
 
     /// A frame has reached a host's driver.
@@ -355,6 +391,9 @@ impl<E: HostEngine> World<E> {
         let now = self.now();
         let state = &mut self.hosts[host];
         for (index, port) in state.ports.iter().enumerate() {
+            if state.detached[index] {
+                continue;
+            }
             let link = LinkId(index as u8);
             state.engine.attach_link(now, link, self.network.caps(*port));
             if !self.network.is_up(*port) {
@@ -368,6 +407,8 @@ impl<E: HostEngine> World<E> {
 struct Host<E> {
     engine: E,
     ports: Vec<PortId>,
+    /// Links that were taken away from the engine.
+    detached: Vec<bool>,
     paused: bool,
     /// Frames that arrived while the host did not run.
     inbox: VecDeque<(LinkId, Arrival)>,
@@ -383,6 +424,11 @@ struct Host<E> {
     /// Frames handled after one that was sent later.
     overtaken: u64,
 }
+
+/// Details of [`Kind::LinkChanged`] in the trace.
+const DETACHED: u64 = 1;
+/// See [`DETACHED`].
+const ATTACHED: u64 = 2;
 
 /// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills
 /// every queue delivers some thousands of frames; a busy loop passes this at once.

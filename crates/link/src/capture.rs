@@ -15,7 +15,7 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 use self::encapsulation::Envelope;
 use crate::pcapng::{self, Direction};
-use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds, payload};
+use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds, payload};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,6 +86,7 @@ impl<L: Link> Capture<L> {
             from: self.link.caps().local,
             to: batch.to(),
             congestion_experienced: false,
+            ethernet: self.link.ethernet_header(),
         };
         let at_ns = match self.clock {
             CaptureClock::Wall => wall_ns(),
@@ -115,7 +116,7 @@ impl<L: Link> Link for Capture<L> {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         self.last_now = now;
-        let to = self.link.caps().local;
+        let (to, ethernet) = (self.link.caps().local, self.link.ethernet_header());
         let (clock, recorder) = (self.clock, &mut self.recorder);
         let mut now_wall_ns = None;
         self.link.receive(now, limit, &mut |frame| {
@@ -126,7 +127,7 @@ impl<L: Link> Link for Capture<L> {
                 CaptureClock::Engine => frame.received_at.0,
             };
             let congestion_experienced = frame.congestion_experienced;
-            let envelope = Envelope { from: frame.from, to, congestion_experienced };
+            let envelope = Envelope { from: frame.from, to, congestion_experienced, ethernet };
             recorder.record(at_ns, Direction::Inbound, &envelope, frame.bytes);
             on_frame(frame);
         })
@@ -152,6 +153,10 @@ impl<L: Link> Link for Capture<L> {
 
     fn statistics(&self) -> LinkStatistics {
         self.link.statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        self.link.ethernet_header()
     }
 }
 

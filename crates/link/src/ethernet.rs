@@ -26,11 +26,25 @@ pub(crate) const VLAN_MAX: u16 = 4094;
 /// Lowest number that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
+/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing
+/// about the peer's or that of tunnels and switches between; nobody reports what is too big for
+/// them, and 1500 bytes are a probe away.
+pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
+
 /// `EtherType` of an IEEE 802.1Q tag.
 pub(crate) const ETHERTYPE_VLAN: u16 = 0x8100;
 
 /// Address of a network interface on Ethernet.
 pub type Station = [u8; 6];
+
+/// What stands between the addresses of a frame on raw Ethernet and its envelope.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EthernetHeader {
+    /// What marks our frames among all others.
+    pub ethertype: u16,
+    /// The VLAN in their tag, if they have one.
+    pub vlan: Option<u16>,
+}
 
 /// How frames of one endpoint look on one interface: what they are written with and checked against.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -85,6 +99,11 @@ pub(crate) enum Refused {
 }
 
 impl Framing {
+    /// What is the same in all frames.
+    pub(crate) const fn ethernet_header(&self) -> EthernetHeader {
+        EthernetHeader { ethertype: self.ethertype, vlan: self.vlan }
+    }
+
     /// Bytes in front of an edge frame.
     #[inline]
     pub(crate) const fn header_bytes(&self) -> usize {
@@ -230,14 +249,23 @@ fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     crc32c::crc32c_append(covered, content)
 }
 
-/// Checks any bytes as an Ethernet frame for a fixed endpoint: the entry of the fuzzer.
+/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of one that is
+/// sent and arrives: the entry of the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
+    let from = PeerAddr::mac([4; 6], 9);
+    let mut whole = vec![0; HEADERS_BYTES_MAX];
+    whole.extend_from_slice(bytes);
     for (vlan, stripped) in [(None, None), (Some(1), None), (Some(1), Some(1)), (None, Some(0))] {
         let framing = Framing { station: [2; 6], ethertype: 0x88b5, vlan, port: 1 };
         let len = bytes.len();
         if let Ok(Arrival::Frame { bytes, .. }) = framing.check(bytes, stripped) {
             assert!(bytes.len() + ETHERNET_BYTES + ENVELOPE_BYTES <= len);
+        }
+        let sender = Framing { station: [4; 6], port: 9, ..framing };
+        let slot = whole.get_mut(HEADERS_BYTES_MAX - sender.header_bytes()..).unwrap_or_default();
+        if sender.put(EnvelopeKind::Frame, ([2; 6], 1), slot) {
+            assert_eq!(framing.check(slot, None), Ok(Arrival::Frame { from, bytes }));
         }
     }
 }

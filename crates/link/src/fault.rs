@@ -6,7 +6,7 @@ use std::io;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use wire_edge::PeerAddr;
 
-use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
+use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
 /// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
@@ -213,6 +213,10 @@ impl<L: Link> Link for Fault<L> {
 
     fn statistics(&self) -> LinkStatistics {
         self.link.statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        self.link.ethernet_header()
     }
 }
 

@@ -8,7 +8,10 @@
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
 //! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
 //!   call and receives from memory that it shares with the kernel.
+//! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
+//!   in memory that it shares with the kernel, with few system calls or none.
 //! * [`Capture`] writes what passes through any link to a pcapng file.
+//! * [`Delay`] makes any link longer.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![expect(
@@ -18,6 +21,7 @@
 
 mod capture;
 mod clock;
+mod delay;
 mod ethernet;
 mod fault;
 pub mod host;
@@ -36,7 +40,8 @@ use std::os::fd::BorrowedFd;
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureStatistics};
-pub use ethernet::{Station, fuzz_ethernet_frame};
+pub use delay::Delay;
+pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
@@ -85,6 +90,11 @@ pub trait Link: Send {
 
     /// Counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
+
+    /// What Ethernet says about each frame, for a link on raw Ethernet.
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        None
+    }
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {
@@ -115,6 +125,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn statistics(&self) -> LinkStatistics {
         (**self).statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        (**self).ethernet_header()
     }
 }
 

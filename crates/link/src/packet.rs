@@ -23,11 +23,12 @@ use self::ring::ReceiveRing;
 use self::transmit::{FRAMES_MAX, Transmitter};
 use crate::clock::ReceiveClock;
 use crate::ethernet::{
-    Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, Framing, PortClaim, Refused, Station, VLAN_MAX,
+    Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station,
+    VLAN_MAX,
 };
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::payload::PayloadCopier;
-use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
+use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
 pub use self::config::PacketConfig;
 pub use self::discovery::discover;
@@ -58,7 +59,11 @@ pub struct PacketLink {
     /// For interface requests, in the network namespace that the link was made in.
     requests: OwnedFd,
     monitor: Option<Monitor>,
+    /// When news were last looked for.
     looked_at: Instant,
+    /// When the interface was last asked how it is.
+    checked_at: Instant,
+    /// A send has failed as if the interface had changed.
     is_suspect: bool,
     events: VecDeque<LinkEvent>,
     statistics: LinkStatistics,
@@ -71,6 +76,8 @@ pub(crate) struct Port {
     pub(crate) socket: OwnedFd,
     pub(crate) ring: ReceiveRing,
     transmitter: Transmitter,
+    /// The interface that the socket is bound to.
+    interface_index: u32,
     /// Largest frame that the ring and the transmitter have room for.
     frame_bytes_max: u16,
 }
@@ -92,6 +99,7 @@ impl PacketLink {
             requests: request_socket().map_err(failed("open a socket to watch"))?,
             monitor: Monitor::new().ok(),
             looked_at: Instant(0),
+            checked_at: Instant(0),
             is_suspect: false,
             events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
@@ -134,7 +142,10 @@ impl PacketLink {
     fn look(&mut self, now: Instant) {
         self.looked_at = now;
         let has_news = self.monitor.as_mut().is_none_or(Monitor::has_changed);
-        if has_news || self.is_suspect {
+        // While it is down, what is in the way may go without being news of an interface.
+        let is_due = self.is_down && now.since_ns(self.checked_at) >= CHECK_NS;
+        if has_news || self.is_suspect || is_due {
+            self.checked_at = now;
             self.check_interface();
         }
     }
@@ -156,12 +167,10 @@ impl PacketLink {
             // A filter for the old address would keep everything out.
             changed |= socket::set_filter(self.port.socket.as_fd(), &self.framing).is_ok();
         }
-        let is_remade = known.index != self.interface.index;
+        // Not compared with what was seen last: the interface may have been down then.
+        let is_remade = self.port.interface_index != self.interface.index;
         let is_larger = frame_bytes(&self.config, &self.interface) > self.port.frame_bytes_max;
-        let is_ready = match (is_remade || self.claim.is_none(), is_larger) {
-            (false, false) => true,
-            (is_remade, _) => self.reopen(is_remade),
-        };
+        let is_ready = !is_remade && !is_larger || self.reopen(is_remade);
         self.caps = caps(&self.config, &self.framing, &self.interface, &self.port);
         let is_usable = u32::from(self.caps.frame_bytes_max) >= FRAME_BYTES_MIN;
         self.is_down = !self.interface.is_running || !is_ready || !is_usable;
@@ -173,26 +182,26 @@ impl PacketLink {
     }
 
     /// Makes socket, ring and slots anew, and claims the port on the new interface if it is one.
+    /// Returns whether the link can be used.
     #[cold]
     fn reopen(&mut self, is_remade: bool) -> bool {
+        if !self.interface.is_up {
+            // Tried again when the interface has news.
+            return false;
+        }
         if is_remade {
             self.claim = None;
             let Framing { ethertype, vlan, port, .. } = self.framing;
             self.claim = PortClaim::take(self.interface.index, ethertype, vlan, port).ok();
-        }
-        if self.claim.is_none() || !self.interface.is_up {
-            // Tried again when the interface has news; without a claim it counts as made anew.
-            self.claim = None;
-            return false;
+            if self.claim.is_none() {
+                return false;
+            }
         }
         self.count_kernel_drops();
         if let Ok(port) = Port::open(&self.config, &self.framing, &self.interface) {
             self.port = port;
             self.push_event(LinkEvent::Descriptors);
             return true;
-        }
-        if is_remade {
-            self.claim = None;
         }
         // The old ones still do, if smaller frames than possible are all that is wrong.
         !is_remade
@@ -367,6 +376,10 @@ impl Link for PacketLink {
         self.count_kernel_drops();
         LinkStatistics { receive_kernel_drops: self.kernel_drops.get(), ..self.statistics }
     }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        Some(self.framing.ethernet_header())
+    }
 }
 
 impl Port {
@@ -375,7 +388,8 @@ impl Port {
         let socket = socket::prepare(framing, config.send_buffer_bytes, config.qdisc_bypass)?;
         let ring = ReceiveRing::new(socket.as_fd(), config.receive_ring_bytes, frame_bytes_max)?;
         socket::bind(socket.as_fd(), interface.index, framing)?;
-        Ok(Self { socket, ring, transmitter: Transmitter::new(frame_bytes_max), frame_bytes_max })
+        let transmitter = Transmitter::new(frame_bytes_max);
+        Ok(Self { socket, ring, transmitter, interface_index: interface.index, frame_bytes_max })
     }
 }
 
@@ -454,10 +468,6 @@ const SET_UP: &str = "set up a packet socket with its ring";
 
 /// Smallest frame size that is of use, in bytes: what the engine demands of a link.
 const FRAME_BYTES_MIN: u32 = 256;
-
-/// Frame that every Ethernet carries. A larger MTU of this host says nothing about the peer's or
-/// about the switches between, so that larger frames are probed for.
-const FRAME_BYTES_SAFE: u16 = 1500 - ENVELOPE_BYTES as u16;
 
 /// Frames of one batch: two system calls each for copying and for sending.
 const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;

@@ -17,6 +17,8 @@ pub(crate) mod yardstick;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
@@ -77,7 +79,7 @@ impl XdpLink {
         let requests = request_socket().map_err(failed("ask about"))?;
         let framing = framing(config, station, claim.port());
         let frame_bytes_max = frame_bytes(config, &interface);
-        let live = Live::open(config, &interface, &framing, u32::from(frame_bytes_max))?;
+        let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
         let caps = LinkCaps {
             frame_bytes_max,
             frame_bytes_safe: frame_bytes_max,
@@ -86,7 +88,7 @@ impl XdpLink {
             rate: interface.rate(),
             local: PeerAddr::mac(station, claim.port()),
         };
-        Ok(Self {
+        let mut link = Self {
             config: config.clone(),
             framing,
             claim: Some(claim),
@@ -103,7 +105,11 @@ impl XdpLink {
             events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
             drops_before: 0,
-        })
+        };
+        if link.is_down {
+            link.push_event(LinkEvent::Down);
+        }
+        Ok(link)
     }
 
     /// Finds out what would keep [`XdpLink::open`] from working, as far as that can be told without
@@ -336,6 +342,10 @@ impl Link for XdpLink {
         let receive_kernel_drops = self.drops_before + self.kernel_drops();
         LinkStatistics { receive_kernel_drops, ..self.statistics }
     }
+
+    fn ethernet_header(&self) -> Option<crate::EthernetHeader> {
+        Some(self.framing.ethernet_header())
+    }
 }
 
 /// What received Ethernet frames are turned into.
@@ -380,6 +390,26 @@ impl Consumer for Arrivals<'_> {
     #[inline]
     fn is_full(&self) -> bool {
         self.left == 0
+    }
+}
+
+/// Opens the socket; waits a little for a queue whose last owner has just ended, as the kernel takes
+/// it back some time later.
+fn open_patiently(
+    config: &XdpConfig,
+    interface: &Interface,
+    framing: &Framing,
+    frame_bytes_max: u16,
+) -> Result<Live, XdpError> {
+    let mut attempts = 0;
+    loop {
+        match Live::open(config, interface, framing, u32::from(frame_bytes_max)) {
+            Err(XdpError::QueueBusy { .. }) if attempts < QUEUE_ATTEMPTS => {
+                attempts += 1;
+                thread::park_timeout(QUEUE_PAUSE);
+            }
+            result => return result,
+        }
     }
 }
 
@@ -447,6 +477,10 @@ const BATCH_FRAMES: u16 = 32;
 /// How often news of interfaces are looked for: seldom enough to cost nothing (a system call of
 /// 0.1 µs), often enough that a change is known before a probe times out.
 const INTERFACE_CHECK_NS: u64 = 1_000_000;
+/// How long a queue may take to be free after its owner has ended: as long as the kernel's work queue
+/// is busy, which is milliseconds.
+const QUEUE_ATTEMPTS: u32 = 20;
+const QUEUE_PAUSE: Duration = Duration::from_millis(10);
 /// How often a link without its queue tries to take it.
 const RETRY_INTERVAL_NS: u64 = 50_000_000;
 /// How often a question who is here is answered at most, so that questions cannot keep a link busy.

@@ -3,12 +3,19 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use std::{env, thread};
 
 use delivery::{Instant, LinkEvent, TxBatch};
-use link::{Link, PayloadUnmapped, XdpConfig, XdpError, XdpLink, XdpMode};
+use link::packet::discover;
+use link::{
+    Interface, Link, PacketConfig, PacketLink, PayloadUnmapped, XdpConfig, XdpError, XdpLink,
+    XdpMode,
+};
 use mem::PayloadSlice;
+use wire_edge::ETHERTYPE_DEFAULT;
 
 const MODES: [XdpMode; 2] = [XdpMode::Generic, XdpMode::Native];
 
@@ -103,6 +110,73 @@ fn what_does_not_fit_the_ring_is_dropped_and_counted() {
             frames == 64
         });
         exchange(&mut first, &mut second, 100);
+    });
+}
+
+#[test]
+fn packet_links_and_xdp_links_understand_each_other() {
+    for vlan in [None, Some(7)] {
+        in_namespace(move || {
+            let mut first = open(&XdpConfig { vlan, ..on("edge0") });
+            let packet = PacketConfig { vlan, ..PacketConfig::new("edge1") };
+            let mut second = PacketLink::open(&packet).unwrap();
+            for bytes in [1, 46, 700, 1488] {
+                exchange(&mut first, &mut second, bytes);
+                exchange(&mut second, &mut first, bytes);
+            }
+        });
+    }
+}
+
+#[test]
+fn who_asks_by_broadcast_is_answered() {
+    in_namespace(|| {
+        let mut link = open(&on("edge0"));
+        let (station, port) = link.caps().local.to_mac().unwrap();
+        let asking = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        let asker = thread::spawn(move || {
+            // SAFETY: takes no pointers; only this thread changes its namespace.
+            assert_eq!(unsafe { libc::setns(asking.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+            discover("edge1", ETHERTYPE_DEFAULT, None, port, Duration::from_secs(20))
+        });
+        let mut clock = 0;
+        until(|| {
+            clock += 5_000_000;
+            link.receive(Instant(clock), 64, &mut |_| panic!("no frame")).unwrap();
+            asker.is_finished()
+        });
+        assert_eq!(asker.join().unwrap().unwrap(), [station]);
+    });
+}
+
+#[test]
+fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
+    in_namespace(|| {
+        let mut link = open(&on("edge0"));
+        let (station, port) = link.caps().local.to_mac().unwrap();
+        let frame = |station: [u8; 6], kind: u8, length: u16, content: &[u8]| {
+            let mut bytes = station.to_vec();
+            bytes.extend([2, 0, 0, 0, 0, 9]);
+            bytes.extend(ETHERTYPE_DEFAULT.to_be_bytes());
+            bytes.extend([1, kind]);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(port.to_be_bytes());
+            bytes.extend([0; 6]);
+            bytes.extend(content);
+            bytes
+        };
+        inject("edge1", &frame(station, 1, 64, &[0; 64]));
+        inject("edge1", &frame(station, 1, 65, &[0; 64]));
+        inject("edge1", &frame(station, 9, 64, &[0; 64]));
+        inject("edge1", &frame([0xff; 6], 1, 64, &[0; 1480]));
+        inject("edge1", &frame([2; 6], 1, 64, &[0; 64]));
+        until(|| {
+            link.receive(Instant(0), 64, &mut |_| panic!("no frame is whole")).unwrap();
+            link.statistics().receive_checksum_errors == 2
+        });
+        let statistics = link.statistics();
+        assert_eq!((statistics.receive_truncated, statistics.receive_foreign), (1, 1));
+        assert_eq!((statistics.receive_not_ours, statistics.receive_frames), (0, 0));
     });
 }
 
@@ -315,7 +389,7 @@ fn the_link_follows_its_interface() {
 }
 
 /// Sends a few frames of `bytes` bytes, a part of them payload, and compares what arrives.
-fn exchange(from: &mut XdpLink, to: &mut XdpLink, bytes: usize) {
+fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     let header_bytes = bytes.min(40);
     let payload: Vec<u8> = (0..bytes - header_bytes).map(|i| (i * 7 + bytes) as u8).collect();
     let slice = PayloadSlice { start: payload.as_ptr(), len: payload.len() as u32 };
@@ -431,6 +505,32 @@ impl Drop for Killed {
     }
 }
 
+/// Puts any bytes on the network.
+fn inject(interface: &str, frame: &[u8]) {
+    let index = Interface::named(interface).unwrap().index;
+    // SAFETY: takes no pointers.
+    let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just made this descriptor for us.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: all-zero bytes are a valid address.
+    let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    to.sll_family = libc::AF_PACKET as u16;
+    to.sll_ifindex = index.cast_signed();
+    // SAFETY: the frame and the address have the lengths that are given.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            frame.as_ptr().cast(),
+            frame.len(),
+            0,
+            (&raw const to).cast(),
+            size_of::<libc::sockaddr_ll>() as u32,
+        )
+    };
+    assert_eq!(sent, frame.len().cast_signed(), "{}", std::io::Error::last_os_error());
+}
+
 /// Takes capabilities from the calling thread.
 fn drop_rights(bits: u64) {
     let header = [CAPABILITY_VERSION, 0];
@@ -491,7 +591,7 @@ fn until(mut condition: impl FnMut() -> bool) {
             return;
         }
         if attempt > 100 {
-            thread::park_timeout(std::time::Duration::from_millis(5));
+            thread::park_timeout(Duration::from_millis(5));
         }
     }
     panic!("it never came to pass");

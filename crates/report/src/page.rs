@@ -169,7 +169,7 @@ const CURVES: [(Test, &str); 3] = [
     (Test::TwoWay, "Messages in both directions at the same time; both directions are counted."),
 ];
 
-const STYLE: &str = include_str!("page.css");
+pub(crate) const STYLE: &str = include_str!("page.css");
 
 #[cfg(test)]
 mod tests {

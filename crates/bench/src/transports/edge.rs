@@ -5,6 +5,7 @@
 //! each side writes into the other's memory and polls the last word of its own.
 
 mod many;
+mod verified;
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,29 +13,75 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ethernot::{
-    AckPolicy, Buffer, CompletionKind, CompletionQueue, CongestionAlgorithm, ConnectOptions,
-    Connection, Endpoint, EngineConfig, Listener, MemoryRegion, Operation, OperationFlags,
-    Ordering, PeerSpec, Polling, RemoteRegion, Request, Rights, SchedulingPolicy, Source,
+    Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
+    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling,
+    RemoteRegion, Request, Rights, Source,
 };
 
 use super::patience::Patience;
 use crate::clock::Stopwatch;
 use crate::transport::{
-    Advertisement, ClientSide, EdgeOptions, EdgePolicy, Latencies, Observed, Phase, ServerSide,
-    Setup, Test, Transport, TransportError, counter,
+    Advertisement, ClientSide, Latencies, Observed, PHASE_TIME_MAX, Phase, ServerSide, Setup, Test,
+    Transport, TransportError, counter,
 };
 
 /// Remote writes over the edge protocol.
 #[derive(Debug)]
-pub struct Edge;
+pub struct Edge {
+    rules: Rules,
+}
+
+/// Whose rules schedule and acknowledge frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    Own,
+    MultiEdge,
+}
+
+impl Rules {
+    fn config(self) -> EngineConfig {
+        match self {
+            Self::Own => EngineConfig::default(),
+            Self::MultiEdge => EngineConfig::multiedge(),
+        }
+    }
+}
+
+impl Edge {
+    /// As it is.
+    pub fn new() -> Self {
+        Self { rules: Rules::Own }
+    }
+
+    /// By the rules of the paper `MultiEdge`.
+    pub fn multiedge() -> Self {
+        Self { rules: Rules::MultiEdge }
+    }
+}
+
+impl Default for Edge {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Transport for Edge {
     fn name(&self) -> &'static str {
-        "edge"
+        match self.rules {
+            Rules::Own => super::EDGE,
+            Rules::MultiEdge => super::MULTIEDGE,
+        }
     }
 
     fn description(&self) -> &'static str {
-        "remote writes over the edge protocol on UDP, both sides polling"
+        match self.rules {
+            Rules::Own => "remote writes over the edge protocol, both sides polling",
+            Rules::MultiEdge => "the same by MultiEdge's rules: round robin, fixed window",
+        }
+    }
+
+    fn is_optional(&self) -> bool {
+        self.rules == Rules::MultiEdge
     }
 
     fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
@@ -49,7 +96,7 @@ impl Transport for Edge {
         if setup.test == Test::ManyConnections {
             return Ok(Box::new(many::Server::listen(setup)?));
         }
-        Ok(Box::new(Server::listen(setup)?))
+        Ok(Box::new(Server::listen(setup, self.rules)?))
     }
 
     fn connect(
@@ -60,7 +107,7 @@ impl Transport for Edge {
         if setup.test == Test::ManyConnections {
             return Ok(Box::new(many::Client::connect(setup, advertisement)?));
         }
-        let mut client = Client::new(setup, peers_of(advertisement)?)?;
+        let mut client = Client::new(setup, peers_of(advertisement)?, self.rules)?;
         if setup.test != Test::ConnectionSetup {
             client.connect()?;
         }
@@ -77,6 +124,11 @@ struct Half {
     remote: Option<RemoteRegion>,
     message_bytes: u64,
     in_flight: u64,
+    ordering: Ordering,
+    sleeps: bool,
+    /// Time spent in posting, and how many operations that was, since the half was made.
+    post_ns: Cell<u64>,
+    posts_timed: Cell<u64>,
     /// Round trips so far: the word that is polled holds their number.
     rounds: u64,
     options: EdgeOptions,
@@ -102,7 +154,10 @@ impl Half {
     ) -> Result<Self, TransportError> {
         // The first half is written to by the peer, the second is what is written to the peer.
         let message_bytes = setup.message_bytes.max(WORD_BYTES);
-        let buffer = Buffer::new(message_bytes * 2);
+        let buffer = Buffer::new(match setup.test {
+            Test::VerifiedStream => verified::buffer_bytes(setup),
+            _ => message_bytes * 2,
+        });
         let region = endpoint.register(buffer.clone(), Rights::REMOTE_WRITE).map_err(other)?;
         Ok(Self {
             buffer,
@@ -112,6 +167,10 @@ impl Half {
             remote: None,
             message_bytes,
             in_flight: u64::from(setup.in_flight.max(1)),
+            ordering: if setup.in_order { Ordering::Strict } else { Ordering::Relaxed },
+            sleeps: setup.sleeps,
+            post_ns: Cell::new(0),
+            posts_timed: Cell::new(0),
             rounds: 0,
             options: setup.edge,
             posting: Cell::default(),
@@ -158,9 +217,7 @@ impl Half {
     /// if it sends any.
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
-        let is_strict = self.options.is_strict;
-        let ordering = if is_strict { Ordering::Strict } else { Ordering::Relaxed };
-        let mut operation = self.operation(remote, ordering);
+        let mut operation = self.operation(remote, self.ordering);
         // One completion for several operations, as programs do that count on every nanosecond.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
@@ -173,9 +230,22 @@ impl Half {
                 operation.flags.signalled = last || posted % group == 0;
                 operation.context = posted;
                 operation.immediate = last.then_some(END_OF_PHASE);
-                self.timed(|| connection.post_later(&operation)).map_err(other)?;
+                if posted % POSTS_PER_TIMING == 0 {
+                    let started = Stopwatch::start();
+                    connection.post_later(&operation).map_err(other)?;
+                    self.post_ns.set(self.post_ns.get() + started.elapsed_ns());
+                    self.posts_timed.set(self.posts_timed.get() + 1);
+                } else {
+                    connection.post_later(&operation).map_err(other)?;
+                }
             }
-            let Some(completion) = connection.poll().map_err(other)? else {
+            let completion = if self.sleeps {
+                let found = connection.wait_completion(Some(PHASE_TIME_MAX)).map_err(other)?;
+                Some(found.ok_or_else(|| super::patience::timed_out("stream writes over edge"))?)
+            } else {
+                connection.poll().map_err(other)?
+            };
+            let Some(completion) = completion else {
                 patience.on_idle()?;
                 continue;
             };
@@ -228,17 +298,15 @@ impl Half {
     fn observed(&mut self, endpoint: &Endpoint) -> Result<Observed, TransportError> {
         let mut now = Counters::of(self.connection.as_ref())?;
         let runtime = endpoint.runtime_counters().map_err(other)?;
-        now.wakeups = runtime.wakeups as f64;
         now.protocol_ns = runtime.protocol_ns as f64;
-        let mut observed = now.since(&self.before);
-        let protocol_ns = now.protocol_ns - self.before.protocol_ns;
-        let Posting { calls, total_ns } = self.posting.take();
-        let further = [
-            (self.protocol_ns, protocol_ns),
-            (counter::POSTS, calls as f64),
-            (counter::POST_NS, total_ns as f64),
-        ];
-        observed.counters.extend(further.map(|(name, value)| (name.to_string(), value)));
+        now.wakeups = runtime.wakeups as f64;
+        now.post_ns = self.post_ns.get() as f64;
+        now.posts_timed = self.posts_timed.get() as f64;
+        for (link, _) in endpoint.links().map_err(other)? {
+            let statistics = endpoint.link_statistics(link).map_err(other)?;
+            now.received_frames += statistics.map_or(0.0, |s| s.receive_frames as f64);
+        }
+        let observed = now.since(&self.before);
         self.before = now;
         Ok(observed)
     }
@@ -254,10 +322,11 @@ struct Counters {
     out_of_order: f64,
     lost: f64,
     probe_timeouts: f64,
-    frames: f64,
-    dropped: f64,
-    wakeups: f64,
     protocol_ns: f64,
+    wakeups: f64,
+    received_frames: f64,
+    post_ns: f64,
+    posts_timed: f64,
     /// Of the first link, now.
     round_trip_us: f64,
     window_bytes: f64,
@@ -299,9 +368,11 @@ impl Counters {
             (counter::OUT_OF_ORDER_FRAMES, self.out_of_order - before.out_of_order),
             (PACKETS_LOST, self.lost - before.lost),
             (PROBE_TIMEOUTS, self.probe_timeouts - before.probe_timeouts),
-            (counter::RECEIVED_FRAMES, self.frames - before.frames),
-            (counter::DROPPED_FRAMES, self.dropped - before.dropped),
+            (counter::PROTOCOL_NS, self.protocol_ns - before.protocol_ns),
             (counter::WAKEUPS, self.wakeups - before.wakeups),
+            (counter::RECEIVED_FRAMES, self.received_frames - before.received_frames),
+            (counter::POST_NS, self.post_ns - before.post_ns),
+            (counter::POSTS_TIMED, self.posts_timed - before.posts_timed),
         ];
         let now = [
             (ROUND_TRIP, self.round_trip_us),
@@ -310,7 +381,7 @@ impl Counters {
         ];
         let counters =
             counters.into_iter().chain(now).map(|(name, value)| (name.to_string(), value));
-        Observed { counters: counters.collect() }
+        Observed { counters: counters.collect(), ..Observed::default() }
     }
 }
 
@@ -322,9 +393,9 @@ struct Server {
 }
 
 impl Server {
-    fn listen(setup: &Setup) -> Result<Self, TransportError> {
+    fn listen(setup: &Setup, rules: Rules) -> Result<Self, TransportError> {
         let addresses: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
-        let endpoint = endpoint(&addresses, &setup.server_links, setup)?;
+        let endpoint = endpoint(&addresses, &setup.server_links, setup, rules)?;
         let listener = endpoint.listen(SERVICE).map_err(other)?;
         let half = Half::new(&endpoint, setup, counter::PROTOCOL_NS_SERVER)?;
         Ok(Self { endpoint, listener, half, test: setup.test })
@@ -380,6 +451,12 @@ impl ServerSide for Server {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(0, true)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::VerifiedStream => {
+                let seen = self.half.verify_stream(phase.operations)?;
+                let mut observed = self.half.observed(&self.endpoint)?;
+                observed.counters.extend(seen.counters);
+                return Ok(Observed { counters: observed.counters, ..seen });
+            }
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {
                     drop(self.accept_one()?);
@@ -398,15 +475,15 @@ struct Client {
 }
 
 impl Client {
-    fn new(setup: &Setup, peers: Vec<PeerSpec>) -> Result<Self, TransportError> {
+    fn new(setup: &Setup, peers: Vec<PeerSpec>, rules: Rules) -> Result<Self, TransportError> {
         if peers.is_empty() {
             return Err(TransportError::Advertisement { what: "address" });
         }
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let own: Vec<IpAddr> =
             setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
-        let endpoint = endpoint(&own, &setup.client_links, setup)?;
-        let half = Half::new(&endpoint, setup, counter::PROTOCOL_NS_CLIENT)?;
+        let endpoint = endpoint(&own, &setup.client_links, setup, rules)?;
+        let half = Half::new(&endpoint, setup)?;
         Ok(Self { endpoint, half, peers, test: setup.test })
     }
 
@@ -472,6 +549,7 @@ impl ClientSide for Client {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(phase.operations, false)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::VerifiedStream => self.half.stream_to_be_verified(phase.operations)?,
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {
                     let started = Stopwatch::start();
@@ -484,6 +562,9 @@ impl ClientSide for Client {
         self.half.observed(&self.endpoint)
     }
 }
+
+/// Reading the clock twice costs half of what posting does: one operation in so many is timed.
+const POSTS_PER_TIMING: u64 = 8;
 
 /// Which addresses reach each other.
 fn kind(peer: &PeerSpec) -> u8 {
@@ -509,18 +590,24 @@ fn endpoint(
     addresses: &[IpAddr],
     names: &[String],
     setup: &Setup,
+    rules: Rules,
 ) -> Result<Endpoint, TransportError> {
-    let defaults = match setup.edge.policy {
-        EdgePolicy::Own => EngineConfig::default(),
-        EdgePolicy::MultiEdge => multiedge_rules(),
-    };
+    let defaults = rules.config();
     let config = EngineConfig {
         connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
         ..defaults
     };
     // Both sides poll, while they wait for connections too: each has a processor of its own.
-    let mut builder = Endpoint::builder().engine(config).polling(Polling::ALWAYS);
+    let polling = if setup.sleeps { Polling::default() } else { Polling::ALWAYS };
+    let mut builder = Endpoint::builder().engine(config).polling(polling);
     if !names.is_empty() {
+        let delays_us = setup.delays_us.clone();
+        builder = builder.wrap_links(Box::new(move |index, link| {
+            match delays_us.get(index).copied().unwrap_or(0) {
+                0 => link,
+                delay_us => Box::new(Delay::new(link, u64::from(delay_us) * 1000)),
+            }
+        }));
         return builder.links(names.join(",")).build().map_err(other);
     }
     for address in addresses {

@@ -15,12 +15,24 @@ pub use udp::{EDGE_HEADER_BYTES, Udp};
 /// The name of the transport that the others are compared with.
 pub const BASELINE: &str = "tcp";
 
+/// The name of the edge protocol as it is.
+pub const EDGE: &str = "edge";
+
+/// The name of the edge protocol by the rules of `MultiEdge`.
+pub const MULTIEDGE: &str = "multiedge";
+
 /// The name of the transport that shows what a datagram costs.
 pub const YARDSTICK: &str = "udp";
 
 /// Every transport of this build, in the order in which they are run and shown.
 pub fn all() -> Vec<Box<dyn Transport>> {
-    vec![Box::new(Edge), Box::new(Tcp::blocking()), Box::new(Tcp::polling()), Box::new(Udp)]
+    vec![
+        Box::new(Edge::new()),
+        Box::new(Edge::multiedge()),
+        Box::new(Tcp::blocking()),
+        Box::new(Tcp::polling()),
+        Box::new(Udp),
+    ]
 }
 
 /// The transport called `name`, one of [`all`] or of the yardsticks that need links by name.

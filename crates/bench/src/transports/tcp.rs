@@ -52,7 +52,8 @@ impl Transport for Tcp {
     }
 
     fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
-        test != Test::ManyConnections && message_bytes <= MESSAGE_BYTES_MAX
+        !matches!(test, Test::ManyConnections | Test::VerifiedStream)
+            && message_bytes <= MESSAGE_BYTES_MAX
     }
 
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
@@ -185,7 +186,7 @@ impl ServerSide for Server {
                     connection.send_message()?;
                 }
             }
-            Test::OneWay | Test::OperationRate => {
+            Test::OneWay | Test::OperationRate | Test::VerifiedStream => {
                 connection.receive_messages(phase.operations)?;
                 connection.send_done()?;
             }
@@ -242,7 +243,7 @@ impl ClientSide for Client {
                     latencies.record_ns(started.elapsed_ns() / 2);
                 }
             }
-            Test::OneWay | Test::OperationRate => {
+            Test::OneWay | Test::OperationRate | Test::VerifiedStream => {
                 for _ in 0..phase.operations {
                     connection.send_message()?;
                 }

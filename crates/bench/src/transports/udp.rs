@@ -117,7 +117,7 @@ impl ServerSide for Server {
                 send(&self.socket, datagram)?;
                 if number == end {
                     let counters = [(RECEIVED_DATAGRAMS.to_string(), received as f64)].into();
-                    return Ok(Observed { counters });
+                    return Ok(Observed { counters, ..Observed::default() });
                 }
                 continue;
             }
@@ -224,7 +224,10 @@ impl ClientSide for Client {
         self.send_all(phase)?;
         let received = self.ask(end, "end a phase over UDP")?;
         let lost = phase.operations.saturating_sub(received) as f64;
-        Ok(Observed { counters: [(counter::LOST_DATAGRAMS.to_string(), lost)].into() })
+        Ok(Observed {
+            counters: [(counter::LOST_DATAGRAMS.to_string(), lost)].into(),
+            ..Observed::default()
+        })
     }
 }
 

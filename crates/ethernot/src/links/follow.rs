@@ -307,4 +307,4 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Ticks after which a link whose interface is gone is removed. Until then its driver says that it
 /// is down, and an interface that comes back finds it in place, with all that is known of the path.
-const LOOKS_GONE_MAX: u32 = 10;
+const LOOKS_GONE_MAX: u32 = 5;

@@ -74,6 +74,11 @@ impl Opener {
         }
     }
 
+    /// Makes one link that is named.
+    pub(crate) fn open_named(&self, name: &str) -> Result<Box<dyn Link>, BindError> {
+        Ok(self.open(&name.parse()?, &host()?)?.link)
+    }
+
     /// A UDP link on the best address of an interface.
     fn open_udp_on(&self, interface: &Interface, port: Option<u16>) -> Result<Opened, BindError> {
         let best = best_address(interface, |_| true);

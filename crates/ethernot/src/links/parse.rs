@@ -143,12 +143,13 @@ impl<'a> Reader<'a> {
         let kinds = ["udp", "packet", "xdp", "shm"];
         if let Some((word, rest)) = item.split_once(':')
             && !item.starts_with('[')
-            && !rest.contains(':')
-            && word.parse::<IpAddr>().is_err()
-            && rest.parse::<u16>().is_err()
+            && word.parse::<Ipv4Addr>().is_err()
         {
+            // What is no address and has no port, should have begun with a kind.
+            let is_in_address = word.chars().all(|c| c.is_ascii_hexdigit());
             let is_port = rest.chars().all(|c| c.is_ascii_digit());
-            if !is_port {
+            let is_wrong = if rest.contains(':') { !is_in_address } else { !is_port };
+            if is_wrong {
                 let nearest = nearest(word, kinds.into_iter());
                 return Err(self.wrong(word, LinkSpecProblem::Kind { nearest }));
             }
@@ -318,10 +319,29 @@ mod tests {
     }
 
     #[test]
+    fn the_names_in_the_documentation_are_read() {
+        let text = include_str!("../../../../docs/links.md");
+        let (_, section) = text.split_once("## Names").unwrap();
+        let (section, _) = section.split_once("```text").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let mut count = 0;
+        for name in rows.flat_map(|row| row.split('|').nth(1).unwrap_or("").split('`')) {
+            if name.chars().any(char::is_alphanumeric) {
+                assert!(name.parse::<LinkSpec>().is_ok(), "{name}");
+                count += 1;
+            }
+        }
+        assert!(count >= 14, "{count} names were found");
+    }
+
+    #[test]
     fn the_wrong_part_and_its_place_are_named() {
         for (text, part, position, hint) in [
             ("eth0,,eth1", "", 6, "single commas"),
             ("eth0,paket:eth1", "paket", 6, "did you mean \"packet\""),
+            ("xpd:lo:0", "xpd", 1, "did you mean \"xdp\""),
+            ("fe80::g", "fe80::g", 1, "no IP address"),
+            ("10.0.0.1:x", "x", 10, "65535"),
             ("udp:10.0.0.300", "10.0.0.300", 5, "no IP address"),
             ("udp:10.0.0.1:70000", "70000", 14, "65535"),
             ("eth0:70000", "70000", 6, "65535"),

@@ -6,7 +6,7 @@ use super::plan::Disaster;
 use super::run::{Pair, Run, SharedCounter, Wake};
 use crate::host::{ConnectionHandle, HostEngine};
 use crate::torture::end::{COUNTERS, Stage};
-use crate::{Faults, Kind, World, port_address};
+use crate::{Faults, Kind, World};
 
 impl<E: HostEngine> Run<'_, E> {
     /// Something goes wrong.
@@ -46,14 +46,17 @@ impl<E: HostEngine> Run<'_, E> {
                 }
                 self.wake_at(world, now.after_ns(for_ns), Wake::AddPath { host, link });
             }
+            other => self.churn_strike(world, other),
         }
+        self.touch(disaster);
         self.reassess(world);
     }
 
     /// A cut ends or a link is back, unless another disaster lasts longer.
     pub(super) fn unblock(&mut self, world: &mut World<E>, host: usize, link: usize) {
         let port = self.port(host, link);
-        if world.now() < self.blocked_until[usize::from(port.0)] {
+        let is_attached = world.is_attached(host, LinkId(link as u8));
+        if world.now() < self.blocked_until[usize::from(port.0)] || !is_attached {
             return;
         }
         world.network.set_cut(port, false);
@@ -65,13 +68,15 @@ impl<E: HostEngine> Run<'_, E> {
     pub(super) fn add_path(&mut self, world: &mut World<E>, host: usize, link: usize) {
         let now = world.now();
         for (connection, peer) in self.connections_of(host) {
-            let to = port_address(peer as u8, link as u8);
-            world.engine_mut(host).add_path(now, connection, LinkId(link as u8), to);
+            let link = LinkId(link as u8);
+            let other = self.plan.link_on(peer, self.plan.segment(host, usize::from(link.0)));
+            let to = world.network.caps(self.port(peer, other)).local;
+            world.engine_mut(host).add_path(now, connection, link, to);
         }
     }
 
     /// The open connections of a host, each with the host at its other side.
-    fn connections_of(&self, host: usize) -> Vec<(ConnectionHandle, usize)> {
+    pub(super) fn connections_of(&self, host: usize) -> Vec<(ConnectionHandle, usize)> {
         let life = self.hosts[host].life;
         let sides = self
             .pairs
@@ -105,6 +110,7 @@ impl<E: HostEngine> Run<'_, E> {
                 let model = self.plan.links[link].model;
                 world.network.set_frame_bytes_max(port, model.frame_bytes_max);
                 world.network.set_rate(port, model.rate);
+                world.network.set_propagation(port, model.propagation_ns);
             }
             world.resume(host);
         }
@@ -123,6 +129,10 @@ impl<E: HostEngine> Run<'_, E> {
                 let (there, back) = (self.port(first, link), self.port(second, link));
                 world.network.passes(there, back) && world.network.passes(back, there)
             });
+            if self.plan.churn.is_some() {
+                self.reassess_churn(pair);
+                continue;
+            }
             let state = &mut self.pairs[pair];
             match (runs && passes, state.blocked_since) {
                 (false, None) => state.blocked_since = Some(now),
@@ -191,6 +201,11 @@ const fn disaster_number(disaster: Disaster) -> u32 {
         Disaster::FrameLimit { .. } => 6,
         Disaster::Rate { .. } => 7,
         Disaster::RemovePath { .. } => 8,
+        Disaster::Detach { .. } => 9,
+        Disaster::Flap { .. } => 10,
+        Disaster::FrameStep { .. } => 11,
+        Disaster::Delay { .. } => 12,
+        Disaster::Loss { .. } => 13,
     }
 }
 
@@ -198,4 +213,4 @@ const HEALED: u32 = 100;
 
 /// A connection may end when it had no path for this long in all: well below the 5 s after which a
 /// silent peer is dead, as probes grow rare during an outage, and well above any short disaster.
-const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;
+pub(super) const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

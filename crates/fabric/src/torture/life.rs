@@ -10,9 +10,11 @@ use crate::host::{
 };
 use crate::oracle::{Finished, Violation};
 use crate::{Application, Kind, World, port_address};
+use wire_edge::PeerAddr;
 
 impl<E: HostEngine> Application<E> for Run<'_, E> {
     fn on_wake(&mut self, world: &mut World<E>, token: u64) {
+        self.free_wakes.push(token);
         match self.wakes[token as usize] {
             Wake::Look { pair, side, generation } => self.look(world, pair, side, generation),
             Wake::Connect { pair } => self.connect(world, pair),
@@ -20,6 +22,12 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Unblock { host, link } => self.unblock(world, host, link),
             Wake::AddPath { host, link } => self.add_path(world, host, link),
             Wake::Reassess => self.reassess(world),
+            Wake::Attach { host, link, is_renumbered } => {
+                self.attach(world, host, link, is_renumbered);
+            }
+            Wake::Carrier { host, link, is_up } => self.set_carrier(world, host, link, is_up),
+            Wake::Calm { host, link } => self.calm(world, host, link),
+            Wake::Grant { pair, operations } => self.grant(world, pair, operations),
         }
     }
 
@@ -73,8 +81,12 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let [host, peer] = self.pairs[pair].hosts;
         self.pairs[pair].retry_scheduled = false;
-        if world.is_paused(host) {
+        let ways = self.ways(world, host, peer);
+        if world.is_paused(host) || ways.is_empty() {
             return self.connect_later(world, pair);
+        }
+        if let Some(end) = self.pairs[pair].ends[0].take() {
+            self.discard(world, &end);
         }
         let state = &mut self.pairs[pair];
         state.generation += 1;
@@ -84,10 +96,8 @@ impl<E: HostEngine> Run<'_, E> {
         let generation = state.generation;
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[peer].life;
-        let links = 0..self.plan.links.len() as u8;
-        let mut paths: Vec<_> =
-            links.map(|link| (LinkId(link), port_address(peer as u8, link))).collect();
-        if self.plan.engine.asks_on_one_link {
+        let mut paths = ways;
+        if self.plan.engine.asks_on_one_link && self.plan.churn.is_none() {
             let chosen = self.random.below(paths.len() as u64) as usize;
             paths = vec![paths[chosen]];
         }
@@ -99,6 +109,28 @@ impl<E: HostEngine> Run<'_, E> {
                 self.pairs[pair].ends[0] = Some(end);
             }
             Err(refusal) => self.refused(host, "a connection", refusal),
+        }
+        if self.plan.churn.is_some() {
+            self.reassess(world);
+        }
+    }
+
+    /// The ways on which a host asks another for a connection.
+    fn ways(&self, world: &World<E>, host: usize, peer: usize) -> Vec<(LinkId, PeerAddr)> {
+        if self.plan.churn.is_some() {
+            return self.churn_ways(world, host, peer);
+        }
+        let links = 0..self.plan.links.len() as u8;
+        links.map(|link| (LinkId(link), port_address(peer as u8, link))).collect()
+    }
+
+    /// Nobody looks at the memory of an end any more, but perhaps at its target.
+    fn discard(&mut self, world: &mut World<E>, end: &End) {
+        if end.life == self.hosts[end.host].life {
+            let engine = world.engine_mut(end.host);
+            for region in [end.local, end.inbox, end.cells] {
+                engine.discard(region);
+            }
         }
     }
 
@@ -149,13 +181,13 @@ impl<E: HostEngine> Run<'_, E> {
     fn abandon(&mut self, world: &mut World<E>, pair: usize) {
         let now = world.now();
         let Some(end) = self.pairs[pair].ends[1].take() else { return };
-        if end.stage == Stage::Closed || end.life != self.hosts[end.host].life {
-            return;
+        if end.stage != Stage::Closed && end.life == self.hosts[end.host].life {
+            let engine = world.engine_mut(end.host);
+            engine.close(now, end.connection);
+            engine.deregister(now, end.target);
+            self.freeze(world, end.host, end.target);
         }
-        let engine = world.engine_mut(end.host);
-        engine.close(now, end.connection);
-        engine.deregister(now, end.target);
-        self.freeze(world, end.host, end.target);
+        self.discard(world, &end);
     }
 
     fn established(&mut self, world: &mut World<E>, host: usize, connection: ConnectionHandle) {
@@ -166,8 +198,32 @@ impl<E: HostEngine> Run<'_, E> {
         end.stage = Stage::Open;
         let generation = end.generation;
         self.tally.connections += u64::from(side == 0);
-        let at = next_look(self, pair, now, false);
+        self.look_later(world, pair, side, generation, false);
+    }
+
+    fn look_later(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        generation: u32,
+        idle: bool,
+    ) {
+        let at = next_look(self, pair, world.now(), idle);
+        self.pairs[pair].looking[side] = generation;
         self.wake_at(world, at, Wake::Look { pair, side, generation });
+    }
+
+    /// Has the applications of a pair look again if they have stopped.
+    pub(super) fn call(&mut self, world: &mut World<E>, pair: usize) {
+        for side in [0, 1] {
+            if let Some(end) = &self.pairs[pair].ends[side]
+                && end.stage == Stage::Open
+                && self.pairs[pair].looking[side] != end.generation
+            {
+                self.look_later(world, pair, side, end.generation, false);
+            }
+        }
     }
 
     /// A connection ended: nothing of it may be missing, and there must be a reason.
@@ -234,9 +290,10 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// From now on nobody may write this region.
-    fn freeze(&mut self, world: &World<E>, host: usize, region: crate::host::Region) {
+    fn freeze(&mut self, world: &mut World<E>, host: usize, region: crate::host::Region) {
         if self.frozen.len() >= FROZEN_MAX {
-            self.frozen.remove(0);
+            let old = self.frozen.remove(0);
+            world.engine_mut(old.host).discard(old.region);
         }
         let digest = digest_of(world.engine(host), region);
         self.frozen.push(Frozen { host, region, digest });
@@ -257,7 +314,9 @@ impl<E: HostEngine> Run<'_, E> {
 
     /// An application looks at its side of a connection.
     fn look(&mut self, world: &mut World<E>, pair: usize, side: usize, generation: u32) {
-        let now = world.now();
+        if self.pairs[pair].looking[side] == generation {
+            self.pairs[pair].looking[side] = 0;
+        }
         let Some(end) = &self.pairs[pair].ends[side] else { return };
         let host = end.host;
         if end.generation != generation
@@ -278,8 +337,10 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
-        let at = next_look(self, pair, now, idle);
-        self.wake_at(world, at, Wake::Look { pair, side, generation });
+        // Hours in which nothing happens must not cost anything.
+        if self.plan.churn.is_none() || self.unfinished(pair).is_some() {
+            self.look_later(world, pair, side, generation, idle);
+        }
     }
 
     fn post_receives(&mut self, world: &mut World<E>, pair: usize, side: usize) {

@@ -23,6 +23,17 @@ pub(crate) struct Plan {
     pub(crate) disasters: Vec<(u64, Disaster)>,
     pub(crate) engine: EnginePlan,
     pub(crate) traffic: TrafficPlan,
+    /// Hosts have their links in different orders, under addresses that tell nothing.
+    pub(crate) churn: Option<Wiring>,
+}
+
+/// Which link is on which segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Wiring {
+    /// For each host, the segment of each link.
+    pub(crate) segments: Vec<Vec<usize>>,
+    /// Ethernet addresses; else those of IP.
+    pub(crate) ethernet: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +100,16 @@ pub(crate) enum Disaster {
     Rate { host: usize, link: usize, rate: u64 },
     /// The connections of a host lose a link for a while.
     RemovePath { host: usize, link: usize, for_ns: u64 },
+    /// An interface vanishes for a while, and comes back, perhaps with another address.
+    Detach { host: usize, link: usize, for_ns: u64, is_renumbered: bool },
+    /// The carrier of a link comes and goes.
+    Flap { host: usize, link: usize, times: u8, for_ns: u64 },
+    /// The largest frame of a link changes, and its host is told.
+    FrameStep { host: usize, link: usize, frame_bytes_max: u16 },
+    /// A link is slower to arrive.
+    Delay { host: usize, link: usize, propagation_ns: u64 },
+    /// Many frames are lost for a while.
+    Loss { host: usize, link: usize, loss_ppm: u32, for_ns: u64 },
 }
 
 impl Plan {
@@ -129,7 +150,49 @@ impl Plan {
             pool_divisor: random.pick(&[1, 1, 1, 4, 16]),
             asks_on_one_link: random.chance_ppm(250_000),
         };
-        Self { hosts, links, pairs, faults, lenient, safety_ns, disasters, engine, traffic }
+        let churn = None;
+        Self { hosts, links, pairs, faults, lenient, safety_ns, disasters, engine, traffic, churn }
+    }
+
+    /// For hours in which links come and go while little is sent.
+    pub(crate) fn draw_churn(seed: u64) -> Self {
+        let mut plan = Self::draw(seed);
+        let mut random = Random::stream(seed, CHURN_STREAM);
+        let links = random.pick(&[2, 2, 3, 3, 4]);
+        plan.links = (0..links).map(|_| draw_link(&mut random)).collect();
+        plan.hosts = random.pick(&[2, 3, 3, 4]);
+        plan.pairs = (1..plan.hosts)
+            .map(|second| {
+                let first = random.below(second as u64) as usize;
+                if random.chance_ppm(500_000) { (first, second) } else { (second, first) }
+            })
+            .collect();
+        plan.lenient = false;
+        plan.faults = Faults::default();
+        plan.disasters.clear();
+        plan.traffic.operations = random.pick(&[5, 20, 60]);
+        plan.traffic.rogue_ppm = 0;
+        plan.traffic.length_bytes_max = plan.traffic.length_bytes_max.min(65_536);
+        let segments = (0..plan.hosts).map(|_| {
+            let mut order: Vec<usize> = (0..links).collect();
+            for last in (1..links).rev() {
+                order.swap(last, random.below(last as u64 + 1) as usize);
+            }
+            order
+        });
+        let segments = segments.collect();
+        plan.churn = Some(Wiring { segments, ethernet: random.chance_ppm(700_000) });
+        plan
+    }
+
+    /// The segment that a link of a host is on.
+    pub(crate) fn segment(&self, host: usize, link: usize) -> usize {
+        self.churn.as_ref().map_or(link, |wiring| wiring.segments[host][link])
+    }
+
+    /// The link of a host that is on a segment.
+    pub(crate) fn link_on(&self, host: usize, segment: usize) -> usize {
+        (0..self.links.len()).find(|&link| self.segment(host, link) == segment).unwrap_or(segment)
     }
 }
 
@@ -257,6 +320,7 @@ fn draw_traffic(random: &mut Random, hosts: usize) -> TrafficPlan {
 }
 
 const PLAN_STREAM: u64 = 0x706c_616e;
+const CHURN_STREAM: u64 = 0x6368_7572;
 
 /// Longer than the five seconds after which a silent peer is dead.
 const LONG_OUTAGE_NS: u64 = 7_000_000_000;

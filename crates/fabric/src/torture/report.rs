@@ -57,6 +57,8 @@ pub struct Failure {
     pub violation: Violation,
     /// When it was found broken, in virtual time.
     pub time: Instant,
+    /// The command that repeats the run.
+    pub again: String,
     /// The plan of the run, for a reader.
     pub plan: String,
     /// The last events before, oldest first.
@@ -66,7 +68,8 @@ pub struct Failure {
 impl Failure {
     pub(super) fn without_tail(seed: u64, violation: Violation, time_ns: u64) -> Self {
         let plan = format!("{:?}", Plan::draw(seed));
-        Self { violation, time: Instant(time_ns), plan, tail: Vec::new() }
+        let again = format!("ethernot sim torture --seeds {seed}..{}", seed + 1);
+        Self { violation, time: Instant(time_ns), again, plan, tail: Vec::new() }
     }
 }
 
@@ -104,7 +107,7 @@ impl fmt::Display for Report {
             );
         };
         writeln!(f, "seed {} failed at {:?}: {}", self.seed, failure.time, failure.violation)?;
-        writeln!(f, "again: ethernot sim torture --seeds {}..{}", self.seed, self.seed + 1)?;
+        writeln!(f, "again: {}", failure.again)?;
         writeln!(f, "plan: {}", failure.plan)?;
         writeln!(f, "last events:")?;
         for entry in &failure.tail {

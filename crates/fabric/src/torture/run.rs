@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use delivery::Instant;
 
 use super::MakeEngine;
+use super::churn::{self, Churn};
 use super::end::{self, CELLS, COUNTERS, End, Stage, View};
 use super::plan::{Disaster, Plan};
 use super::report::{Failure, Options, Report};
@@ -48,9 +49,13 @@ pub(super) struct Run<'a, E> {
     pub(super) pairs: Vec<Pair>,
     /// What each wake-up token means.
     pub(super) wakes: Vec<Wake>,
+    /// Tokens whose time has come.
+    pub(super) free_wakes: Vec<u64>,
     pub(super) frozen: Vec<Frozen>,
     /// Until when each port is cut or down at least.
     pub(super) blocked_until: Vec<Instant>,
+    /// What only the churn soak needs.
+    pub(super) churn: Churn,
     pub(super) healed: bool,
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
@@ -97,6 +102,8 @@ pub(super) struct Pair {
     pub(super) begun_healed: bool,
     /// Whether an attempt to connect is scheduled.
     pub(super) retry_scheduled: bool,
+    /// For each side, the generation for which an application will look again; 0 for none.
+    pub(super) looking: [u32; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +120,14 @@ pub(super) enum Wake {
     AddPath { host: usize, link: usize },
     /// Whether a path exists may have changed.
     Reassess,
+    /// An interface that had vanished is back.
+    Attach { host: usize, link: usize, is_renumbered: bool },
+    /// The carrier of a link comes or goes.
+    Carrier { host: usize, link: usize, is_up: bool },
+    /// A link loses no more frames than usual.
+    Calm { host: usize, link: usize },
+    /// The applications of a pair have something to do.
+    Grant { pair: usize, operations: u32 },
 }
 
 /// Memory that nobody may write any more.
@@ -125,7 +140,15 @@ pub(super) struct Frozen {
 
 impl<'a, E: HostEngine> Run<'a, E> {
     fn new(seed: u64, options: Options, make: &'a MakeEngine<'a, E>) -> Self {
-        let plan = Plan::draw(seed);
+        Self::of_plan(seed, options, make, Plan::draw(seed))
+    }
+
+    pub(super) fn of_plan(
+        seed: u64,
+        options: Options,
+        make: &'a MakeEngine<'a, E>,
+        plan: Plan,
+    ) -> Self {
         let plan_ports = plan.hosts * plan.links.len();
         let pairs = plan
             .pairs
@@ -139,6 +162,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 blocked_ns: 0,
                 begun_healed: false,
                 retry_scheduled: false,
+                looking: [0; 2],
             })
             .collect();
         Self {
@@ -150,8 +174,10 @@ impl<'a, E: HostEngine> Run<'a, E> {
             hosts: Vec::new(),
             pairs,
             wakes: Vec::new(),
+            free_wakes: Vec::new(),
             frozen: Vec::new(),
             blocked_until: vec![Instant(0); plan_ports],
+            churn: Churn::new(seed, plan_ports),
             healed: false,
             turns: 0,
             violation: None,
@@ -172,9 +198,15 @@ impl<'a, E: HostEngine> Run<'a, E> {
         if self.violation.is_none() {
             self.check_at_rest(&world);
         }
+        let again = format!("ethernot sim torture --seeds {}..{}", self.seed, self.seed + 1);
+        self.report(&world, again)
+    }
+
+    pub(super) fn report(&mut self, world: &World<E>, again: String) -> Report {
         let failure = self.violation.take().map(|violation| Failure {
             violation,
             time: world.now(),
+            again,
             plan: format!("{:?}", self.plan),
             tail: world.trace.tail().copied().collect(),
         });
@@ -206,6 +238,10 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     pub(super) fn wake_at(&mut self, world: &mut World<E>, time: Instant, wake: Wake) {
+        if let Some(token) = self.free_wakes.pop() {
+            self.wakes[token as usize] = wake;
+            return world.wake_at(time, token);
+        }
         world.wake_at(time, self.wakes.len() as u64);
         self.wakes.push(wake);
     }
@@ -252,7 +288,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         alive.then(|| View { engine: world.engine(other.host), region: other.target })
     }
 
-    fn build(&mut self, world: &mut World<E>) {
+    pub(super) fn build(&mut self, world: &mut World<E>) {
         let segments: Vec<usize> = self
             .plan
             .links
@@ -266,7 +302,10 @@ impl<'a, E: HostEngine> Run<'a, E> {
             .collect();
         for host in 0..self.plan.hosts {
             let ports: Vec<PortId> = (0..segments.len())
-                .map(|link| add_port(&mut world.network, segments[link], host, link, &self.plan))
+                .map(|link| {
+                    let segment = segments[self.plan.segment(host, link)];
+                    add_port(&mut world.network, segment, host, link, &self.plan)
+                })
                 .collect();
             let engine = self.engine(host, 0);
             world.add_host(engine, &ports);
@@ -280,7 +319,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    fn schedule(&mut self, world: &mut World<E>) {
+    pub(super) fn schedule(&mut self, world: &mut World<E>) {
         for pair in 0..self.pairs.len() {
             let at_ns = self.random.below(500_000);
             self.pairs[pair].retry_scheduled = true;
@@ -301,7 +340,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
+    pub(super) fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
         // What a corrupted acknowledgement declared done is never sent again: then all that can be
         // asked is that nothing crashes.
         let limit_ns = if self.plan.lenient { LENIENT_NS } else { CONVERGENCE_NS };
@@ -317,35 +356,39 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     /// What is not done yet, for a reader; nothing if all is.
-    fn missing(&self) -> Option<String> {
-        for (number, pair) in self.pairs.iter().enumerate() {
-            for (side, end) in pair.ends.iter().enumerate() {
-                let name = format!("pair {number} side {side} (host {})", pair.hosts[side]);
-                let Some(end) = end else { return Some(format!("{name} has no connection")) };
-                if end.stage != Stage::Open || end.generation != pair.generation {
-                    return Some(format!("{name} is {:?}", end.stage));
-                }
-                if pair.remaining[side] > 0 || !end.probed {
-                    let (remaining, outstanding) = (pair.remaining[side], end.model.outstanding());
-                    return Some(format!(
-                        "{name} has {remaining} operations to post and waits for {outstanding}"
-                    ));
-                }
-                if end.model.outstanding_signalled() > 0 {
-                    let outstanding = end.model.outstanding();
-                    return Some(format!("{name} waits for {outstanding} operations"));
-                }
-                if end.model.undelivered() > 0 && !self.plan.lenient {
-                    let undelivered = end.model.undelivered();
-                    return Some(format!("{name} sent {undelivered} messages that did not arrive"));
-                }
+    pub(super) fn missing(&self) -> Option<String> {
+        (0..self.pairs.len()).find_map(|pair| self.unfinished(pair))
+    }
+
+    /// What is not done yet between two hosts.
+    pub(super) fn unfinished(&self, number: usize) -> Option<String> {
+        let pair = &self.pairs[number];
+        for (side, end) in pair.ends.iter().enumerate() {
+            let name = format!("pair {number} side {side} (host {})", pair.hosts[side]);
+            let Some(end) = end else { return Some(format!("{name} has no connection")) };
+            if end.stage != Stage::Open || end.generation != pair.generation {
+                return Some(format!("{name} is {:?}", end.stage));
+            }
+            if pair.remaining[side] > 0 || self.healed && !end.probed {
+                let (remaining, outstanding) = (pair.remaining[side], end.model.outstanding());
+                return Some(format!(
+                    "{name} has {remaining} operations to post and waits for {outstanding}"
+                ));
+            }
+            if end.model.outstanding_signalled() > 0 {
+                let outstanding = end.model.outstanding();
+                return Some(format!("{name} waits for {outstanding} operations"));
+            }
+            if end.model.undelivered() > 0 && !self.plan.lenient {
+                let undelivered = end.model.undelivered();
+                return Some(format!("{name} sent {undelivered} messages that did not arrive"));
             }
         }
         None
     }
 
     /// Everything is done and quiet: memory must equal the model exactly.
-    fn check_at_rest(&mut self, world: &World<E>) {
+    pub(super) fn check_at_rest(&mut self, world: &World<E>) {
         for pair in 0..self.pairs.len() {
             for side in [0, 1] {
                 self.compare(world, pair, side);
@@ -433,8 +476,11 @@ fn add_port(
     link: usize,
     plan: &Plan,
 ) -> PortId {
-    let address = port_address(host as u8, link as u8);
-    let port = network.add_port(segment, address, plan.links[link].model);
+    let address = match &plan.churn {
+        Some(wiring) => churn::address(wiring, host, link, 0),
+        None => port_address(host as u8, link as u8),
+    };
+    let port = network.add_port(segment, address, plan.links[plan.segment(host, link)].model);
     network.set_faults(port, plan.faults);
     port
 }
@@ -452,7 +498,7 @@ const LENIENT_NS: u64 = 500_000_000;
 const REST_NS: u64 = 50_000_000;
 
 /// How often the main course looks whether a run is over.
-const SLICE_NS: u64 = 1_000_000;
+pub(super) const SLICE_NS: u64 = 1_000_000;
 
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;

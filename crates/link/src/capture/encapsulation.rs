@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use wire_edge::PeerAddr;
+use wire_edge::{EnvelopeKind, PeerAddr};
+
+use crate::ethernet::{EthernetHeader, Framing};
 
 /// Ends of a captured frame and its congestion mark.
 #[derive(Clone, Copy, Debug)]
@@ -10,11 +12,13 @@ pub(super) struct Envelope {
     pub(super) from: PeerAddr,
     pub(super) to: PeerAddr,
     pub(super) congestion_experienced: bool,
+    /// What Ethernet says about frames between stations.
+    pub(super) ethernet: Option<EthernetHeader>,
 }
 
 impl Envelope {
-    /// Appends `frame` with Ethernet, IP and UDP headers in front, as far as its addresses have
-    /// them: frames between MAC addresses get an Ethernet header only.
+    /// Appends `frame` with the headers in front that its addresses have: Ethernet, IP and UDP
+    /// headers, or those of raw Ethernet with their envelope between stations.
     ///
     /// False and nothing appended if the frame is larger than any datagram.
     #[must_use]
@@ -22,11 +26,23 @@ impl Envelope {
         let Ok(udp_len) = u16::try_from(frame.len() + UDP_HEADER_BYTES) else { return false };
         match (self.from.to_socket(), self.to.to_socket()) {
             (None, None) => {
-                out.extend_from_slice(&self.to.0[4..10]);
-                out.extend_from_slice(&self.from.0[4..10]);
-                out.extend_from_slice(&ETHERTYPE_EXPERIMENTAL.to_be_bytes());
+                let (Some((station, port)), Some(to)) = (self.from.to_mac(), self.to.to_mac())
+                else {
+                    return false;
+                };
+                let Some(header) = self.ethernet else { return false };
+                let EthernetHeader { ethertype, vlan } = header;
+                let framing = Framing { station, ethertype, vlan, port };
+                let start = out.len();
+                out.resize(start + framing.header_bytes(), 0);
                 out.extend_from_slice(frame);
-                true
+                let is_put = out
+                    .get_mut(start..)
+                    .is_some_and(|slot| framing.put(EnvelopeKind::Frame, to, slot));
+                if !is_put {
+                    out.truncate(start);
+                }
+                is_put
             }
             (from, to) => {
                 let (from, to) = ends(from, to);
@@ -152,12 +168,11 @@ const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u8 = 0x40;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// IEEE 802 local experimental Ethertype 1.
-const ETHERTYPE_EXPERIMENTAL: u16 = 0x88b5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ethernet::Arrival;
 
     fn peer(text: &str) -> PeerAddr {
         text.parse::<SocketAddr>().unwrap().into()
@@ -165,7 +180,10 @@ mod tests {
 
     fn put(from: PeerAddr, to: PeerAddr, frame: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        Envelope { from, to, congestion_experienced: true }.put(&mut out, frame).then_some(out)
+        let ethernet = Some(EthernetHeader { ethertype: 0x88b6, vlan: Some(7) });
+        Envelope { from, to, congestion_experienced: true, ethernet }
+            .put(&mut out, frame)
+            .then_some(out)
     }
 
     #[test]
@@ -191,14 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_between_mac_addresses_get_an_ethernet_header() {
-        let mac = |last| {
-            let mut bytes = [0; 20];
-            (bytes[0], bytes[9]) = (1, last);
-            PeerAddr(bytes)
-        };
-        let out = put(mac(1), mac(2), b"frame").unwrap();
-        assert_eq!(out[..14], [0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    fn frames_between_stations_look_as_on_the_wire() {
+        let (from, to) = (PeerAddr::mac([2; 6], 8), PeerAddr::mac([4; 6], 9));
+        let mut out = put(from, to, b"frame").unwrap();
+        assert_eq!(out[..18], [4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 0x81, 0, 0, 7, 0x88, 0xb6]);
+        let framing = Framing { station: [4; 6], ethertype: 0x88b6, vlan: Some(7), port: 9 };
+        let arrival = framing.check(&mut out, None);
+        assert_eq!(arrival, Ok(Arrival::Frame { from, bytes: &mut b"frame".to_owned() }));
     }
 
     #[test]

@@ -1,24 +1,66 @@
 //! A socket at work without a link around it.
 
-use super::{PacketConfig, PacketError, Port, SET_UP, claim, usable};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::ring::ReceiveRing;
+use super::{PacketConfig, PacketError, Port, SET_UP, claim, socket, usable};
 use crate::ethernet::{Framing, PortClaim};
 
 /// What [`crate::yardstick::packet`] and discovery use.
 #[derive(Debug)]
 pub(crate) struct Bare {
-    pub(crate) port: Port,
     pub(crate) framing: Framing,
+    way: Way,
     _claim: PortClaim,
 }
 
+/// How frames come.
+#[derive(Debug)]
+enum Way {
+    Ring(Box<Port>),
+    Calls(OwnedFd),
+}
+
 impl Bare {
-    pub(crate) fn open(config: &PacketConfig) -> Result<Self, PacketError> {
+    /// A socket with a ring, or one that is received from by calls.
+    pub(crate) fn open(config: &PacketConfig, has_ring: bool) -> Result<Self, PacketError> {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
         let (ethertype, vlan) = (config.ethertype, config.vlan);
         let framing = Framing { station, ethertype, vlan, port: claim.port() };
-        let port = Port::open(config, &framing, &interface)
-            .map_err(|source| PacketError::new(&config.interface, SET_UP, source))?;
-        Ok(Self { port, framing, _claim: claim })
+        let way = if has_ring {
+            Port::open(config, &framing, &interface).map(|port| Way::Ring(Box::new(port)))
+        } else {
+            socket::prepare(&framing, config.send_buffer_bytes, config.qdisc_bypass).and_then(
+                |fd| {
+                    socket::bind(fd.as_fd(), interface.index, &framing)?;
+                    Ok(Way::Calls(fd))
+                },
+            )
+        };
+        let way = way.map_err(|source| PacketError::new(&config.interface, SET_UP, source))?;
+        Ok(Self { framing, way, _claim: claim })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        match &self.way {
+            Way::Ring(port) => port.socket.as_fd(),
+            Way::Calls(socket) => socket.as_fd(),
+        }
+    }
+
+    pub(crate) const fn ring_mut(&mut self) -> Option<&mut ReceiveRing> {
+        match &mut self.way {
+            Way::Ring(port) => Some(&mut port.ring),
+            Way::Calls(_) => None,
+        }
+    }
+
+    /// The port with all that belongs to it, of a socket with a ring.
+    pub(super) const fn port_mut(&mut self) -> Option<&mut Port> {
+        match &mut self.way {
+            Way::Ring(port) => Some(port),
+            Way::Calls(_) => None,
+        }
     }
 }

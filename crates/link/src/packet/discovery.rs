@@ -27,7 +27,7 @@ pub fn discover(
 ) -> Result<Vec<Station>, PacketError> {
     let config =
         PacketConfig { ethertype, vlan, receive_ring_bytes: 0, ..PacketConfig::new(interface) };
-    let mut asker = Bare::open(&config)?;
+    let mut asker = Bare::open(&config, true)?;
     let started = HostInstant::now();
     let mut until = started + limit;
     let (mut ask_at, mut pause) = (started, FIRST_PAUSE);
@@ -43,7 +43,7 @@ pub fn discover(
             pause *= 2;
         }
         let deadline = until.min(ask_at);
-        wait_readable(&[asker.port.socket.as_fd()], deadline.saturating_duration_since(now));
+        wait_readable(&[asker.socket()], deadline.saturating_duration_since(now));
         let before = found.len();
         asker.collect(port, &mut found);
         if before == 0 && !found.is_empty() {
@@ -62,24 +62,27 @@ pub fn discover(
 
 impl Bare {
     fn ask(&mut self, port: u16) {
-        let to = (BROADCAST, port);
-        self.port.transmitter.build_empty(&self.framing, EnvelopeKind::Discover, to);
+        let framing = self.framing;
+        let Some(own) = self.port_mut() else { return };
+        own.transmitter.build_empty(&framing, EnvelopeKind::Discover, (BROADCAST, port));
         // A question that is lost is asked again.
-        let _ = self.port.transmitter.send(self.port.socket.as_fd(), 0);
+        let _ = own.transmitter.send(own.socket.as_fd(), 0);
     }
 
     fn collect(&mut self, port: u16, found: &mut Vec<Station>) {
-        for _ in 0..self.port.ring.slots() {
-            let Some(received) = self.port.ring.peek() else { break };
+        let framing = self.framing;
+        let Some(ring) = self.ring_mut() else { return };
+        for _ in 0..ring.slots() {
+            let Some(received) = ring.peek() else { break };
             if let Ok(Arrival::Here { from: (station, from_port) }) =
-                self.framing.check(received.bytes, received.tag)
+                framing.check(received.bytes, received.tag)
                 && from_port == port
                 && found.len() < STATIONS_MAX
                 && !found.contains(&station)
             {
                 found.push(station);
             }
-            self.port.ring.release();
+            ring.release();
         }
     }
 }

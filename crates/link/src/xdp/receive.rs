@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::shape::Shape;
+use super::shape::{HEADROOM_BYTES, Shape};
 use super::socket::XdpSocket;
 
 /// What is known between two frames, and a place to put a frame together that came in several
@@ -47,6 +47,13 @@ impl Receiver {
     pub(super) fn receive(&mut self, socket: &mut XdpSocket, consumer: &mut impl Consumer) -> bool {
         let mut any = false;
         while !consumer.is_full() {
+            if !socket.receive.has_entry() {
+                break;
+            }
+            // Chunks come back in the order in which they were given, or nearly: the frame is on its
+            // way from the other processor's cache while its descriptor is.
+            let expected = socket.fill.pushed(socket.receive.taken());
+            socket.memory.prefetch((expected & self.chunk_mask) + u64::from(HEADROOM_BYTES));
             let Some(descriptor) = socket.receive.take() else { break };
             any = true;
             let length = u64::from(descriptor.len);

@@ -1,5 +1,7 @@
 //! Rings shared with the kernel, and the memory that their descriptors point into.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -49,6 +51,23 @@ impl Mapping {
     /// Where the memory begins.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Has the processor fetch the first cache lines at `offset`, if they lie inside.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if self.holds(offset, PREFETCHED_BYTES as u64) {
+            for line in (0..PREFETCHED_BYTES).step_by(CACHE_LINE_BYTES) {
+                // SAFETY: inside the mapping; and nothing is accessed.
+                unsafe {
+                    let address = self.start.as_ptr().add(offset as usize + line);
+                    _mm_prefetch::<_MM_HINT_T0>(address.cast());
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
     }
 
     /// Whether `bytes` bytes at `offset` lie inside.
@@ -179,6 +198,14 @@ impl<T: Copy> ProducerRing<T> {
         unsafe { self.0.producer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 
+    /// The entry that was pushed as number `index`, modulo 2^32, if fewer entries than the ring has
+    /// were pushed since.
+    #[inline]
+    pub(crate) fn pushed(&self, index: u32) -> T {
+        // SAFETY: the entry is mapped, and nobody but us writes to this ring.
+        unsafe { self.0.entry(index).read() }
+    }
+
     /// Entries that the kernel has not taken yet.
     #[inline]
     pub(crate) fn untaken(&mut self) -> u32 {
@@ -209,17 +236,30 @@ impl<T: Copy> ConsumerRing<T> {
         Ring::map(socket, kind, entries, offsets).map(Self)
     }
 
-    /// The next entry, if there is one; it stays in the ring until [`ConsumerRing::release`].
+    /// Whether there is an entry to take.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<T> {
+    pub(crate) fn has_entry(&mut self) -> bool {
         let ring = &mut self.0;
         if ring.own == ring.other {
             // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
             ring.other = unsafe { ring.producer.as_ref() }.load(Ordering::Acquire);
-            if ring.own == ring.other {
-                return None;
-            }
         }
+        ring.own != ring.other
+    }
+
+    /// Entries taken so far, modulo 2^32.
+    #[inline]
+    pub(crate) const fn taken(&self) -> u32 {
+        self.0.own
+    }
+
+    /// The next entry, if there is one; it stays in the ring until [`ConsumerRing::release`].
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<T> {
+        if !self.has_entry() {
+            return None;
+        }
+        let ring = &mut self.0;
         // SAFETY: the entry is mapped, and the kernel wrote it before it moved its index.
         let entry = unsafe { ring.entry(ring.own).read() };
         ring.own = ring.own.wrapping_add(1);
@@ -238,3 +278,8 @@ impl<T: Copy> ConsumerRing<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 const _: () = assert!(size_of::<xdp_desc>() == 16);
+#[cfg(target_arch = "x86_64")]
+const CACHE_LINE_BYTES: usize = 64;
+/// A small frame with all its headers.
+#[cfg(target_arch = "x86_64")]
+const PREFETCHED_BYTES: usize = 2 * CACHE_LINE_BYTES;

@@ -76,7 +76,7 @@ impl Shape {
 const CHUNK_BYTES_MIN: u32 = 2048;
 const CHUNK_BYTES_MAX: u32 = 4096;
 /// What the kernel keeps free in front of a received frame.
-const HEADROOM_BYTES: u32 = 256;
+pub(crate) const HEADROOM_BYTES: u32 = 256;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! A socket at work without a link around it.
 
 use super::live::Live;
-use super::{XdpConfig, XdpError, claim, frame_bytes, framing, usable};
+use super::{XdpConfig, XdpError, claim, frame_bytes, framing, open_patiently, usable};
 use crate::ethernet::{Framing, PortClaim};
 
 /// What [`crate::yardstick::xdp`] uses.
@@ -17,8 +17,8 @@ impl Bare {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
         let framing = framing(config, station, claim.port());
-        let frame_bytes_max = u32::from(frame_bytes(config, &interface));
-        let live = Live::open(config, &interface, &framing, frame_bytes_max)?;
+        let frame_bytes_max = frame_bytes(config, &interface);
+        let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
         Ok(Self { live, framing, _claim: claim })
     }
 }

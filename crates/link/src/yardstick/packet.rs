@@ -9,27 +9,44 @@ use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::packet::bare::Bare;
 use crate::{PacketConfig, PacketError};
 
-/// A packet socket on an interface and frames of one size, sent and received as a good program
-/// without any protocol would: a ring in shared memory polled, one `send` per frame.
+/// How a bare packet socket receives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BareReceive {
+    /// A ring in shared memory is polled: no system call until a frame is there, and none then.
+    Ring,
+    /// `recv` is called until a frame is there: what a program does that takes the least trouble.
+    Calls,
+}
+
+/// A packet socket on an interface and frames of one size, sent and received as a program without
+/// any protocol would: one `send` per frame, and polling in one of two ways.
 ///
 /// The client sends and polls until something comes; the server polls and sends back.
 #[derive(Debug)]
 pub struct BarePacket {
     bare: Bare,
+    receive: BareReceive,
     /// The frame to send; the destination is put into it for each.
     frame: Vec<u8>,
+    /// Room for a frame that is received by a call.
+    room: Vec<u8>,
 }
 
 impl BarePacket {
     /// For frames that carry `content_bytes` bytes behind Ethernet header and envelope. Both ends
     /// need the same port.
-    pub fn open(config: &PacketConfig, content_bytes: u16) -> Result<Self, PacketError> {
-        let bare = Bare::open(config)?;
+    pub fn open(
+        config: &PacketConfig,
+        receive: BareReceive,
+        content_bytes: u16,
+    ) -> Result<Self, PacketError> {
+        let bare = Bare::open(config, receive == BareReceive::Ring)?;
         let framing: Framing = bare.framing;
         let mut frame = vec![0; framing.header_bytes() + usize::from(content_bytes)];
         let to = (framing.station, framing.port);
         assert!(framing.put(EnvelopeKind::Frame, to, &mut frame), "room was made for it");
-        Ok(Self { bare, frame })
+        let room = vec![0; frame.len()];
+        Ok(Self { bare, receive, frame, room })
     }
 
     /// Address of the interface.
@@ -46,7 +63,7 @@ impl BarePacket {
         if let Some(destination) = self.frame.first_chunk_mut::<6>() {
             *destination = to;
         }
-        let socket = self.bare.port.socket.as_fd().as_raw_fd();
+        let socket = self.bare.socket().as_raw_fd();
         // SAFETY: the pointer and the length describe the frame, which the kernel only reads.
         let sent = unsafe {
             libc::send(socket, self.frame.as_ptr().cast(), self.frame.len(), libc::MSG_DONTWAIT)
@@ -57,12 +74,29 @@ impl BarePacket {
     /// The sender of the next frame that has come, if one has.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
-        let received = self.bare.port.ring.peek()?;
-        let from = received.bytes.first_chunk::<ETHERNET_BYTES>().map(|header| {
-            let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, _, _] = *header;
-            [s0, s1, s2, s3, s4, s5]
-        });
-        self.bare.port.ring.release();
+        if self.receive == BareReceive::Calls {
+            let socket = self.bare.socket().as_fd().as_raw_fd();
+            // SAFETY: the kernel writes at most the length of the room.
+            let received = unsafe {
+                libc::recv(
+                    socket,
+                    self.room.as_mut_ptr().cast(),
+                    self.room.len(),
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            return (received > 0).then(|| sender(&self.room)).flatten();
+        }
+        let ring = self.bare.ring_mut()?;
+        let from = sender(ring.peek()?.bytes);
+        ring.release();
         from
     }
+}
+
+/// Who sent an Ethernet frame.
+fn sender(frame: &[u8]) -> Option<Station> {
+    let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, _, _] =
+        *frame.first_chunk::<ETHERNET_BYTES>()?;
+    Some([s0, s1, s2, s3, s4, s5])
 }

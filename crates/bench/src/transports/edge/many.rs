@@ -21,8 +21,8 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn listen(setup: &Setup) -> Result<Self, TransportError> {
         Ok(Self {
-            crowd: super::Server::listen(setup)?,
-            alone: super::Server::listen(setup)?,
+            crowd: super::Server::listen(setup, super::Rules::Own)?,
+            alone: super::Server::listen(setup, super::Rules::Own)?,
             idle: Idle::new(setup),
         })
     }
@@ -73,8 +73,8 @@ impl Client {
         let alone = PeerSpec::parse_list(alone)
             .map_err(|_| TransportError::Advertisement { what: ALONE })?;
         let mut client = Self {
-            crowd: super::Client::new(setup, super::peers_of(advertisement)?)?,
-            alone: super::Client::new(setup, alone)?,
+            crowd: super::Client::new(setup, super::peers_of(advertisement)?, super::Rules::Own)?,
+            alone: super::Client::new(setup, alone, super::Rules::Own)?,
             idle: Idle::new(setup),
             alone_latencies: Latencies::new(),
         };

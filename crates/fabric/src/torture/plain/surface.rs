@@ -19,6 +19,10 @@ impl HostEngine for PlainEngine {
         self.links.insert(link, caps.local);
     }
 
+    fn detach_link(&mut self, link: LinkId) {
+        self.links.remove(&link);
+    }
+
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>) {
         self.frames_handled += 1;
         let bytes = &*frame.bytes;
@@ -339,6 +343,12 @@ impl HostEngine for PlainEngine {
     }
 
     fn deregister(&mut self, _now: Instant, region: Region) {
+        if let Some(memory) = self.regions.get_mut(&region.number) {
+            memory.live = false;
+        }
+    }
+
+    fn discard(&mut self, region: Region) {
         if let Some(memory) = self.regions.get_mut(&region.number) {
             memory.live = false;
         }

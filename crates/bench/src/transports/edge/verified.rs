@@ -1,0 +1,161 @@
+//! One-way writes whose every byte the target checks, with the progress over time.
+//!
+//! Message `k` goes to slot `k` modulo [`SLOTS`] of the target and notifies it. The target compares
+//! all of it with what it must be and writes the number of messages it has checked into the
+//! requester's memory; the requester fills a slot again only when it was checked.
+
+use ethernot::{CompletionKind, Ordering, RemoteRegion, Request, Source};
+
+use super::{Half, other};
+use crate::clock;
+use crate::transport::{Observed, Setup, TransportError, counter};
+use crate::transports::patience::Patience;
+
+/// Messages under way or not yet checked.
+pub(super) const SLOTS: u64 = 16;
+
+/// Bytes of memory that a side needs: slots for what comes and what goes, and the word in which the
+/// target tells how far it is, which is the last of what comes.
+pub(super) fn buffer_bytes(setup: &Setup) -> u64 {
+    2 * (SLOTS * setup.message_bytes + super::WORD_BYTES)
+}
+
+/// Bytes that arrived, per millisecond of this host's clock.
+#[derive(Debug, Default)]
+struct Timeline {
+    start_ms: u64,
+    bytes: Vec<u32>,
+}
+
+impl Timeline {
+    fn add(&mut self, bytes: u64) {
+        let now_ms = clock::monotonic_ns() / 1_000_000;
+        if self.bytes.is_empty() {
+            self.start_ms = now_ms;
+        }
+        let index = now_ms.saturating_sub(self.start_ms) as usize;
+        if index < TIMELINE_MS_MAX {
+            self.bytes.resize(self.bytes.len().max(index + 1), 0);
+            if let Some(bucket) = self.bytes.get_mut(index) {
+                *bucket = bucket.saturating_add(bytes as u32);
+            }
+        }
+    }
+}
+
+impl Half {
+    /// Where the peer tells how many messages it has checked.
+    fn told_at(&self) -> u64 {
+        SLOTS * self.message_bytes
+    }
+
+    /// Start of what goes to the peer.
+    fn outgoing_at(&self) -> u64 {
+        self.told_at() + super::WORD_BYTES
+    }
+
+    /// Requester: writes `count` messages and waits until all were checked.
+    pub(super) fn stream_to_be_verified(&mut self, count: u64) -> Result<(), TransportError> {
+        let first = self.rounds + 1;
+        let last = self.rounds + count;
+        self.rounds = last;
+        let (connection, remote) = self.parts()?;
+        let mut next = first;
+        let mut patience = Patience::new("stream verified writes over edge");
+        loop {
+            let checked = self.buffer.load_u64(self.told_at());
+            while next <= last && next - checked <= SLOTS {
+                self.fill(next);
+                let operation = self.verified_write(remote, next);
+                connection.post(&operation).map_err(other)?;
+                next += 1;
+                patience.on_progress();
+            }
+            if checked == last {
+                return Ok(());
+            }
+            match connection.poll().map_err(other)? {
+                Some(completion) => drop(completion.result.map_err(other)?),
+                None => patience.on_idle()?,
+            }
+        }
+    }
+
+    /// Target: checks `count` messages as they come.
+    pub(super) fn verify_stream(&mut self, count: u64) -> Result<Observed, TransportError> {
+        let last = self.rounds + count;
+        let mut timeline = Timeline::default();
+        let mut corrupted = 0_u64;
+        let mut patience = Patience::new("receive verified writes over edge");
+        while self.rounds < last {
+            let (connection, remote) = self.parts()?;
+            let Some(completion) = connection.poll().map_err(other)? else {
+                patience.on_idle()?;
+                continue;
+            };
+            patience.on_progress();
+            completion.result.map_err(other)?;
+            if completion.kind != CompletionKind::Notification {
+                continue;
+            }
+            let number = self.rounds + 1;
+            let is_expected = completion.immediate == Some(number as u32);
+            corrupted += u64::from(!is_expected || !self.is_intact(number));
+            timeline.add(self.message_bytes);
+            // The second half is this side's to send from; its last word is free.
+            let word_at = self.outgoing_at();
+            self.buffer.store_u64(word_at, number);
+            let mut operation = self.operation(remote, Ordering::Relaxed);
+            operation.request = Request::Write {
+                source: Source::Region { region: self.region.region().id, offset: word_at },
+                key: remote.key,
+                address: remote.address + self.told_at(),
+            };
+            operation.length = super::WORD_BYTES as u32;
+            operation.flags.signalled = false;
+            connection.post(&operation).map_err(other)?;
+            self.rounds = number;
+        }
+        let mut observed = Observed { timeline: timeline.bytes, ..Observed::default() };
+        observed.counters.insert(counter::CORRUPTED.to_string(), corrupted as f64);
+        observed.timeline_start_ms = timeline.start_ms;
+        Ok(observed)
+    }
+
+    fn verified_write(&self, remote: RemoteRegion, number: u64) -> ethernot::Operation {
+        let slot_at = number % SLOTS * self.message_bytes;
+        let mut operation = self.operation(remote, Ordering::Relaxed);
+        operation.request = Request::Write {
+            source: Source::Region {
+                region: self.region.region().id,
+                offset: self.outgoing_at() + slot_at,
+            },
+            key: remote.key,
+            address: remote.address + slot_at,
+        };
+        operation.immediate = Some(number as u32);
+        operation.flags.signalled = number.is_multiple_of(SLOTS / 2);
+        operation
+    }
+
+    fn fill(&self, number: u64) {
+        let start = self.outgoing_at() + number % SLOTS * self.message_bytes;
+        for index in 0..self.message_bytes / 8 {
+            self.buffer.store_u64(start + index * 8, word(number, index));
+        }
+    }
+
+    fn is_intact(&self, number: u64) -> bool {
+        let start = number % SLOTS * self.message_bytes;
+        (0..self.message_bytes / 8)
+            .all(|index| self.buffer.load_u64(start + index * 8) == word(number, index))
+    }
+}
+
+/// What word `index` of message `number` is: no two words of neighbouring messages are equal.
+const fn word(number: u64, index: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03)
+}
+
+/// A minute: longer than any such stream is looked at.
+const TIMELINE_MS_MAX: usize = 60_000;

@@ -1,0 +1,106 @@
+//! Wrong links on the command line: each error names what is wrong and what to do.
+
+#[expect(dead_code, reason = "only hosts are needed here, not endpoints")]
+#[path = "../../ethernot/tests/hosts/mod.rs"]
+mod hosts;
+
+use std::process::{Command, Output, Stdio};
+
+use hosts::Host;
+use nix::unistd::geteuid;
+
+#[test]
+fn without_rights_raw_links_name_the_right_and_how_to_get_it() {
+    if !geteuid().is_root() {
+        println!("skipped: only root can become somebody without rights");
+        return;
+    }
+    let Some([host, _peer]) = Host::pair() else { return };
+    for (links, right) in
+        [("packet:edge0", "CAP_NET_RAW"), ("xdp:edge0", "cap_bpf"), ("edge0", "CAP_NET_RAW")]
+    {
+        let program = env!("CARGO_BIN_EXE_ethernot");
+        let output = run(
+            &host,
+            "setpriv",
+            &[
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                program,
+                "serve",
+                "--links",
+                links,
+            ],
+        );
+        let Some(output) = output else { return };
+        if matches!(output.status.code(), Some(126 | 127)) {
+            println!("skipped: others may not run this program: {}", error(&output));
+            return;
+        }
+        let error = error(&output);
+        assert_eq!(output.status.code(), Some(1), "{links}: {error}");
+        for part in ["edge0", right, "setcap"] {
+            assert!(error.contains(part), "{links}: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_is_down_or_without_address_is_told_so() {
+    let Some([host, _peer]) = Host::pair() else { return };
+    fails(&host, "udp:edge0", &["edge0", "no IP address", "packet:edge0", "ip address add"]);
+    host.ip("link set edge0 down");
+    fails(&host, "packet:edge0", &["edge0", "down", "ip link set edge0 up"]);
+    fails(&host, "xdp:edge0", &["edge0", "down", "ip link set edge0 up"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let Some([host, _peer]) = Host::pair() else { return };
+    let holder = host.endpoint("packet:edge0:7000").unwrap();
+    fails(&host, "packet:edge0:7000", &["7000", "edge0", "in use"]);
+    drop(holder);
+    host.ip("address add 10.9.9.1/24 dev edge0");
+    let _holder = host.endpoint("udp:edge0:7000").unwrap();
+    fails(&host, "udp:10.9.9.1:7000", &["10.9.9.1:7000", "in use"]);
+}
+
+#[test]
+fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
+    let Some([host, _peer]) = Host::pair() else { return };
+    let Ok(holder) = host.endpoint("xdp:edge0") else {
+        println!("skipped: this kernel has no XDP links");
+        return;
+    };
+    let before = host.ip("-d link show edge0");
+    fails(&host, "xdp:edge0/port=9", &["edge0", "has an XDP program already", "bpftool net show"]);
+    assert_eq!(before, host.ip("-d link show edge0"));
+    drop(holder);
+    fails(&host, "xdp:edge0:64", &["edge0", "no queue 64"]);
+}
+
+/// The server refuses `links` with an error that has all `parts`.
+fn fails(host: &Host, links: &str, parts: &[&str]) {
+    let program = env!("CARGO_BIN_EXE_ethernot");
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--links", links];
+    let output = run(host, program, &arguments).unwrap();
+    let error = error(&output);
+    assert_eq!(output.status.code(), Some(1), "{links}: {error}");
+    assert!(parts.iter().all(|part| error.contains(part)), "{links}: {error}");
+}
+
+/// Nothing, and a printed reason, if the program is not there.
+fn run(host: &Host, program: &str, arguments: &[&str]) -> Option<Output> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    let outcome = host.run(move || command.output());
+    if let Err(error) = &outcome {
+        println!("skipped: {program}: {error}");
+    }
+    outcome.ok()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

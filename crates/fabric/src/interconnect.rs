@@ -1,0 +1,25 @@
+//! The interconnect simulator: which network to buy, and how it behaves.
+//!
+//! A [`Simulation`](simulation::Simulation) runs a [`Workload`](workload::Workload) of ranks on
+//! hosts over a [`Fabric`](simulation::Fabric). Topologies, routes and workloads are the same
+//! objects for every fabric. Times are integer picoseconds; events that fall together are ordered
+//! by what they are, not by when they were scheduled; each component draws from its own stream of
+//! random numbers. So a run is the same, bit for bit, in every build and on every machine, and
+//! [`Outcome::hash`](simulation::Outcome::hash) tells.
+
+pub mod benchmark;
+pub mod cost;
+pub mod ethernet;
+pub mod flit;
+pub mod paper;
+pub mod routing;
+pub mod simulation;
+mod slab;
+pub mod statistics;
+pub mod topology;
+mod wheel;
+pub mod workload;
+pub mod wormhole;
+
+pub use slab::Slab;
+pub use wheel::{Event, Wheel};

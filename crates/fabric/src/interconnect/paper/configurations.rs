@@ -1,0 +1,208 @@
+//! The three interconnects of the paper, as configurations of the simulator.
+
+use super::super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
+use super::super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
+use super::super::routing::{Choice, LanePolicy, Paths, RouteTable, Routing, RoutingError};
+use super::super::simulation::{HostCosts, Outcome, Simulation, Stuck};
+use super::super::topology::{Topology, TopologyError};
+use super::super::workload::Workload;
+use super::super::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
+use super::reference::Interconnect;
+
+/// The simulated cluster: what the three interconnects are made of.
+#[derive(Clone, Debug)]
+pub struct Configurations {
+    /// Four switches with 64 hosts each and a fifth that joins them.
+    pub ethernet: EthernetConfiguration,
+    /// Cables from each switch with hosts to the fifth.
+    pub ethernet_trunks: u32,
+    /// Crossbars of 16 ports, 8 of them for hosts, in a torus with two lanes each way.
+    pub myrinet: WormholeConfiguration,
+    /// Whether Myrinet routes go along the second dimension first.
+    pub myrinet_reversed: bool,
+    /// Cards of 16 Gigabit Ethernet ports in a torus.
+    pub avici: FlitConfiguration,
+    /// Iterations of `mesh`.
+    pub iterations: u32,
+    /// Computation of an iteration of `mesh`, in picoseconds.
+    pub compute_ps: u64,
+    /// Order in which a rank sends to its neighbours, see [`MeshConfiguration::order`].
+    ///
+    /// [`MeshConfiguration::order`]: super::super::workload::MeshConfiguration::order
+    pub order: [u8; 4],
+    /// Delay of each rank in `token_pass`, in picoseconds.
+    pub delay_ps: u64,
+}
+
+/// Why a part of the paper cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PaperError {
+    /// No such topology.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// No such routes.
+    #[error(transparent)]
+    Routing(#[from] RoutingError),
+    /// A run stopped early.
+    #[error("{interconnect}, {what}: {cause}")]
+    Stuck {
+        /// Which interconnect.
+        interconnect: &'static str,
+        /// Which run.
+        what: String,
+        /// Why.
+        cause: Stuck,
+    },
+}
+
+impl Default for Configurations {
+    /// The joint configuration.
+    fn default() -> Self {
+        Self {
+            ethernet: EthernetConfiguration {
+                propagation_ps: 4_000,
+                latency_ps: 404_000,
+                host_frame_interval_ps: 310_000,
+                forwarding: Forwarding::StoreAndForward,
+                choice: Choice::LeastLoaded,
+                ..EthernetConfiguration::with_rate(GIGABIT_BPS)
+            },
+            ethernet_trunks: 6,
+            myrinet: WormholeConfiguration {
+                // 1.28 Gb/s, a byte at a time.
+                character_ps: 6_250,
+                character_bytes: 1,
+                header_characters: 11,
+                hop_characters: 38,
+                exit_characters: 12,
+                turnaround_characters: 1,
+                storage_characters: 470,
+                arbiter: Arbiter::HostsLast,
+                lanes: LaneSelection::FirstFree,
+                direction_order: [1, 2, 0, 3],
+            },
+            myrinet_reversed: true,
+            avici: FlitConfiguration {
+                flit_ps: 30_000,
+                hop_ps: 45_000,
+                entry_ps: 90_000,
+                exit_ps: 90_000,
+                credit_ps: 45_000,
+                // 72 bytes with a header of 14.
+                flit_payload_bytes: 58,
+                packet_overhead_bytes: 12,
+                channels: 2,
+                buffer_flits: 64,
+                clock_ps: 30_000,
+                ports: PortConfiguration {
+                    rate_bps: GIGABIT_BPS,
+                    mtu_bytes: 1500,
+                    payload_min_bytes: 46,
+                    overhead_bytes: 26,
+                    gap_bytes: 12,
+                },
+            },
+            iterations: 9,
+            // A multiple of the clock of Avici's ports, and within 1 % of 10 us.
+            compute_ps: 9_990_000,
+            order: [0, 1, 3, 2],
+            delay_ps: 12_000_000,
+        }
+    }
+}
+
+impl Configurations {
+    /// Runs a workload of 256 ranks, rank r on host `placement[r]`.
+    pub fn run<W: Workload>(
+        &self,
+        network: &Networks,
+        interconnect: Interconnect,
+        workload: W,
+        placement: &[u32],
+        costs: HostCosts,
+    ) -> Result<Outcome, Stuck> {
+        match interconnect {
+            Interconnect::Ethernet => {
+                let (topology, routes) = &network.ethernet;
+                let fabric = Ethernet::new(topology, routes.clone(), self.ethernet);
+                Simulation::new(fabric, workload, placement, costs).run()
+            }
+            Interconnect::Myrinet => {
+                let (topology, paths) = &network.myrinet;
+                let fabric = Wormhole::new(topology, paths.clone(), self.myrinet);
+                Simulation::new(fabric, workload, placement, costs).run()
+            }
+            Interconnect::Avici => {
+                let (topology, paths) = &network.avici;
+                let fabric = FlitFabric::new(topology, paths.clone(), self.avici);
+                Simulation::new(fabric, workload, placement, costs).run()
+            }
+        }
+    }
+
+    /// What messages cost a host: a fit to the latency of an MPI ping-pong, half of what is not
+    /// transmission for each side. The Ethernet hosts took a tenth more.
+    pub const fn host_costs(&self, interconnect: Interconnect) -> HostCosts {
+        match interconnect {
+            Interconnect::Myrinet => HostCosts::symmetric(58_000_000, 20_000),
+            Interconnect::Avici | Interconnect::Ethernet => {
+                HostCosts::symmetric(63_800_000, 22_000)
+            }
+        }
+    }
+}
+
+/// Topologies and routes of the three, which many runs share.
+#[derive(Debug)]
+pub struct Networks {
+    /// Spanning tree below the fifth switch.
+    pub ethernet: (Topology, RouteTable),
+    /// Dimension order with dateline lanes.
+    pub myrinet: (Topology, Paths),
+    /// The same with virtual channels.
+    pub avici: (Topology, Paths),
+}
+
+impl Networks {
+    /// The networks of these configurations.
+    pub fn new(configurations: &Configurations) -> Result<Self, PaperError> {
+        let ethernet = Topology::leaf_spine(4, 64, 1, configurations.ethernet_trunks)?;
+        let tree = RouteTable::new(&ethernet, Routing::SpanningTree { root: 4 })?;
+
+        let myrinet = Topology::torus(&[8, 4], 8, 2)?;
+        let is_reversed = configurations.myrinet_reversed;
+        let table = RouteTable::new(&myrinet, Routing::DimensionOrder { is_reversed })?;
+        let myrinet_paths = Paths::new(&myrinet, &table, LanePolicy::Dateline, 1)?;
+
+        let avici = Topology::torus(&[2, 2, 4], 16, 1)?;
+        let table = RouteTable::new(&avici, Routing::DimensionOrder { is_reversed: false })?;
+        let channels = usize::from(configurations.avici.channels);
+        let avici_paths = Paths::new(&avici, &table, LanePolicy::Dateline, channels)?;
+        Ok(Self {
+            ethernet: (ethernet, tree),
+            myrinet: (myrinet, myrinet_paths),
+            avici: (avici, avici_paths),
+        })
+    }
+}
+
+/// Rank r on host r: neighbours in the ring are neighbours in the machine.
+pub fn linear() -> Vec<u32> {
+    (0..RANKS).collect()
+}
+
+/// The placement of `mesh`: on Ethernet, ranks go to the four switches in turn, so that half of the
+/// messages cross the fifth.
+pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
+    match interconnect {
+        Interconnect::Ethernet => (0..RANKS).map(|rank| rank % 4 * 64 + rank / 4).collect(),
+        Interconnect::Myrinet | Interconnect::Avici => linear(),
+    }
+}
+
+/// Hosts, and ranks.
+pub const RANKS: u32 = 256;
+/// Ranks along each side of `mesh`.
+pub const MESH_SIDE: u32 = 16;
+const GIGABIT_BPS: u64 = 1_000_000_000;

@@ -1,0 +1,301 @@
+//! Everything of the paper in one go.
+
+use super::super::simulation::{HostCosts, Outcome};
+use super::super::statistics::{Summary, mix};
+use super::super::workload::{MeshConfiguration, MeshExchange, TokenPass};
+use super::configurations::{Configurations, MESH_SIDE, Networks, PaperError, RANKS};
+use super::configurations::{linear, mesh_placement};
+use super::prices::{Cost, costs};
+use super::reference::{Interconnect, Row, SIZES, table1, table2, throughput_mbps};
+use super::statements::{Statement, statements};
+
+/// The paper's tables and figures, paper against model.
+#[derive(Clone, Debug)]
+pub struct Reproduction {
+    /// Table 1.
+    pub tokens: Vec<Token>,
+    /// Table 2.
+    pub cells: Vec<Cell>,
+    /// Figures 5 and 6: completion of `mesh`.
+    pub curves: Vec<Curve>,
+    /// What the paper says about its figures.
+    pub statements: Vec<Statement>,
+    /// The cost table.
+    pub costs: Vec<Cost>,
+    /// Where its cost table contradicts itself.
+    pub findings: Vec<String>,
+    /// Hash of the results of all runs.
+    pub hash: u64,
+    /// Events of all runs.
+    pub events: u64,
+}
+
+/// `token_pass` over one interconnect.
+#[derive(Clone, Copy, Debug)]
+pub struct Token {
+    /// Which.
+    pub interconnect: Interconnect,
+    /// Latencies of a byte, in µs.
+    pub model: Row,
+    /// The same in the paper.
+    pub paper: Row,
+    /// Throughput of 15 MB, in Mb/s.
+    pub model_mbps: f64,
+    /// In theory.
+    pub theory_mbps: f64,
+}
+
+/// A number of Table 2.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// Which interconnect.
+    pub interconnect: Interconnect,
+    /// Size of messages, in bytes.
+    pub bytes: u32,
+    /// Place in [`COLUMNS`](super::reference::COLUMNS).
+    pub column: usize,
+    /// What the paper prints, in µs.
+    pub paper: f64,
+    /// What the simulator gives, in µs.
+    pub model: f64,
+}
+
+/// Completion times of `mesh` with one size of messages.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Which interconnect.
+    pub interconnect: Interconnect,
+    /// Size of messages, in bytes.
+    pub bytes: u32,
+    /// Host overhead as a share of today's, and completion in µs; from 0 up.
+    pub points: Vec<(f64, f64)>,
+    /// The overhead, as a share of today's, at which the hosts alone would take as long as the
+    /// network alone: below it the network is the bottleneck.
+    pub knee: f64,
+}
+
+impl Cell {
+    /// Difference from the paper, in percent of it.
+    pub fn error_percent(&self) -> f64 {
+        (self.model / self.paper - 1.0) * 100.0
+    }
+
+    /// Whether it prints like the paper.
+    pub fn is_exact(&self) -> bool {
+        format!("{:.2}", self.model) == format!("{:.2}", self.paper)
+    }
+
+    /// Why it is off, if it is by more than a tenth.
+    pub fn reason(&self) -> Option<&'static str> {
+        if self.error_percent().abs() <= 10.0 {
+            return None;
+        }
+        Some(match (self.interconnect, self.bytes, self.column) {
+            (Interconnect::Avici, 2048, 0) => {
+                "not reproducible: two fragments stored and forwarded take at least 25.3 us"
+            }
+            (Interconnect::Avici, _, 2) => {
+                "not reproducible: a maximum of thousands of latencies hangs on which ranks run ahead"
+            }
+            (Interconnect::Ethernet, 2048, _) => {
+                "not reproducible with 6 trunks: the row looks like 7 or 8, the others like 6"
+            }
+            (Interconnect::Ethernet, 512, 1) => {
+                "not reproducible: at 512 B trunks and forwarding rate balance, and the mean hangs \
+                 on how sources are spread over trunks, which the paper does not say"
+            }
+            (Interconnect::Ethernet, _, 2 | 3) => {
+                "the spread hangs on how sources are spread over trunks, which the paper does not say"
+            }
+            (Interconnect::Myrinet, _, 2) => {
+                "chaotic: in a closed loop of worms, maxima differ by a tenth between equal designs"
+            }
+            (Interconnect::Myrinet, _, _) => {
+                "chaotic: who is blocked hangs on priorities and timing that the paper does not give"
+            }
+            _ => "hangs on timing that the paper does not give",
+        })
+    }
+}
+
+impl Curve {
+    /// Completion at a share of today's overhead, in µs.
+    pub fn at(&self, share: f64) -> Option<f64> {
+        self.points.iter().find(|(at, _)| (at - share).abs() < 1e-9).map(|(_, time_us)| *time_us)
+    }
+}
+
+impl Reproduction {
+    /// Runs everything.
+    pub fn new(configurations: &Configurations) -> Result<Self, PaperError> {
+        let networks = Networks::new(configurations)?;
+        let mut runs = Runs { configurations, networks: &networks, hash: 0, events: 0 };
+        let mut tokens = Vec::new();
+        let (mut cells, mut curves) = (Vec::new(), Vec::new());
+        for interconnect in Interconnect::ALL {
+            tokens.push(runs.token(interconnect)?);
+            for (row, bytes) in table2(interconnect).into_iter().zip(SIZES) {
+                let network_only = runs.mesh(interconnect, bytes, 0.0)?;
+                let model = columns(&network_only.latency);
+                cells.extend(row.into_iter().zip(model).enumerate().map(
+                    |(column, (paper, model))| Cell { interconnect, bytes, column, paper, model },
+                ));
+                curves.push(runs.curve(interconnect, bytes, &network_only)?);
+            }
+        }
+        let (costs, findings) = costs(&networks);
+        let (mut hash, mut events) = (runs.hash, runs.events);
+        let eight = runs_with_eight_trunks(configurations)?;
+        hash = mix(hash, eight.hash);
+        events += eight.events;
+        let statements = statements(&curves, eight.completed_ps as f64 * 1e-6);
+        Ok(Self { tokens, cells, curves, statements, costs, findings, hash, events })
+    }
+
+    /// Cells of Table 2 of one interconnect.
+    pub fn cells_of(&self, interconnect: Interconnect) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(move |cell| cell.interconnect == interconnect)
+    }
+
+    /// Root of the mean square of ln(model / paper) over the cells of one interconnect, in percent.
+    pub fn rms_log_error_percent(&self, interconnect: Interconnect) -> f64 {
+        let squares: Vec<f64> = self
+            .cells_of(interconnect)
+            .map(|cell| (cell.model / cell.paper).ln().powi(2))
+            .collect();
+        (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt() * 100.0
+    }
+
+    /// Cells of Table 2 whose error is at most so many percent.
+    pub fn cells_within(&self, percent: f64) -> usize {
+        self.cells.iter().filter(|cell| cell.error_percent().abs() <= percent).count()
+    }
+
+    /// Cells of the column of minima that print like the paper.
+    pub fn minima_exact(&self) -> usize {
+        self.cells.iter().filter(|cell| cell.column == 0 && cell.is_exact()).count()
+    }
+
+    /// Numbers of Table 1 that print like the paper.
+    pub fn table1_exact(&self) -> usize {
+        let numbers = self.tokens.iter().flat_map(|token| token.model.into_iter().zip(token.paper));
+        numbers.filter(|(model, paper)| format!("{model:.3}") == format!("{paper:.3}")).count()
+    }
+}
+
+/// Runs, and what they came to together.
+struct Runs<'a> {
+    configurations: &'a Configurations,
+    networks: &'a Networks,
+    hash: u64,
+    events: u64,
+}
+
+impl Runs<'_> {
+    fn token(&mut self, interconnect: Interconnect) -> Result<Token, PaperError> {
+        let delay_ps = self.configurations.delay_ps;
+        let placement = linear();
+        let small = TokenPass::new(RANKS, 1, delay_ps, RANKS);
+        let small = self
+            .configurations
+            .run(self.networks, interconnect, small, &placement, HostCosts::default())
+            .map_err(|cause| stuck(interconnect, "token_pass", cause))?;
+        // A pass of a long token takes thousands of frames, and all passes are alike: one it is.
+        let large = TokenPass::new(RANKS, TOKEN_BYTES, delay_ps, 1);
+        let large = self
+            .configurations
+            .run(self.networks, interconnect, large, &placement, HostCosts::default())
+            .map_err(|cause| stuck(interconnect, "token_pass with 15 MB", cause))?;
+        self.count(&small);
+        self.count(&large);
+        Ok(Token {
+            interconnect,
+            model: columns(&small.latency),
+            paper: table1(interconnect),
+            model_mbps: f64::from(TOKEN_BYTES) * 8.0 / large.latency.mean_us(),
+            theory_mbps: throughput_mbps(interconnect),
+        })
+    }
+
+    fn mesh(
+        &mut self,
+        interconnect: Interconnect,
+        bytes: u32,
+        overhead: f64,
+    ) -> Result<Outcome, PaperError> {
+        let costs = self.configurations.host_costs(interconnect).scaled(overhead);
+        let mesh = self.configurations.mesh(bytes);
+        let outcome = self
+            .configurations
+            .run(self.networks, interconnect, mesh, &mesh_placement(interconnect), costs)
+            .map_err(|cause| stuck(interconnect, &format!("mesh of {bytes} B"), cause))?;
+        self.count(&outcome);
+        Ok(outcome)
+    }
+
+    fn curve(
+        &mut self,
+        interconnect: Interconnect,
+        bytes: u32,
+        network_only: &Outcome,
+    ) -> Result<Curve, PaperError> {
+        let completed_us = |outcome: &Outcome| outcome.completed_ps as f64 * 1e-6;
+        let mut points = vec![(0.0, completed_us(network_only))];
+        for overhead in OVERHEADS {
+            points.push((overhead, completed_us(&self.mesh(interconnect, bytes, overhead)?)));
+        }
+        let Configurations { iterations, compute_ps, .. } = *self.configurations;
+        let costs = self.configurations.host_costs(interconnect);
+        // Each iteration sends four messages and receives four.
+        let host_us = 4.0 * (costs.send(bytes) + costs.receive(bytes)) as f64 * 1e-6;
+        let compute_us = compute_ps as f64 * 1e-6;
+        let network_us = completed_us(network_only) / f64::from(iterations) - compute_us;
+        Ok(Curve { interconnect, bytes, points, knee: network_us / host_us })
+    }
+
+    const fn count(&mut self, outcome: &Outcome) {
+        self.hash = mix(self.hash, outcome.hash);
+        self.events += outcome.events;
+    }
+}
+
+impl Configurations {
+    /// The program `mesh` with messages of a size.
+    pub fn mesh(&self, bytes: u32) -> MeshExchange {
+        MeshExchange::new(MeshConfiguration {
+            width: MESH_SIDE,
+            height: MESH_SIDE,
+            bytes,
+            iterations: self.iterations,
+            compute_ps: self.compute_ps,
+            order: self.order,
+        })
+    }
+}
+
+/// `mesh` of 2 KiB over Ethernet with 8 trunks instead of 6.
+fn runs_with_eight_trunks(configurations: &Configurations) -> Result<Outcome, PaperError> {
+    let eight = Configurations { ethernet_trunks: 8, ..configurations.clone() };
+    let networks = Networks::new(&eight)?;
+    let mut runs = Runs { configurations: &eight, networks: &networks, hash: 0, events: 0 };
+    runs.mesh(Interconnect::Ethernet, 2048, 0.0)
+}
+
+fn stuck(
+    interconnect: Interconnect,
+    what: &str,
+    cause: super::super::simulation::Stuck,
+) -> PaperError {
+    PaperError::Stuck { interconnect: interconnect.name(), what: what.to_owned(), cause }
+}
+
+/// The columns of a table, rounded to picoseconds by construction.
+fn columns(latency: &Summary) -> Row {
+    [latency.min_us(), latency.mean_us(), latency.max_us(), latency.deviation_us()]
+}
+
+/// The long token of `token_pass`.
+const TOKEN_BYTES: u32 = 15_000_000;
+
+/// Host overheads of Fig. 6, as shares of today's, 0 excepted.
+const OVERHEADS: [f64; 4] = [0.1, 0.2, 0.5, 1.0];

@@ -1,0 +1,565 @@
+//! Which way packets go: tables of next links for every topology, and whole paths with lanes for
+//! fabrics whose packets hold several links at once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::topology::{LinkKind, Topology};
+
+/// How the ways through a network are found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Routing {
+    /// All shortest paths; parallel and equal ones are candidates together (ECMP).
+    Shortest,
+    /// One tree from the switch `root`, as bridges build it; cables parallel to one of the tree are
+    /// its trunk and remain candidates.
+    SpanningTree {
+        /// The switch at its root, from 0.
+        root: u32,
+    },
+    /// First all steps along the first dimension of a grid, then along the next.
+    DimensionOrder {
+        /// The last dimension first.
+        is_reversed: bool,
+    },
+}
+
+/// Which of the candidates a packet takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Choice {
+    /// By a hash of source and destination: the packets of a flow stay in order.
+    PerFlow,
+    /// By the number of the source alone.
+    PerSource,
+    /// The one that is free first, the first of equals: adaptive.
+    LeastLoaded,
+    /// At random for each packet: spraying.
+    Spray,
+}
+
+/// Which parallel lanes (cables or virtual channels) a packet may use on its way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LanePolicy {
+    /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 from it on. In
+    /// others: any, chosen once per dimension. No circle of waiting packets can form.
+    Dateline,
+    /// Any lane on each hop. On a torus, packets can wait for each other in a circle.
+    Free,
+}
+
+/// Why there are no routes.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RoutingError {
+    /// Dimension order without dimensions.
+    #[error("dimension-order routing needs a torus or mesh; {topology} is neither")]
+    NoGrid {
+        /// Name of the topology.
+        topology: String,
+    },
+    /// The root of the tree is no switch.
+    #[error("the root of the spanning tree is switch {root}, but {topology} has {switches}")]
+    NoRoot {
+        /// What was asked for.
+        root: u32,
+        /// Switches there are.
+        switches: u32,
+        /// Name of the topology.
+        topology: String,
+    },
+    /// Hosts whose switches have no way to each other.
+    #[error("no route from switch s{from} to switch s{to} of {topology}")]
+    NoRoute {
+        /// A switch.
+        from: u32,
+        /// One that cannot be reached.
+        to: u32,
+        /// Name of the topology.
+        topology: String,
+    },
+    /// Lanes that the rule needs are not there.
+    #[error("the dateline rule needs 2 lanes between switches, but there is {lanes} at {link}")]
+    TooFewLanes {
+        /// Lanes there are.
+        lanes: usize,
+        /// Where.
+        link: String,
+    },
+    /// More parallel candidates, or table space, than there can be.
+    #[error("{topology} is too large for tables: {what}")]
+    TooLarge {
+        /// Name of the topology.
+        topology: String,
+        /// What there is too much of.
+        what: &'static str,
+    },
+}
+
+/// For each switch and each destination, the links that lead there.
+///
+/// Destinations are switches with hosts, not hosts, and equal sets of links are stored once, so the
+/// table of a fat tree with 8192 hosts takes 320 B a host.
+#[derive(Clone, Debug)]
+pub struct RouteTable {
+    /// Column of a host's switch.
+    host_columns: Vec<u32>,
+    /// The link from its switch down to each host.
+    host_links: Vec<u32>,
+    columns: usize,
+    /// By switch and column: where the set begins in `sets`, and its size in the low byte.
+    entries: Vec<u32>,
+    sets: Vec<u32>,
+}
+
+impl RouteTable {
+    /// The table of a topology.
+    pub fn new(topology: &Topology, routing: Routing) -> Result<Self, RoutingError> {
+        let mut column_switches = Vec::new();
+        let mut column_of = vec![u32::MAX; topology.switches() as usize];
+        let mut table = Self {
+            host_columns: Vec::new(),
+            host_links: Vec::new(),
+            columns: 0,
+            entries: Vec::new(),
+            sets: Vec::new(),
+        };
+        for host in 0..topology.hosts() {
+            let switch = topology.host_switch(host);
+            let column = &mut column_of[switch as usize];
+            if *column == u32::MAX {
+                *column = column_switches.len() as u32;
+                column_switches.push(switch);
+            }
+            table.host_columns.push(*column);
+            table.host_links.push(topology.host_link(host) ^ 1);
+        }
+        table.columns = column_switches.len();
+        let switches = topology.switches() as usize;
+        if switches * table.columns > ENTRIES_MAX {
+            return Err(too_large(topology, "pairs of switches"));
+        }
+        table.entries = vec![0; switches * table.columns];
+        let ways = Ways::new(topology, routing)?;
+        let mut known = BTreeMap::new();
+        for (column, &destination) in column_switches.iter().enumerate() {
+            for (switch, links) in ways.to(destination)?.into_iter().enumerate() {
+                table.entries[switch * table.columns + column] =
+                    table.set_of(topology, &mut known, links)?;
+            }
+        }
+        Ok(table)
+    }
+
+    /// Links from `switch` (from 0) towards `host`, at least one. For the host's own switch, its
+    /// cable.
+    #[inline]
+    pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
+        let entry = self.entries
+            [switch as usize * self.columns + self.host_columns[host as usize] as usize];
+        let (start, count) = ((entry >> 8) as usize, (entry & 0xff) as usize);
+        if count == 0 {
+            return &self.host_links[host as usize..=host as usize];
+        }
+        &self.sets[start..start + count]
+    }
+
+    /// The link from its switch down to a host.
+    #[inline]
+    pub fn host_link(&self, host: u32) -> u32 {
+        self.host_links[host as usize]
+    }
+
+    /// Memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of::<u32>() * (self.host_columns.len() + self.host_links.len() + self.entries.len())
+            + size_of::<u32>() * self.sets.len()
+    }
+
+    fn set_of(
+        &mut self,
+        topology: &Topology,
+        known: &mut BTreeMap<Vec<u32>, u32>,
+        links: Vec<u32>,
+    ) -> Result<u32, RoutingError> {
+        if links.is_empty() {
+            return Ok(0);
+        }
+        if let Some(entry) = known.get(&links) {
+            return Ok(*entry);
+        }
+        if links.len() > 0xff || self.sets.len() >= 1 << 24 {
+            return Err(too_large(topology, "parallel links"));
+        }
+        let entry = (self.sets.len() as u32) << 8 | links.len() as u32;
+        self.sets.extend(&links);
+        known.insert(links, entry);
+        Ok(entry)
+    }
+}
+
+fn too_large(topology: &Topology, what: &'static str) -> RoutingError {
+    RoutingError::TooLarge { topology: topology.name().to_owned(), what }
+}
+
+/// Finds the links towards a switch.
+struct Ways<'a> {
+    topology: &'a Topology,
+    routing: Routing,
+    /// For a tree: the switch above each, itself for the root.
+    parents: Vec<u32>,
+}
+
+impl<'a> Ways<'a> {
+    fn new(topology: &'a Topology, routing: Routing) -> Result<Self, RoutingError> {
+        let mut ways = Self { topology, routing, parents: Vec::new() };
+        match routing {
+            Routing::DimensionOrder { .. } if topology.grid().is_none() => {
+                return Err(RoutingError::NoGrid { topology: topology.name().to_owned() });
+            }
+            Routing::Shortest | Routing::DimensionOrder { .. } => {}
+            Routing::SpanningTree { root } if root >= topology.switches() => {
+                let (switches, topology) = (topology.switches(), topology.name().to_owned());
+                return Err(RoutingError::NoRoot { root, switches, topology });
+            }
+            Routing::SpanningTree { root } => ways.parents = ways.tree(root),
+        }
+        Ok(ways)
+    }
+
+    /// For each switch, the links from it towards `destination`; none for that itself.
+    fn to(&self, destination: u32) -> Result<Vec<Vec<u32>>, RoutingError> {
+        let switches = self.topology.switches();
+        if let Routing::DimensionOrder { is_reversed } = self.routing {
+            let links = (0..switches).map(|from| self.step(from, destination, is_reversed));
+            return Ok(links.collect());
+        }
+        let distances = self.distances(destination);
+        (0..switches)
+            .map(|switch| {
+                let own = distances[switch as usize];
+                let no_route = || RoutingError::NoRoute {
+                    from: switch,
+                    to: destination,
+                    topology: self.topology.name().to_owned(),
+                };
+                let own = own.ok_or_else(no_route)?;
+                let leads_closer = |neighbour: u32| {
+                    distances[neighbour as usize].is_some_and(|other| other + 1 == own)
+                };
+                let closer = self.neighbours(switch).filter(|(to, _)| leads_closer(*to));
+                Ok(closer.map(|(_, link)| link).collect())
+            })
+            .collect()
+    }
+
+    /// Steps from each switch to `destination`.
+    fn distances(&self, destination: u32) -> Vec<Option<u32>> {
+        let mut distances = vec![None; self.topology.switches() as usize];
+        distances[destination as usize] = Some(0);
+        let mut open = VecDeque::from([destination]);
+        while let Some(switch) = open.pop_front() {
+            let next = distances[switch as usize].map(|distance: u32| distance + 1);
+            for (neighbour, _) in self.neighbours(switch) {
+                let distance = &mut distances[neighbour as usize];
+                if distance.is_none() {
+                    *distance = next;
+                    open.push_back(neighbour);
+                }
+            }
+        }
+        distances
+    }
+
+    /// Usable links to other switches, with these.
+    fn neighbours(&self, switch: u32) -> impl Iterator<Item = (u32, u32)> {
+        let hosts = self.topology.hosts();
+        let outgoing = self.topology.outgoing(hosts + switch).iter();
+        outgoing.filter_map(move |&link| {
+            let to = self.topology.links()[link as usize].to.checked_sub(hosts)?;
+            let in_tree =
+                |parents: &[u32]| parents[to as usize] == switch || parents[switch as usize] == to;
+            (self.parents.is_empty() || in_tree(&self.parents)).then_some((to, link))
+        })
+    }
+
+    fn tree(&self, root: u32) -> Vec<u32> {
+        let mut parents = vec![u32::MAX; self.topology.switches() as usize];
+        parents[root as usize] = root;
+        let mut open = VecDeque::from([root]);
+        while let Some(switch) = open.pop_front() {
+            for (neighbour, _) in self.neighbours(switch) {
+                if parents[neighbour as usize] == u32::MAX {
+                    parents[neighbour as usize] = switch;
+                    open.push_back(neighbour);
+                }
+            }
+        }
+        parents
+    }
+
+    /// The lanes of the next step of dimension order.
+    fn step(&self, from: u32, to: u32, is_reversed: bool) -> Vec<u32> {
+        let Some(grid) = self.topology.grid() else { return Vec::new() };
+        let (at, goal) = (grid.coordinates(from), grid.coordinates(to));
+        let mut dimensions: Vec<usize> = (0..at.len()).collect();
+        if is_reversed {
+            dimensions.reverse();
+        }
+        let Some(dimension) = dimensions.into_iter().find(|&d| at[d] != goal[d]) else {
+            return Vec::new();
+        };
+        let size = grid.sizes[dimension];
+        let up = (goal[dimension] + size - at[dimension]) % size;
+        let is_up = match (grid.is_torus, (2 * up).cmp(&size)) {
+            (false, _) => goal[dimension] > at[dimension],
+            (true, std::cmp::Ordering::Less) => true,
+            // Half of those exactly opposite go each way.
+            (true, std::cmp::Ordering::Equal) => at[dimension].is_multiple_of(2),
+            (true, std::cmp::Ordering::Greater) => false,
+        };
+        let mut next = at;
+        next[dimension] = (next[dimension] + if is_up { 1 } else { size - 1 }) % size;
+        let next = grid.switch_at(&next);
+        self.neighbours(from).filter(|(to, _)| *to == next).map(|(_, link)| link).collect()
+    }
+}
+
+/// How the lane of a hop is chosen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LaneChoice {
+    /// This one.
+    Fixed(u8),
+    /// Any.
+    Any,
+    /// The same as on the hop before.
+    Same,
+}
+
+/// One hop between switches of a path.
+#[derive(Clone, Copy, Debug)]
+pub struct Hop {
+    /// The link of lane 0; with virtual channels, of all lanes.
+    pub link: u32,
+    /// The links of lanes 1 and on, when lanes are cables, follow in [`Paths::links`] at this place.
+    links_start: u32,
+    links_count: u8,
+    /// Which lane.
+    pub lane: LaneChoice,
+}
+
+/// The path from each switch with hosts to each other one.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    host_columns: Vec<u32>,
+    columns: usize,
+    starts: Vec<u32>,
+    hops: Vec<Hop>,
+    links: Vec<u32>,
+    hops_max: usize,
+}
+
+impl Paths {
+    /// The paths along a table, with lanes. `channels` is the number of virtual channels where the
+    /// lanes are such, 1 where they are cables.
+    pub fn new(
+        topology: &Topology,
+        table: &RouteTable,
+        policy: LanePolicy,
+        channels: usize,
+    ) -> Result<Self, RoutingError> {
+        let mut switches = vec![(0, 0); table.columns];
+        for host in 0..topology.hosts() {
+            let column = table.host_columns[host as usize];
+            switches[column as usize] = (topology.host_switch(host), host);
+        }
+        let mut paths = Self {
+            host_columns: table.host_columns.clone(),
+            columns: table.columns,
+            starts: vec![0],
+            hops: Vec::new(),
+            links: table.sets.clone(),
+            hops_max: 0,
+        };
+        for &(from, _) in &switches {
+            for &(to, host) in &switches {
+                let start = paths.hops.len();
+                paths.walk(topology, table, (from, to), host)?;
+                if policy == LanePolicy::Dateline {
+                    dateline(topology, paths.hops.get_mut(start..).unwrap_or_default(), channels)?;
+                }
+                paths.hops_max = paths.hops_max.max(paths.hops.len() - start);
+                if paths.hops.len() > ENTRIES_MAX {
+                    return Err(too_large(topology, "hops of paths"));
+                }
+                paths.starts.push(paths.hops.len() as u32);
+            }
+        }
+        Ok(paths)
+    }
+
+    /// Hops between the switches of two hosts: where they begin and end in [`Paths::hop`].
+    #[inline]
+    pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
+        let row = self.host_columns[source as usize] as usize * self.columns;
+        let at = row + self.host_columns[destination as usize] as usize;
+        (self.starts[at], self.starts[at + 1])
+    }
+
+    /// A hop by its place.
+    #[inline]
+    pub fn hop(&self, place: u32) -> &Hop {
+        &self.hops[place as usize]
+    }
+
+    /// The cables of a hop, by lane.
+    #[inline]
+    pub fn links(&self, hop: &Hop) -> &[u32] {
+        let start = hop.links_start as usize;
+        &self.links[start..start + usize::from(hop.links_count)]
+    }
+
+    /// The most hops of a path.
+    pub const fn hops_max(&self) -> usize {
+        self.hops_max
+    }
+
+    /// All paths, as hops.
+    pub fn iter(&self) -> impl Iterator<Item = &[Hop]> {
+        self.starts.windows(2).map(|ends| &self.hops[ends[0] as usize..ends[1] as usize])
+    }
+
+    fn walk(
+        &mut self,
+        topology: &Topology,
+        table: &RouteTable,
+        (from, to): (u32, u32),
+        host: u32,
+    ) -> Result<(), RoutingError> {
+        let mut at = from;
+        let mut steps = 0;
+        while at != to {
+            let entry = table.entries
+                [at as usize * table.columns + table.host_columns[host as usize] as usize];
+            let links = table.candidates(at, host);
+            let next =
+                links.first().map(|&link| topology.links()[link as usize].to - topology.hosts());
+            let no_route = || RoutingError::NoRoute { from, to, topology: topology.name().into() };
+            let next = next.filter(|_| steps < topology.switches()).ok_or_else(no_route)?;
+            // Candidates that lead elsewhere are no lanes of this hop.
+            let lanes = links
+                .iter()
+                .take_while(|&&link| topology.links()[link as usize].to - topology.hosts() == next);
+            self.hops.push(Hop {
+                link: links[0],
+                links_start: entry >> 8,
+                links_count: lanes.count() as u8,
+                lane: LaneChoice::Any,
+            });
+            at = next;
+            steps += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the lanes of a path by the rule of the dateline.
+fn dateline(topology: &Topology, hops: &mut [Hop], channels: usize) -> Result<(), RoutingError> {
+    let along = |hop: &Hop| match topology.links()[hop.link as usize].kind {
+        LinkKind::Switch { dimension, is_wrap } => (dimension, is_wrap),
+        LinkKind::Host => (0, false),
+    };
+    if topology.grid().is_none_or(|grid| !grid.is_torus) {
+        return Ok(());
+    }
+    for segment in hops.chunk_by_mut(|a, b| along(a).0 == along(b).0) {
+        let Some(wrap) = segment.iter().position(|hop| along(hop).1) else {
+            segment.iter_mut().skip(1).for_each(|hop| hop.lane = LaneChoice::Same);
+            continue;
+        };
+        for (index, hop) in segment.iter_mut().enumerate() {
+            let lanes = channels.max(usize::from(hop.links_count));
+            if lanes < 2 {
+                let link = topology.link_name(hop.link);
+                return Err(RoutingError::TooFewLanes { lanes, link });
+            }
+            hop.lane = LaneChoice::Fixed(u8::from(index >= wrap));
+        }
+    }
+    Ok(())
+}
+
+/// 64 million entries are 256 MB: a table beyond that is a slip in a configuration.
+const ENTRIES_MAX: usize = 1 << 26;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(topology: &Topology, routing: Routing) -> RouteTable {
+        RouteTable::new(topology, routing).expect("there are routes")
+    }
+
+    /// Links that a packet crosses, taking the first candidate each time.
+    fn length(topology: &Topology, table: &RouteTable, from: u32, to: u32) -> u32 {
+        let mut at = topology.links()[topology.host_link(from) as usize].to;
+        let mut links = 1;
+        while at != to {
+            let link = table.candidates(at - topology.hosts(), to)[0];
+            at = topology.links()[link as usize].to;
+            links += 1;
+        }
+        links
+    }
+
+    #[test]
+    fn shortest_paths_of_a_fat_tree_offer_all_ways_up() {
+        let tree = Topology::fat_tree(8).expect("a fat tree");
+        let routes = table(&tree, Routing::Shortest);
+        assert_eq!(routes.candidates(0, 127).len(), 4);
+        assert_eq!(routes.candidates(0, 0), [tree.host_link(0) ^ 1]);
+        assert_eq!(length(&tree, &routes, 0, 1), 2);
+        assert_eq!(length(&tree, &routes, 0, 4), 4);
+        assert_eq!(length(&tree, &routes, 0, 127), 6);
+    }
+
+    #[test]
+    fn spanning_tree_uses_one_spine_and_all_its_trunks() {
+        let topology = Topology::leaf_spine(4, 4, 2, 3).expect("a leaf-spine");
+        assert_eq!(table(&topology, Routing::Shortest).candidates(0, 15).len(), 6);
+        let tree = table(&topology, Routing::SpanningTree { root: 5 });
+        let links = tree.candidates(0, 15);
+        assert_eq!(links.len(), 3);
+        assert!(links.iter().all(|&link| topology.links()[link as usize].to == 16 + 5));
+        assert!(RouteTable::new(&topology, Routing::SpanningTree { root: 6 }).is_err());
+    }
+
+    #[test]
+    fn dimension_order_goes_the_short_way_round() {
+        let torus = Topology::torus(&[8, 4], 1, 2).expect("a torus");
+        let routes = table(&torus, Routing::DimensionOrder { is_reversed: false });
+        assert_eq!(length(&torus, &routes, 0, 7), 3);
+        assert_eq!(length(&torus, &routes, 0, 8 * 3 + 6), 5);
+        assert_eq!(routes.candidates(0, 7).len(), 2);
+        let star = Topology::star(4).expect("a star");
+        let refused = RouteTable::new(&star, Routing::DimensionOrder { is_reversed: false });
+        assert!(matches!(refused, Err(RoutingError::NoGrid { .. })));
+    }
+
+    #[test]
+    fn dateline_changes_lanes_at_the_wrap_only() {
+        let torus = Topology::torus(&[8, 4], 1, 2).expect("a torus");
+        let routes = table(&torus, Routing::DimensionOrder { is_reversed: false });
+        let paths = Paths::new(&torus, &routes, LanePolicy::Dateline, 1).expect("paths");
+        let lanes = |from, to| {
+            let (start, end) = paths.between(from, to);
+            (start..end).map(|place| paths.hop(place).lane).collect::<Vec<_>>()
+        };
+        assert_eq!(lanes(0, 3), [LaneChoice::Any, LaneChoice::Same, LaneChoice::Same]);
+        let wrapped = [0, 1, 1].map(LaneChoice::Fixed);
+        assert_eq!(lanes(6, 8 + 1), [wrapped.as_slice(), &[LaneChoice::Any]].concat());
+        let single = Topology::torus(&[8], 1, 1).expect("a ring");
+        let routes = table(&single, Routing::DimensionOrder { is_reversed: false });
+        let refused = Paths::new(&single, &routes, LanePolicy::Dateline, 1).expect_err("one lane");
+        assert!(matches!(refused, RoutingError::TooFewLanes { lanes: 1, .. }));
+        assert!(Paths::new(&single, &routes, LanePolicy::Dateline, 2).is_ok());
+    }
+}

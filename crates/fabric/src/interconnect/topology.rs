@@ -1,0 +1,325 @@
+//! Which nodes a network has and which cables join them; the same object for every fabric model.
+
+mod builders;
+mod edge_list;
+
+pub use edge_list::parse_edge_list;
+
+/// Hosts, switches and the cables between them.
+///
+/// Nodes are numbered: hosts from 0, switches after the hosts. A cable is two links, one for each
+/// direction, with the numbers 2k and 2k + 1; so `link ^ 1` is the way back. The links that leave a
+/// node, in the order in which they were connected, are its ports.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    name: String,
+    hosts: u32,
+    switches: u32,
+    links: Vec<Link>,
+    /// Where the outgoing links of each node begin in `outgoing`; one more entry than nodes.
+    outgoing_starts: Vec<u32>,
+    outgoing: Vec<u32>,
+    grid: Option<Grid>,
+}
+
+/// One direction of a cable.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Link {
+    /// Node that transmits.
+    pub from: u32,
+    /// Node that receives.
+    pub to: u32,
+    /// What the cable is for.
+    pub kind: LinkKind,
+    /// Which of several parallel cables of one direction; 0 for a single one.
+    pub lane: u8,
+}
+
+/// What a cable is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LinkKind {
+    /// Between a host and a switch.
+    Host,
+    /// Between two switches.
+    Switch {
+        /// The dimension along which it leads, of a grid; 0 otherwise.
+        dimension: u8,
+        /// Leads from the last position of a ring to the first or back.
+        is_wrap: bool,
+    },
+}
+
+/// Switches in a grid or torus: switch n is at the coordinates of n in mixed radix, the first
+/// dimension running fastest.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Grid {
+    /// Positions along each dimension.
+    pub sizes: Vec<u32>,
+    /// Whether the ends of each dimension are joined.
+    pub is_torus: bool,
+}
+
+/// Why there is no such topology.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A size is zero, or the whole is too large.
+    #[error("topology {name}: {what} is {value}, but must be from {least} to {most}")]
+    Size {
+        /// Which topology.
+        name: String,
+        /// Which size.
+        what: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// The least that works.
+        least: u64,
+        /// The most that works.
+        most: u64,
+    },
+    /// Some node cannot reach another.
+    #[error("topology {name} is not connected: no path from {from} to {to}; add a cable")]
+    NotConnected {
+        /// Which topology.
+        name: String,
+        /// A node.
+        from: String,
+        /// One that it cannot reach.
+        to: String,
+    },
+    /// A line of a file of cables cannot be read.
+    #[error(
+        "{file}:{line}: {what}; a line is `A B [COUNT]`, where h0, h1, … are hosts and s0, s1, … switches"
+    )]
+    EdgeList {
+        /// Name of the file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// A host has no cable, or more than one.
+    #[error("topology {name}: host h{host} has {cables} cables; each host has exactly one")]
+    HostCables {
+        /// Which topology.
+        name: String,
+        /// The host.
+        host: u32,
+        /// Its cables.
+        cables: usize,
+    },
+}
+
+impl Topology {
+    /// What it is called, sizes included.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of hosts.
+    pub const fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
+    /// Number of switches.
+    pub const fn switches(&self) -> u32 {
+        self.switches
+    }
+
+    /// Number of nodes.
+    pub const fn nodes(&self) -> u32 {
+        self.hosts + self.switches
+    }
+
+    /// All links.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The links that leave `node`, in the order of its ports.
+    pub fn outgoing(&self, node: u32) -> &[u32] {
+        let start = self.outgoing_starts[node as usize] as usize;
+        &self.outgoing[start..self.outgoing_starts[node as usize + 1] as usize]
+    }
+
+    /// Whether the node is a host.
+    pub const fn is_host(&self, node: u32) -> bool {
+        node < self.hosts
+    }
+
+    /// The link by which a host sends.
+    pub fn host_link(&self, host: u32) -> u32 {
+        self.outgoing(host)[0]
+    }
+
+    /// The switch of a host, counted from 0.
+    pub fn host_switch(&self, host: u32) -> u32 {
+        self.links[self.host_link(host) as usize].to - self.hosts
+    }
+
+    /// The grid the switches form, if they do.
+    pub const fn grid(&self) -> Option<&Grid> {
+        self.grid.as_ref()
+    }
+
+    /// How a node is called in texts: `h3` is host 3, `s0` switch 0.
+    pub fn node_name(&self, node: u32) -> String {
+        if self.is_host(node) { format!("h{node}") } else { format!("s{}", node - self.hosts) }
+    }
+
+    /// How a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables.
+    pub fn link_name(&self, link: u32) -> String {
+        let Link { from, to, lane, .. } = self.links[link as usize];
+        let lane = if lane > 0 { format!("#{lane}") } else { String::new() };
+        format!("{}->{}{lane}", self.node_name(from), self.node_name(to))
+    }
+
+    /// Ports in use at each switch, the most of all.
+    pub fn switch_ports_max(&self) -> usize {
+        (self.hosts..self.nodes()).map(|node| self.outgoing(node).len()).max().unwrap_or(0)
+    }
+
+    /// Each host has one cable, and each node reaches every other.
+    fn check(self) -> Result<Self, TopologyError> {
+        for host in 0..self.hosts {
+            let cables = self.outgoing(host).len();
+            if cables != 1 {
+                return Err(TopologyError::HostCables { name: self.name, host, cables });
+            }
+        }
+        let mut reached = vec![false; self.nodes() as usize];
+        let mut open = vec![0];
+        while let Some(node) = open.pop() {
+            if !std::mem::replace(&mut reached[node as usize], true) {
+                open.extend(self.outgoing(node).iter().map(|&link| self.links[link as usize].to));
+            }
+        }
+        match reached.iter().position(|reached| !reached) {
+            None => Ok(self),
+            Some(to) => Err(TopologyError::NotConnected {
+                from: self.node_name(0),
+                to: self.node_name(to as u32),
+                name: self.name,
+            }),
+        }
+    }
+}
+
+impl Grid {
+    /// Where a switch is.
+    pub fn coordinates(&self, switch: u32) -> Vec<u32> {
+        let mut rest = switch;
+        self.sizes
+            .iter()
+            .map(|size| {
+                let coordinate = rest % size;
+                rest /= size;
+                coordinate
+            })
+            .collect()
+    }
+
+    /// The switch at these coordinates.
+    pub fn switch_at(&self, coordinates: &[u32]) -> u32 {
+        self.sizes.iter().zip(coordinates).rev().fold(0, |switch, (size, at)| switch * size + at)
+    }
+}
+
+/// Collects cables.
+struct Builder {
+    name: String,
+    hosts: u32,
+    switches: u32,
+    links: Vec<Link>,
+    grid: Option<Grid>,
+}
+
+impl Builder {
+    fn new(name: String, hosts: u64, switches: u64) -> Result<Self, TopologyError> {
+        let size = |what, value| TopologyError::Size {
+            name: name.clone(),
+            what,
+            value,
+            least: 1,
+            most: NODES_MAX,
+        };
+        if hosts == 0 || hosts > NODES_MAX {
+            return Err(size("the number of hosts", hosts));
+        }
+        if switches == 0 || switches > NODES_MAX {
+            return Err(size("the number of switches", switches));
+        }
+        let (hosts, switches) = (hosts as u32, switches as u32);
+        Ok(Self { name, hosts, switches, links: Vec::new(), grid: None })
+    }
+
+    /// A cable from a host to a switch.
+    fn attach(&mut self, host: u32, switch: u32) {
+        self.cable(host, self.hosts + switch, LinkKind::Host, 0);
+    }
+
+    /// `lanes` parallel cables between two switches.
+    fn join(&mut self, a: u32, b: u32, lanes: u32) {
+        self.join_along(a, b, lanes, LinkKind::Switch { dimension: 0, is_wrap: false });
+    }
+
+    fn join_along(&mut self, a: u32, b: u32, lanes: u32, kind: LinkKind) {
+        for lane in 0..lanes {
+            self.cable(self.hosts + a, self.hosts + b, kind, lane as u8);
+        }
+    }
+
+    fn cable(&mut self, a: u32, b: u32, kind: LinkKind, lane: u8) {
+        self.links.push(Link { from: a, to: b, kind, lane });
+        self.links.push(Link { from: b, to: a, kind, lane });
+    }
+
+    fn build(self) -> Result<Topology, TopologyError> {
+        let nodes = (self.hosts + self.switches) as usize;
+        let mut starts = vec![0_u32; nodes + 1];
+        for link in &self.links {
+            starts[link.from as usize + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let mut next = starts.clone();
+        let mut outgoing = vec![0; self.links.len()];
+        for (index, link) in self.links.iter().enumerate() {
+            let at = &mut next[link.from as usize];
+            outgoing[*at as usize] = index as u32;
+            *at += 1;
+        }
+        let Self { name, hosts, switches, links, grid } = self;
+        Topology { name, hosts, switches, links, outgoing_starts: starts, outgoing, grid }.check()
+    }
+}
+
+/// Node and link numbers share 29 bits of an event with flags; a million hosts of 16 cables stay
+/// well below.
+const NODES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinates_and_switches_are_inverse() {
+        let grid = Grid { sizes: vec![2, 3, 4], is_torus: true };
+        for switch in 0..24 {
+            assert_eq!(grid.switch_at(&grid.coordinates(switch)), switch);
+        }
+        assert_eq!(grid.coordinates(1), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_link_and_its_way_back_are_neighbours() {
+        let topology = Topology::fat_tree(4).expect("a fat tree");
+        for (index, link) in topology.links().iter().enumerate() {
+            let back = topology.links()[index ^ 1];
+            assert_eq!((link.from, link.to), (back.to, back.from));
+            assert!(topology.outgoing(link.from).contains(&(index as u32)));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What ranks do: programs that send, compute and wait.
+
+use crate::Random;
+
+/// A program of all ranks, told of what happens to each.
+pub trait Workload {
+    /// The run begins.
+    fn start(&mut self, rank: u32, actions: &mut Actions);
+
+    /// A computation or a wait that the rank asked for is over.
+    fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions);
+
+    /// A message is there.
+    fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
+
+    /// Whether every rank has done all it had to.
+    fn is_finished(&self) -> bool;
+}
+
+/// What a rank learns of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Rank that sent it.
+    pub from: u32,
+    /// Its length, in bytes.
+    pub bytes: u32,
+    /// What the sender called it.
+    pub tag: u32,
+}
+
+/// What a rank wants done, in this order.
+#[derive(Debug, Default)]
+pub struct Actions {
+    /// The time, in picoseconds.
+    pub now_ps: u64,
+    pub(super) list: Vec<Action>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    Send { to: u32, bytes: u32, tag: u32 },
+    Compute { time_ps: u64, tag: u32 },
+    Wake { time_ps: u64, tag: u32 },
+}
+
+impl Actions {
+    /// Sends a message to a rank.
+    pub fn send(&mut self, to: u32, bytes: u32, tag: u32) {
+        self.list.push(Action::Send { to, bytes, tag });
+    }
+
+    /// Keeps the processor busy for so long after what it does already, then wakes the rank.
+    pub fn compute(&mut self, time_ps: u64, tag: u32) {
+        self.list.push(Action::Compute { time_ps, tag });
+    }
+
+    /// Wakes the rank at a time, without occupying its processor.
+    pub fn wake_at(&mut self, time_ps: u64, tag: u32) {
+        self.list.push(Action::Wake { time_ps, tag });
+    }
+}
+
+/// A token goes round a ring of ranks: each waits for it from the left, delays, and sends it on to
+/// the right.
+#[derive(Clone, Debug)]
+pub struct TokenPass {
+    ranks: u32,
+    bytes: u32,
+    delay_ps: u64,
+    passes_left: u32,
+}
+
+impl TokenPass {
+    /// A token of `bytes` that is passed on `passes` times among `ranks` ranks, with a delay before
+    /// each but the first.
+    pub const fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
+        Self { ranks, bytes, delay_ps, passes_left: passes }
+    }
+
+    fn pass(&mut self, rank: u32, actions: &mut Actions) {
+        self.passes_left -= 1;
+        actions.send((rank + 1) % self.ranks, self.bytes, 0);
+    }
+}
+
+impl Workload for TokenPass {
+    fn start(&mut self, rank: u32, actions: &mut Actions) {
+        if rank == 0 && self.passes_left > 0 {
+            self.pass(rank, actions);
+        }
+    }
+
+    fn on_wake(&mut self, rank: u32, _tag: u32, actions: &mut Actions) {
+        self.pass(rank, actions);
+    }
+
+    fn on_received(&mut self, _rank: u32, _received: Received, actions: &mut Actions) {
+        if self.passes_left > 0 {
+            actions.compute(self.delay_ps, 0);
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.passes_left == 0
+    }
+}
+
+/// A periodic grid of ranks, each of which, again and again, sends to its four neighbours, waits
+/// for what they send in the same iteration, and computes. A neighbour may be an iteration ahead.
+#[derive(Clone, Debug)]
+pub struct MeshExchange {
+    configuration: MeshConfiguration,
+    states: Vec<MeshState>,
+    finished: u32,
+}
+
+/// Size and work of a [`MeshExchange`].
+#[derive(Clone, Copy, Debug)]
+pub struct MeshConfiguration {
+    /// Ranks along x; rank = x + width · y.
+    pub width: u32,
+    /// Ranks along y.
+    pub height: u32,
+    /// Length of each message, in bytes.
+    pub bytes: u32,
+    /// How often each rank sends, waits and computes.
+    pub iterations: u32,
+    /// Computation of each iteration, in picoseconds.
+    pub compute_ps: u64,
+    /// Order of the neighbours, as places in +x, −x, +y, −y; each rank begins x + y places later,
+    /// as the same order everywhere would let no two messages meet at a port.
+    pub order: [u8; 4],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct MeshState {
+    iteration: u32,
+    /// Messages of even and of odd iterations that are there.
+    received: [u8; 2],
+    is_computing: bool,
+}
+
+impl MeshExchange {
+    /// The program of width × height ranks.
+    pub fn new(configuration: MeshConfiguration) -> Self {
+        let MeshConfiguration { width, height, .. } = configuration;
+        let states = vec![MeshState::default(); width as usize * height as usize];
+        Self { configuration, states, finished: 0 }
+    }
+
+    /// Sends to all neighbours.
+    fn exchange(&mut self, rank: u32, actions: &mut Actions) {
+        let MeshConfiguration { width, height, bytes, order, .. } = self.configuration;
+        let (x, y) = (rank % width, rank / width);
+        let neighbours = [
+            (x + 1) % width + width * y,
+            (x + width - 1) % width + width * y,
+            x + width * ((y + 1) % height),
+            x + width * ((y + height - 1) % height),
+        ];
+        let iteration = self.states[rank as usize].iteration;
+        for turn in 0..4 {
+            let place = usize::from(order[((x + y + turn) % 4) as usize] % 4);
+            actions.send(neighbours[place], bytes, iteration);
+        }
+        self.compute_when_complete(rank, actions);
+    }
+
+    fn compute_when_complete(&mut self, rank: u32, actions: &mut Actions) {
+        let state = &mut self.states[rank as usize];
+        let received = &mut state.received[state.iteration as usize % 2];
+        if *received == 4 && !state.is_computing {
+            *received = 0;
+            state.is_computing = true;
+            actions.compute(self.configuration.compute_ps, 0);
+        }
+    }
+}
+
+impl Workload for MeshExchange {
+    fn start(&mut self, rank: u32, actions: &mut Actions) {
+        if self.configuration.iterations == 0 {
+            self.finished += 1;
+        } else {
+            self.exchange(rank, actions);
+        }
+    }
+
+    fn on_wake(&mut self, rank: u32, _tag: u32, actions: &mut Actions) {
+        let state = &mut self.states[rank as usize];
+        state.is_computing = false;
+        state.iteration += 1;
+        if state.iteration == self.configuration.iterations {
+            self.finished += 1;
+        } else {
+            self.exchange(rank, actions);
+        }
+    }
+
+    fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions) {
+        self.states[rank as usize].received[received.tag as usize % 2] += 1;
+        self.compute_when_complete(rank, actions);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished as usize == self.states.len()
+    }
+}
+
+/// To whom the messages of [`OpenLoad`] go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Pattern {
+    /// To any other rank, each as likely.
+    Uniform,
+    /// From rank r to the r-th of these.
+    Permutation(Vec<u32>),
+    /// From all others to this one.
+    Incast(u32),
+}
+
+/// How long messages are.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Sizes {
+    /// All of so many bytes.
+    Fixed(u32),
+    /// Exponentially distributed with this mean, in bytes; at least 1.
+    Exponential(u32),
+    /// One of these, with these relative weights.
+    Mix(Vec<(u32, u32)>),
+}
+
+/// Each rank posts messages at random times, whatever becomes of them: Poisson arrivals.
+#[derive(Clone, Debug)]
+pub struct OpenLoad {
+    pattern: Pattern,
+    sizes: Sizes,
+    interval_ps: u64,
+    until_ps: u64,
+    random: Vec<Random>,
+    weight: u64,
+}
+
+impl OpenLoad {
+    /// `ranks` ranks that post a message every `interval_ps` in the mean until `until_ps`.
+    pub fn new(
+        ranks: u32,
+        pattern: Pattern,
+        sizes: Sizes,
+        interval_ps: u64,
+        until_ps: u64,
+        seed: u64,
+    ) -> Self {
+        let random = (0..ranks).map(|rank| Random::stream(seed, rank.into())).collect();
+        let weight = match &sizes {
+            Sizes::Mix(mix) => mix.iter().map(|(_, weight)| u64::from(*weight)).sum(),
+            _ => 0,
+        };
+        Self { pattern, sizes, interval_ps, until_ps, random, weight }
+    }
+
+    fn post_next(&mut self, rank: u32, actions: &mut Actions) {
+        let random = &mut self.random[rank as usize];
+        let time_ps = actions.now_ps + random.exponential(self.interval_ps);
+        if time_ps < self.until_ps {
+            actions.wake_at(time_ps, 0);
+        }
+    }
+}
+
+impl Workload for OpenLoad {
+    fn start(&mut self, rank: u32, actions: &mut Actions) {
+        if self.pattern != Pattern::Incast(rank) {
+            self.post_next(rank, actions);
+        }
+    }
+
+    fn on_wake(&mut self, rank: u32, _tag: u32, actions: &mut Actions) {
+        let ranks = self.random.len() as u64;
+        let random = &mut self.random[rank as usize];
+        let to = match &self.pattern {
+            Pattern::Uniform => {
+                let other = random.below(ranks - 1) as u32;
+                other + u32::from(other >= rank)
+            }
+            Pattern::Permutation(to) => to[rank as usize],
+            Pattern::Incast(to) => *to,
+        };
+        let bytes = match &self.sizes {
+            Sizes::Fixed(bytes) => *bytes,
+            Sizes::Exponential(mean) => random.exponential(u64::from(*mean)).max(1) as u32,
+            Sizes::Mix(mix) => {
+                let mut at = random.below(self.weight);
+                let drawn = mix.iter().find(|(_, weight)| {
+                    let is_here = at < u64::from(*weight);
+                    at = at.saturating_sub(u64::from(*weight));
+                    is_here
+                });
+                drawn.map_or(1, |(bytes, _)| *bytes)
+            }
+        };
+        actions.send(to, bytes, 0);
+        self.post_next(rank, actions);
+    }
+
+    fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
+
+    /// An open load has no end of its own: what was lost is not waited for.
+    fn is_finished(&self) -> bool {
+        true
+    }
+}

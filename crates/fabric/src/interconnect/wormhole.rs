@@ -1,0 +1,482 @@
+//! Wormhole switching with source routes: a message is one worm, which holds every link from its
+//! head to its tail.
+//!
+//! One event per worm and hop. A worm is not simulated byte by byte; it is an interval on each link
+//! of its path. When its head is granted link i at time Tᵢ and its length is L characters, the link
+//! is free again when its tail has crossed it: at Tᵢ + L if nothing stops the head further on. If
+//! the head waits for link m until Tₘ, the links behind can take in B characters of storage per hop
+//! between; so the tail crosses link i not before Tₘ + L − B·(m − i). The release of a link is known
+//! as soon as the head is so far ahead that no later wait can reach back to it.
+
+use std::collections::VecDeque;
+
+use super::routing::{Hop, LaneChoice, Paths};
+use super::simulation::{Context, Fabric, Stuck};
+use super::slab::Slab;
+use super::topology::{Link, LinkKind, Topology};
+use super::wheel::Event;
+
+/// What a wormhole network is made of. A character is what a link carries in one unit of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WormholeConfiguration {
+    /// Time of a character on a link, in picoseconds.
+    pub character_ps: u64,
+    /// Payload of a character, in bytes.
+    pub character_bytes: u32,
+    /// Characters a worm has beside its payload.
+    pub header_characters: u64,
+    /// From the grant of a link to the arrival of the head at the next arbiter, in characters.
+    pub hop_characters: u64,
+    /// From the grant of the last link to the arrival of the head in the memory of the host, in
+    /// characters.
+    pub exit_characters: u64,
+    /// Before a worm leaves an interface that has carried one before, in characters.
+    pub turnaround_characters: u64,
+    /// What a hop stores of a stopped worm, in characters.
+    pub storage_characters: u64,
+    /// Whom an arbiter lets pass.
+    pub arbiter: Arbiter,
+    /// Which lane a worm takes where it may take any.
+    pub lanes: LaneSelection,
+    /// Priority of the inputs from other switches, the lowest first: along the first dimension
+    /// upwards and downwards, then along the second. Inputs from further dimensions come first.
+    pub direction_order: [u8; 4],
+}
+
+/// Which lane a worm takes where it may take any.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LaneSelection {
+    /// The one that is free first.
+    FirstFree,
+    /// Always the one of its source.
+    PerSource,
+}
+
+/// Whom an arbiter lets pass when several wait for a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arbiter {
+    /// The one at the first input, inputs ordered with hosts first.
+    HostsFirst,
+    /// The one at the first input, inputs ordered with hosts last.
+    HostsLast,
+    /// The one that has waited longest.
+    Fair,
+}
+
+/// A wormhole network with its worms.
+#[derive(Debug)]
+pub struct Wormhole {
+    configuration: WormholeConfiguration,
+    paths: Paths,
+    channels: Vec<Channel>,
+    /// The link by which each host sends.
+    host_links: Vec<u32>,
+    /// Whether the interface of each host has carried a worm.
+    is_awake: Vec<bool>,
+    worms: Slab<Worm>,
+    /// Times of grant of each worm, `stride` of them.
+    grants_ps: Vec<u64>,
+    /// Links granted to each worm, `stride` of them.
+    granted: Vec<u32>,
+    stride: usize,
+    names: Vec<String>,
+    sequence: u32,
+    hops: u64,
+}
+
+/// A link with its arbiter.
+#[derive(Clone, Debug)]
+struct Channel {
+    /// Worm whose tail has not crossed yet and whose release is not known; [`NOBODY`] if there is
+    /// none.
+    holder: u32,
+    /// When it is free, if nobody holds it.
+    free_ps: u64,
+    /// Worms whose heads wait for it.
+    waiting: Vec<u32>,
+    /// Worms on it or in the buffer at its end, in their order. Only the first can go on.
+    queue: VecDeque<u32>,
+    /// When the first of the queue is at the front of the buffer.
+    front_ps: u64,
+    /// Place among the inputs of the arbiters at its end: the order of simultaneous arrivals.
+    rank: u32,
+}
+
+/// A message on its way.
+#[derive(Clone, Copy, Debug)]
+struct Worm {
+    message: u32,
+    source: u32,
+    destination: u32,
+    /// Links of the path: the host's, those between switches, the destination's.
+    links: u16,
+    /// Links granted.
+    granted: u16,
+    /// Links released, or with a known release.
+    released: u16,
+    /// Lane on the link granted last.
+    lane: u8,
+    is_waiting: bool,
+    /// Its head is at the end of the link granted last, behind another worm.
+    is_behind: bool,
+    /// Place of the first hop between switches.
+    path: u32,
+    /// Length, in characters.
+    length: u32,
+    /// Order of posting.
+    sequence: u32,
+    /// Order among those that wait for the same link: rank of the input, or of posting.
+    rank: u32,
+}
+
+impl Wormhole {
+    /// A wormhole network over a topology.
+    pub fn new(topology: &Topology, paths: Paths, configuration: WormholeConfiguration) -> Self {
+        let links = topology.links();
+        let order = |link: u32| {
+            let is_from_host = topology.is_host(links[link as usize].from);
+            let Link { kind, lane, .. } = links[link as usize];
+            let direction = match kind {
+                LinkKind::Switch { dimension, .. } => dimension as usize * 2 + (link & 1) as usize,
+                LinkKind::Host => 0,
+            };
+            let port =
+                (configuration.direction_order.get(direction).copied().unwrap_or_default(), lane);
+            match configuration.arbiter {
+                Arbiter::HostsLast => (is_from_host, port, link),
+                Arbiter::HostsFirst | Arbiter::Fair => (!is_from_host, port, link),
+            }
+        };
+        let mut ordered: Vec<u32> = (0..links.len() as u32).collect();
+        ordered.sort_by_key(|&link| order(link));
+        let free = Channel {
+            holder: NOBODY,
+            free_ps: 0,
+            waiting: Vec::new(),
+            queue: VecDeque::new(),
+            front_ps: 0,
+            rank: 0,
+        };
+        let mut channels = vec![free; links.len()];
+        for (rank, &link) in ordered.iter().enumerate() {
+            channels[link as usize].rank = rank as u32;
+        }
+        Self {
+            configuration,
+            stride: paths.hops_max() + 2,
+            paths,
+            channels,
+            host_links: (0..topology.hosts()).map(|host| topology.host_link(host)).collect(),
+            is_awake: vec![false; topology.hosts() as usize],
+            worms: Slab::new(),
+            grants_ps: Vec::new(),
+            granted: Vec::new(),
+            names: (0..links.len() as u32).map(|link| topology.link_name(link)).collect(),
+            sequence: 0,
+            hops: 0,
+        }
+    }
+
+    /// The head of a worm asks for the next link of its path.
+    fn request(&mut self, context: &mut Context, index: u32, rank: u32) {
+        let now_ps = context.wheel.now_ps();
+        let lanes = self.wanted(index);
+        for (link, lane) in lanes.iter() {
+            let channel = &self.channels[link as usize];
+            if channel.holder == NOBODY && channel.free_ps <= now_ps && channel.waiting.is_empty() {
+                self.grant(context, index, link, lane);
+                return;
+            }
+        }
+        let worm = self.worms.get_mut(index);
+        worm.is_waiting = true;
+        worm.rank = rank;
+        for (link, _) in lanes.iter() {
+            let channel = &mut self.channels[link as usize];
+            channel.waiting.push(index);
+            if channel.holder == NOBODY && channel.waiting.len() == 1 {
+                context.schedule(channel.free_ps, RELEASE | link, 0);
+            }
+        }
+    }
+
+    /// The links a worm may take next, with their lanes.
+    fn wanted(&self, index: u32) -> Lanes {
+        let worm = self.worms.get(index);
+        let mut lanes = Lanes { links: [0; LANES], numbers: [0; LANES], count: 0 };
+        if worm.granted == 0 {
+            lanes.push(self.host_links[worm.source as usize], 0);
+        } else if worm.granted + 1 == worm.links {
+            lanes.push(self.host_links[worm.destination as usize] ^ 1, 0);
+        } else {
+            let hop: &Hop = self.paths.hop(worm.path + u32::from(worm.granted) - 1);
+            let links = self.paths.links(hop);
+            let only = |lane: u8| (links[usize::from(lane) % links.len()], lane);
+            match hop.lane {
+                LaneChoice::Fixed(lane) => lanes.push(only(lane).0, lane),
+                LaneChoice::Same => lanes.push(only(worm.lane).0, worm.lane),
+                LaneChoice::Any if self.configuration.lanes == LaneSelection::PerSource => {
+                    let lane = (worm.source as usize % links.len()) as u8;
+                    lanes.push(only(lane).0, lane);
+                }
+                LaneChoice::Any => {
+                    for (lane, &link) in links.iter().enumerate().take(LANES) {
+                        lanes.push(link, lane as u8);
+                    }
+                }
+            }
+        }
+        lanes
+    }
+
+    /// A worm gets a link, now: its head goes on, and links behind may become free.
+    fn grant(&mut self, context: &mut Context, index: u32, link: u32, lane: u8) {
+        let WormholeConfiguration {
+            character_ps,
+            hop_characters,
+            exit_characters,
+            turnaround_characters,
+            ..
+        } = self.configuration;
+        let worm = self.worms.get_mut(index);
+        let mut start_ps = context.wheel.now_ps();
+        if worm.granted == 0 && std::mem::replace(&mut self.is_awake[worm.source as usize], true) {
+            start_ps += turnaround_characters * character_ps;
+        }
+        let at = index as usize * self.stride + usize::from(worm.granted);
+        self.grants_ps[at] = start_ps;
+        self.granted[at] = link;
+        worm.granted += 1;
+        worm.lane = lane;
+        worm.is_waiting = false;
+        let is_last = worm.granted == worm.links;
+        let length_ps = u64::from(worm.length) * character_ps;
+        let channel = &mut self.channels[link as usize];
+        channel.holder = index;
+        if !is_last {
+            channel.queue.push_back(index);
+        }
+        let (time_ps, place) = if is_last {
+            (start_ps + length_ps + exit_characters * character_ps, DELIVERED)
+        } else {
+            (start_ps + hop_characters * character_ps, 0)
+        };
+        let rank = self.channels[link as usize].rank;
+        context.schedule(time_ps, place | rank, index);
+        self.hops += 1;
+        self.release_behind(context, index, is_last);
+    }
+
+    /// Releases the links of a worm that no wait of its head can hold any longer.
+    fn release_behind(&mut self, context: &mut Context, index: u32, is_last: bool) {
+        let WormholeConfiguration { character_ps, storage_characters, .. } = self.configuration;
+        let worm = *self.worms.get(index);
+        let (granted, length) = (u64::from(worm.granted), u64::from(worm.length));
+        let start = index as usize * self.stride;
+        let mut released = worm.released;
+        while released < worm.granted {
+            let reach = storage_characters * (granted - u64::from(released));
+            if !is_last && reach < length {
+                break;
+            }
+            let own = usize::from(released);
+            let mut release_ps = self.grants_ps[start + own] + length * character_ps;
+            for further in own + 1..usize::from(worm.granted) {
+                let stored = storage_characters * (further - own) as u64;
+                if stored >= length {
+                    break;
+                }
+                let crossed_ps = self.grants_ps[start + further] + (length - stored) * character_ps;
+                release_ps = release_ps.max(crossed_ps);
+            }
+            let link = self.granted[start + own];
+            let channel = &mut self.channels[link as usize];
+            channel.holder = NOBODY;
+            channel.free_ps = release_ps;
+            if !channel.waiting.is_empty() {
+                context.schedule(release_ps, RELEASE | link, 0);
+            }
+            if released > 0 {
+                let before = self.granted[start + own - 1];
+                self.advance(context, before, release_ps);
+            }
+            released += 1;
+        }
+        self.worms.get_mut(index).released = released;
+    }
+
+    /// The tail of the first worm leaves the buffer at the end of a link: the next is in front.
+    fn advance(&mut self, context: &mut Context, link: u32, time_ps: u64) {
+        let channel = &mut self.channels[link as usize];
+        channel.queue.pop_front();
+        channel.front_ps = time_ps;
+        if let Some(&next) = channel.queue.front()
+            && std::mem::take(&mut self.worms.get_mut(next).is_behind)
+        {
+            context.schedule(time_ps, channel.rank, next);
+        }
+    }
+
+    /// The head of a worm is at the end of a link.
+    fn reach(&mut self, context: &mut Context, index: u32, rank: u32) {
+        let worm = self.worms.get_mut(index);
+        let link = self.granted[index as usize * self.stride + usize::from(worm.granted) - 1];
+        let channel = &self.channels[link as usize];
+        if channel.queue.front() != Some(&index) {
+            worm.is_behind = true;
+        } else if channel.front_ps > context.wheel.now_ps() {
+            context.schedule(channel.front_ps, rank, index);
+        } else {
+            self.request(context, index, rank);
+        }
+    }
+
+    /// A link with waiting worms has become free.
+    fn arbitrate(&mut self, context: &mut Context, link: u32) {
+        let channel = &self.channels[link as usize];
+        if channel.holder != NOBODY || channel.free_ps > context.wheel.now_ps() {
+            return;
+        }
+        let is_fair = self.configuration.arbiter == Arbiter::Fair;
+        let order = |&(at, &index): &(usize, &u32)| {
+            let worm = self.worms.get(index);
+            if is_fair { (at as u32, 0) } else { (worm.rank, worm.sequence) }
+        };
+        let Some((_, &index)) = channel.waiting.iter().enumerate().min_by_key(order) else {
+            return;
+        };
+        let lanes = self.wanted(index);
+        let mut lane_granted = 0;
+        for (other, lane) in lanes.iter() {
+            if other == link {
+                lane_granted = lane;
+            }
+            self.channels[other as usize].waiting.retain(|&waiting| waiting != index);
+        }
+        self.grant(context, index, link, lane_granted);
+    }
+
+    fn arrive(&mut self, context: &mut Context, index: u32) {
+        let worm = self.worms.remove(index);
+        self.is_awake[worm.destination as usize] = true;
+        context.deliver(worm.message);
+    }
+
+    fn describe(&self, index: u32) -> (u32, String) {
+        let worm = self.worms.get(index);
+        let (link, _) = self.wanted(index).iter().next().unwrap_or_default();
+        let start = index as usize * self.stride;
+        let held = start + usize::from(worm.released)..start + usize::from(worm.granted);
+        let held: Vec<&str> =
+            self.granted[held].iter().map(|&held| self.names[held as usize].as_str()).collect();
+        let text = format!(
+            "  h{} to h{} holds {} and waits for {}",
+            worm.source,
+            worm.destination,
+            held.join(" "),
+            self.names[link as usize]
+        );
+        (link, text)
+    }
+}
+
+impl Fabric for Wormhole {
+    fn inject(&mut self, context: &mut Context, index: u32) {
+        let message = *context.messages.get(index);
+        let (path, end) = self.paths.between(message.source, message.destination);
+        let characters = message.bytes.div_ceil(self.configuration.character_bytes.max(1));
+        let worm = self.worms.insert(Worm {
+            message: index,
+            source: message.source,
+            destination: message.destination,
+            links: (end - path) as u16 + 2,
+            granted: 0,
+            released: 0,
+            lane: 0,
+            is_waiting: false,
+            is_behind: false,
+            path,
+            length: characters + self.configuration.header_characters as u32,
+            sequence: self.sequence,
+            rank: 0,
+        });
+        self.sequence = self.sequence.wrapping_add(1);
+        let room = self.worms.len_max() * self.stride;
+        if self.grants_ps.len() < room {
+            self.grants_ps.resize(room, 0);
+            self.granted.resize(room, 0);
+        }
+        self.request(context, worm, 0);
+    }
+
+    #[inline]
+    fn handle(&mut self, context: &mut Context, event: Event) {
+        let Event { place, subject, .. } = event;
+        if place & RELEASE != 0 {
+            self.arbitrate(context, place & !RELEASE);
+        } else if place & DELIVERED != 0 {
+            self.arrive(context, subject);
+        } else {
+            self.reach(context, subject, place);
+        }
+    }
+
+    /// Follows who waits for whom until somebody comes up again.
+    fn diagnose(&self, context: &Context) -> Stuck {
+        let silent = Stuck::Silent { messages: context.messages.len() };
+        let mut waiting = self.channels.iter().filter_map(|channel| channel.waiting.first());
+        let Some(&first) = waiting.next() else { return silent };
+        let mut way: Vec<u32> = Vec::new();
+        let mut index = first;
+        loop {
+            if let Some(start) = way.iter().position(|&before| before == index) {
+                let circle = way[start..].iter().map(|&worm| self.describe(worm).1).collect();
+                return Stuck::Deadlock { circle };
+            }
+            way.push(index);
+            let holder = self.channels[self.describe(index).0 as usize].holder;
+            if holder == NOBODY {
+                return silent;
+            }
+            index = holder;
+        }
+    }
+
+    fn hops(&self) -> u64 {
+        self.hops
+    }
+
+    fn slot_ps(&self) -> u64 {
+        self.configuration.hop_characters * self.configuration.character_ps / 2
+    }
+}
+
+/// Links a worm may take next.
+struct Lanes {
+    links: [u32; LANES],
+    numbers: [u8; LANES],
+    count: usize,
+}
+
+impl Lanes {
+    fn push(&mut self, link: u32, lane: u8) {
+        if let (Some(slot), Some(number)) =
+            (self.links.get_mut(self.count), self.numbers.get_mut(self.count))
+        {
+            (*slot, *number) = (link, lane);
+            self.count += 1;
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, u8)> {
+        self.links.iter().copied().zip(self.numbers).take(self.count)
+    }
+}
+
+const NOBODY: u32 = u32::MAX;
+/// Places: a link to be given to one that waits, ...
+const RELEASE: u32 = 1 << 29;
+/// ... the end of a worm at its host, or else the head of one at the end of a link.
+const DELIVERED: u32 = 1 << 28;
+/// The most lanes among which a worm chooses.
+const LANES: usize = 8;

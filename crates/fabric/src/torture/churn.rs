@@ -1,0 +1,480 @@
+//! A day of churn: links come and go while little is sent, and nothing is ever lost.
+//!
+//! A day is a chain of episodes. In each, disasters strike for a while and every one of them brings
+//! a burst of operations; then all faults end, everything must converge — operations, memory, and
+//! the links of each connection, which must all be found again — and the hosts rest for minutes, in
+//! which no engine may have anything to do. The checks of the torture harness hold throughout.
+
+use delivery::{Instant, LinkId};
+use wire_edge::PeerAddr;
+
+use super::MakeEngine;
+use super::end::End;
+use super::healing::OUTAGE_EXCUSED_NS;
+use super::plan::{Disaster, Plan, Wiring};
+use super::report::{Options, Report};
+use super::run::{Run, Wake};
+use crate::host::HostEngine;
+use crate::oracle::Violation;
+use crate::{EdgeHost, Faults, Kind, Random, World, port_address};
+
+/// What a soak did.
+#[derive(Clone, Debug)]
+pub struct SoakReport {
+    /// As of any run; its seed is that of the soak.
+    pub report: Report,
+    /// Episodes that ended well.
+    pub episodes: u64,
+    /// Disasters that struck.
+    pub disasters: u64,
+}
+
+/// Runs the engine through `hours` of churn. `progress` is told the virtual time of each episode's
+/// end, in nanoseconds, and ends the soak by returning false.
+pub fn soak(
+    seed: u64,
+    hours: f64,
+    options: &Options,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> SoakReport {
+    soak_with(seed, hours, options, &|_, tuning| EdgeHost::new(&tuning), progress)
+}
+
+/// As [`soak`], with engines made by `make`.
+pub fn soak_with<E: HostEngine>(
+    seed: u64,
+    hours: f64,
+    options: &Options,
+    make: &MakeEngine<'_, E>,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> SoakReport {
+    let mut run = Run::of_plan(seed, *options, make, Plan::draw_churn(seed));
+    let mut world = World::new(seed, options.tail_entries);
+    run.build(&mut world);
+    run.schedule(&mut world);
+    run.healed = true;
+    run.recover(&mut world);
+    let end = Instant((hours * HOUR_NS) as u64);
+    let mut episodes = 0;
+    while run.violation.is_none() && world.now() < end {
+        run.strike_for_a_while(&mut world);
+        run.heal(&mut world);
+        run.recover(&mut world);
+        run.rest(&mut world);
+        episodes += u64::from(run.violation.is_none());
+        if !progress(world.now().0) {
+            break;
+        }
+    }
+    let again = format!("ethernot sim churn --hours {hours} --seed {seed} --jobs 1");
+    SoakReport { report: run.report(&world, again), episodes, disasters: run.churn.disasters }
+}
+
+/// What only a soak needs.
+#[derive(Debug)]
+pub(super) struct Churn {
+    random: Random,
+    /// Ports that a disaster has struck in this episode: links there may have to be found again.
+    touched: Vec<bool>,
+    /// Links that connections of a host have lost.
+    removed: Vec<(usize, usize)>,
+    /// Addresses given so far.
+    versions: u16,
+    disasters: u64,
+}
+
+impl Churn {
+    pub(super) fn new(seed: u64, ports: usize) -> Self {
+        Self {
+            random: Random::stream(seed, EPISODE_STREAM),
+            touched: vec![false; ports],
+            removed: Vec::new(),
+            versions: 0,
+            disasters: 0,
+        }
+    }
+}
+
+/// The address of a link of a host, after so many changes of addresses.
+pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -> PeerAddr {
+    if !wiring.ethernet {
+        return port_address(host as u8, link as u8);
+    }
+    // Vendors number as they like.
+    let mut bytes = [0; 20];
+    bytes[0] = 1;
+    let name = crate::digest(&[host as u8, link as u8, version as u8, (version >> 8) as u8]);
+    bytes[4..10].copy_from_slice(&name.to_le_bytes()[..6]);
+    bytes[4] = bytes[4] & 0xfc | 2;
+    PeerAddr(bytes)
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Everything goes wrong for a while.
+    fn strike_for_a_while(&mut self, world: &mut World<E>) {
+        self.healed = false;
+        for end in self.pairs.iter_mut().flat_map(|pair| pair.ends.iter_mut().flatten()) {
+            end.probed = false;
+            end.excused = false;
+        }
+        let start = world.now();
+        let random = &mut self.churn.random;
+        let lasts_ns = random.pick(&[50_000_000, 500_000_000, 3_000_000_000, 20_000_000_000]);
+        let count = random.pick(&[1, 1, 2, 4, 8]);
+        // Often several at once: a switch fails, a script configures both ends.
+        let mut at_ns = random.below(lasts_ns);
+        for _ in 0..count {
+            let random = &mut self.churn.random;
+            if random.chance_ppm(600_000) {
+                at_ns = random.below(lasts_ns);
+            }
+            let at = start.after_ns(at_ns);
+            let left_ns = (lasts_ns - at_ns).max(1);
+            for disaster in self.draw_disasters(left_ns) {
+                self.wake_at(world, at, Wake::Strike(disaster));
+                self.churn.disasters += 1;
+            }
+            self.grant_around(world, at);
+        }
+        self.grant_around(world, start);
+        self.advance(world, start.after_ns(lasts_ns));
+    }
+
+    /// Applications have something to do around this time.
+    fn grant_around(&mut self, world: &mut World<E>, at: Instant) {
+        for pair in 0..self.pairs.len() {
+            let random = &mut self.churn.random;
+            let operations = random.between(1, u64::from(self.plan.traffic.operations)) as u32;
+            let before_ns = random.below(300_000);
+            let at = Instant(at.0.saturating_sub(before_ns)).max(world.now());
+            self.wake_at(world, at, Wake::Grant { pair, operations });
+        }
+    }
+
+    /// A disaster that is over within `left_ns`, or the same one at both ends.
+    fn draw_disasters(&mut self, left_ns: u64) -> Vec<Disaster> {
+        let links = self.plan.links.len();
+        let random = &mut self.churn.random;
+        let host = random.below(self.plan.hosts as u64) as usize;
+        let link = random.below(links as u64) as usize;
+        let length =
+            random.pick(&[1_000_000, 30_000_000, 300_000_000, 3_000_000_000, 9_000_000_000]);
+        let for_ns = random.between(1, length).min(left_ns);
+        let is_renumbered = random.chance_ppm(300_000);
+        let first = match random.below(16) {
+            0..=3 => Disaster::Detach { host, link, for_ns, is_renumbered },
+            4 | 5 => Disaster::RemovePath { host, link, for_ns },
+            6 | 7 => Disaster::LinkDown { host, link, for_ns },
+            8 => Disaster::Flap { host, link, times: random.between(2, 9) as u8, for_ns },
+            9 | 10 => Disaster::Cut { host, link, for_ns },
+            11 => Disaster::FrameStep { host, link, frame_bytes_max: draw_frame_bytes(random) },
+            12 => {
+                // Nobody is told, so what needs no proof must pass.
+                let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
+                Disaster::FrameLimit { host, link, frame_bytes_max }
+            }
+            13 => match random.below(3) {
+                0 => Disaster::Rate { host, link, rate: random.pick(&RATES) },
+                1 => Disaster::Delay { host, link, propagation_ns: random.pick(&DELAYS_NS) },
+                _ => Disaster::Pause { host, for_ns: for_ns.min(PAUSE_NS_MAX) },
+            },
+            14 => {
+                let loss_ppm = random.pick(&[10_000, 100_000, 400_000]);
+                Disaster::Loss { host, link, loss_ppm, for_ns }
+            }
+            _ => match random.below(4) {
+                0 => Disaster::Restart { host },
+                _ => Disaster::Isolate { host, for_ns },
+            },
+        };
+        let mut all = vec![first];
+        let is_doubled = random.chance_ppm(300_000);
+        let other =
+            (host + 1 + random.below(self.plan.hosts as u64 - 1) as usize) % self.plan.hosts;
+        // The same segment at the other end, or another one: what is left there may be gone here.
+        let place = (link + usize::from(random.chance_ppm(500_000))) % links;
+        let far = self.plan.link_on(other, self.plan.segment(host, place));
+        if is_doubled {
+            all.extend(at_other_end(first, other, far));
+        }
+        all
+    }
+
+    /// Everything must be as if nothing had happened.
+    fn recover(&mut self, world: &mut World<E>) {
+        for host in 0..self.plan.hosts {
+            for link in 0..self.plan.links.len() {
+                self.attach(world, host, link, false);
+                let port = self.port(host, link);
+                world.network.announce(port);
+            }
+        }
+        world.tell_changes();
+        for (host, link) in core::mem::take(&mut self.churn.removed) {
+            self.add_path(world, host, link);
+        }
+        for pair in 0..self.pairs.len() {
+            self.call(world, pair);
+        }
+        let healed_at = world.now();
+        let deadline = healed_at.after_ns(CONVERGENCE_NS);
+        while self.violation.is_none()
+            && let Some(what) = self.missing().or_else(|| self.missing_links(world))
+        {
+            if world.now() >= deadline {
+                return self.check(Err(Violation::NoConvergence { what }));
+            }
+            self.advance(world, world.now().after_ns(LOOK_NS));
+        }
+        if self.violation.is_none() {
+            self.check_at_rest(world);
+        }
+        self.churn.touched.fill(false);
+        self.reassess(world);
+    }
+
+    /// Minutes in which nothing happens: no engine has anything to do.
+    fn rest(&mut self, world: &mut World<E>) {
+        let rest_ns = self.churn.random.between(REST_NS_MIN, REST_NS_MAX);
+        let end = world.now().after_ns(rest_ns);
+        self.advance(world, world.now().after_ns(REST_NS_MIN));
+        for host in 0..self.plan.hosts {
+            if self.violation.is_none() && world.engine(host).poll_timeout() != Instant::NEVER {
+                let what = format!("host {host} finds no rest");
+                self.check(Err(Violation::NoConvergence { what }));
+            }
+        }
+        if self.violation.is_none()
+            && let Err(stuck) = world.run_until(end, self)
+        {
+            let (host, time_ns) = (stuck.host, stuck.time.0);
+            self.check(Err(Violation::Livelock { host, time_ns }));
+        }
+    }
+
+    /// Which links were not found again.
+    fn missing_links(&self, world: &World<E>) -> Option<String> {
+        let all = self.plan.links.len();
+        self.pairs.iter().enumerate().find_map(|(number, pair)| {
+            pair.ends.iter().flatten().find_map(|end| {
+                let (up, known) = world.engine(end.host).links_up(end.connection)?;
+                let links = || {
+                    let one = |end: &End| {
+                        let links = world.engine(end.host).describe_links(end.connection);
+                        format!("host {}: {links}", end.host)
+                    };
+                    let both: Vec<String> = pair.ends.iter().flatten().map(one).collect();
+                    format!("pair {number} has {up} links, not {all}: {}", both.join("; "))
+                };
+                (up != all || known != all).then(links)
+            })
+        })
+    }
+
+    /// What strikes only in a soak.
+    pub(super) fn churn_strike(&mut self, world: &mut World<E>, disaster: Disaster) {
+        let now = world.now();
+        match disaster {
+            Disaster::Detach { host, link, for_ns, is_renumbered } => {
+                world.detach_link(host, LinkId(link as u8));
+                let wake = Wake::Attach { host, link, is_renumbered };
+                self.wake_at(world, now.after_ns(for_ns), wake);
+            }
+            Disaster::Flap { host, link, times, for_ns } => {
+                let steps = 2 * u64::from(times);
+                for step in 0..steps {
+                    let at = now.after_ns(for_ns * step / steps);
+                    let is_up = step % 2 == 1;
+                    self.wake_at(world, at, Wake::Carrier { host, link, is_up });
+                }
+            }
+            Disaster::FrameStep { host, link, frame_bytes_max } => {
+                let port = self.port(host, link);
+                world.network.set_frame_bytes_max(port, frame_bytes_max);
+                world.network.announce(port);
+                world.tell_changes();
+            }
+            Disaster::Delay { host, link, propagation_ns } => {
+                world.network.set_propagation(self.port(host, link), propagation_ns);
+            }
+            Disaster::Loss { host, link, loss_ppm, for_ns } => {
+                let faults = Faults { loss_ppm, ..Faults::default() };
+                world.network.set_faults(self.port(host, link), faults);
+                self.wake_at(world, now.after_ns(for_ns), Wake::Calm { host, link });
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes where a disaster struck.
+    pub(super) fn touch(&mut self, disaster: Disaster) {
+        let links = self.plan.links.len();
+        match disaster {
+            Disaster::RemovePath { host, link, .. } => {
+                self.churn.removed.push((host, link));
+                self.churn.touched[host * links + link] = true;
+            }
+            Disaster::Cut { host, link, .. }
+            | Disaster::LinkDown { host, link, .. }
+            | Disaster::Detach { host, link, .. }
+            | Disaster::Flap { host, link, .. }
+            | Disaster::Loss { host, link, loss_ppm: LOSS_PPM_HARMLESS.., .. } => {
+                self.churn.touched[host * links + link] = true;
+            }
+            Disaster::Isolate { host, .. } | Disaster::Restart { host } => {
+                self.churn.touched[host * links..][..links].fill(true);
+            }
+            _ => {}
+        }
+    }
+
+    /// A connection may end if no way between its hosts was spared in this episode.
+    pub(super) fn reassess_churn(&mut self, pair: usize) {
+        let [first, second] = self.pairs[pair].hosts;
+        let links = self.plan.links.len();
+        let is_spared = (0..links).any(|link| {
+            let other = self.plan.link_on(second, self.plan.segment(first, link));
+            !self.churn.touched[first * links + link] && !self.churn.touched[second * links + other]
+        });
+        self.pairs[pair].blocked_ns = if is_spared { 0 } else { OUTAGE_EXCUSED_NS };
+        if !is_spared {
+            for end in self.pairs[pair].ends.iter_mut().flatten() {
+                end.excused = true;
+            }
+        }
+    }
+
+    /// An interface is back.
+    pub(super) fn attach(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        link: usize,
+        is_renumbered: bool,
+    ) {
+        if world.is_attached(host, LinkId(link as u8)) {
+            return;
+        }
+        if let Some(wiring) = self.plan.churn.as_ref().filter(|wiring| wiring.ethernet)
+            && is_renumbered
+        {
+            self.churn.versions += 1;
+            let address = address(wiring, host, link, self.churn.versions);
+            world.network.set_address(self.port(host, link), address);
+        }
+        world.attach_link(host, LinkId(link as u8));
+    }
+
+    pub(super) fn set_carrier(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        link: usize,
+        is_up: bool,
+    ) {
+        if world.is_attached(host, LinkId(link as u8)) {
+            world.network.set_up(self.port(host, link), is_up);
+        }
+    }
+
+    pub(super) fn calm(&mut self, world: &mut World<E>, host: usize, link: usize) {
+        let port = self.port(host, link);
+        let cut = world.network.faults(port).cut;
+        world.network.set_faults(port, Faults { cut, ..Faults::default() });
+    }
+
+    /// The applications of a pair have so much more to do.
+    pub(super) fn grant(&mut self, world: &mut World<E>, pair: usize, operations: u32) {
+        for remaining in &mut self.pairs[pair].remaining {
+            *remaining = (*remaining + operations).min(GRANTED_MAX);
+        }
+        let now = world.now();
+        world.trace.record(now, Kind::Altered, GRANTED, pair as u64);
+        self.call(world, pair);
+    }
+
+    /// The ways on which a host asks another for a connection: all that may lead there.
+    pub(super) fn churn_ways(
+        &self,
+        world: &World<E>,
+        host: usize,
+        peer: usize,
+    ) -> Vec<(LinkId, PeerAddr)> {
+        let address = |host: usize, link: usize| world.network.caps(self.port(host, link)).local;
+        let links: Vec<(LinkId, PeerAddr)> = (0..self.plan.links.len())
+            .filter(|&link| world.is_attached(host, LinkId(link as u8)))
+            .map(|link| (LinkId(link as u8), address(host, link)))
+            .collect();
+        let peers: Vec<PeerAddr> =
+            (0..self.plan.links.len()).map(|link| address(peer, link)).collect();
+        engine::rank_pairs(&links, &peers)
+    }
+}
+
+/// The same disaster at the other end.
+fn at_other_end(disaster: Disaster, host: usize, link: usize) -> Option<Disaster> {
+    Some(match disaster {
+        Disaster::Detach { for_ns, is_renumbered, .. } => {
+            Disaster::Detach { host, link, for_ns, is_renumbered }
+        }
+        Disaster::RemovePath { for_ns, .. } => Disaster::RemovePath { host, link, for_ns },
+        Disaster::LinkDown { for_ns, .. } => Disaster::LinkDown { host, link, for_ns },
+        Disaster::Flap { times, for_ns, .. } => Disaster::Flap { host, link, times, for_ns },
+        Disaster::Cut { for_ns, .. } => Disaster::Cut { host, link, for_ns },
+        Disaster::FrameStep { frame_bytes_max, .. } => {
+            Disaster::FrameStep { host, link, frame_bytes_max }
+        }
+        Disaster::Restart { .. } => Disaster::Restart { host },
+        _ => return None,
+    })
+}
+
+fn draw_frame_bytes(random: &mut Random) -> u16 {
+    random.pick(&[576, 1_232, 1_472, 4_000, 8_972])
+}
+
+const HOUR_NS: f64 = 3_600e9;
+
+const EPISODE_STREAM: u64 = 0x6570_6973;
+
+/// In bits per second.
+const RATES: [u64; 3] = [10_000_000, 100_000_000, 10_000_000_000];
+const DELAYS_NS: [u64; 4] = [1_000, 100_000, 2_000_000, 20_000_000];
+
+/// Well below the time after which a silent peer is dead.
+const PAUSE_NS_MAX: u64 = 300_000_000;
+
+/// A way that loses less does not lose all probes of five seconds.
+const LOSS_PPM_HARMLESS: u32 = 100_001;
+
+/// Rest between two episodes.
+const REST_NS_MIN: u64 = 3_000_000_000;
+const REST_NS_MAX: u64 = 60_000_000_000;
+
+/// A dead peer is noticed after 5 s, and pairs of links that did not answer are tried again after a
+/// minute at most, in rounds of some seconds.
+const CONVERGENCE_NS: u64 = 150_000_000_000;
+
+/// How often the main course looks whether everything has converged.
+const LOOK_NS: u64 = 20_000_000;
+
+/// Operations that an application has to do at most.
+const GRANTED_MAX: u32 = 200;
+
+/// In the trace.
+const GRANTED: u32 = 101;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_of_churn_loses_nothing() {
+        for seed in 0..3 {
+            let options = Options { twice: false, ..Options::default() };
+            let found = soak(seed, 1.0, &options, &mut |_| true);
+            assert!(found.report.failure.is_none(), "{}", found.report);
+            assert!(found.episodes > 10);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A link that is longer than it is.
+
+use std::collections::VecDeque;
+use std::io;
+
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use wire_edge::PeerAddr;
+
+use crate::{EthernetHeader, Link, LinkStatistics, WaitFds};
+
+/// A link whose frames arrive later than they do, in order, as over a longer cable.
+///
+/// For hosts that poll: nothing becomes readable for a frame whose time has come. Buffers are kept,
+/// so nothing is allocated once as many frames were under way as ever will be.
+#[derive(Debug)]
+pub struct Delay<L> {
+    link: L,
+    late_by_ns: u64,
+    held: VecDeque<Held>,
+    free: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    arrives_at: Instant,
+    congestion_experienced: bool,
+    from: PeerAddr,
+}
+
+impl<L: Link> Delay<L> {
+    /// Makes what `link` receives arrive `delay_ns` nanoseconds later.
+    pub const fn new(link: L, delay_ns: u64) -> Self {
+        Self { link, late_by_ns: delay_ns, held: VecDeque::new(), free: Vec::new() }
+    }
+}
+
+impl<L: Link> Link for Delay<L> {
+    fn caps(&self) -> LinkCaps {
+        let mut caps = self.link.caps();
+        // What is on the longer cable is in nobody's buffer.
+        caps.receive_buffer_bytes = caps.receive_buffer_bytes.max(HELD_BYTES);
+        caps
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let Self { link, late_by_ns, held, free } = self;
+        let received = link.receive(now, limit, &mut |frame| {
+            let mut bytes = free.pop().unwrap_or_default();
+            bytes.clear();
+            bytes.extend_from_slice(frame.bytes);
+            held.push_back(Held {
+                bytes,
+                arrives_at: frame.received_at.after_ns(*late_by_ns),
+                congestion_experienced: frame.congestion_experienced,
+                from: frame.from,
+            });
+        })?;
+        let mut delivered = 0;
+        while delivered < limit && held.front().is_some_and(|frame| frame.arrives_at <= now) {
+            let Some(mut frame) = held.pop_front() else { break };
+            on_frame(RxFrame {
+                bytes: &mut frame.bytes,
+                received_at: frame.arrives_at,
+                congestion_experienced: frame.congestion_experienced,
+                from: frame.from,
+            });
+            free.push(frame.bytes);
+            delivered += 1;
+        }
+        Ok(delivered.max(received))
+    }
+
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        self.link.send(batch)
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        match self.link.poll_event() {
+            Some(LinkEvent::Changed(_)) => Some(LinkEvent::Changed(self.caps())),
+            event => event,
+        }
+    }
+
+    fn wait_fds(&self) -> WaitFds<'_> {
+        self.link.wait_fds()
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.link.statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        self.link.ethernet_header()
+    }
+}
+
+/// 10 Gb/s × 10 ms.
+const HELD_BYTES: u32 = 12_500_000;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+    use crate::{UdpConfig, UdpLink};
+
+    #[test]
+    fn frames_arrive_in_order_and_not_before_their_time() {
+        let bind = || {
+            UdpLink::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &UdpConfig::default())
+                .expect("a socket on loopback")
+        };
+        let mut sender = bind();
+        let mut receiver = Delay::new(bind(), 1_000_000_000_000);
+        let mut batch = TxBatch::new(2, 64);
+        batch.reset(receiver.caps().local);
+        for byte in [1, 2] {
+            batch.header_mut().extend_from_slice(&[byte; 8]);
+            batch.finish_frame(mem::PayloadSlice::EMPTY);
+        }
+        assert_eq!(sender.send(&batch).expect("sent over loopback"), 2);
+        let mut seen = Vec::new();
+        let mut now = Instant(5_000_000_000_000);
+        while receiver.held.len() < 2 {
+            let mut early = |_: RxFrame<'_>| panic!("a frame came before its time");
+            receiver.receive(now, 8, &mut early).expect("received over loopback");
+        }
+        now = now.after_ns(2_000_000_000_000);
+        let mut on_frame = |frame: RxFrame<'_>| seen.push(frame.bytes[0]);
+        assert_eq!(receiver.receive(now, 8, &mut on_frame).expect("received"), 2);
+        assert_eq!(seen, [1, 2]);
+    }
+}
