@@ -48,10 +48,12 @@ enum Probe {
     Ratio { arguments: &'static [&'static str], pointer: &'static str, to: &'static str },
     /// A figure of a measurement of `ethernot bench`.
     Bench { arguments: &'static [&'static str], of: Measurement, figure: Figure },
-    /// The median of a field of a point of `ethernot bench multiedge`, or its ratio to another point.
+    /// A figure of a point of `ethernot bench multiedge`.
     Point { arguments: &'static [&'static str], point: PointOf, figure: PointFigure },
-    /// A number at a JSON pointer of a result.
-    Number { arguments: &'static [&'static str], pointer: &'static str },
+    /// The ratio of an 8-byte ping-pong to a yardstick of `ethernot bench yardsticks`.
+    Yardstick { arguments: &'static [&'static str], to: &'static str },
+    /// The highest sum of the fields over all cuts of `ethernot bench failover`.
+    WorstCut { arguments: &'static [&'static str], fields: &'static [&'static str] },
     /// The number at `count` is how many things were tried; the exit status of the command says
     /// that none failed.
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
@@ -74,8 +76,8 @@ enum PointFigure {
     Share,
     /// A number, in the unit of the bound.
     Field(&'static str),
-    /// The ratio to another contender or set-up, sample by sample.
-    RatioTo(&'static str),
+    /// The ratio of its throughput to that of a contender, in this or another set-up.
+    ThroughputTo { set_up: &'static str, contender: &'static str },
 }
 
 /// Which entry of the results of `ethernot bench`.

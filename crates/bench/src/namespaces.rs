@@ -31,7 +31,7 @@ pub enum NamespaceError {
     },
     /// `ip` has failed.
     #[error(
-        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN)"
+        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN), --loopback does not"
     )]
     Failed {
         /// The whole command.
@@ -318,7 +318,7 @@ fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError>
         .output()
         .map_err(|source| NamespaceError::Start { command: command(), source })?;
     if output.status.success() {
-        return Ok(output.stdout);
+        return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
     Err(NamespaceError::Failed { command: command(), message })

@@ -22,18 +22,16 @@ use crate::cleanup;
 use crate::client::{Client, SampleRequest};
 use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
-use crate::failover::stream;
-use crate::failover::{Series, Side, StreamSpec};
 use crate::machine::Machine;
 use crate::results::Sample;
-use crate::server::{self, ServerLinks};
+use crate::server;
 use crate::yardsticks;
 
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
 pub const SUBCOMMAND: &str = "bench-process";
 
 /// What a child process is to be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildSpec {
     /// Server or client.
     pub role: Role,
@@ -49,7 +47,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].
@@ -63,8 +61,6 @@ pub enum Role {
     },
     /// Becomes another program.
     Tool(Vec<String>),
-    /// One end of a transfer during which a link fails.
-    Stream(StreamSpec),
 }
 
 /// A line that a child writes.
@@ -86,12 +82,6 @@ pub enum Line {
     Counting,
     /// The answer to a [`SampleRequest`].
     Sample(Sample),
-    /// The target of a transfer is ready, with these addresses.
-    Peers(String),
-    /// The first write has arrived at the target.
-    Flowing,
-    /// The transfer is over.
-    Series(Series),
     /// The child could not do what it was asked for.
     Failed(String),
 }
@@ -152,8 +142,6 @@ impl ChildProcess {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
             Role::Tool(_) => "tool",
-            Role::Stream(StreamSpec { side: Side::Target, .. }) => "target",
-            Role::Stream(_) => "source",
         };
         let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
@@ -214,7 +202,6 @@ pub fn run_child(spec: &str) -> bool {
         match spec.role {
             Role::Server(address) => run_server(address, &spec.links),
             Role::Client { server, shares_host } => run_client(server, shares_host),
-            Role::Stream(spec) => run_stream(&spec),
             Role::Tool(words) => {
                 Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
             }
@@ -283,14 +270,6 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
         };
         let sample = client.sample(&request, on_start).map_err(|error| error.to_string())?;
         tell(&Line::Sample(sample))?;
-    }
-}
-
-fn run_stream(spec: &StreamSpec) -> Result<(), String> {
-    let peers = |peers| tell(&Line::Peers(peers));
-    match stream::run(spec, peers, || tell(&Line::Flowing))? {
-        Some(series) => tell(&Line::Series(series)),
-        None => Ok(()),
     }
 }
 

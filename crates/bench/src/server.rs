@@ -10,19 +10,12 @@ use crate::transport::{
 };
 use crate::transports;
 
-/// Which links transports with links use at the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerLinks {
-    /// Those of these names; if there are none, the address by which the client reaches us.
-    Own(Vec<String>),
-    /// What the client asks for: only where both belong to one program.
-    AsAsked,
-}
-
-/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended.
+/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended. `links`
+/// are the names of the links that transports with links use; if there are none, they use the
+/// addresses by which the client reaches us.
 pub fn serve(
     listener: &TcpListener,
-    links: &ServerLinks,
+    links: &[String],
     mut on_end: impl FnMut(SocketAddr, Result<(), ControlError>),
 ) -> Result<(), ControlError> {
     loop {
@@ -32,7 +25,7 @@ pub fn serve(
         let outcome = Channel::new(stream).and_then(|channel| {
             let own = channel.own_address()?;
             let softirq = SoftirqThreads::find();
-            Conversation { channel, own, links: links.clone(), side: None, softirq }.run()
+            Conversation { channel, own, links: links.to_vec(), side: None, softirq }.run()
         });
         on_end(peer, outcome);
     }
@@ -42,7 +35,8 @@ struct Conversation {
     channel: Channel,
     /// By which the client has reached us: measured sockets are bound to it.
     own: IpAddr,
-    links: ServerLinks,
+    /// Links by name.
+    links: Vec<String>,
     side: Option<Box<dyn ServerSide>>,
     softirq: SoftirqThreads,
 }
@@ -96,13 +90,11 @@ impl Conversation {
                 message_bytes: setup.message_bytes,
             }));
         }
-        if let ServerLinks::Own(names) = &self.links {
-            if let Some(first) = setup.links.first_mut() {
-                // A name or a translated address at the client may not be one of ours.
-                first.server = self.own;
-            }
-            setup.server_links.clone_from(names);
+        if let Some(first) = setup.links.first_mut() {
+            // A name or a translated address at the client may not be one of ours.
+            first.server = self.own;
         }
+        setup.server_links.clone_from(&self.links);
         let mut side = match transport.listen(&setup) {
             Ok(side) => side,
             Err(error) => return Ok(Err(error)),

@@ -154,21 +154,6 @@ pub mod counter {
     pub const RECEIVED_DATA_FRAMES: &str = "received_data_frames";
     /// Of these, the ones that arrived after a frame with later data.
     pub const OUT_OF_ORDER_FRAMES: &str = "out_of_order_frames";
-    /// Frames that arrived, of any kind.
-    pub const RECEIVED_FRAMES: &str = "received_frames";
-    /// Frames that arrived and were dropped.
-    pub const DROPPED_FRAMES: &str = "dropped_frames";
-    /// Times a thread that slept on the links woke up.
-    pub const WAKEUPS: &str = "wakeups";
-    /// Nanoseconds that the client's process spent in turns of the protocol with work, system calls
-    /// included.
-    pub const PROTOCOL_NS_CLIENT: &str = "protocol_ns_client";
-    /// The same at the server.
-    pub const PROTOCOL_NS_SERVER: &str = "protocol_ns_server";
-    /// Nanoseconds in calls that post an operation.
-    pub const POST_NS: &str = "post_ns";
-    /// These calls.
-    pub const POSTS: &str = "posts";
     /// Datagrams that did not arrive (yardsticks without retransmission).
     pub const LOST_DATAGRAMS: &str = "lost_datagrams";
     /// Memory of an idle connection at the server, in bytes

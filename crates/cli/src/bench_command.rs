@@ -17,7 +17,7 @@ use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::multiedge_command;
 use crate::progress::Progress;
-use crate::{failover_command, multiedge_command};
+use crate::yardsticks_command;
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///
@@ -94,12 +94,14 @@ pub(crate) struct Arguments {
 enum Study {
     Multiedge(multiedge_command::Arguments),
     Failover(failover_command::Arguments),
+    Yardsticks(yardsticks_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.study {
         Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
         Some(Study::Failover(arguments)) => failover_command::run(arguments),
+        Some(Study::Yardsticks(arguments)) => yardsticks_command::run(arguments),
         None => run_transports(arguments),
     }
 }
@@ -114,8 +116,6 @@ fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
             file.map_err(|error| format!("write {}: {error}", path.display()))?;
         }
     }
-    let options = options(arguments)?;
-    check_writable([&arguments.json, &arguments.html])?;
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let mut progress = Progress::new();
     let outcome = bench::run::run(&options, &mut progress);
@@ -136,15 +136,6 @@ fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
     if is_table_wanted { print_table(&results) } else { Ok(()) }
-}
-
-/// Finds out now, not after minutes of measuring, that a file cannot be written.
-pub(crate) fn check_writable(paths: [&Option<PathBuf>; 2]) -> Result<(), Failure> {
-    for path in paths.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
-        let file = fs::OpenOptions::new().create(true).append(true).open(path);
-        file.map_err(|error| format!("write {}: {error}", path.display()))?;
-    }
-    Ok(())
 }
 
 /// Prints the table to standard output, as wide as the terminal.
@@ -242,4 +233,4 @@ const LINKS: u32 = 2;
 /// 8 B to 4 MiB.
 const SIZES: [u64; 9] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
-pub(crate) const COLUMNS_DEFAULT: u16 = 100;
+const COLUMNS_DEFAULT: u16 = 100;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bench::multiedge;
 use bench::plan::Plan;
 use bench::run::Observer;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,24 +18,6 @@ impl Progress {
         Self { bar: ProgressBar::hidden() }
     }
 
-    fn start(&mut self, steps: u64) {
-        self.bar = ProgressBar::new(steps);
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            self.bar.set_style(style.progress_chars("━━╌"));
-        }
-        self.bar.enable_steady_tick(TICK);
-    }
-
-    fn step(&mut self, what: &str) {
-        // The first step begins with nothing done.
-        if self.bar.message().is_empty() {
-            self.bar.reset_eta();
-        } else {
-            self.bar.inc(1);
-        }
-        self.bar.set_message(what.to_string());
-    }
-
     /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
@@ -49,25 +30,21 @@ impl Observer for Progress {
     }
 
     fn on_start(&mut self, plan: &Plan) {
-        self.start(plan.samples());
+        self.bar = ProgressBar::new(plan.samples());
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            self.bar.set_style(style.progress_chars("━━╌"));
+        }
+        self.bar.enable_steady_tick(TICK);
     }
 
     fn on_sample(&mut self, what: &str) {
-        self.step(what);
-    }
-}
-
-impl multiedge::run::Observer for Progress {
-    fn on_note(&mut self, note: &str) {
-        eprintln!("ethernot: {note}");
-    }
-
-    fn on_start(&mut self, points: u64) {
-        self.start(points);
-    }
-
-    fn on_point(&mut self, what: &str) {
-        self.step(what);
+        // The first sample begins with nothing done.
+        if self.bar.message().is_empty() {
+            self.bar.reset_eta();
+        } else {
+            self.bar.inc(1);
+        }
+        self.bar.set_message(what.to_string());
     }
 }
 

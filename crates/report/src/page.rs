@@ -32,17 +32,12 @@ pub fn page(results: &Results) -> Result<String, ChartError> {
         escaped(&notes(results)).replace('\n', "<br>"),
         escaped(&results.version)
     );
-    Ok(document(title, &body))
-}
-
-/// A whole document around `body`.
-pub(crate) fn document(title: &str, body: &str) -> String {
-    format!(
+    Ok(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
          <title>{title}</title><style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    )
+    ))
 }
 
 /// The curves of one test, if it was run.

@@ -131,27 +131,12 @@ struct Half {
     posts_timed: Cell<u64>,
     /// Round trips so far: the word that is polled holds their number.
     rounds: u64,
-    options: EdgeOptions,
-    posting: Cell<Posting>,
-    /// Name of the counter of protocol time at this side.
-    protocol_ns: &'static str,
     /// Counters at the end of the last phase.
     before: Counters,
 }
 
-/// Time in calls that post, where it is measured.
-#[derive(Clone, Copy, Default)]
-struct Posting {
-    calls: u64,
-    total_ns: u64,
-}
-
 impl Half {
-    fn new(
-        endpoint: &Endpoint,
-        setup: &Setup,
-        protocol_ns: &'static str,
-    ) -> Result<Self, TransportError> {
+    fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
         // The first half is written to by the peer, the second is what is written to the peer.
         let message_bytes = setup.message_bytes.max(WORD_BYTES);
         let buffer = Buffer::new(match setup.test {
@@ -172,9 +157,6 @@ impl Half {
             post_ns: Cell::new(0),
             posts_timed: Cell::new(0),
             rounds: 0,
-            options: setup.edge,
-            posting: Cell::default(),
-            protocol_ns,
             before: Counters::default(),
         })
     }
@@ -265,22 +247,7 @@ impl Half {
         let (connection, remote) = self.parts()?;
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
-        let operation = self.operation(remote, Ordering::Strict);
-        self.timed(|| connection.post(&operation)).map_err(other)
-    }
-
-    /// Posts, and takes the time if that is wanted.
-    #[inline]
-    fn timed<T>(&self, post: impl FnOnce() -> T) -> T {
-        if !self.options.is_instrumented {
-            return post();
-        }
-        let started = Stopwatch::start();
-        let posted = post();
-        let Posting { calls, total_ns } = self.posting.get();
-        let total_ns = total_ns + started.elapsed_ns();
-        self.posting.set(Posting { calls: calls + 1, total_ns });
-        posted
+        connection.post(&self.operation(remote, Ordering::Strict)).map_err(other)
     }
 
     /// Polls the last word of the memory the peer writes to.
@@ -348,8 +315,6 @@ impl Counters {
             sum.out_of_order += counters.out_of_order as f64;
             sum.lost += counters.packets_lost as f64;
             sum.probe_timeouts += counters.probe_timeouts as f64;
-            sum.frames += counters.frames_received as f64;
-            sum.dropped += counters.dropped() as f64;
             if path.index == 0 {
                 sum.round_trip_us = path.srtt_ns as f64 / 1e3;
                 sum.window_bytes = f64::from(path.window_bytes);
@@ -397,7 +362,7 @@ impl Server {
         let addresses: Vec<IpAddr> = setup.links.iter().map(|link| link.server).collect();
         let endpoint = endpoint(&addresses, &setup.server_links, setup, rules)?;
         let listener = endpoint.listen(SERVICE).map_err(other)?;
-        let half = Half::new(&endpoint, setup, counter::PROTOCOL_NS_SERVER)?;
+        let half = Half::new(&endpoint, setup)?;
         Ok(Self { endpoint, listener, half, test: setup.test })
     }
 
@@ -614,17 +579,6 @@ fn endpoint(
         builder = builder.bind(SocketAddr::new(*address, 0).to_string());
     }
     builder.build().map_err(other)
-}
-
-/// Round robin, a fixed window, an acknowledgement for every so many frames.
-fn multiedge_rules() -> EngineConfig {
-    EngineConfig {
-        acknowledgement: AckPolicy { frames_per_ack: 24, ack_delay_ns: 500_000 },
-        congestion: CongestionAlgorithm::Fixed { frames: 64 },
-        probe_timeout_min_ns: 20_000_000,
-        scheduling: SchedulingPolicy::RoundRobin,
-        ..EngineConfig::default()
-    }
 }
 
 fn other(error: impl std::fmt::Display) -> TransportError {

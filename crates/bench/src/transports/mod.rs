@@ -32,11 +32,12 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Tcp::blocking()),
         Box::new(Tcp::polling()),
         Box::new(Udp),
+        Box::new(Bare::Packet),
+        Box::new(Bare::Xdp),
     ]
 }
 
-/// The transport called `name`, one of [`all`] or of the yardsticks that need links by name.
+/// The transport called `name`.
 pub fn by_name(name: &str) -> Option<Box<dyn Transport>> {
-    let bare: [Box<dyn Transport>; 2] = [Box::new(Bare::Packet), Box::new(Bare::Xdp)];
-    all().into_iter().chain(bare).find(|transport| transport.name() == name)
+    all().into_iter().find(|transport| transport.name() == name)
 }

@@ -2,7 +2,7 @@
 //! this host, with no protocol at all.
 
 use ethernot::{LinkSpec, PacketConfig, XdpConfig};
-use link::yardstick::packet::BarePacket;
+use link::yardstick::packet::{BarePacket, BareReceive};
 use link::yardstick::xdp::BareXdp;
 
 use crate::clock::Stopwatch;
@@ -33,6 +33,10 @@ impl Transport for Bare {
 
     fn description(&self) -> &'static str {
         "bare frames, busy-polled, nothing retransmitted: a yardstick"
+    }
+
+    fn is_optional(&self) -> bool {
+        true
     }
 
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool {
@@ -74,7 +78,7 @@ impl Socket {
         match (kind, specs.into_iter().next()) {
             (Bare::Packet, Some(LinkSpec::Packet { interface, .. })) => {
                 let config = PacketConfig { port: PORT, ..PacketConfig::new(interface) };
-                let bare = BarePacket::open(&config, content_bytes);
+                let bare = BarePacket::open(&config, BareReceive::Ring, content_bytes);
                 Ok(Self::Packet(Box::new(bare.map_err(|error| failed(&error))?)))
             }
             (Bare::Xdp, Some(LinkSpec::Xdp { interface, .. })) => {

@@ -1,6 +1,5 @@
 //! Runs the two halves of another program in the hosts' namespaces.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -8,10 +7,8 @@ use std::time::Duration;
 
 use super::Hosts;
 use crate::cleanup;
-use crate::clock::{Stopwatch, pause};
+use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
-use crate::results::Sample;
-use crate::transport::LatencySummary;
 
 /// Why there is no figure of another program.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +47,13 @@ pub(super) struct Tool {
     pub(super) package: &'static str,
     pub(super) server: fn(address: &str) -> Vec<String>,
     pub(super) client: fn(address: &str) -> Vec<String>,
-    /// Medians in nanoseconds, from what the client printed.
-    pub(super) parse: fn(&str) -> Option<LatencySummary>,
+    /// The median in nanoseconds, from what the client printed.
+    pub(super) parse: fn(&str) -> Option<f64>,
 }
 
 impl Tool {
     /// Starts the server, runs the client until it has a result, ends the server.
-    pub(super) fn run(&self, hosts: &Hosts<'_>) -> Result<Sample, ToolError> {
+    pub(super) fn run(&self, hosts: &Hosts<'_>) -> Result<f64, ToolError> {
         let failed = |source| ToolError::Io { tool: self.name, source };
         if !is_installed(self.name) {
             return Err(ToolError::Missing { tool: self.name, package: self.package });
@@ -72,27 +69,14 @@ impl Tool {
             let client = start(hosts, hosts.client, client_cpu, &(self.client)(&address));
             let mut client = Running(client.map_err(failed)?);
             let printed = client.output().map_err(failed)?;
-            if let Some(latency) = (self.parse)(&printed) {
-                return Ok(sample(latency));
+            if let Some(latency_ns) = (self.parse)(&printed) {
+                return Ok(latency_ns);
             }
             let lines = printed.lines().rfind(|line| !line.trim().is_empty());
             last = lines.unwrap_or("nothing").trim().to_string();
-            pause(Duration::from_millis(100));
+            clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
         }
         Err(ToolError::NoResult { tool: self.name, line: last })
-    }
-}
-
-/// A latency and nothing else.
-pub(super) fn median_ns(median: f64) -> LatencySummary {
-    LatencySummary {
-        min: median,
-        p50: median,
-        p90: median,
-        p99: median,
-        p999: median,
-        max: median,
-        mean: median,
     }
 }
 
@@ -124,6 +108,7 @@ fn start(
         namespace: Some(namespace.to_string()),
         cpu,
         parent: std::process::id(),
+        links: Vec::new(),
     };
     let child = Command::new(hosts.program)
         .arg(SUBCOMMAND)
@@ -160,19 +145,8 @@ impl Drop for Running {
     }
 }
 
-fn sample(latency: LatencySummary) -> Sample {
-    let seconds = latency.p50 * 2.0 / 1e9;
-    Sample {
-        operations: 1,
-        bytes: 2 * super::EXTERNAL_BYTES,
-        seconds,
-        latency_ns: Some(latency),
-        cpu_seconds_client: 0.0,
-        cpu_seconds_server: 0.0,
-        cpu_seconds_softirq: 0.0,
-        counters: BTreeMap::new(),
-    }
-}
+/// Between attempts.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A server listens within a fraction of a second.
 const TRIED_FOR: Duration = Duration::from_secs(10);

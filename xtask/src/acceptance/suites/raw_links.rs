@@ -1,6 +1,6 @@
 //! Raw Ethernet, `AF_XDP` and many unequal links, on shaped virtual Ethernet.
 
-use crate::acceptance::{Bound, PointFigure, PointOf, Probe, Row};
+use crate::acceptance::{Bound, Figure, Measurement, PointFigure, PointOf, Probe, Row, Shown};
 
 /// A row about a point of `ethernot bench multiedge`.
 const fn row(
@@ -13,6 +13,16 @@ const fn row(
     Row { name, bound, bound_quick: None, probe: Probe::Point { arguments, point, figure } }
 }
 
+const fn yardstick(
+    name: &'static str,
+    most: f64,
+    arguments: &'static [&'static str],
+    to: &'static str,
+) -> Row {
+    let probe = Probe::Yardstick { arguments, to };
+    Row { name, bound: Bound::AtMost(most, "x"), bound_quick: None, probe }
+}
+
 const fn one_way(set_up: &'static str) -> PointOf {
     PointOf { set_up, test: "one-way", bytes: 1 << 20 }
 }
@@ -21,7 +31,6 @@ const fn two_way(set_up: &'static str) -> PointOf {
     PointOf { set_up, test: "two-way", bytes: 1 << 20 }
 }
 
-const PING_PONG: PointOf = PointOf { set_up: "direct", test: "ping-pong", bytes: 8 };
 const DISORDER: PointFigure = PointFigure::Field("out_of_order_percent");
 const EXTRA: PointFigure = PointFigure::Field("extra_frame_percent");
 
@@ -30,33 +39,19 @@ const fn percent(least: f64) -> Bound {
 }
 
 pub(super) const ROWS: &[Row] = &[
-    row(
+    yardstick(
         "ping-pong 8 B, AF_XDP polled, against a bare AF_XDP exchange of equal size",
-        Bound::AtMost(1.5, "x"),
+        1.5,
         XDP_SMALL,
-        PING_PONG,
-        PointFigure::RatioTo("bare-xdp"),
+        "bare-xdp",
     ),
-    row(
-        "same, against ucx_perftest ucp_put_lat over TCP",
-        Bound::AtMost(0.35, "x"),
-        XDP_SMALL,
-        PING_PONG,
-        PointFigure::RatioTo("ucx-tcp"),
-    ),
-    row(
-        "same, against sockperf ping-pong over TCP",
-        Bound::AtMost(0.1, "x"),
-        XDP_SMALL,
-        PING_PONG,
-        PointFigure::RatioTo("sockperf-tcp"),
-    ),
-    row(
+    yardstick("same, against ucx_perftest ucp_put_lat over TCP", 0.35, XDP_SMALL, "ucx-tcp"),
+    yardstick("same, against sockperf ping-pong over TCP", 0.1, XDP_SMALL, "sockperf-tcp"),
+    yardstick(
         "ping-pong 8 B, packet link, against a bare AF_PACKET exchange of equal size",
-        Bound::AtMost(1.4, "x"),
+        1.4,
         PACKET_SMALL,
-        PING_PONG,
-        PointFigure::RatioTo("bare-packet"),
+        "bare-packet",
     ),
     row(
         "1L-1G one-way 1 MiB, payload of the links' rate",
@@ -97,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         "1L-10G one-way 1 MiB, MTU 9000",
         percent(97.0),
         TEN_GIGABIT,
-        one_way("1L-10G-jumbo"),
+        one_way("1L-10G-9000"),
         PointFigure::Share,
     ),
     row(
@@ -111,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         "1L-10G two-way 1 MiB, MTU 9000",
         percent(85.0),
         TEN_GIGABIT,
-        two_way("1L-10G-jumbo"),
+        two_way("1L-10G-9000"),
         PointFigure::Share,
     ),
     row(
@@ -157,48 +152,56 @@ pub(super) const ROWS: &[Row] = &[
         one_way("2L-1G"),
         DISORDER,
     ),
-    failover("one of two links cut: writes lost or corrupted", "", 0.0, "/worst/bad_operations"),
-    failover("one of two links cut: below 80 % of the remaining rate", "ms", 50.0, "/worst/gap_ms"),
-    failover("one of two links cut: back after restoration", "ms", 1000.0, "/worst/back_ms"),
+    failover("one of two links cut: writes lost or corrupted", "", 0.0, &["lost", "corrupted"]),
+    failover("one of two links cut: below 80 % of the remaining rate", "ms", 50.0, &["gap_ms"]),
+    failover("one of two links cut: back after restoration", "ms", 1000.0, &["back_ms"]),
     Row {
         name: "two processes, shm link, 8 B ping-pong",
         bound: Bound::AtMost(500.0, "ns"),
         bound_quick: None,
-        probe: Probe::Number { arguments: SHARED_MEMORY, pointer: "/ping_pong_ns" },
+        probe: Probe::Bench {
+            arguments: SHARED_MEMORY,
+            of: Measurement { test: "ping-pong", transport: "shm" },
+            figure: Figure::Median { shown: NANOSECONDS, beside: None },
+        },
     },
     Row {
         name: "two processes, shm link, 1 MiB stream against memcpy",
         bound: Bound::AtLeast(0.8, "x"),
         bound_quick: None,
-        probe: Probe::Number { arguments: SHARED_MEMORY, pointer: "/stream_to_memcpy" },
+        probe: Probe::Bench {
+            arguments: SHARED_MEMORY,
+            of: Measurement { test: "one-way", transport: "shm" },
+            figure: Figure::RatioTo { transport: "memcpy", of: "throughput", shown: RATE },
+        },
     },
     row(
         "1 % loss on a 1 Gb/s link: goodput against no loss",
         Bound::AtLeast(0.95, "x"),
         LOSSY,
         one_way("1L-1G-loss1"),
-        PointFigure::RatioTo("1L-1G-wire"),
+        PointFigure::ThroughputTo { set_up: "1L-1G", contender: "edge" },
     ),
     row(
         "same, against kernel TCP under 1 % loss",
         Bound::AtLeast(1.0, "x"),
         LOSSY,
         one_way("1L-1G-loss1"),
-        PointFigure::RatioTo("tcp"),
+        PointFigure::ThroughputTo { set_up: "1L-1G-loss1", contender: "tcp" },
     ),
     row(
         "5 % loss on a 1 Gb/s link: goodput against no loss",
         Bound::AtLeast(0.85, "x"),
         LOSSY,
         one_way("1L-1G-loss5"),
-        PointFigure::RatioTo("1L-1G-wire"),
+        PointFigure::ThroughputTo { set_up: "1L-1G", contender: "edge" },
     ),
     row(
         "same, against kernel TCP under 5 % loss",
         Bound::AtLeast(1.0, "x"),
         LOSSY,
         one_way("1L-1G-loss5"),
-        PointFigure::RatioTo("tcp"),
+        PointFigure::ThroughputTo { set_up: "1L-1G-loss5", contender: "tcp" },
     ),
     Row {
         name: "simulated day of link churn without a violation",
@@ -208,59 +211,38 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-const fn failover(name: &'static str, unit: &'static str, most: f64, pointer: &'static str) -> Row {
+const fn failover(
+    name: &'static str,
+    unit: &'static str,
+    most: f64,
+    fields: &'static [&'static str],
+) -> Row {
     Row {
         name,
         bound: Bound::AtMost(most, unit),
         bound_quick: None,
-        probe: Probe::Number { arguments: FAILOVER, pointer },
+        probe: Probe::WorstCut { arguments: FAILOVER, fields },
     }
 }
 
-const XDP_SMALL: &[&str] = &[
-    "bench",
-    "multiedge",
-    "--json",
-    "{json}",
-    "--link",
-    "xdp",
-    "--set-ups",
-    "direct",
-    "--tests",
-    "ping-pong",
-    "--sizes",
-    "8",
-    "--policy",
-    "own",
-    "--yardsticks",
-    "--repetitions",
-    "{quick:3|5}",
-];
+const XDP_SMALL: &[&str] =
+    &["bench", "yardsticks", "--link", "xdp", "--repetitions", "{quick:3|7}", "--json", "{json}"];
 const PACKET_SMALL: &[&str] = &[
     "bench",
-    "multiedge",
-    "--json",
-    "{json}",
+    "yardsticks",
     "--link",
     "packet",
-    "--set-ups",
-    "direct",
-    "--tests",
-    "ping-pong",
-    "--sizes",
-    "8",
-    "--policy",
-    "own",
-    "--yardsticks",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:3|7}",
+    "--json",
+    "{json}",
 ];
 const GIGABIT: &[&str] = &[
     "bench",
     "multiedge",
     "--json",
     "{json}",
-    "--set-ups",
+    "--setups",
     "1L-1G,2L-1G,2Lu-1G",
     "--tests",
     "one-way,two-way",
@@ -270,16 +252,16 @@ const GIGABIT: &[&str] = &[
     "own,multiedge",
     "--repetitions",
     "{quick:3|5}",
-    "--seconds",
-    "{quick:0.3|1}",
+    "--time",
+    "{quick:10|40}",
 ];
 const TEN_GIGABIT: &[&str] = &[
     "bench",
     "multiedge",
     "--json",
     "{json}",
-    "--set-ups",
-    "1L-10G,1L-10G-jumbo",
+    "--setups",
+    "1L-10G,1L-10G-9000",
     "--tests",
     "one-way,two-way",
     "--sizes",
@@ -288,15 +270,15 @@ const TEN_GIGABIT: &[&str] = &[
     "own",
     "--repetitions",
     "{quick:3|5}",
-    "--seconds",
-    "{quick:0.3|1}",
+    "--time",
+    "{quick:10|40}",
 ];
 const UNLIKE: &[&str] = &[
     "bench",
     "multiedge",
     "--json",
     "{json}",
-    "--set-ups",
+    "--setups",
     "1G+100M",
     "--tests",
     "one-way",
@@ -306,15 +288,15 @@ const UNLIKE: &[&str] = &[
     "own,multiedge",
     "--repetitions",
     "{quick:3|5}",
-    "--seconds",
-    "{quick:0.3|1}",
+    "--time",
+    "{quick:10|40}",
 ];
 const UNLIKE_FAST: &[&str] = &[
     "bench",
     "multiedge",
     "--json",
     "{json}",
-    "--set-ups",
+    "--setups",
     "10G+1G",
     "--tests",
     "one-way",
@@ -324,15 +306,15 @@ const UNLIKE_FAST: &[&str] = &[
     "own,multiedge",
     "--repetitions",
     "{quick:3|5}",
-    "--seconds",
-    "{quick:0.3|1}",
+    "--time",
+    "{quick:10|40}",
 ];
 const DELAYED: &[&str] = &[
     "bench",
     "multiedge",
     "--json",
     "{json}",
-    "--set-ups",
+    "--setups",
     "1G/20us+1G/2ms",
     "--tests",
     "one-way",
@@ -342,16 +324,16 @@ const DELAYED: &[&str] = &[
     "own,multiedge",
     "--repetitions",
     "{quick:3|5}",
-    "--seconds",
-    "{quick:0.3|1}",
+    "--time",
+    "{quick:10|40}",
 ];
 const LOSSY: &[&str] = &[
     "bench",
     "multiedge",
     "--json",
     "{json}",
-    "--set-ups",
-    "1L-1G-wire,1L-1G-loss1,1L-1G-loss5",
+    "--setups",
+    "1L-1G,1L-1G-loss1,1L-1G-loss5",
     "--tests",
     "one-way",
     "--sizes",
@@ -360,9 +342,27 @@ const LOSSY: &[&str] = &[
     "own",
     "--repetitions",
     "{quick:3|5}",
-    "--seconds",
-    "{quick:0.3|1}",
+    "--time",
+    "{quick:10|40}",
 ];
-const FAILOVER: &[&str] = &["bench", "failover", "{quick:--quick|--mtu=1500}", "--json", "{json}"];
-const SHARED_MEMORY: &[&str] = &["bench", "shm", "--json", "{json}"];
+const FAILOVER: &[&str] = &["bench", "failover", "--phase", "{quick:0.8|1.5}", "--json", "{json}"];
+const SHARED_MEMORY: &[&str] = &[
+    "bench",
+    "--links",
+    "1",
+    "--tests",
+    "ping-pong,one-way",
+    "--sizes",
+    "8,1M",
+    "--transports",
+    "shm",
+    "--repetitions",
+    "{quick:3|7}",
+    "--time",
+    "{quick:8|30}",
+    "--json",
+    "{json}",
+];
+const NANOSECONDS: Shown = Shown { field: "latency_ns", scale: 1.0, unit: "ns" };
+const RATE: Shown = Shown { field: "bytes_per_second", scale: 8e-9, unit: "Gb/s" };
 const CHURN: &[&str] = &["sim", "churn", "--hours", "{quick:1|24}", "--json", "{json}"];
