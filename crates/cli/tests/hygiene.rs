@@ -1,7 +1,7 @@
 //! Whatever becomes of a run, the interfaces are afterwards as they were before, and work for others.
 //! Needs root: each test has two hosts, which are network namespaces.
 
-#[expect(dead_code, reason = "only hosts are needed here, not endpoints")]
+#[expect(dead_code, reason = "connections are not needed here")]
 #[path = "../../ethernot/tests/hosts/mod.rs"]
 mod hosts;
 
@@ -33,6 +33,21 @@ fn packet_links_in_a_vlan_leave_nothing_behind() {
 #[test]
 fn xdp_links_leave_nothing_behind() {
     links_leave_nothing_behind("xdp:edge0:0");
+}
+
+#[test]
+fn shared_memory_leaves_nothing_behind() {
+    let Some([host, _peer]) = Host::pair() else { return };
+    if let Err(error) = host.endpoint("shm") {
+        println!("skipped: {error}");
+        return;
+    }
+    host.ip("address add 10.9.9.2/24 dev edge0");
+    let before = state(&host);
+    for end in [End::Itself, End::Interrupt, End::Kill] {
+        run(&host, &host, "udp:edge0,shm", end);
+        until(|| state(&host) == before);
+    }
 }
 
 /// How a run ends.
@@ -147,7 +162,7 @@ fn sockets() -> String {
 
 /// The links of a run exist.
 fn is_in_use(host: &Host, links: &str) -> bool {
-    let is_udp = links.starts_with("udp");
+    let is_udp = !links.contains("packet") && !links.contains("xdp");
     host.run(move || {
         let sockets = sockets();
         if is_udp { !sockets.contains("udp 0") } else { !sockets.contains("abstract []") }

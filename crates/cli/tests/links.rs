@@ -4,6 +4,7 @@
 #[path = "../../ethernot/tests/hosts/mod.rs"]
 mod hosts;
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use hosts::Host;
@@ -74,10 +75,53 @@ fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
         return;
     };
     let before = host.ip("-d link show edge0");
+    let report = run(&host, env!("CARGO_BIN_EXE_ethernot"), &["doctor", "edge0"]).unwrap();
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    for part in ["taken", "xdp:edge0", "is attached", "sudo ip link set dev edge0 xdp"] {
+        assert!(report.contains(part), "{report}");
+    }
     fails(&host, "xdp:edge0/port=9", &["edge0", "has an XDP program already", "bpftool net show"]);
     assert_eq!(before, host.ip("-d link show edge0"));
     drop(holder);
     fails(&host, "xdp:edge0:64", &["edge0", "no queue 64"]);
+}
+
+#[test]
+fn ends_in_different_vlans_do_not_meet_and_say_so() {
+    let Some([client, server]) = Host::pair() else { return };
+    client.ip("address add 10.9.9.1/24 dev edge0");
+    server.ip("address add 10.9.9.2/24 dev edge0");
+    let program = env!("CARGO_BIN_EXE_ethernot");
+    let mut command = Command::new(program);
+    command.args(["serve", "--listen", "10.9.9.2:7471", "--links", "packet:edge0/vlan=7"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut serving = server.run(move || command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(serving.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let arguments = [
+        "bench",
+        "--peer",
+        "10.9.9.2",
+        "--links",
+        "packet:edge0/vlan=8",
+        "--transports",
+        "edge",
+        "--tests",
+        "ping-pong",
+        "--sizes",
+        "8",
+        "--repetitions",
+        "1",
+        "--time",
+        "0.1",
+        "--no-pinning",
+    ];
+    let output = run(&client, program, &arguments).unwrap();
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    let error = error(&output);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("02:00:00:00:00:02") && error.contains("VLAN"), "{error}");
 }
 
 /// The server refuses `links` with an error that has all `parts`.

@@ -103,7 +103,10 @@ pub enum Closed {
     },
     /// No link reached the peer for the whole silence budget.
     #[error(
-        "{peer} did not answer for {silence_ms} ms; is it running, and does the network carry UDP to it?"
+        "{peer} did not answer for {silence_ms} ms; is it running, and {}?", match .peer.to_mac() {
+            None => "does the network carry UDP to it",
+            Some(_) => "on the same Ethernet, with the same EtherType and VLAN",
+        }
     )]
     Unreachable {
         /// Where it was.

@@ -41,7 +41,7 @@ fn udp_and_raw_ethernet_serve_one_connection() {
     b.ip("address add 10.9.9.2/24 dev edge0");
     let mut target = Target::new(b.endpoint("edge0:7471,packet:edge1:7471").unwrap(), 64);
     let client = a.endpoint("edge0,packet:edge1").unwrap();
-    let peers = "10.9.9.2:7471,02:00:00:00:01:02/7471";
+    let peers = "10.9.9.2:7471";
     let [connection, _accepted] = target.is_written_by(&a, &client, peers);
     until(|| links_up(&connection) == 2);
 }
@@ -94,7 +94,7 @@ fn an_interface_that_comes_back_gets_its_link_back() {
     b.ip("address add 10.9.9.2/24 dev edge0");
     let mut target = Target::new(b.endpoint("udp:edge0:7471,packet:edge1:7471").unwrap(), 64);
     let client = a.endpoint("udp:edge0,packet:edge1").unwrap();
-    let peers = "10.9.9.2:7471,02:00:00:00:01:02/7471";
+    let peers = "10.9.9.2:7471";
     let [connection, _accepted] = target.is_written_by(&a, &client, peers);
     // Whoever drives the endpoint makes its sockets anew, so it has to be on the host.
     let connection = Arc::new(connection);
@@ -146,4 +146,21 @@ fn names_work_without_rights_and_say_what_is_missing() {
     if let Err(error) = endpoint {
         assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
     }
+}
+
+#[test]
+fn connections_use_interfaces_that_come_later() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.ip("address add 10.9.9.1/24 dev edge0");
+    b.ip("address add 10.9.9.2/24 dev edge0");
+    let mut target = Target::new(b.run(|| Endpoint::builder().port(7471).build().unwrap()), 64);
+    let client = a.run(|| Endpoint::builder().build().unwrap());
+    let [connection, _accepted] = target.is_written_by(&a, &client, "10.9.9.2:7471");
+    assert_eq!(links_up(&connection), 1);
+    a.connect_to(&b, "edge1");
+    a.ip("address add 10.9.8.1/24 dev edge1");
+    b.ip("address add 10.9.8.2/24 dev edge1");
+    until(|| links_up(&connection) == 2);
+    write(&connection, 8, b"z");
+    assert_eq!(target.memory.load_u8(8), b'z');
 }

@@ -25,7 +25,7 @@ use self::hot::{HotSocket, Traffic};
 use self::receive::ReceiveRing;
 use self::transmit::{Run, SEGMENTS_MAX, SEGMENTS_SAFE, Transmitter};
 use crate::clock::ReceiveClock;
-use crate::interface::Interface;
+use crate::interface::{Interface, Monitor};
 use crate::{Link, LinkStatistics, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
@@ -52,6 +52,9 @@ pub struct UdpLink {
     interface: Option<Interface>,
     is_down: bool,
     interface_checked_at: Instant,
+    /// Readable when some interface has changed; `None` if the kernel refused it.
+    monitor: Option<Monitor>,
+    news_checked_at: Instant,
     ring: ReceiveRing,
     transmitter: Transmitter,
     clock: ReceiveClock,
@@ -89,6 +92,8 @@ impl UdpLink {
         let receive_buffer_bytes =
             setup::size_buffers(socket.as_fd(), config, &mut features, &mut hints)
                 .map_err(failed("size the buffers of"))?;
+        // Before the interface is asked, so that no change is missed.
+        let monitor = Monitor::new().ok();
         let interface = interface::interface_of(socket.as_fd(), address.ip()).unwrap_or(None);
 
         // Behind an unspecified address a connected socket would fix which one frames come from.
@@ -112,6 +117,8 @@ impl UdpLink {
             interface,
             is_down: false,
             interface_checked_at: Instant(0),
+            monitor,
+            news_checked_at: Instant(0),
             ring: ReceiveRing::new(if features.batching {
                 config.receive_messages.into()
             } else {
@@ -167,13 +174,22 @@ impl UdpLink {
         self.push_event(LinkEvent::Changed(self.caps));
     }
 
-    /// Looks at the interface now and then: its MTU, and whether it runs.
+    /// Looks at the interface now and then, and soon when there is news: its MTU, and whether it runs.
+    #[inline]
     fn watch_interface(&mut self, now: Instant) {
-        if now.since_ns(self.interface_checked_at) < INTERFACE_CHECK_NS {
-            return;
+        if now.since_ns(self.news_checked_at) >= NEWS_NS {
+            self.look_for_news(now);
         }
-        self.interface_checked_at = now;
-        self.check_interface();
+    }
+
+    #[cold]
+    fn look_for_news(&mut self, now: Instant) {
+        self.news_checked_at = now;
+        let has_news = self.monitor.as_mut().is_some_and(Monitor::has_changed);
+        if has_news || now.since_ns(self.interface_checked_at) >= INTERFACE_CHECK_NS {
+            self.interface_checked_at = now;
+            self.check_interface();
+        }
     }
 
     #[cold]
@@ -623,7 +639,7 @@ impl Link for UdpLink {
             // The one that sends first: it is the one that may be full.
             Some(hot) if self.transmitter.is_connected() => [Some(hot.socket.as_fd()), Some(main)],
             Some(hot) => [Some(main), Some(hot.socket.as_fd())],
-            None => [Some(main), None],
+            None => [Some(main), self.monitor.as_ref().map(AsFd::as_fd)],
         }
     }
 
@@ -693,6 +709,9 @@ const ATTEMPTS_MAX: usize = 4;
 
 /// How often the interface is looked at: two requests of a microsecond together, 0.001 % of a core.
 const INTERFACE_CHECK_NS: u64 = 100_000_000;
+
+/// How often news of interfaces are looked for: what a thread that polls pays is a thousandth.
+const NEWS_NS: u64 = 1_000_000;
 
 /// MTU assumed when no interface is known: that of every Ethernet.
 const MTU_UNKNOWN_BYTES: u32 = 1500;

@@ -126,6 +126,33 @@ impl XdpLink {
         self.live.as_ref().map(|live| live.mode)
     }
 
+    /// What an administrator could improve, each a sentence with a command.
+    pub fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
+        let Some(live) = &self.live else { return hints };
+        let name = self.interface.name;
+        if live.device.queues > 1 {
+            hints.push(format!(
+                "{name} has {} receive queues and the link sees one, {}: if frames of peers do not \
+                 arrive, make it the only one: ethtool -L {name} combined 1",
+                live.device.queues, self.config.queue
+            ));
+        }
+        if self.framing.vlan.is_some() && !live.device.is_veth {
+            hints.push(format!(
+                "if {name} takes VLAN tags off received frames, the link does not see that they are \
+                 its own: ethtool -K {name} rxvlan off"
+            ));
+        }
+        if live.mode == XdpMode::Generic && !live.device.is_veth {
+            hints.push(format!(
+                "the driver of {name} has no XDP, so frames take the way through the network stack: \
+                 a packet link may do as well"
+            ));
+        }
+        hints
+    }
+
     /// The port of the endpoint on the interface.
     pub const fn port(&self) -> u16 {
         self.framing.port
@@ -189,7 +216,8 @@ impl XdpLink {
             Some(_) => true,
             None => self.reopen(),
         };
-        if !selected || !self.interface.is_running {
+        let is_usable = self.interface.is_running && self.interface.mtu_bytes >= MTU_BYTES_MIN;
+        if !selected || !is_usable {
             return self.go_down();
         }
         let is_changed =
@@ -443,6 +471,11 @@ fn usable(config: &XdpConfig) -> Result<(Interface, Station), XdpError> {
     if !interface.is_up {
         return Err(XdpError::InterfaceDown { interface: named() });
     }
+    let mtu_bytes = interface.mtu_bytes;
+    if mtu_bytes < MTU_BYTES_MIN {
+        let least_bytes = MTU_BYTES_MIN;
+        return Err(XdpError::MtuTooSmall { interface: named(), mtu_bytes, least_bytes });
+    }
     Ok((interface, station))
 }
 
@@ -472,6 +505,9 @@ fn is_about_interface(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV))
 }
 
+/// Least MTU, in bytes: the smallest frame that every receiver takes (docs/protocol.md, §2.2) and its
+/// envelope.
+const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
 /// Frames that are worth sending together: what one call sends on kernels that have a fixed limit.
 const BATCH_FRAMES: u16 = 32;
 /// How often news of interfaces are looked for: seldom enough to cost nothing (a system call of

@@ -3,6 +3,8 @@
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod namespace;
 
+use std::os::fd::AsRawFd;
+
 use delivery::{Instant, LinkEvent, TxBatch};
 use link::{Link, UdpConfig, UdpFeatures, UdpLink};
 use mem::PayloadSlice;
@@ -39,6 +41,26 @@ fn frame_sizes_and_carrier_are_those_of_the_interface() {
         assert!(matches!(turn(&mut link), Some(LinkEvent::Changed(_))));
         ip("link delete edge0");
         assert!(matches!(turn(&mut link), Some(LinkEvent::Down)));
+    });
+}
+
+#[test]
+fn sleeper_is_woken_by_news_of_the_interface() {
+    in_namespace(|| {
+        let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
+        let mut now = Instant(1_000_000);
+        link.receive(now, 64, &mut |_| {}).unwrap();
+        ip("link set edge0 mtu 1400");
+        assert!(is_readable(&link, 10_000));
+        while is_readable(&link, 0) {
+            now = now.after_ns(1_000_000);
+            link.receive(now, 64, &mut |_| {}).unwrap();
+        }
+        let event = link.poll_event();
+        assert!(
+            matches!(event, Some(LinkEvent::Changed(caps)) if caps.frame_bytes_max == 1372),
+            "{event:?}"
+        );
     });
 }
 
@@ -90,4 +112,16 @@ fn host_without_a_route_loses_the_frames_and_goes_on() {
 fn bind(address: &str, features: UdpFeatures) -> UdpLink {
     let config = UdpConfig { features, ..UdpConfig::default() };
     UdpLink::bind(address.parse().unwrap(), &config).unwrap()
+}
+
+/// Whether one of the link's descriptors is readable, or becomes so within `limit_ms`.
+fn is_readable(link: &UdpLink, limit_ms: i32) -> bool {
+    let mut polled: Vec<libc::pollfd> = link
+        .wait_fds()
+        .into_iter()
+        .flatten()
+        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .collect();
+    // SAFETY: the array has the length that is given.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit_ms) > 0 }
 }

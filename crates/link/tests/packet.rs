@@ -335,6 +335,20 @@ fn full_ring_drops_are_counted() {
 }
 
 #[test]
+fn endpoints_of_one_host_meet_on_loopback() {
+    in_namespace(|| {
+        ip("link set lo up");
+        let (mut a, mut b) = (open("lo"), open("lo"));
+        assert_eq!((a.local().0, a.caps().frame_bytes_max), ([0; 6], 9204));
+        send(&mut a, b.caps().local, &[5; 9000]);
+        send(&mut b, a.caps().local, &[6; 40]);
+        assert_eq!(receive(&mut b, 1)[0], (vec![5; 9000], a.caps().local));
+        assert_eq!(receive(&mut a, 1)[0], (vec![6; 40], b.caps().local));
+        assert_eq!(a.statistics().receive_own_station, 0);
+    });
+}
+
+#[test]
 fn bare_exchange_goes_back_and_forth_in_both_ways() {
     for receive in [BareReceive::Ring, BareReceive::Calls] {
         in_namespace(move || {

@@ -10,6 +10,7 @@ use std::{env, thread};
 
 use delivery::{Instant, LinkEvent, TxBatch};
 use link::packet::discover;
+use link::yardstick::xdp::BareXdp;
 use link::{
     Interface, Link, PacketConfig, PacketLink, PayloadUnmapped, XdpConfig, XdpError, XdpLink,
     XdpMode,
@@ -126,6 +127,21 @@ fn packet_links_and_xdp_links_understand_each_other() {
             }
         });
     }
+}
+
+#[test]
+fn bare_frames_go_to_and_fro() {
+    in_namespace(|| {
+        let open = |interface| BareXdp::open(&XdpConfig { port: 7, ..on(interface) }, 64).unwrap();
+        let (mut first, mut second) = (open("edge0"), open("edge1"));
+        for _ in 0..1000 {
+            first.send(second.station()).unwrap();
+            until(|| second.poll() == Some(first.station()));
+            second.send(first.station()).unwrap();
+            until(|| first.poll() == Some(second.station()));
+        }
+        assert!(first.poll().is_none() && second.poll().is_none());
+    });
 }
 
 #[test]
@@ -300,9 +316,16 @@ fn what_cannot_be_is_refused_with_a_reason() {
         let ethertype = error(XdpConfig { ethertype: 1500, ..on("edge0") });
         assert!(matches!(ethertype, XdpError::Ethertype { ethertype: 1500 }), "{ethertype}");
         // Virtual interfaces have no queues that a card could receive into.
-        let mode = error(XdpConfig { mode: Some(XdpMode::ZeroCopy), ..on("edge0") });
-        assert!(matches!(mode, XdpError::ModeUnsupported { .. }), "{mode}");
+        for mtu in [1500, 9000] {
+            ip(&format!("link set edge0 mtu {mtu}"));
+            let mode = error(XdpConfig { mode: Some(XdpMode::ZeroCopy), ..on("edge0") });
+            assert!(matches!(mode, XdpError::ModeUnsupported { .. }), "{mode}");
+        }
         assert!(!describe("edge0").contains("xdp"));
+        assert_eq!(open(&on("edge0")).hints(), [""; 0]);
+        ip("link set edge0 mtu 200");
+        let mtu = error(on("edge0"));
+        assert!(matches!(mtu, XdpError::MtuTooSmall { mtu_bytes: 200, .. }), "{mtu}");
         ip("link set edge0 down");
         let down = error(on("edge0"));
         assert!(matches!(down, XdpError::InterfaceDown { .. }), "{down}");
@@ -318,6 +341,23 @@ fn a_port_has_one_owner() {
         let error = XdpLink::open(&XdpConfig { port: 7, ..on("edge0") }).unwrap_err();
         assert!(matches!(error, XdpError::PortTaken { port: 7, .. }), "{error}");
         assert_eq!(open(&XdpConfig { port: 7, ..on("edge1") }).port(), 7);
+    });
+}
+
+#[test]
+fn an_interface_with_several_queues_is_served_on_the_one_asked_for() {
+    in_namespace(|| {
+        ip("link delete edge0");
+        ip("link add edge0 numrxqueues 2 numtxqueues 2 type veth peer name edge1 numrxqueues 2");
+        ip("link set edge0 up");
+        ip("link set edge1 up");
+        let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
+        let hints = first.hints();
+        assert!(hints.len() == 1 && hints[0].contains("ethtool -L edge0 combined 1"), "{hints:?}");
+        until(|| describe("edge0").contains("state UP"));
+        exchange(&mut second, &mut first, 100);
+        drop(first);
+        assert_eq!(open(&XdpConfig { queue: 1, ..on("edge0") }).caps().frame_bytes_max, 1488);
     });
 }
 

@@ -108,6 +108,19 @@ pub enum XdpError {
         /// What surely goes.
         largest_bytes: u32,
     },
+    /// The interface is set to smaller packets than the protocol can do with.
+    #[error(
+        "the MTU of {interface} is {mtu_bytes} bytes, and a link takes at least {least_bytes}; raise \
+         it: ip link set {interface} mtu {least_bytes}"
+    )]
+    MtuTooSmall {
+        /// The interface.
+        interface: String,
+        /// Its MTU.
+        mtu_bytes: u32,
+        /// What a link needs.
+        least_bytes: u32,
+    },
     /// The driver or the kernel does not have what was asked for.
     #[error(
         "{interface} cannot do AF_XDP in {mode} mode ({source}); leave the mode open to get the \

@@ -27,6 +27,8 @@ pub(crate) struct Live {
     pub(super) transmitter: Transmitter,
     pub(crate) shape: Shape,
     pub(crate) mode: XdpMode,
+    /// What the interface was like.
+    pub(super) device: Device,
 }
 
 impl Live {
@@ -51,7 +53,7 @@ impl Live {
             AttachMode::Generic => XdpMode::Generic,
         };
         let transmitter = Transmitter::new(&shape, mode);
-        Ok(Self { attachment, map, socket, receiver, transmitter, shape, mode })
+        Ok(Self { attachment, map, socket, receiver, transmitter, shape, mode, device })
     }
 
     /// Finds out whether [`Live::open`] would work, as far as that can be told without touching
@@ -169,7 +171,12 @@ impl Failures<'_> {
                 },
             }
         }
-        Err(self.refused(refusal))
+        let (interface, mtu_bytes) = (self.interface.name(), self.interface.mtu_bytes);
+        if refusal.raw_os_error() == Some(libc::ERANGE) || mtu_bytes > MTU_SURE_BYTES {
+            let largest_bytes = MTU_SURE_BYTES;
+            return Err(XdpError::MtuTooLarge { interface, mtu_bytes, largest_bytes });
+        }
+        Err(self.unsupported(refusal))
     }
 
     /// Binds to the queue the way that goes with where the program is.
@@ -193,21 +200,21 @@ impl Failures<'_> {
             let (interface, queue) = (self.interface.name(), self.config.queue);
             match source.raw_os_error() {
                 Some(libc::EBUSY) => XdpError::QueueBusy { interface, queue },
-                Some(libc::EOPNOTSUPP | libc::EINVAL) => self.refused(source),
+                // Kernels before 6.6 do not know frames in several chunks.
+                Some(libc::EINVAL) if shape.has_fragments() => {
+                    let mtu_bytes = self.interface.mtu_bytes;
+                    XdpError::MtuTooLarge { interface, mtu_bytes, largest_bytes: MTU_SURE_BYTES }
+                }
+                Some(libc::EOPNOTSUPP | libc::EINVAL) => self.unsupported(source),
                 _ => self.of("bind to a queue of", source),
             }
         })
     }
 
     /// The driver does not do what was asked.
-    fn refused(&self, source: io::Error) -> XdpError {
-        let interface = self.interface.name();
-        let mtu_bytes = self.interface.mtu_bytes;
-        if source.raw_os_error() == Some(libc::ERANGE) || mtu_bytes > MTU_SURE_BYTES {
-            return XdpError::MtuTooLarge { interface, mtu_bytes, largest_bytes: MTU_SURE_BYTES };
-        }
+    fn unsupported(&self, source: io::Error) -> XdpError {
         let mode = self.config.mode.unwrap_or(XdpMode::Generic);
-        XdpError::ModeUnsupported { interface, mode, source }
+        XdpError::ModeUnsupported { interface: self.interface.name(), mode, source }
     }
 
     /// The kernel says that a program is there.

@@ -47,7 +47,8 @@ impl BareXdp {
     /// Sends one frame.
     ///
     /// # Errors
-    /// Kind [`io::ErrorKind::WouldBlock`] if the kernel could not take it now.
+    /// What the kernel says; kind [`io::ErrorKind::TimedOut`] if it does not take the frame again and
+    /// again.
     #[inline]
     pub fn send(&mut self, to: Station) -> io::Result<()> {
         let live = &mut self.bare.live;
@@ -78,7 +79,15 @@ impl BareXdp {
         if live.mode == XdpMode::ZeroCopy && !socket.transmit.needs_wakeup() {
             return Ok(());
         }
-        socket.kick()
+        for _ in 0..KICKS_MAX {
+            match socket.kick() {
+                // The frame is in the ring, so sending it once more would make two of it.
+                Err(error) if is_passing(&error) && socket.transmit.untaken() > 0 => {}
+                Err(error) if is_passing(&error) => return Ok(()),
+                result => return result,
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// The sender of the next frame that has come, if one has.
@@ -104,3 +113,11 @@ impl BareXdp {
         from
     }
 }
+
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [libc::EAGAIN, libc::EBUSY, libc::ENOBUFS, libc::EINTR];
+    error.raw_os_error().is_some_and(|number| passing.contains(&number))
+}
+
+/// Far more system calls than the kernel ever wants for one frame.
+const KICKS_MAX: u32 = 1_000_000;
