@@ -2,6 +2,7 @@
 //! other programs.
 
 use std::env;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -110,10 +111,11 @@ fn table(report: &Report) -> String {
             .ratios
             .get(name)
             .map_or_else(String::new, |ratio| format!("   edge takes {ratio:.2} of it"));
-        text.push_str(&format!("{name:<14}{:>8.2} us{ratio}\n", latency.median / 1e3));
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(text, "{name:<14}{:>8.2} us{ratio}", latency.median / 1e3);
     }
     for (name, why) in &report.cannot_run {
-        text.push_str(&format!("{name:<14}cannot run here: {why}\n"));
+        let _ = writeln!(text, "{name:<14}cannot run here: {why}");
     }
     text
 }
