@@ -15,6 +15,7 @@ mod report_command;
 mod scenario_command;
 mod serve_command;
 mod torture_command;
+mod yardsticks_command;
 
 use std::process::ExitCode;
 
