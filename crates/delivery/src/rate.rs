@@ -45,6 +45,9 @@ pub(crate) struct RateEstimator {
     /// Whether a sample was ever taken while the window was the limit.
     unlimited: bool,
     half_started: u32,
+    /// The latest sample reached the estimate although more could have been in flight: the link may
+    /// be faster than anybody has tried.
+    untried: bool,
     /// Largest sample of this and of the previous half of the filter, 0 if none.
     max: [u64; 2],
 }
@@ -63,6 +66,7 @@ impl RateEstimator {
             sampled: false,
             unlimited: false,
             half_started: 0,
+            untried: false,
             max: [0; 2],
         }
     }
@@ -120,6 +124,8 @@ impl RateEstimator {
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0;
+        let max = self.max();
+        self.untried = limited && sample >= max - max / 8;
         if limited && sample <= self.max() {
             return round_started;
         }
@@ -134,9 +140,18 @@ impl RateEstimator {
         (max > 0).then_some(max)
     }
 
+    /// The rate that the link is to be tried at, where others could take its bytes: more than was
+    /// measured as long as it delivers all it is given. A link that is given little because it is
+    /// believed to be slow would else remain so.
+    pub(crate) fn worth_trying(&self) -> Option<u64> {
+        let rate = self.bytes_per_second()?;
+        Some(if self.untried { rate + rate / 4 } else { rate })
+    }
+
     /// Forgets all samples.
     pub(crate) const fn restart(&mut self) {
         self.unlimited = false;
+        self.untried = false;
         self.max = [0; 2];
     }
 

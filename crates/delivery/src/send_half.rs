@@ -488,6 +488,11 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
+    /// The rate at which a link among several should be tried: the measured one, or more.
+    pub fn rate_worth_trying(&self) -> Option<u64> {
+        self.rate.worth_trying()
+    }
+
     /// When the link will have carried what was handed to it; not before `now`.
     pub fn idle_at(&self, now: Instant) -> Instant {
         self.idle_at.max(now)
