@@ -742,7 +742,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     fn believed_rate(&self) -> Option<u64> {
-        self.rate.bytes_per_second().or(self.nominal_rate)
+        self.rate.steady().or(self.nominal_rate)
     }
 
     fn transmission_ns(&self, bytes: u32) -> u64 {
