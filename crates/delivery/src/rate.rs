@@ -166,7 +166,7 @@ impl RateEstimator {
     /// believed to be slow would else remain so.
     pub(crate) fn worth_trying(&self) -> Option<u64> {
         let rate = self.steady()?;
-        Some(if self.untried { rate + rate / 4 } else { rate })
+        Some(if self.untried { rate * 2 } else { rate })
     }
 
     /// Counts what was acknowledged into the average. Where the application was the limit, the average
@@ -186,7 +186,7 @@ impl RateEstimator {
         }
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
-        self.untried = self.average_limited && average >= self.steady - self.steady / 8;
+        self.untried = self.average_limited && average >= self.steady - self.steady / 4;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
             (false, 0) => average,

@@ -23,6 +23,8 @@ pub enum SchedulingPolicy {
 pub struct LinkView {
     /// Estimated rate; `None` until something was measured.
     pub rate_bytes_per_second: Option<u64>,
+    /// What it carries in the long run; `None` until something was measured.
+    pub steady_bytes_per_second: Option<u64>,
     /// What it takes to the peer without queueing, in nanoseconds. Only how links compare matters.
     pub one_way_ns: u64,
     /// When all that is queued or in flight on it will have left, by the same estimate; a time in
@@ -135,6 +137,9 @@ pub fn next(
         let link = (0..links.len()).find(|&link| send(link, state));
         return link.map_or(Next::Wait { until: Instant::NEVER }, |link| Next::Frame { link });
     }
+    if let Some(turn) = turn_among_alike(backlog_bytes, links, state.turn) {
+        return next_in_turn(turn, now, links, state);
+    }
     let (running, frames_left) = state.run;
     if frames_left > 0 {
         state.run = (running, frames_left - 1);
@@ -160,6 +165,59 @@ pub fn next(
         }
     }
     Next::Wait { until }
+}
+
+/// The link whose turn it is, from `turn` on, if there is much to send and all links that may carry it
+/// are alike. Then taking turns delivers in order what no prediction would: the error of a prediction
+/// is larger than the time of a frame.
+fn turn_among_alike(backlog_bytes: u64, links: &[LinkView], turn: usize) -> Option<usize> {
+    let only_backups = !links.iter().any(|link| link.usable && !link.backup);
+    let eligible = |link: &&LinkView| link.usable && (!link.backup || only_backups);
+    let first = links.iter().find(eligible)?;
+    if backlog_bytes < TURN_FRAMES * u64::from(first.frame_bytes) {
+        return None;
+    }
+    let others = || links.iter().filter(eligible);
+    let span = |value: fn(&LinkView) -> Option<u64>| {
+        let values = others().filter_map(value);
+        values.fold((u64::MAX, 0), |(least, most), v| (least.min(v), most.max(v)))
+    };
+    let (slowest, fastest) = span(|link| link.steady_bytes_per_second);
+    let (nearest, farthest) = span(|link| Some(link.one_way_ns));
+    let are_alike = others().count() > 1
+        && others().all(|link| link.frame_bytes == first.frame_bytes)
+        && fastest <= slowest.saturating_mul(4)
+        && farthest - nearest <= ALIKE_NS;
+    let turns = (0..links.len()).map(|step| (turn + step) % links.len());
+    turns.into_iter().find(|&index| are_alike && eligible(&&links[index]))
+}
+
+/// One frame for the link whose turn it is; while its window is closed, for another that would run dry.
+fn next_in_turn(turn: usize, now: Instant, links: &[LinkView], state: &mut SchedulerState) -> Next {
+    let has_room = |link: &LinkView| link.window_left_bytes >= u64::from(link.frame_bytes);
+    let mut chosen = has_room(&links[turn]).then_some(turn);
+    let mut until = links[turn].opens_at;
+    if chosen.is_some() {
+        state.turn = (turn + 1) % links.len();
+    } else {
+        for (index, link) in links.iter().enumerate() {
+            if link.usable && !link.backup && has_room(link) {
+                let dry_at = Instant(link.idle_at.0.saturating_sub(RUN_DRY_NS));
+                if dry_at <= now {
+                    chosen = chosen.or(Some(index));
+                } else {
+                    until = until.min(dry_at);
+                }
+            }
+        }
+    }
+    let Some(link) = chosen else { return Next::Wait { until } };
+    state.given_at[link] = now;
+    if links[link].rate_bytes_per_second.is_none() {
+        let given = &mut state.unmeasured_bytes[link];
+        *given = given.saturating_add(links[link].frame_bytes);
+    }
+    Next::Frame { link }
 }
 
 /// Frames in a row for a link that delivers `late_ns` behind the best.
@@ -444,6 +502,12 @@ const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
 const fn whole_frames(bytes: u64, frame_bytes: u64) -> u64 {
     if bytes < frame_bytes { bytes } else { bytes - bytes % frame_bytes }
 }
+
+/// Shortest backlog of which links that are alike take turns, in frames: less goes by the best guess.
+const TURN_FRAMES: u64 = 16;
+
+/// Ways that differ by less are alike, in nanoseconds: a few frames at 1 Gb/s.
+const ALIKE_NS: u64 = 50_000;
 
 /// Longest burst, by the rate of its link: at 10 Gb/s 13 frames of 1500 bytes in one segmented
 /// send, at 1 Gb/s one. What is queued cannot be overtaken by something urgent.

@@ -488,6 +488,11 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
+    /// What the link carries in the long run, in bytes per second; the largest rate at first.
+    pub fn steady_rate(&self) -> Option<u64> {
+        self.rate.steady()
+    }
+
     /// The rate at which a link among several should be tried: the measured one, or more.
     pub fn rate_worth_trying(&self) -> Option<u64> {
         self.rate.worth_trying()

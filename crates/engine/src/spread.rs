@@ -89,7 +89,11 @@ impl Engine {
             let (link, to) = (path.link, path.peer);
             let frame_bytes = u32::from(path.mtu.current());
             let share = spread.shares[position];
-            if share.frames >= self.segments(link) || share.bytes + frame_bytes > BATCH_BYTES_MAX {
+            // A long burst holds up whatever else the processor has to do for the links, and what is
+            // in a queue cannot be scheduled any more.
+            let most = path.send.quantum_bytes().max(SHARE_FRAMES * frame_bytes);
+            let most = most.min(BATCH_BYTES_MAX);
+            if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
                 break;
             }
             if core::mem::take(&mut owes) {
@@ -237,11 +241,15 @@ impl Connection {
     }
 }
 
+/// Frames that a link gets in one turn at least, if there are so many.
+const SHARE_FRAMES: u32 = 8;
+
 /// Frames after which a link may again be brought out of step with another.
 const STEP_FRAMES: u32 = 32;
 
 const UNUSABLE: LinkView = LinkView {
     rate_bytes_per_second: None,
+    steady_bytes_per_second: None,
     one_way_ns: 0,
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
