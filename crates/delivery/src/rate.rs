@@ -161,12 +161,10 @@ impl RateEstimator {
         if self.steady > 0 { Some(self.steady) } else { self.bytes_per_second() }
     }
 
-    /// The rate that the link is to be tried at, where others could take its bytes: more than was
-    /// measured as long as it delivers all it is given. A link that is given little because it is
-    /// believed to be slow would else remain so.
-    pub(crate) fn worth_trying(&self) -> Option<u64> {
-        let rate = self.steady()?;
-        Some(if self.untried { rate * 2 } else { rate })
+    /// Whether the link lately delivered all it was given although more could have been in flight: it
+    /// may be faster than anybody has tried.
+    pub(crate) const fn is_untried(&self) -> bool {
+        self.untried
     }
 
     /// Counts what was acknowledged into the average. Where the application was the limit, the average

@@ -23,8 +23,6 @@ pub enum SchedulingPolicy {
 pub struct LinkView {
     /// Estimated rate; `None` until something was measured.
     pub rate_bytes_per_second: Option<u64>,
-    /// What it carries in the long run; `None` until something was measured.
-    pub steady_bytes_per_second: Option<u64>,
     /// What it takes to the peer without queueing, in nanoseconds. Only how links compare matters.
     pub one_way_ns: u64,
     /// When all that is queued or in flight on it will have left, by the same estimate; a time in
@@ -182,11 +180,11 @@ fn turn_among_alike(backlog_bytes: u64, links: &[LinkView], turn: usize) -> Opti
         let values = others().filter_map(value);
         values.fold((u64::MAX, 0), |(least, most), v| (least.min(v), most.max(v)))
     };
-    let (slowest, fastest) = span(|link| link.steady_bytes_per_second);
+    let (slowest, fastest) = span(|link| link.rate_bytes_per_second);
     let (nearest, farthest) = span(|link| Some(link.one_way_ns));
     let are_alike = others().count() > 1
         && others().all(|link| link.frame_bytes == first.frame_bytes)
-        && fastest <= slowest.saturating_mul(4)
+        && fastest <= slowest.saturating_add(slowest / 4 * 3)
         && farthest - nearest <= ALIKE_NS;
     let turns = (0..links.len()).map(|step| (turn + step) % links.len());
     turns.into_iter().find(|&index| are_alike && eligible(&&links[index]))

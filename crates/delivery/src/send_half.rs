@@ -488,14 +488,13 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
-    /// What the link carries in the long run, in bytes per second; the largest rate at first.
-    pub fn steady_rate(&self) -> Option<u64> {
-        self.rate.steady()
-    }
-
-    /// The rate at which a link among several should be tried: the measured one, or more.
+    /// The rate at which a link among several should be tried: the measured one, or more as long as it
+    /// delivers all it is given and nothing waits on it. A link that is given little because it is
+    /// believed to be slow would else remain so.
     pub fn rate_worth_trying(&self) -> Option<u64> {
-        self.rate.worth_trying()
+        let rate = self.rate.steady()?;
+        let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + QUEUE_SEEN_NS;
+        Some(if self.rate.is_untried() && !waits { rate.saturating_mul(2) } else { rate })
     }
 
     /// When the link will have carried what was handed to it; not before `now`.
@@ -781,6 +780,10 @@ impl<T: Copy> SendHalf<T> {
 const fn clocked(rate: u64) -> u64 {
     rate + rate / 8
 }
+
+/// A round trip longer than twice the shortest by this shows a queue, in nanoseconds: four frames at
+/// 1 Gb/s.
+const QUEUE_SEEN_NS: u64 = 50_000;
 
 /// Progress of a measurement of the smallest round-trip time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -169,7 +169,6 @@ impl Path {
         let frame_bytes = u32::from(self.mtu.current());
         LinkView {
             rate_bytes_per_second: self.send.rate_worth_trying(),
-            steady_bytes_per_second: self.send.steady_rate(),
             one_way_ns: self.send.rtt_min_ns().saturating_sub(rtt_min_ns / 2),
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left(now)),

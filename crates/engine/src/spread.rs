@@ -242,14 +242,13 @@ impl Connection {
 }
 
 /// Frames that a link gets in one turn at least, if there are so many.
-const SHARE_FRAMES: u32 = 8;
+const SHARE_FRAMES: u32 = 2;
 
 /// Frames after which a link may again be brought out of step with another.
 const STEP_FRAMES: u32 = 32;
 
 const UNUSABLE: LinkView = LinkView {
     rate_bytes_per_second: None,
-    steady_bytes_per_second: None,
     one_way_ns: 0,
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
