@@ -53,11 +53,36 @@ enum Probe {
     NotBuilt,
     /// A figure of a measurement of `ethernot bench`.
     Bench { arguments: &'static [&'static str], of: Measurement, figure: Figure },
+    /// A figure of a point of `ethernot bench multiedge`.
+    Point { arguments: &'static [&'static str], point: PointOf, figure: PointFigure },
+    /// The ratio of an 8-byte ping-pong to a yardstick of `ethernot bench yardsticks`.
+    Yardstick { arguments: &'static [&'static str], to: &'static str },
+    /// The highest sum of the fields over all cuts of `ethernot bench failover`.
+    WorstCut { arguments: &'static [&'static str], fields: &'static [&'static str] },
     /// The number at `count` is how many things were tried; the exit status of the command says
     /// that none failed.
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
     /// Minutes of fuzzing without a crash.
     Fuzz { seconds_quick: u32, seconds_full: u32 },
+}
+
+/// Which point of the results of `ethernot bench multiedge`.
+#[derive(Clone, Copy)]
+struct PointOf {
+    set_up: &'static str,
+    test: &'static str,
+    bytes: u64,
+}
+
+/// What is taken from a point of ours.
+#[derive(Clone, Copy)]
+enum PointFigure {
+    /// The payload rate in per cent of the rate of the links.
+    Share,
+    /// A number, in the unit of the bound.
+    Field(&'static str),
+    /// The ratio of its throughput to that of a contender, in this or another set-up.
+    ThroughputTo { set_up: &'static str, contender: &'static str },
 }
 
 /// Which entry of the results of `ethernot bench`.

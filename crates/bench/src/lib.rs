@@ -26,3 +26,4 @@ pub mod statistics;
 pub mod switched;
 pub mod transport;
 pub mod transports;
+pub mod yardsticks;

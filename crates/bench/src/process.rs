@@ -25,6 +25,7 @@ use crate::cpu;
 use crate::machine::Machine;
 use crate::results::Sample;
 use crate::server;
+use crate::yardsticks;
 
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
 pub const SUBCOMMAND: &str = "bench-process";
@@ -46,7 +47,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].
@@ -58,6 +59,8 @@ pub enum Role {
         /// Whether the server runs on this host.
         shares_host: bool,
     },
+    /// Becomes another program.
+    Tool(Vec<String>),
 }
 
 /// A line that a child writes.
@@ -138,6 +141,7 @@ impl ChildProcess {
         let role = match spec.role {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
+            Role::Tool(_) => "tool",
         };
         let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
@@ -198,6 +202,9 @@ pub fn run_child(spec: &str) -> bool {
         match spec.role {
             Role::Server(address) => run_server(address, &spec.links),
             Role::Client { server, shares_host } => run_client(server, shares_host),
+            Role::Tool(words) => {
+                Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
+            }
         }
     });
     match outcome {

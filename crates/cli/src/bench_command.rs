@@ -17,6 +17,7 @@ use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::multiedge_command;
 use crate::progress::Progress;
+use crate::yardsticks_command;
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///
@@ -93,12 +94,14 @@ pub(crate) struct Arguments {
 enum Study {
     Multiedge(multiedge_command::Arguments),
     Failover(failover_command::Arguments),
+    Yardsticks(yardsticks_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.study {
         Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
         Some(Study::Failover(arguments)) => failover_command::run(arguments),
+        Some(Study::Yardsticks(arguments)) => yardsticks_command::run(arguments),
         None => run_transports(arguments),
     }
 }

@@ -18,6 +18,7 @@ mod serve_command;
 mod simulator_command;
 mod sweep_command;
 mod torture_command;
+mod yardsticks_command;
 
 use std::process::ExitCode;
 

@@ -33,10 +33,11 @@ pub use received::{
     AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
 };
 pub use scheduler::{
-    BURST_NS, Decision, LINKS_MAX, LinkView, REMEASURE_NS, SchedulerState, SchedulingPolicy, pick,
+    BURST_NS, Decision, LINKS_MAX, LinkView, Next, REMEASURE_NS, SchedulerState, SchedulingPolicy,
+    next, pick,
 };
 pub use send_config::SendConfig;
-pub use send_half::{AckSummary, Fate, SendHalf, TimeoutOutcome};
+pub use send_half::{ASK_FRAMES_MAX, AckSummary, Fate, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};
 pub use time::Instant;
 pub use timer_queue::TimerQueue;

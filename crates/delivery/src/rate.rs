@@ -10,6 +10,9 @@ use crate::Instant;
 /// the last 5 to 10 round trips.
 const HALF_ROUNDS: u32 = 5;
 
+/// Time over which a steady rate is averaged, in nanoseconds: a token bucket of 250 µs adds 6 % to it.
+const STEADY_NS: u64 = 4_000_000;
+
 /// What a packet remembers of the estimator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
@@ -45,6 +48,16 @@ pub(crate) struct RateEstimator {
     /// Whether a sample was ever taken while the window was the limit.
     unlimited: bool,
     half_started: u32,
+    /// When the average began, with an acknowledgement; default before the first.
+    average_began: Instant,
+    average_bytes: u64,
+    /// Something acknowledged since then was limited by the application.
+    average_limited: bool,
+    /// What the link carried over a long time, 0 if unknown.
+    steady: u64,
+    /// Lately the link delivered all it was given although more could have been in flight: it may be
+    /// faster than anybody has tried.
+    untried: bool,
     /// Largest sample of this and of the previous half of the filter, 0 if none.
     max: [u64; 2],
 }
@@ -63,6 +76,11 @@ impl RateEstimator {
             sampled: false,
             unlimited: false,
             half_started: 0,
+            average_began: Instant(0),
+            average_bytes: 0,
+            average_limited: false,
+            steady: 0,
+            untried: false,
             max: [0; 2],
         }
     }
@@ -72,6 +90,7 @@ impl RateEstimator {
         if in_flight_bytes == 0 {
             self.delivered_at = now;
             self.first_sent_at = now;
+            self.average_began = Instant::default();
         }
         let limited = self.limited || self.delivered < self.limited_until;
         SendStamp {
@@ -90,7 +109,8 @@ impl RateEstimator {
         }
     }
 
-    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest`. Returns
+    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest` and that
+    /// would have come at `now` if it had waited for nothing. Returns
     /// whether a round ended: the newest packet was sent after the previous end was acknowledged.
     pub(crate) fn on_acked(
         &mut self,
@@ -110,7 +130,8 @@ impl RateEstimator {
         }
         let acked_ns = now.since_ns(newest_sent_at) + u64::from(newest.since_delivered_ns);
         let sent_ns = u64::from(newest.since_first_sent_ns & !LIMITED);
-        self.delivered_at = now;
+        self.average(now, bytes, newest.since_first_sent_ns & LIMITED != 0);
+        self.delivered_at = self.delivered_at.max(now);
         self.first_sent_at = newest_sent_at;
         let interval_ns = acked_ns.max(sent_ns);
         // Acknowledgements bunched together would show a rate that no link has.
@@ -133,9 +154,53 @@ impl RateEstimator {
         (max > 0).then_some(max)
     }
 
+    /// What the link carries in the long run, in bytes per second; the largest rate where that is not
+    /// known. Behind a token bucket, and whenever acknowledgements come in bunches, the largest is far
+    /// above.
+    pub(crate) fn steady(&self) -> Option<u64> {
+        if self.steady > 0 { Some(self.steady) } else { self.bytes_per_second() }
+    }
+
+    /// Whether the link lately delivered all it was given although more could have been in flight: it
+    /// may be faster than anybody has tried.
+    pub(crate) const fn is_untried(&self) -> bool {
+        self.untried
+    }
+
+    /// Counts what was acknowledged into the average. Where the application was the limit, the average
+    /// only raises what is known.
+    fn average(&mut self, now: Instant, bytes: u32, limited: bool) {
+        if self.average_began == Instant::default() {
+            self.average_began = now;
+            self.average_bytes = 0;
+            self.average_limited = false;
+            return;
+        }
+        self.average_bytes += u64::from(bytes);
+        self.average_limited |= limited;
+        let passed_ns = now.since_ns(self.average_began);
+        if passed_ns < STEADY_NS {
+            return;
+        }
+        let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
+        let average = u64::try_from(average).unwrap_or(u64::MAX);
+        self.untried = self.average_limited && average >= self.steady - self.steady / 4;
+        self.steady = match (self.average_limited, self.steady) {
+            (true, known) => known.max(average),
+            (false, 0) => average,
+            (false, known) => u64::midpoint(known, average),
+        };
+        self.average_began = now;
+        self.average_bytes = 0;
+        self.average_limited = false;
+    }
+
     /// Forgets all samples.
     pub(crate) const fn restart(&mut self) {
         self.unlimited = false;
+        self.untried = false;
+        self.steady = 0;
+        self.average_began = Instant(0);
         self.max = [0; 2];
     }
 

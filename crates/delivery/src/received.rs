@@ -9,6 +9,9 @@ use crate::Instant;
 pub enum Eliciting {
     /// It does.
     Yes,
+    /// It does, and others of the same operation follow it, among which the sender asks for an
+    /// acknowledgement when it wants one.
+    Midway,
     /// It does not: acknowledging it could go on forever between two idle ends.
     No,
 }
@@ -37,13 +40,22 @@ pub struct AckPolicy {
     /// Packets that ask for an acknowledgement before one is sent without waiting, 1 to 128.
     pub frames_per_ack: u16,
     /// Longest time an acknowledgement waits for more packets or for data to ride on, in
-    /// nanoseconds; announced to the peer as `ack_delay_max_ns`.
+    /// nanoseconds, when the last packet ended an operation.
     pub ack_delay_ns: u32,
+    /// The same while more of an operation is to come.
+    pub midway_delay_ns: u32,
+}
+
+impl AckPolicy {
+    /// What is announced to the peer as `ack_delay_max_ns`.
+    pub fn delay_max_ns(&self) -> u32 {
+        self.ack_delay_ns.max(self.midway_delay_ns)
+    }
 }
 
 impl Default for AckPolicy {
     fn default() -> Self {
-        Self { frames_per_ack: 32, ack_delay_ns: 25_000 }
+        Self { frames_per_ack: 128, ack_delay_ns: 25_000, midway_delay_ns: 1_000_000 }
     }
 }
 
@@ -77,8 +89,12 @@ pub struct ReceivedPackets {
     pending: u16,
     /// New packets with a congestion mark, modulo 2^16.
     marked: u16,
+    /// When the first of them arrived.
+    pending_since: Instant,
     /// A gap opened that no block reported.
     gap_unreported: bool,
+    /// The last arrival that asks for an acknowledgement is followed by others.
+    midway: bool,
     policy: AckPolicy,
 }
 
@@ -98,7 +114,9 @@ impl ReceivedPackets {
             due_at: Instant::NEVER,
             pending: 0,
             marked: 0,
+            pending_since: Instant::default(),
             gap_unreported: false,
+            midway: false,
             policy: AckPolicy { frames_per_ack, ..policy },
         }
     }
@@ -109,7 +127,7 @@ impl ReceivedPackets {
     /// packet asks for one and carries `ack_now` or a congestion mark, was seen before, arrives
     /// late, or if a gap was found that no acknowledgement has told the peer of. Otherwise it
     /// becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
-    /// [`AckPolicy::ack_delay_ns`]. An implausible packet leaves no trace.
+    /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible packet leaves no trace.
     pub fn observe(
         &mut self,
         now: Instant,
@@ -135,13 +153,28 @@ impl ReceivedPackets {
             Arrival::Duplicate | Arrival::TooOld => at_once = true,
             Arrival::Implausible => return arrival,
         }
-        if eliciting == Eliciting::Yes {
+        if eliciting != Eliciting::No {
+            if self.pending == 0 {
+                self.pending_since = now;
+            }
             self.pending = self.pending.saturating_add(1);
+            self.midway = eliciting == Eliciting::Midway;
             at_once |= self.gap_unreported || self.pending >= self.policy.frames_per_ack;
-            let hold_ns = if at_once { 0 } else { u64::from(self.policy.ack_delay_ns) };
-            self.due_at = self.due_at.min(now.after_ns(hold_ns));
+            self.hold(now, at_once);
         }
         arrival
+    }
+
+    /// Sets when the acknowledgement is due, after one more packet that asks for one.
+    fn hold(&mut self, now: Instant, at_once: bool) {
+        if at_once {
+            self.due_at = self.due_at.min(now);
+        } else if !self.midway {
+            self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
+        } else if self.due_at > now {
+            // What ended an operation before need not be told at once: more follows.
+            self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
+        }
     }
 
     /// The block that acknowledges everything known, to send as `link`'s; no acknowledgement is
@@ -203,8 +236,19 @@ impl ReceivedPackets {
         self.due_at
     }
 
-    /// Whether packets that ask for an acknowledgement arrived since the last block was written, so
-    /// that a frame with room should carry one.
+    /// Whether a frame with room should carry the acknowledgement: it is due, or nothing promises that
+    /// it becomes due soon, or it tells of so many packets that it is worth its bytes.
+    pub fn acknowledgement_rides(&self, now: Instant) -> bool {
+        self.pending > 0 && (!self.midway || self.pending >= RIDE_PACKETS || self.due_at <= now)
+    }
+
+    /// Whether an acknowledgement is owed and nothing more of an operation is announced, so that
+    /// nobody should go to sleep on it.
+    pub const fn acknowledgement_is_last(&self) -> bool {
+        self.pending > 0 && !self.midway
+    }
+
+    /// Whether packets that ask for an acknowledgement arrived since the last block was written.
     pub const fn acknowledgement_owed(&self) -> bool {
         self.pending > 0
     }
@@ -352,10 +396,13 @@ pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 /// 4 KiB it is never further ahead; far below the 2^31 at which numbers become ambiguous.
 pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
+/// Packets worth the 24 bytes that it costs a data frame to acknowledge them: 1.5 bytes each.
+const RIDE_PACKETS: u16 = 16;
+
 /// Half of [`REPORTED_PACKETS`], so that every arrival is told at least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;
 
-/// With 32 packets for an acknowledgement, eight of them tell of each packet.
+/// With 64 packets for an acknowledgement, four of them tell of each packet.
 const REPORTED_PACKETS: u64 = 256;
 
 /// Bitmap words written: enough for [`REPORTED_PACKETS`].

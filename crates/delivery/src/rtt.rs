@@ -13,7 +13,7 @@ const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 const EARLY_MEASUREMENTS: u32 = 3;
 
 /// Time between two measurements, in nanoseconds, if others cause the second.
-const JOIN_INTERVAL_NS: u64 = 100_000_000;
+const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Most by which one such measurement raises the minimum: 1/2^2. The queue may belong to others,
 /// and senders that took each other's queues for the length of the route would fill every buffer.

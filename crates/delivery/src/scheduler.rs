@@ -23,13 +23,15 @@ pub enum SchedulingPolicy {
 pub struct LinkView {
     /// Estimated rate; `None` until something was measured.
     pub rate_bytes_per_second: Option<u64>,
-    /// Half the round trip without queueing, in nanoseconds.
+    /// What it takes to the peer without queueing, in nanoseconds. Only how links compare matters.
     pub one_way_ns: u64,
     /// When all that is queued or in flight on it will have left, by the same estimate; a time in
     /// the past means idle since then.
     pub idle_at: Instant,
     /// What the congestion window still allows.
     pub window_left_bytes: u64,
+    /// When the window allows another frame; [`Instant::NEVER`] if only an acknowledgement can tell.
+    pub opens_at: Instant,
     /// Its largest frame; at least 1 is assumed.
     pub frame_bytes: u32,
     /// Whether new data may be put on it.
@@ -51,6 +53,21 @@ pub enum Decision {
     Wait,
 }
 
+/// The next step in spreading a backlog over links.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Next {
+    /// The next frame goes to this link.
+    Frame {
+        /// Its index among the links shown.
+        link: usize,
+    },
+    /// Nothing goes anywhere before a window opens, an acknowledgement comes, or this time.
+    Wait {
+        /// When a link that holds back would run dry; [`Instant::NEVER`] if none does.
+        until: Instant,
+    },
+}
+
 /// What the scheduler remembers between decisions, indexed like the links it is shown.
 #[derive(Clone, Debug)]
 pub struct SchedulerState {
@@ -62,6 +79,8 @@ pub struct SchedulerState {
     unmeasured_bytes: [u32; LINKS_MAX],
     /// When each link last got data or was first seen; default until then.
     given_at: [Instant; LINKS_MAX],
+    /// The link that gets frames in a row because it delivers late anyway, and how many more.
+    run: (usize, u32),
 }
 
 impl SchedulerState {
@@ -72,6 +91,7 @@ impl SchedulerState {
             burst_ns,
             unmeasured_bytes: [0; LINKS_MAX],
             given_at: [Instant::default(); LINKS_MAX],
+            run: (0, 0),
         }
     }
 
@@ -89,6 +109,163 @@ impl SchedulerState {
 impl Default for SchedulerState {
     fn default() -> Self {
         Self::new(BURST_NS)
+    }
+}
+
+/// Chooses the link of the next frame of a backlog of `backlog_bytes`; to be asked frame by frame,
+/// with what was given so far in the views.
+///
+/// Frames go to the link that delivers them first, so that they arrive in the order in which they are
+/// cut. A link that has room but would deliver later than another that has none at the moment waits
+/// for that one, unless it would run dry. One that cannot but deliver late, as its way is longer, gets
+/// several in a row when it does: fewer gaps for the receiver to remember.
+pub fn next(
+    policy: SchedulingPolicy,
+    backlog_bytes: u64,
+    now: Instant,
+    links: &[LinkView],
+    state: &mut SchedulerState,
+) -> Next {
+    let links = links.get(..LINKS_MAX).unwrap_or(links);
+    let send = |link, state: &mut SchedulerState| {
+        let decision = pick(policy, link, backlog_bytes, now, links, state);
+        matches!(decision, Decision::Send { .. })
+    };
+    if policy == SchedulingPolicy::RoundRobin {
+        let link = (0..links.len()).find(|&link| send(link, state));
+        return link.map_or(Next::Wait { until: Instant::NEVER }, |link| Next::Frame { link });
+    }
+    if let Some(turn) = turn_among_alike(backlog_bytes, links, state.turn) {
+        return next_in_turn(turn, now, links, state);
+    }
+    let (running, frames_left) = state.run;
+    if frames_left > 0 {
+        state.run = (running, frames_left - 1);
+        if send(running, state) {
+            return Next::Frame { link: running };
+        }
+        state.run = (0, 0);
+    }
+    let mut queue = Deliveries::new(backlog_bytes, now, links);
+    let mut until = Instant::NEVER;
+    while let Some((link, late_ns)) = queue.next_open() {
+        let view = &links[link];
+        let dry_at = Instant(view.idle_at.0.saturating_sub(RUN_DRY_NS));
+        if late_ns > 0 && view.rate_bytes_per_second.is_some() && dry_at > now {
+            until = until.min(dry_at);
+            continue;
+        }
+        if send(link, state) {
+            if late_ns > 0 {
+                state.run = (link, run_frames(view, late_ns));
+            }
+            return Next::Frame { link };
+        }
+    }
+    Next::Wait { until }
+}
+
+/// The link whose turn it is, from `turn` on, if there is much to send and all links that may carry it
+/// are alike. Then taking turns delivers in order what no prediction would: the error of a prediction
+/// is larger than the time of a frame.
+fn turn_among_alike(backlog_bytes: u64, links: &[LinkView], turn: usize) -> Option<usize> {
+    let only_backups = !links.iter().any(|link| link.usable && !link.backup);
+    let eligible = |link: &&LinkView| link.usable && (!link.backup || only_backups);
+    let first = links.iter().find(eligible)?;
+    if backlog_bytes < TURN_FRAMES * u64::from(first.frame_bytes) {
+        return None;
+    }
+    let others = || links.iter().filter(eligible);
+    let span = |value: fn(&LinkView) -> Option<u64>| {
+        let values = others().filter_map(value);
+        values.fold((u64::MAX, 0), |(least, most), v| (least.min(v), most.max(v)))
+    };
+    let (slowest, fastest) = span(|link| link.rate_bytes_per_second);
+    let (nearest, farthest) = span(|link| Some(link.one_way_ns));
+    let are_alike = others().count() > 1
+        && others().all(|link| link.frame_bytes == first.frame_bytes)
+        && fastest <= slowest.saturating_add(slowest / 4 * 3)
+        && farthest - nearest <= ALIKE_NS;
+    let turns = (0..links.len()).map(|step| (turn + step) % links.len());
+    turns.into_iter().find(|&index| are_alike && eligible(&&links[index]))
+}
+
+/// One frame for the link whose turn it is; while its window is closed, for another that would run dry.
+fn next_in_turn(turn: usize, now: Instant, links: &[LinkView], state: &mut SchedulerState) -> Next {
+    let has_room = |link: &LinkView| link.window_left_bytes >= u64::from(link.frame_bytes);
+    let mut chosen = has_room(&links[turn]).then_some(turn);
+    let mut until = links[turn].opens_at;
+    if chosen.is_some() {
+        state.turn = (turn + 1) % links.len();
+    } else {
+        for (index, link) in links.iter().enumerate() {
+            if link.usable && !link.backup && has_room(link) {
+                let dry_at = Instant(link.idle_at.0.saturating_sub(RUN_DRY_NS));
+                if dry_at <= now {
+                    chosen = chosen.or(Some(index));
+                } else {
+                    until = until.min(dry_at);
+                }
+            }
+        }
+    }
+    let Some(link) = chosen else { return Next::Wait { until } };
+    state.given_at[link] = now;
+    if links[link].rate_bytes_per_second.is_none() {
+        let given = &mut state.unmeasured_bytes[link];
+        *given = given.saturating_add(links[link].frame_bytes);
+    }
+    Next::Frame { link }
+}
+
+/// Frames in a row for a link that delivers `late_ns` behind the best.
+fn run_frames(view: &LinkView, late_ns: u64) -> u32 {
+    let bytes = bytes_in(late_ns / LATE_RUNS, view.rate_bytes_per_second.unwrap_or(0));
+    (bytes / u64::from(view.frame_bytes.max(1))).min(BURST_FRAMES_MAX) as u32
+}
+
+/// When each usable link would deliver one more frame.
+struct Deliveries {
+    /// Time of delivery in nanoseconds, `u64::MAX` where the link is not to be asked.
+    at_ns: [u64; LINKS_MAX],
+    open: u16,
+}
+
+impl Deliveries {
+    fn new(backlog_bytes: u64, now: Instant, links: &[LinkView]) -> Self {
+        let only_backups = !links.iter().any(|link| link.usable && !link.backup);
+        let eligible = |link: &LinkView| link.usable && (!link.backup || only_backups);
+        let average = average_rate(links, eligible);
+        let mut deliveries = Self { at_ns: [u64::MAX; LINKS_MAX], open: 0 };
+        let mut shortest_ns = u64::MAX;
+        let mut sending_ns = [0; LINKS_MAX];
+        for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
+            let unit_bytes = u64::from(link.frame_bytes.max(1)).min(backlog_bytes);
+            let rate = link.rate_bytes_per_second.unwrap_or(average).max(1);
+            let start_at = could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns);
+            sending_ns[index] = time_of(unit_bytes, rate);
+            shortest_ns = shortest_ns.min(sending_ns[index]);
+            deliveries.at_ns[index] = start_at.0.saturating_add(sending_ns[index]);
+            deliveries.open |= u16::from(link.window_left_bytes >= unit_bytes) << index;
+        }
+        // A frame of a slow link that comes too early overtakes many of a fast one, and one that comes
+        // too late is overtaken alone: it is taken for half a frame early.
+        for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
+            if *at_ns < u64::MAX {
+                *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
+            }
+        }
+        deliveries
+    }
+
+    /// The link with room that delivers first among those not yet returned, and by how much another
+    /// link is earlier.
+    fn next_open(&mut self) -> Option<(usize, u64)> {
+        let first_ns = self.at_ns.iter().copied().min()?;
+        let open = (0..LINKS_MAX).filter(|index| self.open >> index & 1 != 0);
+        let link = open.min_by_key(|&index| self.at_ns[index])?;
+        self.open &= !(1 << link);
+        Some((link, self.at_ns[link] - first_ns))
     }
 }
 
@@ -293,6 +470,9 @@ fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     if link.window_left_bytes >= unit_bytes {
         return idle_at;
     }
+    if link.opens_at < Instant::NEVER {
+        return idle_at.max(link.opens_at);
+    }
     let answer_at = link.idle_at.after_ns(link.one_way_ns.saturating_mul(2));
     idle_at.after_ns(now.since_ns(answer_at))
 }
@@ -321,9 +501,22 @@ const fn whole_frames(bytes: u64, frame_bytes: u64) -> u64 {
     if bytes < frame_bytes { bytes } else { bytes - bytes % frame_bytes }
 }
 
+/// Shortest backlog of which links that are alike take turns, in frames: less goes by the best guess.
+const TURN_FRAMES: u64 = 16;
+
+/// Ways that differ by less are alike, in nanoseconds: a few frames at 1 Gb/s.
+const ALIKE_NS: u64 = 50_000;
+
 /// Longest burst, by the rate of its link: at 10 Gb/s 13 frames of 1500 bytes in one segmented
 /// send, at 1 Gb/s one. What is queued cannot be overtaken by something urgent.
 pub const BURST_NS: u64 = 16_000;
+
+/// What a link keeps queued although others deliver sooner, in nanoseconds: if nobody looks after it
+/// for that long, it idles.
+const RUN_DRY_NS: u64 = 60_000;
+
+/// Runs of frames under way on a link that delivers late, as each makes a gap at the receiver.
+const LATE_RUNS: u64 = 12;
 
 /// Frames of one burst, whatever the rate: as many segments as one send takes.
 const BURST_FRAMES_MAX: u64 = 64;

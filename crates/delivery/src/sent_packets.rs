@@ -23,6 +23,8 @@ pub(crate) struct Record<T> {
     pub(crate) sent_at: Instant,
     /// State of the rate estimator when the packet was sent.
     pub(crate) stamp: SendStamp,
+    /// How long it was expected to wait for its turn on the link and to be sent, in nanoseconds.
+    pub(crate) wait_ns: u32,
     /// Low 32 bits of the packet number; packets in flight span far less than 2^31 numbers.
     pub(crate) packet: u32,
     /// Size of the frame; a frame has at most 65507 bytes.
@@ -53,13 +55,13 @@ pub(crate) const GHOSTS_MAX: u16 = 64;
 /// backed-off probe timeouts.
 const PROBE_SLOTS: usize = 32;
 
-/// Records of a vector that was not prepared, at first: 768 bytes.
+/// Records of a vector that was not prepared, at first: 896 bytes.
 const RECORDS_AT_FIRST: usize = 16;
 
 /// No slot.
 const NONE: u16 = u16::MAX;
 
-const _: () = assert!(size_of::<Record<[u64; 2]>>() == 48);
+const _: () = assert!(size_of::<Record<[u64; 2]>>() == 56);
 
 /// Memory for the records of connections that have packets in flight.
 ///
@@ -157,6 +159,7 @@ impl<T: Copy> SentPackets<T> {
             content: record.content,
             sent_at: record.sent_at,
             stamp: record.stamp,
+            wait_ns: record.wait_ns,
             packet: packet.truncate(),
             bytes: record.bytes,
             kind: record.kind,
@@ -300,6 +303,7 @@ pub(crate) struct NewRecord<T> {
     pub(crate) content: T,
     pub(crate) sent_at: Instant,
     pub(crate) stamp: SendStamp,
+    pub(crate) wait_ns: u32,
     pub(crate) bytes: u16,
     pub(crate) kind: Kind,
 }
@@ -313,6 +317,7 @@ mod tests {
             content: number,
             sent_at: Instant(number),
             stamp: SendStamp::default(),
+            wait_ns: 0,
             bytes: 100,
             kind: Kind::Data,
         };

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use delivery::{
-    CongestionAlgorithm, Fate, Instant, PacketClass, ProtocolError, SendConfig, SendHalf, SentPool,
-    TimeoutOutcome,
+    ASK_FRAMES_MAX, CongestionAlgorithm, Fate, Instant, PacketClass, ProtocolError, SendConfig,
+    SendHalf, SentPool, TimeoutOutcome,
 };
 use proptest::prelude::*;
 use wire_edge::{AckBlock, AckDelay};
+
+/// Frames that may be taken for delivered before anybody says so.
+const AHEAD_FRAMES_MAX: u32 = 144;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -175,7 +178,7 @@ impl World {
                 }
             }
             Step::Fill(bytes) => {
-                while self.half.window_left() >= u32::from(bytes) {
+                while self.half.window_left(self.now) >= u32::from(bytes) {
                     self.send(PacketClass::Data, u32::from(bytes));
                 }
                 assert!(self.half.in_flight_bytes() < u32::MAX / 2);
@@ -273,8 +276,16 @@ impl World {
             self.out.values().map(|&it| u64::from(it)).sum::<u64>()
         );
         assert!(self.half.window() > 0);
-        let fits = self.half.window().saturating_sub(self.half.in_flight_bytes());
-        assert!(self.half.window_left() <= fits);
+        let ahead = AHEAD_FRAMES_MAX * u32::from(u16::MAX);
+        let fits = self.half.window().saturating_add(ahead);
+        let fits = fits.saturating_sub(self.half.in_flight_bytes());
+        assert!(self.half.window_left(self.now) <= fits);
+        let opens_at = self.half.opens_at(self.now, 1);
+        assert_eq!(opens_at <= self.now, self.half.window_left(self.now) > 0);
+        if opens_at < Instant::NEVER {
+            assert!(self.half.window_left(opens_at) > 0, "the window opens when it was said to");
+        }
+        assert!((1..=ASK_FRAMES_MAX).contains(&self.half.ask_frames()));
         if self.out.is_empty() {
             assert_eq!(self.half.in_flight_bytes(), 0);
         } else {

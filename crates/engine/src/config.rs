@@ -3,6 +3,17 @@
 use delivery::{AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy};
 use semantics::{OPERATION_WINDOW_DEFAULT, PoolLimits};
 
+/// When the sender of data asks its peer for an acknowledgement.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Asking {
+    /// So often that neither its window closes nor frames are wasted, and with the last frame before
+    /// it falls silent.
+    #[default]
+    Spaced,
+    /// Never: the peer decides alone.
+    Never,
+}
+
 /// Sizes, limits and policies of one endpoint. The defaults work with none changed.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -24,6 +35,8 @@ pub struct EngineConfig {
     pub receives_max: u32,
     /// When to acknowledge.
     pub acknowledgement: AckPolicy,
+    /// When to ask for acknowledgements.
+    pub asking: Asking,
     /// Congestion control.
     pub congestion: CongestionAlgorithm,
     /// Frames in flight on a link before anything is known of it.
@@ -58,7 +71,9 @@ impl EngineConfig {
             acknowledgement: AckPolicy {
                 frames_per_ack: MULTIEDGE_FRAMES_PER_ACK,
                 ack_delay_ns: MULTIEDGE_ACK_DELAY_NS,
+                midway_delay_ns: MULTIEDGE_ACK_DELAY_NS,
             },
+            asking: Asking::Never,
             congestion: CongestionAlgorithm::Fixed { frames: MULTIEDGE_WINDOW_FRAMES },
             probe_timeout_min_ns: MULTIEDGE_TIMEOUT_NS,
             scheduling: SchedulingPolicy::RoundRobin,
@@ -93,6 +108,7 @@ impl Default for EngineConfig {
             order_pool_bytes: 256 * 1024,
             receives_max: 1024,
             acknowledgement: AckPolicy::default(),
+            asking: Asking::Spaced,
             congestion: CongestionAlgorithm::Aimd,
             initial_window_frames: 16,
             probe_timeout_min_ns: 1_000_000,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use delivery::{Instant, LinkId, SchedulerState, SilenceBudget};
+use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
 use semantics::{CompletionQueue, Inbound, Outbound};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
@@ -78,6 +78,17 @@ pub(crate) struct Connection {
     pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
+    /// When a link that leaves data to better ones would run dry.
+    pub(crate) spread_at: Instant,
+    /// Position of the link of the newest data frame, and when it should arrive, but for what all
+    /// links share.
+    pub(crate) arrives_at: (usize, Instant),
+    /// Data frames since a link was last brought out of step with another.
+    pub(crate) in_step: u32,
+    /// Position of the link on which it was asked.
+    pub(crate) asked_on: usize,
+    /// Data frames sent on any link since the peer was last asked for an acknowledgement.
+    pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
     pub(crate) asked: bool,
     /// The furthest byte of a request so far: what comes before it came out of order.
@@ -124,6 +135,9 @@ pub(crate) struct HandshakeState {
     pub(crate) private_data: Vec<u8>,
 }
 
+/// Frames for which the next question for an acknowledgement waits for another link than the last.
+const ASK_TURN_FRAMES: u32 = 16;
+
 impl Connection {
     /// The link with this index, if it is there.
     pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
@@ -163,6 +177,43 @@ impl Connection {
     /// Whether this side waits for anything from the peer.
     pub(crate) fn awaits_peer(&self) -> bool {
         self.in_flight() || self.outbound.waits_for_peer() || self.phase == Phase::Closing
+    }
+
+    /// Counts one more data frame on the link at `position`; whether it should ask for an
+    /// acknowledgement, which will tell of all links.
+    #[inline]
+    pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
+        let sole = self.paths.len() == 1;
+        let Some(path) = self.paths.get_mut(position) else { return false };
+        self.unasked += 1;
+        path.unasked += 1;
+        // Not always on the same link: it may be the one that carries nothing any more.
+        let turn =
+            sole || position != self.asked_on || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES;
+        let asks = self.unasked >= ASK_FRAMES_MAX && turn || path.unasked >= path.send.ask_frames();
+        if asks {
+            self.asked_on = position;
+            self.on_asked();
+        }
+        asks
+    }
+
+    /// The peer is asked for an acknowledgement.
+    pub(crate) fn on_asked(&mut self) {
+        self.unasked = 0;
+        for path in &mut self.paths {
+            path.unasked = 0;
+        }
+    }
+
+    /// When a link whose window is closed can send again by the clock, if there is something to send.
+    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
+        if !self.outbound.wants_to_send() {
+            return Instant::NEVER;
+        }
+        let opens = self.paths.iter().map(|path| path.opens_at(now));
+        let spread_at = core::iter::once(self.spread_at).filter(|_| self.paths.len() > 1);
+        opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
     /// Whether something is to be sent now.

@@ -68,6 +68,8 @@ pub struct Engine {
     pub(crate) reset_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
     pub(crate) batch: TxBatch,
+    /// Batches for the links of a connection that has several, by position.
+    pub(crate) spare_batches: Vec<TxBatch>,
     pub(crate) acks: AckBytes,
     /// What connections have for a queue before their application says more.
     nobodys_queue: Arc<CompletionQueue>,
@@ -125,10 +127,10 @@ pub enum EngineLinkError {
 }
 
 /// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.
-const BATCH_FRAMES: usize = 64;
+pub(crate) const BATCH_FRAMES: usize = 64;
 
 /// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
-const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
+pub(crate) const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
 /// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
 /// each, so 240 KB in all, for a burst of requests in one turn.
@@ -169,6 +171,7 @@ impl Engine {
             reset_limit: RateLimiter::new(1000, 100),
             counters: EndpointCounters::default(),
             batch: TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES),
+            spare_batches: Vec::new(),
             acks: AckBytes::default(),
             nobodys_queue: Arc::new(CompletionQueue::new(1)),
             entropy,
@@ -540,6 +543,11 @@ impl Engine {
             listed_owing: false,
             retired: Vec::new(),
             heard: false,
+            asked_on: 0,
+            unasked: 0,
+            spread_at: Instant::NEVER,
+            arrives_at: (0, Instant::default()),
+            in_step: 0,
             asked: false,
             furthest: (OperationNumber(0), 0),
             report_now: false,

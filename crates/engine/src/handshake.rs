@@ -558,7 +558,7 @@ impl Engine {
                 .map(|link| link.caps.receive_buffer_bytes)
                 .min()
                 .unwrap_or(65_536),
-            ack_delay_max_ns: self.config.acknowledgement.ack_delay_ns,
+            ack_delay_max_ns: self.config.acknowledgement.delay_max_ns(),
             receive_credit: connection.inbound.credit(),
             service,
         }

@@ -21,11 +21,12 @@ mod handshake;
 mod join;
 mod path;
 mod receive;
+mod spread;
 mod table;
 mod timeouts;
 mod transmit;
 
-pub use config::EngineConfig;
+pub use config::{Asking, EngineConfig};
 pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,

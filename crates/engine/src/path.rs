@@ -7,6 +7,7 @@ use delivery::{
 use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
 
+use crate::acknowledge::RIDE_WAIT_NS;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
 
@@ -50,6 +51,8 @@ pub(crate) struct Path {
     pub(crate) backup: bool,
     /// When something was last acknowledged on this link.
     pub(crate) progress_at: Instant,
+    /// Data frames sent since the peer was last asked for an acknowledgement.
+    pub(crate) unasked: u32,
 }
 
 impl Path {
@@ -89,6 +92,7 @@ impl Path {
             backup: false,
             // Nothing was ever acknowledged on it: its silence says nothing about other links.
             progress_at: Instant::default(),
+            unasked: 0,
         }
     }
 
@@ -148,14 +152,28 @@ impl Path {
         }
     }
 
+    /// When its window opens by the clock for a burst.
+    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
+        if self.state.may_carry_data() {
+            self.send.opens_at(now, self.send.quantum_bytes())
+        } else {
+            Instant::NEVER
+        }
+    }
+
     /// What the scheduler is shown.
-    pub(crate) fn view(&self, now: Instant, sole: bool) -> LinkView {
+    ///
+    /// Acknowledgements of all links come back the same way, so the shortest round trip of all,
+    /// `rtt_min_ns`, is part of each.
+    pub(crate) fn view(&self, now: Instant, sole: bool, rtt_min_ns: u64) -> LinkView {
+        let frame_bytes = u32::from(self.mtu.current());
         LinkView {
-            rate_bytes_per_second: self.send.rate_bytes_per_second(),
-            one_way_ns: self.send.rtt_min_ns() / 2,
+            rate_bytes_per_second: self.send.rate_worth_trying(),
+            one_way_ns: self.send.rtt_min_ns().saturating_sub(rtt_min_ns / 2),
             idle_at: self.send.idle_at(now),
-            window_left_bytes: u64::from(self.send.window_left()),
-            frame_bytes: u32::from(self.mtu.current()),
+            window_left_bytes: u64::from(self.send.window_left(now)),
+            opens_at: self.send.opens_at(now, frame_bytes),
+            frame_bytes,
             usable: (sole && !self.is_trial) || self.state.may_carry_data(),
             backup: self.backup,
         }
@@ -167,8 +185,9 @@ impl Path {
     /// is among those to serve when there is room, and a timer would only keep the caller busy.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = match self.received.deadline() {
-            due if due <= now => Instant::NEVER,
-            later => later,
+            due if due > now => due,
+            due if due.after_ns(RIDE_WAIT_NS) > now => due.after_ns(RIDE_WAIT_NS),
+            _ => Instant::NEVER,
         };
         self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }

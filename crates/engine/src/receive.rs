@@ -59,8 +59,7 @@ impl Engine {
             return;
         };
         let path = &mut connection.paths[position];
-        let eliciting =
-            if decoded.header.kind().is_ack_eliciting() { Eliciting::Yes } else { Eliciting::No };
+        let eliciting = eliciting(&decoded);
         let ack_now = decoded.prefix.flags.contains(Flags::ACK_NOW);
         let marked = frame.congestion_experienced;
         let arrival = path.received.classify(decoded.prefix.packet);
@@ -557,4 +556,20 @@ fn is_challenge(frame: &Frame<'_>) -> bool {
 fn is_ahead(path: &Path, frame: &Frame<'_>) -> bool {
     let arrival = path.received.classify(frame.prefix.packet);
     matches!(arrival, Arrival::New { out_of_order: false, .. })
+}
+
+/// Whether a frame asks for an acknowledgement, and whether more of its operation follows.
+#[inline]
+fn eliciting(frame: &Frame<'_>) -> Eliciting {
+    if !frame.header.kind().is_ack_eliciting() {
+        return Eliciting::No;
+    }
+    match frame.header {
+        Header::Write { .. } | Header::Send { .. } | Header::ReadResponse { .. }
+            if !frame.prefix.flags.contains(Flags::LAST) =>
+        {
+            Eliciting::Midway
+        }
+        _ => Eliciting::Yes,
+    }
 }

@@ -32,6 +32,7 @@ impl Engine {
             for path in &connection.paths {
                 deadline = deadline.min(path.deadline(now));
             }
+            deadline = deadline.min(connection.opens_at(now));
         }
         self.timers.set(connection.handle.index, deadline);
     }
@@ -142,6 +143,13 @@ impl Engine {
         if let TimeoutOutcome::Probe { .. } = outcome {
             path.counters.probe_timeouts += 1;
             self.probe(now, connection, position, others_progress);
+            // Whether this link is silent or the peer, the others can tell, if they are asked
+            // something that the peer need not have room for.
+            for (other, path) in connection.paths.iter_mut().enumerate() {
+                if other != position && path.state.may_carry_data() {
+                    path.control |= PING;
+                }
+            }
         }
     }
 
@@ -162,7 +170,10 @@ impl Engine {
             path.control |= PING;
             return;
         };
-        if path.mtu.current() > path.mtu.safe() && path.mtu.on_timeouts_of_large_frames() {
+        // While it may be the size of its frames, nothing is wrong with the link.
+        let large = path.mtu.current() > path.mtu.safe();
+        let others_progress = others_progress && !large;
+        if large && path.mtu.on_timeouts_of_large_frames() {
             path.send.set_frame_bytes(u32::from(path.mtu.current()));
         }
         path.probes_allowed = path.probes_allowed.max(1);

@@ -1,6 +1,6 @@
 //! Frames going out: control, data with acknowledgements, bare acknowledgements, probes.
 
-use delivery::{Decision, Instant, LINKS_MAX, LinkId, LinkView, PacketClass, TxBatch, pick};
+use delivery::{Instant, LINKS_MAX, LinkId, PacketClass, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
 use wire_edge::{
@@ -9,6 +9,7 @@ use wire_edge::{
 };
 
 use crate::acknowledge::BESIDE_ACKS_BYTES;
+use crate::config::Asking;
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
@@ -39,7 +40,7 @@ const ADDRESSES_PER_FRAME: u32 = 6;
 const PADDING: u8 = 0;
 
 /// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
-const BATCH_BYTES_MAX: u32 = 65_507;
+pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
 /// Batches a connection may send before others have their turn.
 const BATCHES_PER_TURN: u32 = 4;
@@ -93,14 +94,14 @@ impl Engine {
             if let Some(&index) = self.ready.get(position)
                 && let Some(mut connection) = self.connections.take(index)
             {
-                connection.report_now |= owes_acknowledgement(&connection);
+                connection.report_now |= owes_last_acknowledgement(&connection);
                 self.connections.put(connection);
             }
         }
         while let Some(index) = self.owing.pop() {
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.listed_owing = false;
-            if connection.paths.iter().any(|path| path.received.acknowledgement_owed()) {
+            if owes_last_acknowledgement(&connection) {
                 connection.report_now = true;
                 self.mark_ready(&mut connection);
             }
@@ -317,11 +318,20 @@ impl Engine {
                 self.probe_mtu(now, connection, emit);
                 return Served::Done;
             }
-            let Some((position, burst_bytes)) = self.choose_path(now, connection) else {
-                return if self.any_full(connection) { Served::Blocked } else { Served::Done };
+            let sent = match only_position(connection) {
+                Some(position) => {
+                    let path = &connection.paths[position];
+                    if may_send(now, path) && !self.is_blocked(path.link) {
+                        self.send_batch(now, memory, connection, position, emit)
+                    } else {
+                        Sent::Nothing
+                    }
+                }
+                None => self.spread(now, memory, connection, emit),
             };
-            match self.send_batch(now, memory, connection, position, burst_bytes, emit) {
+            match sent {
                 Sent::All => {}
+                Sent::Nothing if self.any_full(connection) => return Served::Blocked,
                 Sent::Nothing | Sent::Failed => return Served::Done,
                 Sent::Blocked => return Served::Blocked,
             }
@@ -332,86 +342,27 @@ impl Engine {
         Served::More
     }
 
-    /// The link for the next batch, and how many bytes it should get.
-    #[inline]
-    fn choose_path(&self, now: Instant, connection: &mut Connection) -> Option<(usize, u32)> {
-        if let [path] = connection.paths.as_slice() {
-            let allowed = may_send(path) && !self.is_blocked(path.link);
-            return allowed.then_some((0, path.send.quantum_bytes()));
-        }
-        // Memory that the two share is never slower than what passes through the kernel, and all
-        // links between two processes of one host take the same processors.
-        let shares_memory =
-            |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
-        if let Some(position) = connection.paths.iter().position(shares_memory)
-            && connection.paths.iter().all(|path| path.probes_allowed == 0)
-        {
-            let path = &connection.paths[position];
-            let allowed = may_send(path) && !self.is_blocked(path.link);
-            return allowed.then_some((position, path.send.quantum_bytes()));
-        }
-        self.schedule(now, connection)
-    }
-
-    #[cold]
-    fn schedule(&self, now: Instant, connection: &mut Connection) -> Option<(usize, u32)> {
-        let backlog = connection.outbound.backlog_bytes().max(1);
-        let Connection { paths, scheduler, .. } = connection;
-        let none_up = !paths.iter().any(|path| path.state.may_carry_data());
-        let mut views = [UNUSABLE; LINKS_MAX];
-        for (view, path) in views.iter_mut().zip(paths.iter()) {
-            *view = path.view(now, none_up);
-            if self.is_blocked(path.link) {
-                view.usable = false;
-            }
-        }
-        let views = &views[..paths.len()];
-        let state = scheduler.as_mut()?;
-        // A probe after a timeout goes out on the link it is for.
-        let usable = |position: usize| views[position].usable;
-        if let Some(position) = (0..paths.len())
-            .find(|&position| paths[position].probes_allowed > 0 && usable(position))
-        {
-            return Some((position, 1));
-        }
-        (0..paths.len())
-            .filter(|&position| usable(position) && may_send(&paths[position]))
-            .find_map(|position| {
-                let policy = self.config.scheduling;
-                match pick(policy, position, backlog, now, views, state) {
-                    // The backlog counts payload: all of it may take many more bytes in frames, if
-                    // it is many small operations, and one batch should take them.
-                    Decision::Send { burst_bytes } if u64::from(burst_bytes) >= backlog => {
-                        let quantum_bytes = paths[position].send.quantum_bytes();
-                        Some((position, burst_bytes.max(quantum_bytes)))
-                    }
-                    Decision::Send { burst_bytes } => Some((position, burst_bytes)),
-                    Decision::Wait => None,
-                }
-            })
-    }
-
-    /// Sends one batch of data frames on one link.
+    /// Sends one batch of data frames on the link at `position`.
     fn send_batch(
         &mut self,
         now: Instant,
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
         position: usize,
-        burst_bytes: u32,
         emit: Emit<'_>,
     ) -> Sent {
+        let burst_bytes = connection.paths[position].send.quantum_bytes();
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
         self.acks.len = 0;
-        if owes_acknowledgement(connection) {
+        if owes_acknowledgement(now, connection) {
             let frame_bytes = connection.paths[position].mtu.current();
             self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.acks.len > 0;
         let mut bytes = 0;
         let mut last_start = 0;
-        let mut ask = false;
+        let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].mtu.current());
         while self.batch.len() < segments
@@ -419,8 +370,7 @@ impl Engine {
             && bytes + frame_bytes <= BATCH_BYTES_MAX
         {
             let path = &mut connection.paths[position];
-            if path.probes_allowed == 0 && !may_send(path) {
-                ask = true;
+            if path.probes_allowed == 0 && !may_send(now, path) {
                 break;
             }
             let room = u32::from(path.mtu.current()) - COMMON_BYTES - self.acks.len as u32;
@@ -435,8 +385,7 @@ impl Engine {
                         }
                     }
                     self.acks.len = 0;
-                    let tail = fragment.carried.last && fragment.carried.offset > 0;
-                    ask = tail || !may_send(&connection.paths[position]);
+                    alone = fragment.carried.last && fragment.carried.offset == 0;
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -455,17 +404,27 @@ impl Engine {
             }
             return Sent::Nothing;
         }
-        if ask && let Some(flags) = self.batch.header_mut().get_mut(last_start + FLAGS_OFFSET) {
-            *flags |= Flags::ACK_NOW.bits();
+        if !alone {
+            self.ask_if_last(connection, last_start);
         }
         let path = &mut connection.paths[position];
         path.send.set_application_limited(!connection.outbound.wants_to_send());
         self.emit_data(now, connection, position, had_acks, emit)
     }
 
+    /// Whoever falls silent in the middle of an operation, or with its end, asks for an
+    /// acknowledgement with the last frame of the batch, which starts at `last_start`.
+    pub(crate) fn ask_if_last(&mut self, connection: &mut Connection, last_start: usize) {
+        let asks = self.config.asking == Asking::Spaced && !connection.outbound.wants_to_send();
+        if asks && let Some(flags) = self.batch.header_mut().get_mut(last_start + FLAGS_OFFSET) {
+            *flags |= Flags::ACK_NOW.bits();
+            connection.on_asked();
+        }
+    }
+
     /// Appends one data frame to the batch and to what is in flight; returns its bytes.
     #[inline]
-    fn push_data(
+    pub(crate) fn push_data(
         &mut self,
         now: Instant,
         memory: &MemoryAccess<'_>,
@@ -473,8 +432,10 @@ impl Engine {
         position: usize,
         fragment: &Fragment,
     ) -> Result<u32, wire_edge::OperationNumber> {
-        let path = &mut connection.paths[position];
         let with_acks = if self.acks.len > 0 { Flags::ACK } else { Flags::NONE };
+        let asks = self.config.asking == Asking::Spaced && connection.asks_with_next(position);
+        let with_acks = if asks { with_acks.with(Flags::ACK_NOW) } else { with_acks };
+        let path = &mut connection.paths[position];
         let prefix = Prefix {
             kind: fragment.header.kind(),
             link: path.index,
@@ -502,7 +463,7 @@ impl Engine {
     }
 
     /// Hands the batch to the driver; what it does not take is the next to be sent.
-    fn emit_data(
+    pub(crate) fn emit_data(
         &mut self,
         now: Instant,
         connection: &mut Connection,
@@ -615,13 +576,13 @@ impl Engine {
         told
     }
 
-    fn segments(&self, link: LinkId) -> usize {
+    pub(crate) fn segments(&self, link: LinkId) -> usize {
         let known = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let segments = known.map_or(1, |link| usize::from(link.caps.segments));
         segments.clamp(1, self.batch.room())
     }
 
-    fn is_blocked(&self, link: LinkId) -> bool {
+    pub(crate) fn is_blocked(&self, link: LinkId) -> bool {
         match self.links.get(usize::from(link.0)) {
             Some(Some(known)) => self.blocked >> link.0 & 1 != 0 || !known.up,
             _ => true,
@@ -646,9 +607,23 @@ impl Engine {
     }
 }
 
+/// The link that all data takes: the only one, or memory that the two share, which is never slower than
+/// what passes through the kernel, and all links between two processes of one host take the same
+/// processors.
+#[inline]
+fn only_position(connection: &Connection) -> Option<usize> {
+    let paths = connection.paths.as_slice();
+    if paths.len() == 1 {
+        return Some(0);
+    }
+    let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+    let position = paths.iter().position(shares_memory)?;
+    paths.iter().all(|path| path.probes_allowed == 0).then_some(position)
+}
+
 /// What became of a batch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Sent {
+pub(crate) enum Sent {
     All,
     Nothing,
     Blocked,
@@ -657,15 +632,21 @@ enum Sent {
 
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
-fn may_send(path: &Path) -> bool {
-    let left = path.send.window_left();
+pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
+    let left = path.send.window_left(now);
     left >= u32::from(path.mtu.current()) || path.probes_allowed > 0
 }
 
 #[inline]
-fn owes_acknowledgement(connection: &Connection) -> bool {
+pub(crate) fn owes_acknowledgement(now: Instant, connection: &Connection) -> bool {
     connection.report_now
-        || connection.paths.iter().any(|path| path.received.acknowledgement_owed())
+        || connection.paths.iter().any(|path| path.received.acknowledgement_rides(now))
+}
+
+/// Whether an acknowledgement is owed that nothing will ask for.
+fn owes_last_acknowledgement(connection: &Connection) -> bool {
+    connection.report_now
+        || connection.paths.iter().any(|path| path.received.acknowledgement_is_last())
 }
 
 /// Appends the headers of a frame to the batch.
@@ -754,15 +735,5 @@ fn statuses_of(
 }
 
 /// Bytes of the common header, and where its flags are.
-const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
+pub(crate) const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
 const FLAGS_OFFSET: usize = 1;
-
-const UNUSABLE: LinkView = LinkView {
-    rate_bytes_per_second: None,
-    one_way_ns: 0,
-    idle_at: Instant::NEVER,
-    window_left_bytes: 0,
-    frame_bytes: 0,
-    usable: false,
-    backup: false,
-};

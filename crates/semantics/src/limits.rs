@@ -21,11 +21,11 @@ pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 pub struct PoolLimits {
     /// Operations posted and not complete. 8192 × 256 B = 2 MiB.
     pub operations: u32,
-    /// Operations of peers that are partly here or wait for earlier ones. 2048 × 640 B = 1.3 MiB.
+    /// Operations of peers that are partly here or wait for earlier ones. 2048 × 1.6 KB = 3.2 MiB.
     pub incoming: u32,
     /// Reads and atomics of peers being answered. 2048 × 96 B = 192 KiB.
     pub responses: u32,
-    /// Own reads whose answers have come out of order. 1024 × 400 B = 400 KiB.
+    /// Own reads whose answers have come out of order. 1024 × 1.4 KB = 1.4 MiB.
     pub reads: u32,
     /// Fragments that wait to be sent again. 65 536 × 24 B = 1.5 MiB; every packet in flight on 16
     /// full links of 4096 packets. If more are lost at a time, over all connections, memory is

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use super::{Bound, Figure, Measurement, Outcome, Probe, Shown, rounded};
+use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
@@ -64,11 +64,20 @@ impl<'a> Runner<'a> {
             }
             Probe::NotBuilt => Err(Failure::CannotRun("not built yet".to_owned())),
             Probe::Bench { arguments, of, figure } => {
-                let result = self.result(arguments).map_err(|failure| match failure {
-                    // A measurement that was not made says nothing about the bound.
-                    Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
-                })?;
+                let result = self.result(arguments).map_err(unmeasured)?;
                 bench_figure(&result, of, figure)
+            }
+            Probe::Point { arguments, point, figure } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                point_figure(&result, point, figure)
+            }
+            Probe::Yardstick { arguments, to } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                yardstick(&result, to)
+            }
+            Probe::WorstCut { arguments, fields } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                worst_cut(&result, fields)
             }
             Probe::AllSucceed { arguments, count } => {
                 let result = self.result(arguments)?;
@@ -153,6 +162,13 @@ fn fuzz(seconds: u32) -> Result<Found, Failure> {
     }
 }
 
+/// A measurement that was not made says nothing about the bound.
+fn unmeasured(failure: Failure) -> Failure {
+    match failure {
+        Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
+    }
+}
+
 /// Runs a command without a terminal.
 fn run(command: &mut Command) -> Result<Output, Failure> {
     command.stdin(Stdio::null()).output().map_err(|cause| {
@@ -229,6 +245,91 @@ fn bench_figure(result: &Value, of: Measurement, figure: Figure) -> Result<Found
     }
 }
 
+/// A figure of our own point of the results of `ethernot bench multiedge`.
+fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Found, Failure> {
+    let PointOf { set_up, .. } = of;
+    let own = point(result, of, set_up, "edge")?;
+    let rules = point(result, of, set_up, "multiedge").ok();
+    match figure {
+        PointFigure::Share => {
+            let rate = number(own, "/megabytes_per_second/median")? * 8e-3;
+            let rules = rules.and_then(|point| number(point, "/share_percent/median").ok());
+            let rules = rules.map_or_else(String::new, |share| {
+                format!("; MultiEdge's rules {} %", rounded(share))
+            });
+            let note = format!(" ({} Gb/s{rules})", rounded(rate));
+            Ok(Found { figure: number(own, "/share_percent/median")?, note })
+        }
+        PointFigure::Field(name) => {
+            let rules = rules.and_then(|point| point[name].as_f64());
+            let note = rules.map_or_else(String::new, |value| {
+                format!(" (MultiEdge's rules {})", rounded(value))
+            });
+            Ok(Found { figure: number(own, &format!("/{name}"))?, note })
+        }
+        PointFigure::ThroughputTo { set_up, contender } => {
+            let other = point(result, of, set_up, contender)?;
+            let rate = |point| number(point, "/megabytes_per_second/median");
+            let (own, other) = (rate(own)?, rate(other)?);
+            let note = format!(" ({} MB/s; {contender} {})", rounded(own), rounded(other));
+            Ok(Found { figure: ratio(own, other)?, note })
+        }
+    }
+}
+
+/// The point of a contender in a set-up.
+fn point<'a>(
+    result: &'a Value,
+    of: PointOf,
+    set_up: &str,
+    contender: &str,
+) -> Result<&'a Value, Failure> {
+    let set_ups = result.get("setups").and_then(Value::as_array);
+    let mut set_ups = set_ups.into_iter().flatten();
+    let rows = set_ups.find(|entry| entry["setup"]["name"] == set_up);
+    let rows = rows.and_then(|entry| entry.get("rows")).and_then(Value::as_array);
+    let mut rows = rows.into_iter().flatten();
+    let found = rows.find(|row| {
+        row["test"] == of.test && row["message_bytes"] == of.bytes && row["contender"] == contender
+    });
+    found.ok_or_else(|| {
+        let PointOf { test, bytes, .. } = of;
+        let what = format!("the result has no {test} of {bytes} B of {contender} on {set_up}");
+        Failure::CannotRun(what)
+    })
+}
+
+/// The ratio to a yardstick, or why it has none.
+fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
+    if let Some(why) = result["cannot_run"][to].as_str() {
+        return Err(Failure::CannotRun(why.to_owned()));
+    }
+    let latency_us = |name: &str| number(result, &format!("/latency_ns/{name}/median"));
+    let (own, other) = (latency_us("edge")? / 1e3, latency_us(to)? / 1e3);
+    let note = format!(" ({} us; {to} {})", rounded(own), rounded(other));
+    Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note })
+}
+
+/// The cut with the highest sum of the fields; one without them is a failure.
+fn worst_cut(result: &Value, fields: &[&str]) -> Result<Found, Failure> {
+    let cuts = result.get("cuts").and_then(Value::as_array);
+    let cuts = cuts.filter(|cuts| !cuts.is_empty());
+    let cuts = cuts.ok_or_else(|| Failure::CannotRun("the result has no cuts".into()))?;
+    let mut worst = 0.0_f64;
+    let mut notes = Vec::new();
+    for cut in cuts {
+        let name = cut["cut"].as_str().unwrap_or("a cut");
+        let values: Option<Vec<f64>> = fields.iter().map(|field| cut[*field].as_f64()).collect();
+        let Some(values) = values else {
+            return Err(Failure::Failed(format!("{name}: no {}", fields.join(" and "))));
+        };
+        let sum: f64 = values.iter().sum();
+        worst = worst.max(sum);
+        notes.push(format!("{name} {}", rounded(sum)));
+    }
+    Ok(Found { figure: worst, note: format!(" ({})", notes.join(", ")) })
+}
+
 /// The measurement of a test and transport over one link.
 fn entry(result: &Value, of: Measurement) -> Result<&Value, Failure> {
     let entries = result.get("results").and_then(Value::as_array);
@@ -301,6 +402,51 @@ mod tests {
         let larger = Figure::Larger("slowdown", "memory");
         let found = bench_figure(&results("namespaces"), EDGE, larger).expect("both are there");
         assert!((found.figure - 2000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn points_are_found_by_set_up_and_contender() {
+        let row = |contender: &str, share: f64| {
+            json!({
+                "test": "one-way", "message_bytes": 8, "contender": contender,
+                "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
+                "extra_frame_percent": 1.5,
+            })
+        };
+        let result = json!({"setups": [
+            {"setup": {"name": "1L-1G"}, "rows": [row("multiedge", 50.0), row("edge", 90.0)]},
+        ]});
+        let of = PointOf { set_up: "1L-1G", test: "one-way", bytes: 8 };
+        let found = point_figure(&result, of, PointFigure::Share).expect("it is there");
+        assert!((found.figure - 90.0).abs() < 1e-9);
+        assert!(found.note.contains("MultiEdge's rules 50 %"), "{}", found.note);
+        let against = |contender| PointFigure::ThroughputTo { set_up: "1L-1G", contender };
+        let found = point_figure(&result, of, against("multiedge")).expect("both are there");
+        assert!((found.figure - 1.8).abs() < 1e-9);
+        assert!(point_figure(&result, of, against("tcp")).is_err());
+    }
+
+    #[test]
+    fn the_worst_cut_counts_and_one_that_never_ends_fails() {
+        let result = json!({"cuts": [
+            {"cut": "one-way", "gap_ms": 3.0, "back_ms": null},
+            {"cut": "carrier", "gap_ms": 9.0, "back_ms": 4.0},
+        ]});
+        let found = worst_cut(&result, &["gap_ms"]).expect("both have it");
+        assert!((found.figure - 9.0).abs() < 1e-9);
+        assert!(matches!(worst_cut(&result, &["back_ms"]), Err(Failure::Failed(_))));
+        assert!(matches!(worst_cut(&json!({}), &["gap_ms"]), Err(Failure::CannotRun(_))));
+    }
+
+    #[test]
+    fn a_yardstick_that_is_missing_says_why() {
+        let result = json!({
+            "latency_ns": {"edge": {"median": 2000.0}, "ucx-tcp": {"median": 10_000.0}},
+            "ratios": {"ucx-tcp": 0.2}, "cannot_run": {"sockperf-tcp": "not installed"},
+        });
+        assert!((yardstick(&result, "ucx-tcp").expect("there").figure - 0.2).abs() < 1e-9);
+        let missing = yardstick(&result, "sockperf-tcp");
+        assert_eq!(missing, Err(Failure::CannotRun("not installed".into())));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The transports that can be measured.
 
 mod edge;
-mod patience;
+pub(crate) mod patience;
 mod tcp;
 mod udp;
 
 use crate::transport::Transport;
+use crate::yardsticks::bare::Bare;
 
 pub use edge::Edge;
 pub use tcp::Tcp;
@@ -35,6 +36,8 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Tcp::blocking()),
         Box::new(Tcp::polling()),
         Box::new(Udp),
+        Box::new(Bare::Packet),
+        Box::new(Bare::Xdp),
     ]
 }
 

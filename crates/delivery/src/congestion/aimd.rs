@@ -25,6 +25,13 @@ const LOSS_EPOCH_PACKETS: u32 = 128;
 /// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
+/// Frames beyond twice the link that the window holds on a slow link: more than are acknowledged at a
+/// time, and less than a switch queues.
+const SLACK_FRAMES: u32 = 96;
+
+/// The same as a time, in nanoseconds.
+const SLACK_NS: u64 = 1_200_000;
+
 /// Bytes in flight for the time they wait in hosts, at most. A host that waits in a queue of its own
 /// making would ask for ever more otherwise; and beyond this what is in flight no longer stays in the
 /// second-level cache of the processor that receives it.
@@ -45,7 +52,8 @@ const CRUISE_ROUNDS: u8 = 32;
 /// time that frames spend in the hosts:
 /// * A loss does not push the window below rate · (1.25 · RTT + hosts) + 2 bursts, as this is what
 ///   the link was just seen to deliver (TCP Westwood's idea): random loss hardly costs anything.
-/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts, which keeps the queue short
+/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts (some frames more where bursts are
+///   short), which keeps the queue short
 ///   without any signal from the network. Where the round trip is long for reasons that nothing
 ///   measures, such a cap would feed on itself: less in flight, less rate, a lower cap. So every
 ///   few round trips at the cap half a window more is tried, and kept if it brought more without
@@ -161,7 +169,9 @@ impl CongestionController for Aimd {
             let quantum = u64::from(sample.quantum_bytes);
             self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
             if !sample.rate_is_lower_bound {
-                self.cap = saturate(2 * link + hosts + 3 * quantum);
+                let most = u64::from(SLACK_FRAMES * self.frame_bytes);
+                let slack = bytes_in(rate, SLACK_NS).min(most).max(3 * quantum);
+                self.cap = saturate(2 * link + hosts + slack);
             }
         }
         if let Some(rtt_ns) = sample.rtt_ns {

@@ -7,15 +7,15 @@ use super::*;
 #[test]
 fn packets_in_order_are_acknowledged_once_per_batch() {
     let mut received = ReceivedPackets::default();
-    for number in 0..31 {
+    for number in 0..127 {
         arrive(&mut received, number);
         assert!(!received.acknowledgement_due(NOW), "after {number}");
     }
     assert_eq!(received.deadline(), NOW.after_ns(25_000));
-    arrive(&mut received, 31);
+    arrive(&mut received, 127);
     assert!(received.acknowledgement_due(NOW));
     let block = received.write_block(NOW, LinkIndex(3)).unwrap();
-    assert_eq!((block.link, block.run, block.largest), (LinkIndex(3), 32, 31));
+    assert_eq!((block.link, block.run, block.largest), (LinkIndex(3), 128, 127));
     assert_eq!((block.words, block.marked, block.delay), (0, 0, AckDelay(0)));
     assert_eq!(received.deadline(), Instant::NEVER);
     assert!(!received.acknowledgement_owed());
@@ -28,6 +28,40 @@ fn a_single_packet_is_acknowledged_after_the_delay() {
     assert!(received.acknowledgement_owed());
     assert!(!received.acknowledgement_due(NOW.after_ns(24_999)));
     assert!(received.acknowledgement_due(NOW.after_ns(25_000)));
+}
+
+#[test]
+fn in_the_middle_of_an_operation_an_acknowledgement_waits_to_be_asked_for() {
+    let mut received = ReceivedPackets::default();
+    observe(&mut received, 0, Eliciting::Midway);
+    assert_eq!(received.deadline(), NOW.after_ns(1_000_000));
+    assert!(received.acknowledgement_owed() && !received.acknowledgement_is_last());
+    assert!(!received.acknowledgement_rides(NOW));
+    received.observe(NOW, NOW, 1, false, Eliciting::Midway, true);
+    assert!(received.acknowledgement_due(NOW) && received.acknowledgement_rides(NOW));
+    observe(&mut received, 2, Eliciting::Midway);
+    assert!(received.acknowledgement_due(NOW), "what was asked for stays asked for");
+}
+
+#[test]
+fn the_end_of_an_operation_is_told_soon_unless_another_begins() {
+    let mut received = ReceivedPackets::default();
+    observe(&mut received, 0, Eliciting::Midway);
+    arrive(&mut received, 1);
+    assert_eq!(received.deadline(), NOW.after_ns(25_000));
+    assert!(received.acknowledgement_is_last() && received.acknowledgement_rides(NOW));
+    observe(&mut received, 2, Eliciting::Midway);
+    assert_eq!(received.deadline(), NOW.after_ns(1_000_000));
+}
+
+#[test]
+fn many_packets_are_worth_their_bytes_on_a_data_frame() {
+    let mut received = ReceivedPackets::default();
+    for number in 0..16 {
+        assert!(!received.acknowledgement_rides(NOW), "after {number}");
+        observe(&mut received, number, Eliciting::Midway);
+    }
+    assert!(received.acknowledgement_rides(NOW));
 }
 
 #[test]

@@ -278,10 +278,10 @@ fn a_restarted_link_is_measured_from_the_beginning() {
 fn the_peers_buffer_bounds_the_window() {
     let config = SendConfig { receive_buffer_bytes: 5000, ..SendConfig::default() };
     let half = SendHalf::<[u64; 2]>::new(&config, Instant(0));
-    assert_eq!(half.window_left(), 5000);
+    assert_eq!(half.window_left(Instant(0)), 5000);
     let config = SendConfig { receive_buffer_bytes: 10, ..config };
     let half = SendHalf::<[u64; 2]>::new(&config, Instant(0));
-    assert_eq!(half.window_left(), 1472, "one frame always fits");
+    assert_eq!(half.window_left(Instant(0)), 1472, "one frame always fits");
 }
 
 #[test]

@@ -36,8 +36,8 @@ impl Link {
 }
 
 /// Frames per acknowledgement, and the longest time without one.
-const ACK_FRAMES: u32 = 4;
-const ACK_DELAY_NS: u64 = 20_000;
+const ACK_FRAMES: u32 = 128;
+const ACK_DELAY_NS: u64 = 1_000_000;
 
 struct Flow {
     half: SendHalf<[u64; 2]>,
@@ -52,6 +52,8 @@ struct Flow {
     largest_at: u64,
     marked: u16,
     unacked: u32,
+    /// Frames sent since the receiver was last asked for an acknowledgement.
+    unasked: u32,
     ack_due: u64,
     delivered: HashSet<u64>,
     goodput: u64,
@@ -59,6 +61,8 @@ struct Flow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Frame {
+    /// Whether it asks for an acknowledgement.
+    asks: bool,
     flow: usize,
     packet: u64,
     content: u64,
@@ -168,6 +172,7 @@ impl Simulation {
             largest_at: 0,
             marked: 0,
             unacked: 0,
+            unasked: 0,
             ack_due: u64::MAX,
             delivered: HashSet::new(),
             goodput: 0,
@@ -315,7 +320,7 @@ impl Simulation {
             flow.goodput += bytes;
         }
         flow.unacked += 1;
-        if flow.unacked >= ACK_FRAMES || gap || frame.marked {
+        if flow.unacked >= ACK_FRAMES || frame.asks || gap || frame.marked {
             self.acknowledge(frame.flow);
         } else if flow.ack_due == u64::MAX {
             flow.ack_due = now + ACK_DELAY_NS;
@@ -396,14 +401,16 @@ impl Simulation {
             }
         }
         let bytes = self.frame_bytes as u32;
-        while self.flows[index].half.window_left() >= bytes
+        let opens_at = |flow: &Flow, now| flow.half.opens_at(Instant(now), bytes).0;
+        while opens_at(&self.flows[index], self.now) <= self.now
             && self.flows[index].ready_at <= self.now
         {
             self.send(index);
         }
         let mut wakes = self.host_runs_at(index).max(self.now + 1);
-        if flow_may_send(&self.flows[index], bytes) {
-            wakes = wakes.min(self.host_runs(self.flows[index].ready_at));
+        let opens_at = opens_at(&self.flows[index], self.now);
+        if opens_at < u64::MAX {
+            wakes = wakes.min(self.host_runs(self.flows[index].ready_at.max(opens_at)));
         }
         let flow = &mut self.flows[index];
         if wakes < flow.wakes_at {
@@ -433,7 +440,13 @@ impl Simulation {
         );
         flow.ready_at = self.now.max(flow.ready_at) + self.link.frame_ns;
         let queued_at = self.now;
+        flow.unasked += 1;
+        let asks = flow.unasked >= flow.half.ask_frames();
+        if asks {
+            flow.unasked = 0;
+        }
         self.enqueue(Frame {
+            asks,
             flow: index,
             packet: packet.0,
             content,
@@ -442,8 +455,4 @@ impl Simulation {
             marked: false,
         });
     }
-}
-
-fn flow_may_send(flow: &Flow, bytes: u32) -> bool {
-    flow.half.window_left() >= bytes
 }

@@ -83,22 +83,23 @@ fn operations_out_of_range_are_refused_when_posted() {
 #[test]
 fn one_hole_too_many_is_refused_until_holes_are_filled() {
     let mut pair = Pair::new(Config::default(), 1);
-    for hole in 0..48 {
+    let holes = crate::range_set::RANGES_MAX as u32;
+    for hole in 0..holes {
         let header = header(&pair, 0, 10 + hole * 20);
         assert_eq!(pair.sides[1].handle(Flags::NONE, &header, &[1; 10]), Verdict::Accepted);
     }
     let refused = Verdict::Refused(Refusal::Ranges);
-    let far = header(&pair, 0, 2000);
+    let far = header(&pair, 0, 8_000);
     assert_eq!(pair.sides[1].handle(Flags::LAST, &far, &[1; 10]), refused);
-    assert_eq!(pair.sides[1].bytes()[2000], 0);
+    assert_eq!(pair.sides[1].bytes()[8_000], 0);
     let first = header(&pair, 0, 0);
     assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[1; 5]), refused);
     assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[1; 10]), Verdict::Accepted);
     // A fragment over many holes fills them all.
-    assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[2; 1000]), Verdict::Accepted);
+    assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[2; 4000]), Verdict::Accepted);
     assert_eq!(pair.sides[1].handle(Flags::LAST, &far, &[1; 10]), Verdict::Accepted);
-    let rest = header(&pair, 0, 970);
-    assert_eq!(pair.sides[1].handle(Flags::NONE, &rest, &[1; 1030]), Verdict::Accepted);
+    let rest = header(&pair, 0, 3970);
+    assert_eq!(pair.sides[1].handle(Flags::NONE, &rest, &[1; 4_030]), Verdict::Accepted);
     assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(1));
 }
 

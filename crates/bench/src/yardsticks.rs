@@ -1,0 +1,144 @@
+//! What ethernot is measured against: bare exchanges of frames, and other programs.
+
+pub mod bare;
+mod sockperf;
+mod tool;
+mod ucx;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::cpu;
+use crate::multiedge::LinkKind;
+use crate::namespaces::NamespacePair;
+use crate::plan::Options;
+use crate::results::Measurement;
+use crate::run::{self, Observer, RunError};
+use crate::statistics::Summary;
+use crate::transports::EDGE;
+
+pub use tool::{ToolError, become_tool};
+
+/// Another program that measures its own ping-pong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum External {
+    /// `ucx_perftest -t ucp_put_lat` over TCP.
+    UcxTcp,
+    /// `sockperf ping-pong --tcp`.
+    SockperfTcp,
+}
+
+/// All of them.
+pub const EXTERNAL: [External; 2] = [External::UcxTcp, External::SockperfTcp];
+
+/// Bytes of the messages they are compared with. The smallest message of `sockperf` has 14.
+pub const EXTERNAL_BYTES: u64 = 8;
+
+/// Where a program's two halves run.
+#[derive(Debug, Clone, Copy)]
+pub struct Hosts<'a> {
+    /// This program, which becomes the other one.
+    pub program: &'a Path,
+    /// The client's namespace.
+    pub client: &'a str,
+    /// The server's namespace.
+    pub server: &'a str,
+    /// The server's address.
+    pub address: IpAddr,
+    /// CPUs of client and server, if each is restricted to one.
+    pub pinned_to: Option<[usize; 2]>,
+}
+
+impl External {
+    /// Its name in the results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UcxTcp => "ucx-tcp",
+            Self::SockperfTcp => "sockperf-tcp",
+        }
+    }
+
+    /// Measures once: half a round trip, in nanoseconds.
+    pub fn ping_pong(self, hosts: &Hosts<'_>) -> Result<f64, ToolError> {
+        match self {
+            Self::UcxTcp => ucx::ping_pong(hosts),
+            Self::SockperfTcp => sockperf::ping_pong(hosts),
+        }
+    }
+}
+
+/// What a ping-pong of the edge protocol is compared with, and how it compares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// How the frames of the edge protocol reached the link.
+    pub kind: LinkKind,
+    /// Half a round trip of each contender, in nanoseconds.
+    pub latency_ns: BTreeMap<String, Summary>,
+    /// Latency of the edge protocol divided by that of each other contender; medians.
+    pub ratios: BTreeMap<String, f64>,
+    /// Why contenders have no figure.
+    pub cannot_run: BTreeMap<String, String>,
+}
+
+/// Measures an 8-byte ping-pong over one link of `kind`: edge, bare frames over the same kernel
+/// interface, and other programs, on direct virtual links made alike.
+pub fn measure(
+    kind: LinkKind,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Report, RunError> {
+    let unix_seconds = clock::unix_seconds();
+    let results = run::run(options, observer)?;
+    let mut latency_ns: BTreeMap<String, Summary> = BTreeMap::new();
+    let latency = |measured: &Measurement| Some((measured.transport.clone(), measured.latency_ns?));
+    latency_ns.extend(results.results.iter().filter_map(latency));
+    let mut cannot_run = BTreeMap::new();
+    let pair = NamespacePair::create(1, options.mtu)?;
+    let address = pair.links().first().map(|link| link.server);
+    for tool in EXTERNAL {
+        observer.on_sample(tool.name());
+        let hosts = Hosts {
+            program: &options.program,
+            client: pair.client(),
+            server: pair.server(),
+            address: address.unwrap_or(IpAddr::from([127, 0, 0, 1])),
+            pinned_to: options.pinning.then(cpu::first_two).flatten(),
+        };
+        let values: Result<Vec<f64>, _> =
+            (0..options.repetitions).map(|_| tool.ping_pong(&hosts)).collect();
+        match values.map(Summary::trimmed) {
+            Ok(Some(summary)) => {
+                latency_ns.insert(tool.name().to_string(), summary);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                cannot_run.insert(tool.name().to_string(), error.to_string());
+            }
+        }
+    }
+    let own = latency_ns.get(EDGE).map(|summary| summary.median);
+    let others = latency_ns.iter().filter(|(name, _)| *name != EDGE);
+    let ratios = others.filter_map(|(name, other)| Some((name.clone(), own? / other.median)));
+    Ok(Report {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds,
+        kind,
+        ratios: ratios.collect(),
+        latency_ns,
+        cannot_run,
+    })
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-yardsticks/1";

@@ -1,0 +1,201 @@
+//! Bare exchanges of frames over the kernel interfaces that raw links use: what a frame costs on
+//! this host, with no protocol at all.
+
+use ethernot::{LinkSpec, PacketConfig, XdpConfig};
+use link::yardstick::packet::{BarePacket, BareReceive};
+use link::yardstick::xdp::BareXdp;
+
+use crate::clock::Stopwatch;
+use crate::transport::{
+    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
+    TransportError,
+};
+use crate::transports::EDGE_HEADER_BYTES;
+use crate::transports::patience::Patience;
+
+/// Polled frames of the size that the edge protocol's have in a ping-pong, nothing retransmitted.
+/// For clean links only: a frame that is lost ends the measurement.
+#[derive(Debug, Clone, Copy)]
+pub enum Bare {
+    /// Packet sockets.
+    Packet,
+    /// `AF_XDP`.
+    Xdp,
+}
+
+impl Transport for Bare {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Packet => "bare-packet",
+            Self::Xdp => "bare-xdp",
+        }
+    }
+
+    fn description(&self) -> &'static str {
+        "bare frames, busy-polled, nothing retransmitted: a yardstick"
+    }
+
+    fn is_optional(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool {
+        let frame_bytes = message_bytes + EDGE_HEADER_BYTES as u64 + ENVELOPE_BYTES;
+        test == Test::PingPong && frame_bytes <= u64::from(mtu.unwrap_or(ETHERNET_MTU))
+    }
+
+    fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
+        Ok(Box::new(Server(Socket::open(*self, &setup.server_links, setup.message_bytes)?)))
+    }
+
+    fn connect(
+        &self,
+        setup: &Setup,
+        advertisement: &Advertisement,
+    ) -> Result<Box<dyn ClientSide>, TransportError> {
+        let server = advertisement.parameters.get(STATION).and_then(|text| station(text));
+        let server = server.ok_or(TransportError::Advertisement { what: STATION })?;
+        let socket = Socket::open(*self, &setup.client_links, setup.message_bytes)?;
+        Ok(Box::new(Client { socket, server }))
+    }
+}
+
+type Station = [u8; 6];
+
+enum Socket {
+    Packet(Box<BarePacket>),
+    Xdp(Box<BareXdp>),
+}
+
+impl Socket {
+    fn open(kind: Bare, links: &[String], message_bytes: u64) -> Result<Self, TransportError> {
+        let name = links.first().ok_or(TransportError::Advertisement { what: "link" })?;
+        let failed = |error: &dyn std::fmt::Display| {
+            TransportError::Other(format!("open {name} for a bare exchange: {error}"))
+        };
+        let specs = LinkSpec::parse_list(name).map_err(|error| failed(&error))?;
+        let content_bytes = message_bytes as u16 + EDGE_HEADER_BYTES as u16;
+        match (kind, specs.into_iter().next()) {
+            (Bare::Packet, Some(LinkSpec::Packet { interface, .. })) => {
+                let config = PacketConfig { port: PORT, ..PacketConfig::new(interface) };
+                let bare = BarePacket::open(&config, BareReceive::Ring, content_bytes);
+                Ok(Self::Packet(Box::new(bare.map_err(|error| failed(&error))?)))
+            }
+            (Bare::Xdp, Some(LinkSpec::Xdp { interface, .. })) => {
+                let config = XdpConfig { port: PORT, ..XdpConfig::new(interface) };
+                let bare = BareXdp::open(&config, content_bytes);
+                Ok(Self::Xdp(Box::new(bare.map_err(|error| failed(&error))?)))
+            }
+            _ => Err(failed(&"another kind of link")),
+        }
+    }
+
+    fn station(&self) -> Station {
+        match self {
+            Self::Packet(bare) => bare.station(),
+            Self::Xdp(bare) => bare.station(),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, to: Station) -> Result<(), TransportError> {
+        let mut patience = Patience::new("send a bare frame");
+        loop {
+            let sent = match self {
+                Self::Packet(bare) => bare.send(to),
+                Self::Xdp(bare) => bare.send(to),
+            };
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    patience.on_idle()?;
+                }
+                Err(error) => return Err(TransportError::io("send a bare frame")(error)),
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self) -> Result<Station, TransportError> {
+        let mut patience = Patience::new("wait for a bare frame");
+        loop {
+            let from = match self {
+                Self::Packet(bare) => bare.poll(),
+                Self::Xdp(bare) => bare.poll(),
+            };
+            match from {
+                Some(from) => return Ok(from),
+                None => patience.on_idle()?,
+            }
+        }
+    }
+}
+
+struct Server(Socket);
+
+impl ServerSide for Server {
+    fn advertisement(&self) -> Advertisement {
+        let parameters = [(STATION.to_string(), listed(self.0.station()))].into();
+        Advertisement { addresses: Vec::new(), parameters }
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
+        for _ in 0..phase.operations {
+            let from = self.0.receive()?;
+            self.0.send(from)?;
+        }
+        Ok(Observed::default())
+    }
+}
+
+struct Client {
+    socket: Socket,
+    server: Station,
+}
+
+impl ClientSide for Client {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
+        for _ in 0..phase.operations {
+            let started = Stopwatch::start();
+            self.socket.send(self.server)?;
+            self.socket.receive()?;
+            latencies.record_ns(started.elapsed_ns() / 2);
+        }
+        Ok(Observed::default())
+    }
+}
+
+fn listed(station: Station) -> String {
+    station.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn station(text: &str) -> Option<Station> {
+    let bytes: Vec<u8> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+/// Parameter with the server's hardware address.
+const STATION: &str = "station";
+/// Both ends have the interface for themselves.
+const PORT: u16 = 7;
+/// What stands before the frame on raw Ethernet, without Ethernet header.
+const ENVELOPE_BYTES: u64 = 12;
+const ETHERNET_MTU: u32 = 1500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stations_survive_their_text() {
+        let one = [2, 0, 0, 0xab, 0xcd, 0xef];
+        assert_eq!(station(&listed(one)), Some(one));
+        assert_eq!(station("02:00"), None);
+        assert_eq!(station("no:no:no:no:no:no"), None);
+    }
+}

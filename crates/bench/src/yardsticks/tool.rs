@@ -1,0 +1,152 @@
+//! Runs the two halves of another program in the hosts' namespaces.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::Hosts;
+use crate::cleanup;
+use crate::clock::{self, Stopwatch};
+use crate::process::{ChildSpec, Role, SUBCOMMAND};
+
+/// Why there is no figure of another program.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// It is not there.
+    #[error("{tool} is not installed; it is in the Debian package {package}")]
+    Missing {
+        /// The program.
+        tool: &'static str,
+        /// Where to get it.
+        package: &'static str,
+    },
+    /// It could not be started or read.
+    #[error("run {tool}: {source}")]
+    Io {
+        /// The program.
+        tool: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Its output has no result.
+    #[error("{tool} printed no latency; its last line was {line:?}")]
+    NoResult {
+        /// The program.
+        tool: &'static str,
+        /// What it said last.
+        line: String,
+    },
+}
+
+/// The two halves of a program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    pub(super) package: &'static str,
+    pub(super) server: fn(address: &str) -> Vec<String>,
+    pub(super) client: fn(address: &str) -> Vec<String>,
+    /// The median in nanoseconds, from what the client printed.
+    pub(super) parse: fn(&str) -> Option<f64>,
+}
+
+impl Tool {
+    /// Starts the server, runs the client until it has a result, ends the server.
+    pub(super) fn run(&self, hosts: &Hosts<'_>) -> Result<f64, ToolError> {
+        let failed = |source| ToolError::Io { tool: self.name, source };
+        if !is_installed(self.name) {
+            return Err(ToolError::Missing { tool: self.name, package: self.package });
+        }
+        let address = hosts.address.to_string();
+        let [client_cpu, server_cpu] = hosts.pinned_to.map_or([None; 2], |cpus| cpus.map(Some));
+        let server = start(hosts, hosts.server, server_cpu, &(self.server)(&address));
+        let _server = Running(server.map_err(failed)?);
+        let started = Stopwatch::start();
+        let mut last = String::new();
+        // The server says in no common way that it listens: the client is tried until it does.
+        while !started.has_passed(TRIED_FOR) {
+            let client = start(hosts, hosts.client, client_cpu, &(self.client)(&address));
+            let mut client = Running(client.map_err(failed)?);
+            let printed = client.output().map_err(failed)?;
+            if let Some(latency_ns) = (self.parse)(&printed) {
+                return Ok(latency_ns);
+            }
+            let lines = printed.lines().rfind(|line| !line.trim().is_empty());
+            last = lines.unwrap_or("nothing").trim().to_string();
+            clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
+        }
+        Err(ToolError::NoResult { tool: self.name, line: last })
+    }
+}
+
+/// Turns this process, which has entered its namespace, into the program `words` names.
+pub fn become_tool(words: &[String]) -> io::Error {
+    let Some((program, arguments)) = words.split_first() else {
+        return io::Error::from(io::ErrorKind::InvalidInput);
+    };
+    Command::new(program)
+        .args(arguments)
+        .env("UCX_TLS", "tcp,self")
+        .env("UCX_WARN_UNUSED_ENV_VARS", "n")
+        .exec()
+}
+
+fn is_installed(tool: &str) -> bool {
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&directories).any(|directory| directory.join(tool).is_file())
+}
+
+fn start(
+    hosts: &Hosts<'_>,
+    namespace: &str,
+    cpu: Option<usize>,
+    words: &[String],
+) -> io::Result<Child> {
+    let spec = ChildSpec {
+        role: Role::Tool(words.to_vec()),
+        namespace: Some(namespace.to_string()),
+        cpu,
+        parent: std::process::id(),
+        links: Vec::new(),
+    };
+    let child = Command::new(hosts.program)
+        .arg(SUBCOMMAND)
+        .arg(serde_json::to_string(&spec)?)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    cleanup::register_child(child.id());
+    Ok(child)
+}
+
+/// A program that ends when this is dropped.
+struct Running(Child);
+
+impl Running {
+    /// All it prints until it ends.
+    fn output(&mut self) -> io::Result<String> {
+        let mut printed = Vec::new();
+        if let Some(output) = &mut self.0.stdout {
+            output.read_to_end(&mut printed)?;
+        }
+        Ok(String::from_utf8_lossy(&printed).into_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both only fail for a child that has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        cleanup::forget_child(self.0.id());
+    }
+}
+
+/// Between attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A server listens within a fraction of a second.
+const TRIED_FOR: Duration = Duration::from_secs(10);

@@ -1,0 +1,259 @@
+//! Data frames of one connection over several links at once.
+
+use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, TxBatch, next};
+use mem::MemoryAccess;
+
+use crate::acknowledge::BESIDE_ACKS_BYTES;
+use crate::connection::Connection;
+use crate::engine::{BATCH_FRAMES, BATCH_HEADER_BYTES, Engine};
+use crate::path::Path;
+use crate::transmit::{BATCH_BYTES_MAX, COMMON_BYTES, Emit, Sent, may_send, owes_acknowledgement};
+
+/// What one turn has for one link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    frames: usize,
+    bytes: u32,
+    /// Where the headers of its last frame begin.
+    last_start: usize,
+    /// Its first frame carries the acknowledgements.
+    acks: bool,
+}
+
+/// The shares of all links in one turn.
+#[derive(Debug)]
+struct Spread {
+    views: [LinkView; LINKS_MAX],
+    shares: [Share; LINKS_MAX],
+    rtt_min_ns: u64,
+    /// Position of the link that got the last frame.
+    last: usize,
+    /// The last frame is an operation by itself.
+    alone: bool,
+}
+
+impl Engine {
+    /// Cuts frames for all links, each for the link that delivers it first, and hands each link its
+    /// batch.
+    ///
+    /// The frames of a turn are cut in the order in which they should arrive, whichever batch they are
+    /// in: batches of many frames do not make frames overtake each other.
+    #[inline(never)]
+    pub(crate) fn spread(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) -> Sent {
+        while self.spare_batches.len() < connection.paths.len() {
+            self.spare_batches.push(TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES));
+        }
+        let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
+        let rtts = connection.paths.iter().filter(|path| path.state.may_carry_data());
+        let rtt_min_ns = rtts.map(|path| path.send.rtt_min_ns()).min().unwrap_or(0);
+        let mut spread = Spread {
+            views: [UNUSABLE; LINKS_MAX],
+            shares: [Share::default(); LINKS_MAX],
+            rtt_min_ns,
+            last: 0,
+            alone: true,
+        };
+        let Spread { views, .. } = &mut spread;
+        for (view, path) in views.iter_mut().zip(&connection.paths) {
+            *view = path.view(now, none_up, rtt_min_ns);
+            view.usable &= !self.is_blocked(path.link);
+        }
+        match self.fill(now, memory, connection, &mut spread) {
+            Ok(()) => self.emit_shares(now, connection, &spread, emit),
+            Err(operation) => {
+                self.local_memory_gone(now, connection, operation);
+                Sent::Failed
+            }
+        }
+    }
+
+    /// Cuts frames until the scheduler waits, a batch is full, or nothing is left.
+    fn fill(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        spread: &mut Spread,
+    ) -> Result<(), wire_edge::OperationNumber> {
+        self.acks.len = 0;
+        let mut owes = owes_acknowledgement(now, connection);
+        while connection.outbound.wants_to_send() {
+            let Some(position) = self.choose(now, connection, spread) else { break };
+            let Some(path) = connection.paths.get(position) else { break };
+            let (link, to) = (path.link, path.peer);
+            let frame_bytes = u32::from(path.mtu.current());
+            let share = spread.shares[position];
+            // A long burst holds up whatever else the processor has to do for the links, and what is
+            // in a queue cannot be scheduled any more.
+            let most = path.send.quantum_bytes().max(SHARE_FRAMES * frame_bytes);
+            let most = most.min(BATCH_BYTES_MAX);
+            if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
+                break;
+            }
+            if core::mem::take(&mut owes) {
+                let limit = frame_bytes as usize - BESIDE_ACKS_BYTES;
+                self.acks.fill(now, connection, limit);
+            }
+            let acks_len = self.acks.len;
+            let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
+            let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
+                && connection.falls_together(spread, position);
+            let room = if together { whole / 2 } else { whole };
+            let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
+            let Some(fragment) = cut.map_err(|fault| fault.operation)? else { break };
+            self.swap_batch(position);
+            if share.frames == 0 {
+                self.batch.reset(to);
+            }
+            let last_start = self.batch.header_mut().len();
+            let pushed = self.push_data(now, memory, connection, position, &fragment);
+            self.swap_batch(position);
+            self.acks.len = 0;
+            spread.shares[position] = Share {
+                frames: share.frames + 1,
+                bytes: share.bytes + pushed?,
+                last_start,
+                acks: share.acks || acks_len > 0,
+            };
+            spread.last = position;
+            spread.alone = fragment.carried.last && fragment.carried.offset == 0;
+            let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
+            let path = &connection.paths[position];
+            spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
+            let view = &spread.views[position];
+            connection.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
+        }
+        if self.acks.len > 0 {
+            // No frame carried what was written: it is still to be told.
+            self.acks.len = 0;
+            connection.report_now = true;
+        }
+        Ok(())
+    }
+
+    /// Position of the link for the next frame.
+    fn choose(
+        &self,
+        now: Instant,
+        connection: &mut Connection,
+        spread: &mut Spread,
+    ) -> Option<usize> {
+        let Connection { paths, scheduler, outbound, spread_at, .. } = connection;
+        // A probe after a timeout goes out on the link it is for.
+        let probes = |path: &Path| path.probes_allowed > 0;
+        let views = &mut spread.views[..paths.len()];
+        if let Some(position) =
+            (0..paths.len()).find(|&position| views[position].usable && probes(&paths[position]))
+        {
+            return Some(position);
+        }
+        let backlog = outbound.backlog_bytes().max(1);
+        match next(self.config.scheduling, backlog, now, views, scheduler.as_mut()?) {
+            Next::Frame { link } => Some(link).filter(|&link| may_send(now, &paths[link])),
+            Next::Wait { until } => {
+                *spread_at = until;
+                None
+            }
+        }
+    }
+
+    /// Hands every link its batch; those that a driver does not take are the next to be sent.
+    fn emit_shares(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        spread: &Spread,
+        emit: Emit<'_>,
+    ) -> Sent {
+        let mut outcome = Sent::Nothing;
+        let nothing_left = !connection.outbound.wants_to_send();
+        // A link that has room left was held back by the scheduler or had enough: what it delivers is
+        // what it was given, and must not be taken for its rate. All links hear it, as this turn may
+        // have left one out.
+        for path in &mut connection.paths {
+            let full = path.send.window_left(now) < u32::from(path.mtu.current());
+            path.send.set_application_limited(nothing_left || !full);
+        }
+        // What drivers give back is sent again in the order in which it was cut, if the last batch
+        // comes back first.
+        for position in 0..connection.paths.len() {
+            let share = spread.shares[position];
+            if share.frames == 0 {
+                continue;
+            }
+            self.swap_batch(position);
+            // The last frames of all links ask, as each may be the last to arrive.
+            if !spread.alone {
+                self.ask_if_last(connection, share.last_start);
+            }
+            let sent = self.emit_data(now, connection, position, share.acks, emit);
+            self.swap_batch(position);
+            match (sent, outcome) {
+                (Sent::Failed, _) => return Sent::Failed,
+                (Sent::Blocked, _) => outcome = Sent::Blocked,
+                (Sent::All, Sent::Nothing) => outcome = Sent::All,
+                _ => {}
+            }
+        }
+        outcome
+    }
+
+    fn swap_batch(&mut self, position: usize) {
+        if let Some(spare) = self.spare_batches.get_mut(position) {
+            core::mem::swap(&mut self.batch, spare);
+        }
+    }
+}
+
+impl Connection {
+    /// Whether the next frame of the link at `position` would arrive together with the one before, of
+    /// another link that is as fast, so that chance decides which comes first, and will again with
+    /// those that follow. Half a frame brings the two out of step for long.
+    fn falls_together(&mut self, spread: &Spread, position: usize) -> bool {
+        let (other, arrives_at) = self.arrives_at;
+        let (mine, theirs) = (&spread.views[position], &spread.views[other.min(LINKS_MAX - 1)]);
+        let (Some(rate), Some(other_rate)) =
+            (mine.rate_bytes_per_second, theirs.rate_bytes_per_second)
+        else {
+            return false;
+        };
+        self.in_step = self.in_step.saturating_add(1);
+        if other == position
+            || self.in_step < STEP_FRAMES
+            || rate.abs_diff(other_rate) > other_rate / 8
+        {
+            return false;
+        }
+        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
+        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
+        let apart_ns = at.since_ns(arrives_at).max(arrives_at.since_ns(at));
+        let together = apart_ns < sending_ns / 5;
+        if together {
+            self.in_step = 0;
+        }
+        together
+    }
+}
+
+/// Frames that a link gets in one turn at least, if there are so many.
+const SHARE_FRAMES: u32 = 2;
+
+/// Frames after which a link may again be brought out of step with another.
+const STEP_FRAMES: u32 = 32;
+
+const UNUSABLE: LinkView = LinkView {
+    rate_bytes_per_second: None,
+    one_way_ns: 0,
+    idle_at: Instant::NEVER,
+    window_left_bytes: 0,
+    opens_at: Instant::NEVER,
+    frame_bytes: 0,
+    usable: false,
+    backup: false,
+};
