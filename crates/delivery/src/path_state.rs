@@ -463,7 +463,7 @@ mod tests {
             assert!(!path.poll_challenge(at));
             pauses_ms.push(path.deadline().since_ns(at) / 1_000_000);
         }
-        assert_eq!(pauses_ms, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
+        assert_eq!(pauses_ms, [10, 20, 40, 80, 160, 200, 200, 200, 200, 200]);
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct SchedulerState {
     unmeasured_bytes: [u32; LINKS_MAX],
     /// When each link last got data or was first seen; default until then.
     given_at: [Instant; LINKS_MAX],
+    /// The last frame went by turns among links that are alike.
+    in_turns: bool,
     /// The link that gets frames in a row because it delivers late anyway, and how many more.
     run: (usize, u32),
 }
@@ -91,8 +93,14 @@ impl SchedulerState {
             burst_ns,
             unmeasured_bytes: [0; LINKS_MAX],
             given_at: [Instant::default(); LINKS_MAX],
+            in_turns: false,
             run: (0, 0),
         }
+    }
+
+    /// Whether the latest frames went to links that are alike in turn.
+    pub const fn takes_turns(&self) -> bool {
+        self.in_turns
     }
 
     /// Link `index` was replaced or came back: what was learnt of it does not hold any more.
@@ -135,7 +143,9 @@ pub fn next(
         let link = (0..links.len()).find(|&link| send(link, state));
         return link.map_or(Next::Wait { until: Instant::NEVER }, |link| Next::Frame { link });
     }
-    if let Some(turn) = turn_among_alike(backlog_bytes, links, state.turn) {
+    let turn = turn_among_alike(backlog_bytes, links, state.turn);
+    state.in_turns = turn.is_some();
+    if let Some(turn) = turn {
         return next_in_turn(turn, now, links, state);
     }
     let (running, frames_left) = state.run;

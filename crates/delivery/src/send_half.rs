@@ -509,7 +509,7 @@ impl<T: Copy> SendHalf<T> {
 
     /// Bytes to send in one burst.
     pub fn quantum_bytes(&self) -> u32 {
-        let rate = self.believed_rate().unwrap_or(0);
+        let rate = self.rate.bytes_per_second().or(self.nominal_rate).unwrap_or(0);
         let bytes = bytes_in(rate, QUANTUM_NS);
         let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32

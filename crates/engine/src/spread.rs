@@ -224,6 +224,10 @@ impl Connection {
             return false;
         };
         self.in_step = self.in_step.saturating_add(1);
+        let takes_turns = self.scheduler.as_ref().is_some_and(|state| state.takes_turns());
+        if takes_turns && other != position {
+            return self.is_late_in_turn(mine, rate, arrives_at);
+        }
         if other == position
             || self.in_step < STEP_FRAMES
             || rate.abs_diff(other_rate) > other_rate / 8
@@ -238,6 +242,19 @@ impl Connection {
             self.in_step = 0;
         }
         together
+    }
+
+    /// Whether the next frame of a link whose turn it is would arrive almost the time of a frame after
+    /// the one before, of another link: then the one after it would arrive with it or earlier. Half a
+    /// frame puts them between each other.
+    fn is_late_in_turn(&mut self, mine: &LinkView, rate: u64, before_at: Instant) -> bool {
+        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
+        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
+        let is_late = self.in_step >= STEP_FRAMES && at.since_ns(before_at) > sending_ns / 5 * 4;
+        if is_late {
+            self.in_step = 0;
+        }
+        is_late
     }
 }
 

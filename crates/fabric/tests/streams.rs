@@ -42,12 +42,14 @@ fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
     ];
     for (name, share, extra, out_of_order) in bounds {
         let (_, links) = SET_UPS.iter().find(|set_up| set_up.0 == name).expect("it is listed");
-        let stream = Stream { measured_ns: 50_000_000, ..Stream::new(links) };
+        let stream = Stream { measured_ns: 300_000_000, ..Stream::new(links) };
         let outcome = measured(name, &stream);
         assert!(outcome.share_percent >= share, "{name}: {outcome:?}");
         assert!(outcome.extra_percent <= extra, "{name}: {outcome:?}");
         assert!(outcome.out_of_order_percent <= out_of_order, "{name}: {outcome:?}");
-        assert_eq!((outcome.queue_full, outcome.refused), (0, 0), "{name}");
+        // A sender that looks for the limit of a link finds it now and then.
+        assert!(outcome.queue_full * 200 <= outcome.frames, "{name}: {outcome:?}");
+        assert_eq!(outcome.refused, 0, "{name}");
     }
 }
 

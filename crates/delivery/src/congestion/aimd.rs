@@ -25,12 +25,12 @@ const LOSS_EPOCH_PACKETS: u32 = 128;
 /// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
-/// Frames beyond twice the link that the window holds on a slow link: more than are acknowledged at a
-/// time, and less than a switch queues.
-const SLACK_FRAMES: u32 = 96;
+/// Frames beyond twice the link that the window holds on a slow link, so that hosts may pause for the
+/// time it takes to send them: 170 µs at 1 Gb/s.
+const SLACK_FRAMES: u32 = 14;
 
-/// The same as a time, in nanoseconds.
-const SLACK_NS: u64 = 1_200_000;
+/// The same as a time, in nanoseconds; it is less than three bursts below 360 Mb/s.
+const SLACK_NS: u64 = 200_000;
 
 /// Bytes in flight for the time they wait in hosts, at most. A host that waits in a queue of its own
 /// making would ask for ever more otherwise; and beyond this what is in flight no longer stays in the

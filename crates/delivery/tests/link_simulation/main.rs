@@ -33,7 +33,8 @@ fn run(name: &str, link: Link, flows: usize, ms: u64) -> Outcome {
 fn one_flow_fills_the_link_with_a_short_queue() {
     let outcome = run("1 Gb/s, 50 us", gigabit_link(), 1, 200);
     assert!(outcome.goodput() > 0.97 * GIGABIT as f64);
-    assert!(outcome.queue_ns_mean() < 360_000.0);
+    // Half of what may be in flight until the next acknowledgement is here, 64 frames apart.
+    assert!(outcome.queue_ns_mean() < 420_000.0);
     assert_eq!(outcome.lost, 0);
 }
 
