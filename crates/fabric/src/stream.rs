@@ -331,7 +331,7 @@ pub fn line(name: &str, outcome: &StreamOutcome) -> String {
     text
 }
 
-/// Heading of [`line`].
+/// Heading of [`line()`].
 pub const HEADING: &str = "stream                               |     Mb/s | share % | extra % | out of order % |   frames | queue full | refused";
 
 /// Average time between two pauses of a host, in nanoseconds.
