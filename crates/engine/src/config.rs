@@ -59,9 +59,8 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// The rules of `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to run it side by side:
     /// frames go round robin over the links; a fixed window counted in frames; positive
-    /// acknowledgements ride on all data frames, and by themselves go out for every
-    /// [`MULTIEDGE_FRAMES_PER_ACK`] frames or after [`MULTIEDGE_ACK_DELAY_NS`]; a coarse timeout sends
-    /// the oldest frame again. The paper does not say how large window, count and timeouts were; these
+    /// acknowledgements ride on all data frames, and by themselves go out for every 24 frames or
+    /// after 500 µs; a coarse timeout sends the oldest frame again. The paper does not say how large window, count and timeouts were; these
     /// are chosen so that one 1 Gb/s link is filled and the extra frames are those of the paper.
     ///
     /// The paper's set-up "2L-1G", all frames delivered in order, is strict operations; "2Lu-1G" is
