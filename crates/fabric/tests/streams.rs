@@ -1,6 +1,6 @@
 //! What links are worth together, and what acknowledgements cost.
 
-use fabric::stream::{HEADING, Policies, SET_UPS, Stream, StreamOutcome, line, run};
+use fabric::stream::{HEADING, Policies, SET_UPS, Stream, StreamOutcome, line, run, shaped};
 
 fn measured(name: &str, stream: &Stream<'_>) -> StreamOutcome {
     let outcome = run(stream).expect("the stream runs");
@@ -12,13 +12,22 @@ fn measured(name: &str, stream: &Stream<'_>) -> StreamOutcome {
 #[ignore = "prints figures; run it with --ignored --nocapture"]
 fn figures() {
     println!("{HEADING}");
+    let only = std::env::var("FIGURES").ok();
     for (name, links) in SET_UPS {
+        if only.as_ref().is_some_and(|only| !only.split(',').any(|one| one == name)) {
+            continue;
+        }
         measured(name, &Stream::new(links));
         measured(&format!("{name} two-way"), &Stream::new(links).both_ways());
+        let shaped: Vec<_> = links.iter().copied().map(shaped).collect();
+        measured(&format!("{name} shaped"), &Stream::new(&shaped));
+        measured(&format!("{name} shaped two-way"), &Stream::new(&shaped).both_ways());
+        let stalls = Stream { stall_ns_max: 100_000, ..Stream::new(&shaped) };
+        measured(&format!("{name} shaped, hosts pause"), &stalls);
         let stalls = Stream { stall_ns_max: 100_000, ..Stream::new(links) };
         measured(&format!("{name} hosts pause up to 100 us"), &stalls);
     }
-    for (name, links) in &SET_UPS[..3] {
+    for (name, links) in &SET_UPS[..if only.is_some() { 0 } else { 3 }] {
         for loss_ppm in [10_000, 50_000] {
             let lossy = Stream { loss_ppm, ..Stream::new(links) };
             measured(&format!("{name} {} % loss", loss_ppm / 10_000), &lossy);
