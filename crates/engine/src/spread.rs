@@ -251,7 +251,7 @@ impl Connection {
 }
 
 /// Frames that a link gets in one turn at least, if there are so many.
-const SHARE_FRAMES: u32 = 2;
+const SHARE_FRAMES: u32 = 4;
 
 /// Frames after which a link may again be brought out of step with another.
 const STEP_FRAMES: u32 = 32;

@@ -359,11 +359,8 @@ mod tests {
 
     #[test]
     fn a_token_bucket_lets_a_burst_pass_at_once_and_keeps_the_rate_when_its_timer_is_late() {
-        let bucket = TokenBucket {
-            peak_rate: 10_000_000_000,
-            burst_ns: 250_000,
-            late_ns_max: 100_000,
-        };
+        let bucket =
+            TokenBucket { peak_rate: 10_000_000_000, burst_ns: 250_000, late_ns_max: 100_000 };
         let model = LinkModel {
             bucket: Some(bucket),
             queue_bytes: u32::MAX,

@@ -9,8 +9,8 @@ use engine::EngineConfig;
 use crate::host::{Action, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region};
 use crate::scenario::TransferError;
 use crate::{
-    Application, EdgeHost, Faults, Jitter, LinkModel, Overhead, PortId, Random, Segment, TokenBucket, World,
-    port_address,
+    Application, EdgeHost, Faults, Jitter, LinkModel, Overhead, PortId, Random, Segment,
+    TokenBucket, World, port_address,
 };
 
 /// Whose rules the engines follow.
