@@ -257,6 +257,10 @@ fn control_columns(message: &Control<'_>, columns: &mut Columns) {
             column("ethernot.address.port", port.into());
             7
         }
+        Control::Links(links) => {
+            column("ethernot.control.links.links", links.into());
+            8
+        }
     };
     column("ethernot.control.type", kind);
 }
@@ -383,6 +387,7 @@ fn connection_frames() -> Vec<Vec<u8>> {
         },
         Control::CloseAck,
         Control::Address(PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 99)))),
+        Control::Links(0b1001),
     ] {
         let mut out = [0; CONTROL_BYTES_MAX];
         let length = message.encode(&mut out);

@@ -19,6 +19,7 @@ mod engine;
 mod event;
 mod handshake;
 mod join;
+mod keep_alive;
 mod path;
 mod receive;
 mod spread;

@@ -11,7 +11,7 @@ use wire_edge::{
 use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
+use crate::control::{CLOSE, CLOSE_ACK, LINKS, MTU_PROBE, PING, STATUS};
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
 use crate::path::Path;
 
@@ -130,6 +130,7 @@ impl Engine {
     ) -> Served {
         if connection.heard {
             connection.heard = false;
+            connection.heard_at = now;
             let waiting = connection.awaits_peer();
             connection.silence.on_progress(now, waiting);
         }
@@ -210,6 +211,7 @@ impl Engine {
         emit: Emit<'_>,
     ) {
         let statuses: [Option<LinkStatus>; 16] = statuses_of(connection, position, announces);
+        let settled = connection.settled_links();
         let Connection { paths, close, close_data, peer_id, peer_epoch, phase, .. } = connection;
         let path = &mut paths[position];
         let mut body = Vec::with_capacity(64);
@@ -220,6 +222,9 @@ impl Engine {
         };
         if path.control & PING != 0 {
             add(Control::Ping);
+        }
+        if path.control & LINKS != 0 {
+            add(Control::Links(settled));
         }
         if path.control & CLOSE != 0 {
             let (reason, operation) = *close;
@@ -271,7 +276,7 @@ impl Engine {
             if kept == 0 || !open { PacketClass::Unacknowledged } else { PacketClass::Data };
         let carried =
             Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
-        let urgent = if control & (PING | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
+        let urgent = if control & (PING | LINKS | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
         let prefix = Prefix {
             kind: Header::Control.kind(),
             link: path.index,
@@ -285,6 +290,10 @@ impl Engine {
             path.removed = 0;
             // If none was told, those are not attached any more.
             path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
+            if path.addresses != 0 {
+                // The rest of them follows for the same reason.
+                path.control |= control & LINKS;
+            }
         }
         let link = path.link;
         self.batch.reset(path.peer);

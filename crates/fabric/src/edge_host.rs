@@ -308,7 +308,8 @@ impl HostEngine for EdgeHost {
     ) {
         let Some(handle) = self.engine_handle(connection) else { return };
         let Some(info) = self.engine.info(handle) else { return };
-        if !info.paths.iter().any(|path| path.link == link) {
+        let works = |path: &engine::PathInfo| path.link == link && path.state == LinkState::Up;
+        if !info.paths.iter().any(works) {
             // All indices may be in use, or the connection may not be established.
             let _ = self.engine.add_path(now, handle, link, peer);
         }
@@ -424,6 +425,10 @@ impl HostEngine for EdgeHost {
         if let Some(connection) = self.connections.remove(&connection.0) {
             self.numbers.remove(&connection.handle);
         }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.engine.is_at_rest()
     }
 
     fn is_answering(&self) -> bool {

@@ -296,6 +296,10 @@ pub trait HostEngine {
     /// No completion of an ended connection will be asked for any more.
     fn release(&mut self, connection: ConnectionHandle);
 
+    /// Whether nothing is under way, keep-alives of idle connections apart.
+    fn is_at_rest(&self) -> bool {
+        self.poll_timeout() == Instant::NEVER
+    }
     /// Whether bytes of regions may still be sent to peers that read them: their acknowledgement is
     /// not there yet.
     fn is_answering(&self) -> bool;
