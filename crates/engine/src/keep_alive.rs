@@ -30,7 +30,10 @@ impl Engine {
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
         let quiet_at = connection.heard_at.after_ns(self.config.keep_alive_ns);
-        if quiet_at > now && !connection.compares_links {
+        // Of a link that does not work the peer may know nothing, however often it is heard on others.
+        let is_doubtful = |path: &Path| path.is_settled() && !path.state.may_carry_data();
+        let compares = connection.compares_links || connection.paths.iter().any(is_doubtful);
+        if quiet_at > now && !compares {
             connection.keep_alive_at = quiet_at;
             return;
         }
@@ -56,17 +59,19 @@ impl Engine {
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
-        let is_gone = |path: &Path| {
-            path.is_settled()
-                && !is_theirs(path.index)
-                && path.opened_at.after_ns(2 * RETIRED_NS) <= now
-        };
+        // The peer may not have heard yet of a new one.
+        let is_new = |path: &Path| path.opened_at.after_ns(2 * RETIRED_NS) > now;
+        let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index);
+        let is_gone = |path: &Path| is_missing(path) && !is_new(path);
         while let Some((index, link)) =
             connection.paths.iter().find(|path| is_gone(path)).map(|path| (path.index, path.link))
             && self.drop_path(connection, index)
         {
             connection.tell_address(link);
             connection.join_due = true;
+        }
+        if connection.paths.iter().any(is_missing) {
+            connection.compare_links_soon(now);
         }
         let is_here = |index: LinkIndex| {
             let is_retired = connection.retired.iter().any(|retired| {

@@ -261,7 +261,12 @@ impl<E: HostEngine> Run<'_, E> {
             && let Some(host) = (0..self.plan.hosts).find(|&host| !world.engine(host).is_at_rest())
         {
             if world.now() >= deadline {
-                let what = format!("host {host} finds no rest");
+                let links: Vec<String> = self
+                    .connections_of(host)
+                    .into_iter()
+                    .map(|(connection, _)| world.engine(host).describe_links(connection))
+                    .collect();
+                let what = format!("host {host} finds no rest: {}", links.join("; and "));
                 return self.check(Err(Violation::NoConvergence { what }));
             }
             self.advance(world, world.now().after_ns(SLICE_NS));
@@ -463,10 +468,11 @@ const PAUSE_NS_MAX: u64 = 300_000_000;
 /// A way that loses less does not lose all probes of five seconds.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
-/// A keep-alive and its acknowledgement take two of the longest delays, some 2 ms after the healing;
-/// what its Links make both ends tell each other takes as long again. A lost frame is sent again
-/// after at most a probe timeout of 1 s.
-const EXCHANGE_NS: u64 = 1_100_000_000;
+/// Longest time until nothing is under way but keep-alives: the memory of lost packets lasts a smoothed
+/// round trip and two probe timeouts (0.9 s and twice 2.8 s after a full queue of 1 MiB at 10 Mb/s),
+/// and a keep-alive, with what its Links make both ends tell each other, a probe timeout of 1 s if a
+/// frame of it is lost.
+const EXCHANGE_NS: u64 = 7_500_000_000;
 
 /// Rest between two episodes.
 const REST_NS_MIN: u64 = 3_000_000_000;
