@@ -170,6 +170,7 @@ impl Engine {
             Control::Address(address) => connection.learn_address(address),
             Control::Ping => connection.asked = connection.paths.len() > 1,
             Control::Links(links) => self.on_links(now, connection, links),
+            Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
                     path.response = Some(nonce);

@@ -2,7 +2,7 @@
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::MemoryAccess;
-use semantics::{Answer, CarriedKind, Refusal, Surroundings, Verdict};
+use semantics::{Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
     LinkStatus, OperationNumber, PeerAddr, control_messages,
@@ -531,11 +531,32 @@ impl Engine {
         connection: &mut Connection,
         operation: OperationNumber,
     ) {
-        let fault = (operation, semantics::OperationError::LocalAccess);
-        let rest = semantics::OperationError::Flushed;
+        let fault = (operation, OperationError::LocalAccess);
+        let rest = OperationError::Flushed;
         connection.outbound.flush(&mut self.pools, rest, Some(fault));
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
+    }
+}
+
+impl Engine {
+    /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
+    /// something of it is missing here.
+    #[cold]
+    pub(crate) fn on_answer_gone(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        operation: OperationNumber,
+    ) {
+        if !connection.is_open() || !connection.outbound.lacks_answer(&self.pools, operation) {
+            return;
+        }
+        let reason = CloseReason::LocalMemoryGone;
+        let fault = (operation, OperationError::from_close(reason));
+        connection.outbound.flush(&mut self.pools, OperationError::Flushed, Some(fault));
+        let close = (reason, OperationNumber(0));
+        self.begin_close(now, connection, close, Closed::PeerRefused(reason));
     }
 }
 

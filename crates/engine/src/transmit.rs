@@ -259,10 +259,8 @@ impl Engine {
         }
         // A peer that has forgotten the connection answers with a reset only what is no shorter than
         // that; and a frame of one Ping may be all that is ever sent to it.
-        if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
-            body.extend_from_slice(&[PADDING, missing as u8]);
-            body.resize(body.len() + missing, 0);
-        }
+        let len = body.len();
+        pad(&mut body, len);
         let told = if announces { path.retry_status | path.removed } else { 0 };
         let told = told & 0xffff | u32::from(addresses) << 16;
         let control = core::mem::take(&mut path.control);
@@ -681,6 +679,13 @@ fn append_payload(
     let copied = match fragment.payload {
         FragmentPayload::Outside(slice) => return Ok(slice),
         FragmentPayload::None => Ok(()),
+        FragmentPayload::Gone(operation) => {
+            let mut bytes = [0; CONTROL_BYTES_MAX];
+            let len = Control::Gone(operation).encode(&mut bytes);
+            out.extend_from_slice(&bytes[..len]);
+            pad(out, len);
+            Ok(())
+        }
         FragmentPayload::Inline => {
             out.extend_from_slice(pools.inline_payload(&fragment.carried));
             Ok(())
@@ -695,6 +700,15 @@ fn append_payload(
         }
     };
     copied.map(|()| PayloadSlice::EMPTY).map_err(|_| ())
+}
+
+/// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
+/// length.
+fn pad(out: &mut Vec<u8>, len: usize) {
+    if let Some(missing) = CONTROL_BODY_MIN.checked_sub(len).filter(|&bytes| bytes > 0) {
+        out.extend_from_slice(&[PADDING, missing as u8]);
+        out.resize(out.len() + missing, 0);
+    }
 }
 
 /// Collects what is to be told of the links on the nearest one.

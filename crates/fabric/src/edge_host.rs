@@ -431,10 +431,6 @@ impl HostEngine for EdgeHost {
         self.engine.is_at_rest()
     }
 
-    fn is_answering(&self) -> bool {
-        self.engine.pool_use().responses > 0
-    }
-
     fn register(&mut self, length_bytes: u32) -> Region {
         let number = self.regions.len() as u32;
         let end = GUARD_BYTES + u64::from(length_bytes);

@@ -300,9 +300,6 @@ pub trait HostEngine {
     fn is_at_rest(&self) -> bool {
         self.poll_timeout() == Instant::NEVER
     }
-    /// Whether bytes of regions may still be sent to peers that read them: their acknowledgement is
-    /// not there yet.
-    fn is_answering(&self) -> bool;
     /// Makes a region of zero bytes that peers may read, write and operate on atomically.
     fn register(&mut self, length_bytes: u32) -> Region;
     /// Takes a region's rights away; its bytes can still be read here.

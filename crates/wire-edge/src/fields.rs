@@ -51,6 +51,8 @@ pub enum Layout {
     Address,
     /// Body of Links.
     Links,
+    /// Body of Gone.
+    Gone,
     /// Start of every handshake frame.
     Preamble,
     /// Parameters in Hello and Accept.
@@ -255,6 +257,7 @@ fields! {
     CLOSE_REASON = Close, "reason", 0, 2, Names(CLOSE_REASONS), 0..=ANY, "Why the connection ends";
     CLOSE_OPERATION = Close, "operation", 2, 4, Decimal, 0..=ANY, "Operation at fault, else 0";
     LINKS = Links, "links", 0, 2, Hexadecimal, 0..=ANY, "Link indices that the sender has, a bit each";
+    GONE_OPERATION = Gone, "operation", 0, 4, Decimal, 0..=ANY, "Read whose answer cannot be sent again";
 
     FAMILY = Address, "family", 0, 1, Names(ADDRESS_FAMILIES), 0..=ANY, "Family of the address";
     FAMILY_ZERO = Address, "zero", 1, 1, Reserved, 0..=0, "0";
@@ -374,6 +377,7 @@ pub const CONTROL_TYPES: &[Name] = &[
     name(6, "CloseAck"),
     name(7, "Address"),
     name(8, "Links"),
+    name(9, "Gone"),
 ];
 
 /// What a link may be used for.
@@ -499,6 +503,7 @@ pub const CONTROL_LAYOUTS: &[ControlLayout] = &[
     ControlLayout { control: 6, body: None, tail_bytes_max: 0 },
     ControlLayout { control: 7, body: Some(Layout::Address), tail_bytes_max: 0 },
     ControlLayout { control: 8, body: Some(Layout::Links), tail_bytes_max: 0 },
+    ControlLayout { control: 9, body: Some(Layout::Gone), tail_bytes_max: 0 },
 ];
 
 #[cfg(test)]
