@@ -2,7 +2,7 @@
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::MemoryAccess;
-use semantics::{Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
+use semantics::{AccessFault, Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
     LinkStatus, OperationNumber, PeerAddr, control_messages,
@@ -553,7 +553,7 @@ impl Engine {
             return;
         }
         let reason = CloseReason::LocalMemoryGone;
-        let fault = (operation, OperationError::from_close(reason));
+        let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         connection.outbound.flush(&mut self.pools, OperationError::Flushed, Some(fault));
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::PeerRefused(reason));

@@ -274,7 +274,8 @@ impl Engine {
             if kept == 0 || !open { PacketClass::Unacknowledged } else { PacketClass::Data };
         let carried =
             Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
-        let urgent = if control & (PING | LINKS | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
+        let urgent =
+            if control & (PING | LINKS | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
         let prefix = Prefix {
             kind: Header::Control.kind(),
             link: path.index,

@@ -5,7 +5,6 @@ mod pair;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use delivery::Instant;
 use pair::Pair;
 
 /// Heap bytes of an idle connection at one end, at most.

@@ -9,8 +9,8 @@ use super::pair::{
     Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source,
 };
 use crate::{
-    Answer, CompletionKind, FragmentPayload, LocalFault, Operation, OperationFlags, OperationStatus, Ordering,
-    PostError, Request, Verdict,
+    Answer, CompletionKind, FragmentPayload, LocalFault, Operation, OperationFlags,
+    OperationStatus, Ordering, PostError, Request, Verdict,
 };
 
 #[test]
