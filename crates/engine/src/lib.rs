@@ -24,6 +24,7 @@ mod path;
 mod receive;
 mod spread;
 mod table;
+mod tell;
 mod timeouts;
 mod transmit;
 

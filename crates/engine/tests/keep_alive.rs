@@ -4,7 +4,7 @@ mod pair;
 
 use delivery::LinkState;
 use engine::{Closed, EngineConfig};
-use pair::Pair;
+use pair::{Host, Pair};
 use semantics::{AccessFault, OperationError, Request};
 use wire_edge::{CloseReason, Control, Header, LinkStatus, control_messages, decode};
 
@@ -87,7 +87,7 @@ fn an_idle_connection_finds_out_that_one_of_its_links_is_dead_and_when_it_is_bac
                 pair.set_up(host, dead, false);
             }
             let is = |pair: &Pair, up: bool| {
-                let ends = pair.hosts.iter().map(|host| host.info());
+                let ends = pair.hosts.iter().map(Host::info);
                 ends.flat_map(|info| info.paths).all(|path| {
                     let works = path.state == LinkState::Up;
                     works == (up || usize::from(path.link.0) != dead)
@@ -138,8 +138,8 @@ fn both_ends_may_take_away_different_links_while_nothing_gets_through() {
             for link in 0..links {
                 set_all(&mut pair, usize::from(link), false);
             }
-            for host in 0..2 {
-                pair.hosts[host].engine.remove_path(handles[host], host as u8).unwrap();
+            for (link, (host, handle)) in (0..).zip(pair.hosts.iter_mut().zip(handles)) {
+                host.engine.remove_path(handle, link).unwrap();
             }
             pair.run_for(outage_ns);
             for link in 0..links {

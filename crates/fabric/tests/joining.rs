@@ -1,6 +1,6 @@
 //! Links of both ends find each other, whatever reaches what (protocol.md §7.4).
 
-use delivery::{Instant, LinkId, LinkState};
+use delivery::{LinkId, LinkState};
 use fabric::host::{
     Congestion, ConnectionHandle, HostEngine, HostEvent, RequestHandle, Scheduling, Tuning,
 };

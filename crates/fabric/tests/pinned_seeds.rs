@@ -13,6 +13,23 @@ fn seeds_that_found_bugs_pass() {
     }
 }
 
+#[test]
+fn soaks_that_found_bugs_pass() {
+    for &(what, seed, hours) in SOAKS {
+        let options = Options { twice: false, ..Options::default() };
+        let found = torture::soak(seed, hours, &options, &mut |_| true);
+        assert!(found.report.failure.is_none(), "{what}: {}", found.report);
+    }
+}
+
+/// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.
+const SOAKS: &[(&str, u64, f64)] = &[
+    ("a link that the initiator did not try again, of three", 12, 1.4),
+    ("a link that the initiator did not try again, of two", 27, 1.3),
+    ("a link that the responder did not tell of again", 28, 1.0),
+    ("links taken away by both ends at once", 41, 1.0),
+];
+
 const PINNED: &[(&str, &[u64])] = &[
     ("packet numbers of a link that was taken away and given back", &[81, 141, 512, 540, 1301]),
     ("an acknowledgement that waits for a full link", &[12, 29, 48, 151, 907, 1707]),
