@@ -239,6 +239,7 @@ impl<E: HostEngine> Run<'_, E> {
         let end = world.now().after_ns(rest_ns);
         self.advance(world, world.now().after_ns(REST_NS_MIN));
         self.expect_rest(world);
+        let before = world.trace.events();
         if self.violation.is_none()
             && let Err(stuck) = world.run_until(end, self)
         {
@@ -246,6 +247,16 @@ impl<E: HostEngine> Run<'_, E> {
             self.check(Err(Violation::Livelock { host, time_ns }));
         }
         self.expect_rest(world);
+        self.check_rest(world, world.trace.events() - before);
+    }
+
+    /// A rest of so many events has left the links as they were, and was one.
+    fn check_rest(&mut self, world: &World<E>, events: u64) {
+        let links = (self.pairs.len() * self.plan.links.len()) as u64;
+        if self.violation.is_none() && events > links * REST_EVENTS_MAX {
+            let what = format!("{events} events in a rest, on {links} links");
+            return self.check(Err(Violation::NoConvergence { what }));
+        }
         if self.violation.is_none()
             && let Some(what) = self.missing_links(world)
         {
@@ -473,6 +484,11 @@ const LOSS_PPM_HARMLESS: u32 = 100_001;
 /// and a keep-alive, with what its Links make both ends tell each other, a probe timeout of 1 s if a
 /// frame of it is lost.
 const EXCHANGE_NS: u64 = 7_500_000_000;
+
+/// Events on each link of a pair in a rest: within a minute two keep-alives and one comparison of
+/// links fall due, and both ends may ask at once; a question is a timer, a frame that is sent and
+/// arrives, and an acknowledgement that does so after a timer at most: 3 × 2 × 6.
+const REST_EVENTS_MAX: u64 = 36;
 
 /// Rest between two episodes.
 const REST_NS_MIN: u64 = 3_000_000_000;
