@@ -78,6 +78,12 @@ pub(crate) struct Connection {
     pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
+    /// When the connection was last served after something authentic had arrived.
+    pub(crate) heard_at: Instant,
+    /// When to look whether anything was heard lately, and to ask if not.
+    pub(crate) keep_alive_at: Instant,
+    /// Links have come or gone: the peer is asked at that time in any case.
+    pub(crate) compares_links: bool,
     /// When a link that leaves data to better ones would run dry.
     pub(crate) spread_at: Instant,
     /// Position of the link of the newest data frame, and when it should arrive, but for what all
