@@ -35,6 +35,15 @@ pub enum Choice {
     LeastLoaded,
     /// At random for each packet: spraying.
     Spray,
+    /// The frames of a flow that follow each other closely take the same, after a gap the one that is
+    /// free first.
+    Flowlet {
+        /// The least time after the last frame, in picoseconds.
+        gap_ps: u64,
+    },
+    /// For each packet the one that is free first on the shortest way, or a detour over a random
+    /// switch where backlog times hops is less (UGAL).
+    Ugal,
 }
 
 impl Choice {
@@ -166,11 +175,25 @@ impl RouteTable {
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
         let entry = self.entries
             [switch as usize * self.columns + self.host_columns[host as usize] as usize];
-        let (start, count) = ((entry >> 8) as usize, (entry & 0xff) as usize);
+        let (start, count) = split_entry(entry);
         if count == 0 {
             return &self.host_links[host as usize..=host as usize];
         }
         &self.sets[start..start + count]
+    }
+
+    /// Whether a host is at this switch.
+    #[inline]
+    pub fn is_local(&self, switch: u32, host: u32) -> bool {
+        let column = self.host_columns[host as usize] as usize;
+        let (_, count) = split_entry(self.entries[switch as usize * self.columns + column]);
+        count == 0
+    }
+
+    /// Whether two hosts are at the same switch.
+    #[inline]
+    pub fn is_same_switch(&self, a: u32, b: u32) -> bool {
+        self.host_columns[a as usize] == self.host_columns[b as usize]
     }
 
     /// The link from its switch down to a host.
@@ -205,6 +228,12 @@ impl RouteTable {
         known.insert(links, entry);
         Ok(entry)
     }
+}
+
+/// Where the set of an entry of a table begins, and its size.
+#[inline]
+const fn split_entry(entry: u32) -> (usize, usize) {
+    ((entry >> 8) as usize, (entry & 0xff) as usize)
 }
 
 fn too_large(topology: &Topology, what: &'static str) -> RoutingError {

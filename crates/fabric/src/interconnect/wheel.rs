@@ -107,6 +107,35 @@ impl Wheel {
         Some(event)
     }
 
+    /// The next event if it happens before `end_ps`; advances the clock to it.
+    #[inline]
+    pub fn pop_before(&mut self, end_ps: u64) -> Option<Event> {
+        if self.current.is_empty() {
+            // A look that does not turn: what is scheduled later for times before the next event
+            // then still goes into the ring.
+            if self.next_ps().is_none_or(|time_ps| time_ps >= end_ps) {
+                return None;
+            }
+        } else if self.current.last().is_some_and(|event| event.time_ps >= end_ps) {
+            return None;
+        }
+        self.pop()
+    }
+
+    /// The time of the next event, in picoseconds.
+    pub fn next_ps(&self) -> Option<u64> {
+        if let Some(event) = self.current.last() {
+            return Some(event.time_ps);
+        }
+        match self.next_occupied() {
+            Some(slot) => {
+                let bucket = &self.buckets[slot as usize % BUCKETS];
+                bucket.iter().map(|event| event.time_ps).min()
+            }
+            None => self.overflow.peek().map(|Reverse(event)| event.time_ps),
+        }
+    }
+
     #[inline]
     fn push_in_ring(&mut self, slot: u64, event: Event) {
         let bucket = slot as usize % BUCKETS;
@@ -264,6 +293,35 @@ mod tests {
             heap.push(Reverse(event));
         }
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
+    }
+
+    /// Windows of time take the same events in the same order as popping them all.
+    #[test]
+    fn events_before_a_time_are_those_and_in_order() {
+        let mut random = Random::new(4);
+        let (mut whole, mut windows) = (Wheel::new(64), Wheel::new(64));
+        for subject in 0..5_000 {
+            let reach = [1_000, 1_000_000, 1_000_000_000][random.below(3) as usize];
+            let time_ps = random.below(reach);
+            let event = Event { time_ps, place: 0, subject };
+            whole.push(event);
+            windows.push(event);
+        }
+        while let Some(start_ps) = windows.next_ps() {
+            let end_ps = start_ps + random.below(100_000) + 1;
+            while let Some(event) = windows.pop_before(end_ps) {
+                assert!(event.time_ps < end_ps);
+                assert_eq!(whole.pop(), Some(event));
+                if random.below(8) == 0 {
+                    let time_ps = end_ps + random.below(10_000_000);
+                    let event = Event { time_ps, place: 1, subject: event.subject };
+                    whole.push(event);
+                    windows.push(event);
+                }
+            }
+            assert!(windows.next_ps().is_none_or(|time_ps| time_ps >= end_ps));
+        }
+        assert!(whole.is_empty());
     }
 
     #[test]
