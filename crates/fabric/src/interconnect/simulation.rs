@@ -19,6 +19,12 @@ pub trait Fabric {
     /// An event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
+    /// Told when the events of a slot of the wheel are about to happen ([`Wheel::due`]): a fabric
+    /// whose state is larger than the caches may look at what they need, all at once, instead of
+    /// waiting for one after the other.
+    #[inline]
+    fn foresee(&self, _context: &Context) {}
+
     /// Told when nothing will happen any more, with messages under way: what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
 
@@ -304,8 +310,11 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         for rank in 0..self.hosts.len() as u32 {
             self.start(rank);
         }
-        while let Some(event) = self.context.wheel.pop() {
-            self.step(event)?;
+        while self.context.wheel.turn() {
+            self.fabric.foresee(&self.context);
+            while let Some(event) = self.context.wheel.pop_due() {
+                self.step(event)?;
+            }
         }
         self.finish()
     }

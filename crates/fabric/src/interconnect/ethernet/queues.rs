@@ -214,7 +214,6 @@ impl Queues {
     pub(super) fn marks(&mut self, port: u32, number: u64) -> bool {
         let queues = &self.configuration.queues;
         let output = &mut self.outputs[port as usize];
-        output.counters.bytes_max = output.counters.bytes_max.max(output.bytes);
         let bytes = output.bytes;
         if queues.ecn_max_bytes == 0 || bytes <= queues.ecn_min_bytes {
             return false;
@@ -230,6 +229,16 @@ impl Queues {
         };
         output.counters.marked += u64::from(is_marked);
         is_marked
+    }
+
+    /// Puts a frame into a queue for which there is room.
+    pub(super) fn store(&mut self, port: u32, class: u8, bytes: u32, waiting: Waiting) {
+        let output = &mut self.outputs[port as usize];
+        output.bytes += u64::from(bytes);
+        output.counters.bytes_max = output.counters.bytes_max.max(output.bytes);
+        let queue = &mut output.waiting[usize::from(class)];
+        queue.bytes += u64::from(bytes);
+        queue.frames.push_back(waiting);
     }
 
     /// A class of a port is told to pause or to go on.

@@ -36,12 +36,8 @@ impl Ethernet {
         if !state.is_marked && pool != Pool::Host && queues.marks(port, number) {
             self.states[index as usize].is_marked = true;
         }
-        let output = &mut queues.outputs[port as usize];
-        output.bytes += u64::from(bytes);
-        let queue = &mut output.waiting[usize::from(state.class)];
-        queue.bytes += u64::from(bytes);
-        queue.frames.push_back(Waiting { index, pool, ready_ps });
-        if output.sending.is_none() {
+        queues.store(port, state.class, bytes, Waiting { index, pool, ready_ps });
+        if queues.outputs[port as usize].sending.is_none() {
             self.look_at(context, port, ready_ps.max(context.wheel.now_ps()));
         }
     }

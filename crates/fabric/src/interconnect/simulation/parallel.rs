@@ -74,7 +74,7 @@ impl Driver for InTurns {
 }
 
 impl Window {
-    /// The error of a run with too many events.
+    /// The error of a run with too many events; [`Parts::run`] adds the messages under way.
     pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
         Stuck::Endless { events, now_ps, messages: 0 }
     }
@@ -151,8 +151,15 @@ impl<W: Separable> Parts<W> {
         for part in &mut self.shares {
             parts.push(part);
         }
-        driver.drive(&mut parts, window)?;
-        self.finish()
+        match driver.drive(&mut parts, window) {
+            Err(Stuck::Endless { events, now_ps, .. }) => {
+                let under_way = |share: &Share<W>| share.simulation.context.messages.len();
+                let messages = self.shares.iter().map(under_way).sum();
+                Err(Stuck::Endless { events, now_ps, messages })
+            }
+            Err(stuck) => Err(stuck),
+            Ok(()) => self.finish(),
+        }
     }
 
     fn finish(self) -> Result<Outcome, Stuck> {
@@ -194,8 +201,12 @@ impl<W: Separable> Part for Share<W> {
                 simulation.start(rank);
             }
         }
-        while let Some(event) = simulation.context.wheel.pop_before(end_ps) {
-            simulation.step(event)?;
+        while simulation.context.wheel.next_ps().is_some_and(|time_ps| time_ps < end_ps) {
+            simulation.context.wheel.turn();
+            simulation.fabric.foresee(&simulation.context);
+            while let Some(event) = simulation.context.wheel.pop_due_before(end_ps) {
+                simulation.step(event)?;
+            }
         }
         Ok(simulation.outcome.events)
     }
