@@ -120,7 +120,7 @@ mod tests {
     fn run(threads: u32, more: &str) -> Result<u64, String> {
         let text = format!(
             "[topology]\nkind = \"leaf_spine\"\n[fabric]\nchoice = \"least_loaded\"\n{more}\n[run]\n\
-             threads = {threads}\nevents = 1000000\n[workload]\nuntil_ps = 300000000\ninterval_ps = \
+             threads = {threads}\nevents = 1000000\n[workload]\nuntil_ps = 40000000\ninterval_ps = \
              2000000\n"
         );
         let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
