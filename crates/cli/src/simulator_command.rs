@@ -60,9 +60,10 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
         measure("GOAL, 1024 ranks, LogGP", "messages", count, || Ok(benchmark::goal(1_000)?))?,
     ];
     if arguments.threads > 1 {
-        for (name, radix, duration_ps) in
-            [("1024 hosts, on threads", 16, 200_000_000), ("8192 hosts, on threads", 32, 20_000_000)]
-        {
+        for (name, radix, duration_ps) in [
+            ("1024 hosts, on threads", 16, 200_000_000),
+            ("8192 hosts, on threads", 32, 20_000_000),
+        ] {
             let parts = || benchmark::fat_tree_parts(radix, duration_ps, arguments.threads);
             networks.push(repeat(name, "packet-hops", count, || {
                 let parts = parts()?;
