@@ -17,6 +17,7 @@ mod scenario_command;
 mod serve_command;
 mod simulator_command;
 mod sweep_command;
+mod threads;
 mod torture_command;
 mod yardsticks_command;
 

@@ -1,5 +1,6 @@
 //! `ethernot sim run`, `show` and `verify`: simulations from configurations.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,11 +9,13 @@ use std::time::Instant;
 use clap::Args;
 use fabric::interconnect::configuration::Configuration;
 use fabric::interconnect::drawing;
+use fabric::interconnect::ethernet::PortCounters;
 use fabric::interconnect::goal::Goal;
 use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::threads::OnThreads;
 
 /// Simulate a cluster as a configuration describes it.
 ///
@@ -21,7 +24,8 @@ use crate::Failure;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim run cluster.toml\n  \
-    ethernot sim run cluster.toml --manifest run.json\n\n\
+    ethernot sim run cluster.toml --manifest run.json\n  \
+    ethernot sim run cluster.toml --threads 4\n\n\
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
@@ -32,6 +36,10 @@ pub(crate) struct RunArguments {
     /// Write what was run and what it came to as JSON, for `ethernot sim verify`
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+    /// Do parts of the network on so many threads, whatever the configuration says; the result is the
+    /// same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -80,7 +88,10 @@ pub(crate) struct VerifyArguments {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let configuration = read(&arguments.configuration)?;
+    let mut configuration = read(&arguments.configuration)?;
+    if let Some(threads) = arguments.threads {
+        configuration.threads = threads;
+    }
     if let Some(circle) = configuration.deadlock_risk()? {
         eprintln!(
             "ethernot: warning: packets may come to wait for each other in a circle: {}; \
@@ -89,7 +100,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         );
     }
     let start = Instant::now();
-    let outcome = configuration.run()?;
+    let outcome = configuration.run_with(&OnThreads)?;
     let seconds = start.elapsed().as_secs_f64();
     let manifest = to_json(&configuration, &outcome);
     if let Some(path) = &arguments.manifest {
@@ -184,10 +195,11 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
         0 => String::new(),
         packets => format!(", {packets} packets LOST in full queues"),
     };
+    let ports = ports(outcome);
     format!(
         "{}\n{} messages, {} bytes{lost}; completed at {:.3} us\nlatency us: min {:.3}  mean {:.3}  \
          median {:.3}  99 % {:.3}  99.9 % {:.3}  max {:.3}  sigma {:.3}\n{} hops, {} events, {:.1} M \
-         events/s\nresult hash {:016x}\n",
+         events/s\n{ports}result hash {:016x}\n",
         configuration.topology.name(),
         outcome.delivered,
         outcome.delivered_bytes,
@@ -206,8 +218,40 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     )
 }
 
+/// The ports that lost, marked or paused most, a line each.
+fn ports(outcome: &Outcome) -> String {
+    let mut ports: Vec<&PortCounters> = outcome.ports.iter().collect();
+    ports.sort_by_key(|port| std::cmp::Reverse((port.dropped, port.paused_ps, port.marked)));
+    let mut text = String::new();
+    for port in ports.iter().take(PORTS_SHOWN) {
+        let PortCounters { name, dropped, marked, pauses, paused_ps, queue_bytes_max, .. } = port;
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(
+            text,
+            "{name}: {dropped} lost, {marked} marked, {pauses} pauses of {:.3} us in all, queue at \
+             most {queue_bytes_max} bytes",
+            *paused_ps as f64 / 1e6
+        );
+    }
+    if ports.len() > PORTS_SHOWN {
+        let _ = writeln!(text, "and {} ports more; all with --json", ports.len() - PORTS_SHOWN);
+    }
+    text
+}
+
 pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value {
     let Outcome { latency, histogram, .. } = outcome;
+    let port = |port: &PortCounters| {
+        json!({
+            "name": port.name,
+            "lost": port.dropped,
+            "marked": port.marked,
+            "pauses": port.pauses,
+            "paused_us": port.paused_ps as f64 / 1e6,
+            "queue_bytes_max": port.queue_bytes_max,
+            "headroom_bytes_max": port.headroom_bytes_max,
+        })
+    };
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "configuration": configuration.effective,
@@ -228,5 +272,9 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
         },
         "hops": outcome.hops,
         "events": outcome.events,
+        "ports": outcome.ports.iter().map(port).collect::<Vec<_>>(),
     })
 }
+
+/// Lines that fit on a screen with the rest.
+const PORTS_SHOWN: usize = 8;

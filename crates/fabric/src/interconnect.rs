@@ -18,6 +18,7 @@ pub mod fluid;
 pub mod goal;
 pub mod loggp;
 pub mod paper;
+pub mod receiving;
 pub mod routing;
 pub mod simulation;
 mod slab;

@@ -22,7 +22,7 @@ mod parser;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::workload::{Actions, Received, Workload};
+use super::workload::{Actions, Received, Separable, Workload};
 
 pub use parser::GoalError;
 
@@ -46,6 +46,7 @@ struct Program {
     /// Messages nobody has asked for yet, by source and tag.
     unexpected: BTreeMap<(u32, u32), u32>,
     ready: Vec<u32>,
+    unfinished: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +119,7 @@ impl Goal {
             };
             if has_ended {
                 self.unfinished -= 1;
+                program.unfinished -= 1;
                 program.release(operation.dependents, false);
             }
         }
@@ -126,6 +128,7 @@ impl Goal {
     fn end(&mut self, rank: u32, index: u32) {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];
+        program.unfinished -= 1;
         program.release(program.operations[index as usize].dependents, false);
     }
 }
@@ -214,6 +217,14 @@ impl Workload for Goal {
             }
         }
         format!("{} operations are left", self.unfinished)
+    }
+}
+
+impl Separable for Goal {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        let (own, other) = (&mut self.ranks[rank as usize], &mut part.ranks[rank as usize]);
+        self.unfinished -= own.unfinished - other.unfinished;
+        std::mem::swap(own, other);
     }
 }
 

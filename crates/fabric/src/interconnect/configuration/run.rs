@@ -6,27 +6,33 @@ use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
 use super::super::routing::{Paths, RouteTable};
-use super::super::simulation::{Fabric, Outcome, Simulation};
+use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation};
 use super::super::statistics::mix;
-use super::super::workload::{MeshExchange, OpenLoad, TokenPass, Workload};
+use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
 impl Configuration {
-    /// Runs it.
+    /// Runs it, on one thread.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
+        Self { threads: 1, ..self.clone() }.run_with(&InTurns)
+    }
+
+    /// Runs it, on several threads if that is wanted: as so many parts that `driver` does.
+    pub fn run_with(&self, driver: &dyn Driver) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
-                self.run_workload(TokenPass::new(hosts, *bytes, *delay_ps, *passes), hosts)
+                let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
+                self.run_divided(token, hosts, driver)
             }
             WorkloadConfiguration::Mesh(mesh) => {
-                self.run_workload(MeshExchange::new(*mesh), mesh.width * mesh.height)
+                self.run_divided(MeshExchange::new(*mesh), mesh.width * mesh.height, driver)
             }
             WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_workload(load, hosts)
+                self.run_divided(load, hosts, driver)
             }
         }
     }
@@ -49,7 +55,31 @@ impl Configuration {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
-    /// Runs another workload than its own, of so many ranks, on the hosts from 0.
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0, as so many parts as
+    /// there are threads.
+    pub fn run_divided(
+        &self,
+        workload: impl Separable,
+        ranks: u32,
+        driver: &dyn Driver,
+    ) -> Result<Outcome, ConfigurationError> {
+        let fabric = match &self.fabric {
+            _ if self.threads == 1 => return self.run_workload(workload, ranks),
+            FabricConfiguration::Ethernet(ethernet) => {
+                let routes = RouteTable::new(&self.topology, self.routing)?;
+                let ethernet = Ethernet::new(&self.topology, routes, *ethernet);
+                let simulation = self.simulation(ethernet, workload, ranks);
+                return Ok(simulation.divide(&self.topology, self.threads).run(driver)?);
+            }
+            FabricConfiguration::Wormhole(_) => "wormhole",
+            FabricConfiguration::Flit(_) => "flit",
+            FabricConfiguration::Fluid(_) => "fluid",
+            FabricConfiguration::LogGp(_) => "loggp",
+        };
+        Err(ConfigurationError::Undivided { fabric, threads: self.threads })
+    }
+
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0, on one thread.
     pub fn run_workload(
         &self,
         workload: impl Workload,
@@ -84,9 +114,18 @@ impl Configuration {
         workload: impl Workload,
         ranks: u32,
     ) -> Result<Outcome, ConfigurationError> {
+        Ok(self.simulation(fabric, workload, ranks).run()?)
+    }
+
+    fn simulation<F: Fabric, W: Workload>(
+        &self,
+        fabric: F,
+        workload: W,
+        ranks: u32,
+    ) -> Simulation<F, W> {
         let placement: Vec<u32> = (0..ranks).collect();
-        let simulation =
-            Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
-        Ok(simulation.run()?)
+        Simulation::new(fabric, workload, &placement, self.costs)
+            .with_receiving(self.receiving)
+            .with_limits(self.limits)
     }
 }

@@ -57,7 +57,10 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
             return Err(GoalError::Circle { file: file.to_owned(), rank, line });
         }
     }
-    let unfinished = parser.ranks.iter().map(|program| program.operations.len() as u64).sum();
+    for program in &mut parser.ranks {
+        program.unfinished = program.operations.len() as u64;
+    }
+    let unfinished = parser.ranks.iter().map(|program| program.unfinished).sum();
     Ok(Goal { ranks: parser.ranks, unfinished })
 }
 
