@@ -4,6 +4,7 @@
 
 mod bench_command;
 mod churn_command;
+mod cost_command;
 mod doctor;
 mod doctor_command;
 mod failover_command;
@@ -56,6 +57,7 @@ enum Simulation {
     Scenario(scenario_command::Arguments),
     Run(run_command::RunArguments),
     Show(run_command::ShowArguments),
+    Cost(cost_command::Arguments),
     Verify(run_command::VerifyArguments),
     Goal(run_command::GoalArguments),
     Sweep(sweep_command::Arguments),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::Sim(Simulation::Run(arguments)) => run_command::run(&arguments),
         Command::Sim(Simulation::Show(arguments)) => run_command::show(&arguments),
+        Command::Sim(Simulation::Cost(arguments)) => cost_command::run(&arguments),
         Command::Sim(Simulation::Sweep(arguments)) => sweep_command::run(&arguments),
         Command::Sim(Simulation::Goal(arguments)) => run_command::goal(&arguments),
         Command::Sim(Simulation::Verify(arguments)) => run_command::verify(&arguments),

@@ -166,7 +166,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Configuration, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {
     let name = path.display().to_string();
     let text = if path.as_os_str() == "-" {
         io::read_to_string(io::stdin())

@@ -3,6 +3,7 @@
 //! Every key has its default, what is not known is an error that names the nearest known key, and
 //! the effective configuration can be written out again.
 
+mod purchase;
 mod reader;
 mod run;
 mod sweep;
