@@ -18,6 +18,7 @@ pub mod fluid;
 pub mod goal;
 pub mod loggp;
 pub mod paper;
+pub mod records;
 pub mod routing;
 pub mod simulation;
 mod slab;

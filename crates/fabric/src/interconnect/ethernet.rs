@@ -5,6 +5,7 @@
 //! later of "ready" and "port free", plus its serialisation. The queue itself need not exist; its
 //! length is the time until the port is free.
 
+use super::records::Grant;
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
@@ -217,7 +218,24 @@ impl Ethernet {
             }
             _ => serialisation_ps,
         };
-        context.schedule(start_ps + first_ps + configuration.propagation_ps, link, index);
+        let arrived_ps = start_ps + first_ps + configuration.propagation_ps;
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_granted(Grant {
+                packet: index,
+                message: frame.message,
+                link,
+                channel: 0,
+                is_first: port.is_from_host,
+                bytes: frame.bytes,
+                ready_ps: Some(ready_ps),
+                started_ps: start_ps,
+                sent_ps: start_ps + first_ps,
+                arrived_ps,
+                busy_until_ps: Some(start_ps + serialisation_ps),
+                is_counted: true,
+            });
+        }
+        context.schedule(arrived_ps, link, index);
     }
 
     /// How much later than its header a frame could leave at the rate at which it comes in, so that
@@ -239,6 +257,9 @@ impl Ethernet {
 
     fn arrive(&mut self, context: &mut Context, index: u32) {
         let message = self.frames.remove(index).message;
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_arrived(index, message);
+        }
         let remaining = &mut context.messages.get_mut(message).remaining;
         *remaining -= 1;
         if *remaining == 0 {

@@ -156,6 +156,15 @@ impl Fabric for Fluid {
             let has_ended = flow.remaining_bits <= ENDED_BITS;
             if has_ended {
                 let time_ps = event.time_ps + latency_ps * flow.links.len() as u64;
+                if let Some(recorder) = &mut context.recorder {
+                    let message = *context.messages.get(flow.message);
+                    let from_ps = recorder.handed_ps(flow.message).unwrap_or(message.posted_ps);
+                    for &link in &flow.links {
+                        let bits = f64::from(message.bytes) * 8.0;
+                        let busy_ps = bits / self.capacities[link as usize];
+                        recorder.on_carried(link, from_ps, busy_ps as u64, message.bytes);
+                    }
+                }
                 context.schedule(time_ps, DELIVERED, flow.message);
                 ended += 1;
             }

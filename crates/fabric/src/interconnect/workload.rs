@@ -16,6 +16,12 @@ pub trait Workload {
     /// Whether every rank has done all it had to.
     fn is_finished(&self) -> bool;
 
+    /// Share of the work that is done at a time, from 0 to 1, if that is known.
+    fn done(&self, now_ps: u64) -> Option<f64> {
+        let _ = now_ps;
+        None
+    }
+
     /// What is not done, for a text, when nothing will happen any more and it is not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
@@ -72,6 +78,7 @@ pub struct TokenPass {
     ranks: u32,
     bytes: u32,
     delay_ps: u64,
+    passes: u32,
     passes_left: u32,
 }
 
@@ -79,7 +86,7 @@ impl TokenPass {
     /// A token of `bytes` that is passed on `passes` times among `ranks` ranks, with a delay before
     /// each but the first.
     pub const fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
-        Self { ranks, bytes, delay_ps, passes_left: passes }
+        Self { ranks, bytes, delay_ps, passes, passes_left: passes }
     }
 
     fn pass(&mut self, rank: u32, actions: &mut Actions) {
@@ -107,6 +114,10 @@ impl Workload for TokenPass {
 
     fn is_finished(&self) -> bool {
         self.passes_left == 0
+    }
+
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        Some(1.0 - f64::from(self.passes_left) / f64::from(self.passes.max(1)))
     }
 }
 
@@ -210,6 +221,12 @@ impl Workload for MeshExchange {
     fn is_finished(&self) -> bool {
         self.finished as usize == self.states.len()
     }
+
+    /// Ranks are at most a few iterations apart, so one of them tells of all.
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let iteration = self.states.first()?.iteration;
+        Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
+    }
 }
 
 /// To whom the messages of [`OpenLoad`] go.
@@ -308,6 +325,10 @@ impl Workload for OpenLoad {
     }
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
+
+    fn done(&self, now_ps: u64) -> Option<f64> {
+        Some((now_ps as f64 / self.until_ps.max(1) as f64).min(1.0))
+    }
 
     /// An open load has no end of its own: what was lost is not waited for.
     fn is_finished(&self) -> bool {

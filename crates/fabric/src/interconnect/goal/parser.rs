@@ -58,7 +58,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
         }
     }
     let unfinished = parser.ranks.iter().map(|program| program.operations.len() as u64).sum();
-    Ok(Goal { ranks: parser.ranks, unfinished })
+    Ok(Goal { ranks: parser.ranks, operations: unfinished, unfinished })
 }
 
 struct Parser<'a> {
