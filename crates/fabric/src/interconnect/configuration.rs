@@ -3,6 +3,7 @@
 //! Every key has its default, what is not known is an error that names the nearest known key, and
 //! the effective configuration can be written out again.
 
+mod fidelity;
 mod purchase;
 mod reader;
 mod run;
@@ -21,6 +22,8 @@ use super::workload::{MeshConfiguration, Pattern, Sizes};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use reader::Reader;
 
+pub use fidelity::{Fidelity, IdleNetwork};
+pub use run::Watch;
 pub use sweep::{Point, parse_sweep};
 
 /// A simulation that can be run.

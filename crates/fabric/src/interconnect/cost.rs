@@ -184,13 +184,13 @@ impl Demand {
         demand
     }
 
-    const fn fastest_bps(&self, rates: LinkRates) -> u64 {
+    const fn fastest_bps(self, rates: LinkRates) -> u64 {
         let host_bps = if self.hosts > 0 { rates.host_bps } else { 0 };
         if self.trunks > 0 && rates.trunk_bps > host_bps { rates.trunk_bps } else { host_bps }
     }
 
     /// Ports that a switch lacks; nothing if no port of it is as fast as a cable that is there.
-    fn ports_missing(&self, part: &Part, rates: LinkRates) -> Option<u32> {
+    fn ports_missing(self, part: &Part, rates: LinkRates) -> Option<u32> {
         let mut needs = [(self.hosts, rates.host_bps), (self.trunks, rates.trunk_bps)];
         // The fastest first: only they need the uplinks.
         needs.sort_by_key(|need| std::cmp::Reverse(need.1));

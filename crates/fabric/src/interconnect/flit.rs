@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::records::Grant;
 use super::routing::{LaneChoice, Paths};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
@@ -284,6 +285,11 @@ impl FlitFabric {
             slots_ps[slot] = NEVER;
             end.slot = if usize::from(end.slot) + 1 == depth { 0 } else { end.slot + 1 };
             output.free_ps = start_ps + configuration.flit_ps;
+            if let Some(recorder) = &mut context.recorder
+                && configuration.ports.rate_bps == 0
+            {
+                recorder.on_busy(link, start_ps, output.free_ps);
+            }
             context.schedule(start_ps + output.latency_ps, channel, index << 1);
             *flits -= 1;
             self.hops += 1;
@@ -356,10 +362,13 @@ impl FlitFabric {
     fn try_send(&mut self, context: &mut Context, input: u32, link: u32) -> Wait {
         let now_ps = context.wheel.now_ps();
         let Some((index, is_tail)) = self.first(input) else { return Wait::ForOther };
-        if !self.inputs[input as usize].has_channel
-            && let Err(wait) = self.allocate(now_ps, input, index, link)
-        {
-            return wait;
+        if !self.inputs[input as usize].has_channel {
+            if let Err(wait) = self.allocate(now_ps, input, index, link) {
+                return wait;
+            }
+            if context.recorder.is_some() {
+                self.record_head(context, input, index, link);
+            }
         }
         let channel = link * u32::from(self.configuration.channels)
             + u32::from(self.inputs[input as usize].channel);
@@ -377,6 +386,9 @@ impl FlitFabric {
         }
         if is_tail {
             output.owner = NOBODY;
+        }
+        if context.recorder.is_some() {
+            self.record_flit(context, channel, index, is_tail);
         }
         let output = &mut self.links[link as usize];
         output.free_ps = now_ps + self.configuration.flit_ps;
@@ -490,6 +502,8 @@ impl FlitFabric {
         let start_ps = self.aligned(now_ps.max(free_ps));
         self.sources[packet.destination as usize].exit_free_ps = start_ps + frame_ps + gap_ps;
         let end_ps = start_ps + self.aligned(frame_ps);
+        let link = self.host_links[packet.destination as usize] ^ 1;
+        self.record_port(context, (link, index), (now_ps, start_ps, end_ps), false);
         context.schedule(end_ps, DELIVERED | packet.destination, index);
     }
 
@@ -578,6 +592,9 @@ impl Fabric for FlitFabric {
             if self.configuration.ports.rate_bps == 0 {
                 self.enter(context, packet);
             } else {
+                let now_ps = context.wheel.now_ps();
+                let link = self.host_links[source as usize];
+                self.record_port(context, (link, packet), (now_ps, start_ps, stored_ps), true);
                 context.schedule(stored_ps, ENTER | source, packet);
             }
             left -= payload;
@@ -596,6 +613,9 @@ impl Fabric for FlitFabric {
             ENTER => self.enter(context, subject),
             _ => {
                 let message = self.packets.remove(subject).message;
+                if let Some(recorder) = &mut context.recorder {
+                    recorder.on_arrived(subject, message);
+                }
                 let remaining = &mut context.messages.get_mut(message).remaining;
                 *remaining -= 1;
                 if *remaining == 0 {
@@ -627,6 +647,94 @@ impl Fabric for FlitFabric {
 
     fn slot_ps(&self) -> u64 {
         self.configuration.hop_ps.min(self.configuration.flit_ps) / 2
+    }
+}
+
+/// What a recorded run tells of flits.
+impl FlitFabric {
+    /// Whether a link is the cable of a host outside the fabric, which frames cross; flits then only
+    /// cross the way between port and router.
+    fn is_port(&self, link: u32) -> bool {
+        let is_of_host =
+            self.links[link as usize].is_to_host || self.links[(link ^ 1) as usize].is_to_host;
+        is_of_host && self.configuration.ports.rate_bps > 0
+    }
+
+    /// The head of a packet is given a channel of a link.
+    #[cold]
+    fn record_head(&self, context: &mut Context, input: u32, index: u32, link: u32) {
+        let now_ps = context.wheel.now_ps();
+        let packet = self.packets.get(index);
+        let is_from_host = input as usize >= self.outputs.len();
+        let is_first = is_from_host && self.configuration.ports.rate_bps == 0;
+        let Some(recorder) = &mut context.recorder else { return };
+        let handed_ps = is_first.then(|| recorder.handed_ps(packet.message).unwrap_or(now_ps));
+        recorder.on_granted(Grant {
+            packet: index,
+            message: packet.message,
+            link,
+            channel: self.inputs[input as usize].channel,
+            is_first,
+            bytes: packet.frame_bytes,
+            ready_ps: handed_ps,
+            started_ps: now_ps,
+            sent_ps: now_ps,
+            arrived_ps: now_ps + self.links[link as usize].latency_ps,
+            busy_until_ps: None,
+            is_counted: !self.is_port(link),
+        });
+    }
+
+    /// A flit is sent over a channel of a link.
+    #[cold]
+    fn record_flit(&self, context: &mut Context, channel: u32, index: u32, is_tail: bool) {
+        let link = channel / u32::from(self.configuration.channels);
+        let lane = (channel % u32::from(self.configuration.channels)) as u8;
+        let now_ps = context.wheel.now_ps();
+        let end_ps = now_ps + self.configuration.flit_ps;
+        let Output { latency_ps, is_to_host, .. } = self.links[link as usize];
+        let is_counted = !self.is_port(link);
+        let Some(recorder) = &mut context.recorder else { return };
+        if is_counted {
+            recorder.on_busy(link, now_ps, end_ps);
+        }
+        if is_tail {
+            recorder.on_released(link, lane, end_ps);
+        }
+        if is_tail && is_to_host {
+            recorder.on_tail(index, now_ps, now_ps + latency_ps);
+        }
+    }
+
+    /// A frame crosses the cable between a host and its port: when it was ready, when it starts and
+    /// when it is stored.
+    fn record_port(
+        &self,
+        context: &mut Context,
+        (link, index): (u32, u32),
+        (ready_ps, started_ps, stored_ps): (u64, u64, u64),
+        is_first: bool,
+    ) {
+        let Some(recorder) = &mut context.recorder else { return };
+        if self.configuration.ports.rate_bps == 0 {
+            return;
+        }
+        let packet = self.packets.get(index);
+        let busy_until_ps = started_ps + self.port_ps(packet.frame_bytes);
+        recorder.on_granted(Grant {
+            packet: index,
+            message: packet.message,
+            link,
+            channel: 0,
+            is_first,
+            bytes: packet.frame_bytes,
+            ready_ps: Some(ready_ps),
+            started_ps,
+            sent_ps: busy_until_ps.min(stored_ps),
+            arrived_ps: stored_ps,
+            busy_until_ps: Some(busy_until_ps),
+            is_counted: true,
+        });
     }
 }
 

@@ -333,9 +333,10 @@ impl Recorder {
     /// A packet is given a link.
     #[cold]
     pub fn on_granted(&mut self, grant: Grant) {
-        let previous = match grant.is_first {
-            true => NONE,
-            false => self.crossing_of.get(grant.packet as usize).copied().unwrap_or(NONE),
+        let previous = if grant.is_first {
+            NONE
+        } else {
+            self.crossing_of.get(grant.packet as usize).copied().unwrap_or(NONE)
         };
         let before = self.crossings.get(previous as usize);
         let ready_ps =
@@ -437,6 +438,16 @@ impl Work {
 }
 
 impl Records {
+    /// When the last rank did its last thing, in picoseconds.
+    pub const fn completed_ps(&self) -> u64 {
+        self.completed_ps
+    }
+
+    /// Share of the run for which a link was occupied, from 0 to 1.
+    pub fn busy_share(&self, link: &LinkRecord) -> f64 {
+        (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
+    }
+
     /// Picoseconds that the packet of a message that arrived last waited for links; nothing if not
     /// all of its way was kept.
     pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {

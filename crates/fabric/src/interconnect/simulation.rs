@@ -93,7 +93,7 @@ pub enum Stuck {
     },
     /// More events than allowed.
     #[error(
-        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: the load is more than the network carries, or the workload is endless"
+        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
     )]
     Endless {
         /// Events handled.
@@ -102,6 +102,8 @@ pub enum Stuck {
         now_ps: u64,
         /// Messages under way.
         messages: usize,
+        /// Whether they kept growing.
+        verdict: &'static str,
     },
     /// The workload waits although everything arrived.
     #[error("nothing will happen any more, but {what}")]
@@ -327,6 +329,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                     events: self.outcome.events,
                     now_ps: self.context.wheel.now_ps(),
                     messages: self.context.messages.len(),
+                    verdict: match self.outcome.backlog.growth() {
+                        Some(_) => SATURATED,
+                        None => ENDLESS,
+                    },
                 });
             }
         }
@@ -507,6 +513,9 @@ impl Outcome {
     }
 }
 
+const SATURATED: &str = "they kept growing, so the load is more than the network carries";
+const ENDLESS: &str =
+    "they did not keep growing, so the workload is endless or the limit of events too low";
 /// A fraction of a millisecond of real time, and often enough for a sample of what is under way.
 const CHECK_EVENTS: u64 = 4_096;
 /// Two months of virtual time: no sum of times wraps before.

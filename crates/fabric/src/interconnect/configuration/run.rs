@@ -5,28 +5,44 @@ use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
+use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable};
-use super::super::simulation::{Fabric, Outcome, Simulation};
+use super::super::simulation::{Fabric, Outcome, Progress, Simulation};
 use super::super::statistics::mix;
 use super::super::workload::{MeshExchange, OpenLoad, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
+/// What is to be told of a run.
+#[derive(Default)]
+pub struct Watch<'a> {
+    /// What is kept of it, if it is recorded.
+    pub records: Option<RecordLimits>,
+    /// Told every few thousand events how far it is.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
 impl Configuration {
     /// Runs it.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
+        self.run_watched(Watch::default())
+    }
+
+    /// Runs it, recorded or watched.
+    pub fn run_watched(&self, watch: Watch) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
-                self.run_workload(TokenPass::new(hosts, *bytes, *delay_ps, *passes), hosts)
+                let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
+                self.run_workload(token, hosts, watch)
             }
             WorkloadConfiguration::Mesh(mesh) => {
-                self.run_workload(MeshExchange::new(*mesh), mesh.width * mesh.height)
+                self.run_workload(MeshExchange::new(*mesh), mesh.width * mesh.height, watch)
             }
             WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_workload(load, hosts)
+                self.run_workload(load, hosts, watch)
             }
         }
     }
@@ -54,26 +70,30 @@ impl Configuration {
         &self,
         workload: impl Workload,
         ranks: u32,
+        watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
         let table = || RouteTable::new(&self.topology, self.routing);
         match &self.fabric {
-            FabricConfiguration::Ethernet(ethernet) => {
-                self.finish(Ethernet::new(&self.topology, table()?, *ethernet), workload, ranks)
-            }
+            FabricConfiguration::Ethernet(ethernet) => self.finish(
+                Ethernet::new(&self.topology, table()?, *ethernet),
+                workload,
+                ranks,
+                watch,
+            ),
             FabricConfiguration::Wormhole(wormhole) => {
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
-                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks)
+                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks, watch)
             }
             FabricConfiguration::Flit(flit) => {
                 let channels = flit.channels.into();
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
-                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks)
+                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks, watch)
             }
             FabricConfiguration::Fluid(fluid) => {
-                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks)
+                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks, watch)
             }
             FabricConfiguration::LogGp(loggp) => {
-                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks)
+                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks, watch)
             }
         }
     }
@@ -83,10 +103,23 @@ impl Configuration {
         fabric: impl Fabric,
         workload: impl Workload,
         ranks: u32,
+        watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
         let placement: Vec<u32> = (0..ranks).collect();
-        let simulation =
+        let mut simulation =
             Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
-        Ok(simulation.run()?)
+        if let Some(limits) = watch.records {
+            let channels = match &self.fabric {
+                FabricConfiguration::Flit(flit) => usize::from(flit.channels),
+                _ => 1,
+            };
+            let links = self.topology.links().len();
+            simulation = simulation.with_recorder(Recorder::new(limits, links, channels));
+        }
+        let (outcome, _) = match watch.progress {
+            Some(progress) => simulation.run_watched(progress),
+            None => simulation.run_to_end(),
+        }?;
+        Ok(outcome)
     }
 }
