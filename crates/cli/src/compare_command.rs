@@ -81,6 +81,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.fidelity.len() < 2 {
         return Err("name two fidelities or more, such as --fidelity packet,loggp".into());
     }
+    let kind = configuration.fabric.name();
+    if !matches!(kind, "ethernet" | "wormhole" | "flit") {
+        return Err(format!(
+            "{}: fabric {kind} has no packets to compare with; set [fabric] kind to ethernet, \
+             wormhole or flit",
+            arguments.configuration.display()
+        )
+        .into());
+    }
     let idle = configuration.idle_network()?;
     let runs: Result<Vec<Run>, Failure> = arguments
         .fidelity

@@ -158,4 +158,7 @@ fn fidelities_are_compared() {
     assert_eq!(result["sizes"][0]["messages"], 16 * 4 * 3);
     let error = folder.refused(&["compare", "cluster.toml", "--fidelity", "packet"]);
     assert!(error.contains("two fidelities"), "{error}");
+    fs::write(folder.0.join("loggp.toml"), "[fabric]\nkind = \"loggp\"\n").unwrap();
+    let error = folder.refused(&["compare", "loggp.toml"]);
+    assert!(error.contains("loggp.toml: fabric loggp has no packets"), "{error}");
 }

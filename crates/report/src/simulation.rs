@@ -62,6 +62,8 @@ pub struct LinkRow {
     pub wait_mean_us: f64,
     /// The longest wait: the queue at its longest.
     pub wait_max_us: f64,
+    /// What the link sends in that time, in bytes; 0 if the model has no rates.
+    pub queue_max_bytes: f64,
     /// When that was.
     pub wait_max_at_us: f64,
 }
@@ -129,7 +131,7 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
          included</summary><pre>{}</pre></details></section>\n<footer>Times are of the simulated \
          clock. busy: share of the run for which a link was occupied, gaps between frames left out. \
          longest wait: how long the packet that waited longest did so, which is the queue in units of \
-         time.<br>ethernot {}</footer>",
+         time; in KB it is what the link sends meanwhile.<br>ethernot {}</footer>",
         escaped(&run.configuration),
         escaped(&run.version)
     );
@@ -259,7 +261,7 @@ fn links_section(body: &mut String, run: &Simulation) {
     body.push_str(
         "<section><h2>busiest links</h2><div class=\"wide\"><table class=\"plain\"><thead><tr>\
          <th>link</th><th>rate</th><th>busy</th><th>packets</th><th>MB</th><th>mean wait µs</th>\
-         <th>longest wait µs</th><th>at µs</th></tr></thead><tbody>\n",
+         <th>longest wait µs</th><th>queue at most, KB</th><th>at µs</th></tr></thead><tbody>\n",
     );
     for link in &run.links {
         let rate = match link.rate_bps {
@@ -270,12 +272,13 @@ fn links_section(body: &mut String, run: &Simulation) {
         let _ = writeln!(
             body,
             "<tr><td>{}</td><td>{rate}</td><td class=\"busy\"><i style=\"width:{percent:.1}%\"></i>\
-             {percent:.1} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+             {percent:.1} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&link.name),
             link.packets,
             digits(link.bytes as f64 * 1e-6),
             digits(link.wait_mean_us),
             digits(link.wait_max_us),
+            digits(link.queue_max_bytes * 1e-3),
             digits(link.wait_max_at_us)
         );
     }
@@ -313,6 +316,7 @@ mod tests {
                 busy_share: 0.5,
                 wait_mean_us: 0.1,
                 wait_max_us: 0.5,
+                queue_max_bytes: 62.5,
                 wait_max_at_us: 3.0,
             }],
             ..Simulation::default()

@@ -167,14 +167,16 @@ fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
             let record = &records.links[link];
             let kind = configuration.topology.links()[link].kind;
             let is_host = kind == LinkKind::Host;
+            let rate_bps = rates.map_or(0, |r| if is_host { r.host_bps } else { r.trunk_bps });
             LinkRow {
                 name: configuration.topology.link_name(link as u32),
-                rate_bps: rates.map_or(0, |r| if is_host { r.host_bps } else { r.trunk_bps }),
+                rate_bps,
                 packets: record.packets,
                 bytes: record.bytes,
                 busy_share: records.busy_share(record),
                 wait_mean_us: record.wait_mean_ps() * 1e-6,
                 wait_max_us: us(record.wait_max_ps),
+                queue_max_bytes: record.wait_max_ps as f64 * rate_bps as f64 / 8e12,
                 wait_max_at_us: us(record.wait_max_at_ps),
             }
         })

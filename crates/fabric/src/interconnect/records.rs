@@ -19,14 +19,14 @@ use links::LinkTable;
 /// The most that is kept of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordLimits {
-    /// Messages, of 80 bytes each.
+    /// Messages, of 72 bytes each, and as many works of processors, of 48.
     pub messages: usize,
     /// Crossings of links by packets, of 64 bytes each.
     pub crossings: usize,
 }
 
 impl Default for RecordLimits {
-    /// At most 336 MB.
+    /// At most 376 MB.
     fn default() -> Self {
         Self { messages: 1_000_000, crossings: 4_000_000 }
     }
@@ -495,3 +495,6 @@ impl Vacant for Vec<u32> {
 /// What has not happened.
 pub const NEVER_PS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<MessageRecord>() == 72);
+const _: () = assert!(size_of::<Crossing>() == 64 && size_of::<Work>() <= 48);
