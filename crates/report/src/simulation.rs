@@ -269,9 +269,10 @@ fn links_section(body: &mut String, run: &Simulation) {
             rate => scaled(rate as f64, "b/s"),
         };
         let percent = link.busy_share * 100.0;
+        let bar = link.busy_share * BAR_REM;
         let _ = writeln!(
             body,
-            "<tr><td>{}</td><td>{rate}</td><td class=\"busy\"><i style=\"width:{percent:.1}%\"></i>\
+            "<tr><td>{}</td><td>{rate}</td><td class=\"busy\"><i style=\"width:{bar:.2}rem\"></i>\
              {percent:.1} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&link.name),
             link.packets,
@@ -288,6 +289,8 @@ fn links_section(body: &mut String, run: &Simulation) {
 /// Neighbouring causes get colours far apart.
 const CAUSE_COLOURS: [usize; 8] = [3, 2, 4, 5, 6, 7, 1, 0];
 const PATH_LINKS_SHOWN: usize = 8;
+/// Width of the bar of a link that is always busy, which its column has room for.
+const BAR_REM: f64 = 4.5;
 const OWN_STYLE: &str = include_str!("simulation.css");
 
 #[cfg(test)]
