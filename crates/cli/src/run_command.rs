@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::Args;
-use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::configuration::{Configuration, Watch};
 use fabric::interconnect::drawing;
 use fabric::interconnect::ethernet::PortCounters;
 use fabric::interconnect::goal::Goal;
@@ -15,6 +14,7 @@ use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::simulation::{Finished, OutputArguments, writing};
 use crate::threads::OnThreads;
 
 /// Simulate a cluster as a configuration describes it.
@@ -25,7 +25,9 @@ use crate::threads::OnThreads;
 #[command(after_help = "Examples:\n  \
     ethernot sim run cluster.toml\n  \
     ethernot sim run cluster.toml --manifest run.json\n  \
-    ethernot sim run cluster.toml --threads 4\n\n\
+    ethernot sim run cluster.toml --threads 4\n  \
+    ethernot sim run cluster.toml --why --html report.html --trace timeline.json\n  \
+    ethernot sim run cluster.toml --messages messages.csv --links links.csv --queues queues.csv\n\n\
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
@@ -43,6 +45,8 @@ pub(crate) struct RunArguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    outputs: OutputArguments,
 }
 
 /// Show what a configuration means: all settings with defaults, and a drawing of the topology.
@@ -65,7 +69,8 @@ pub(crate) struct ShowArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim goal trace.goal\n  \
-    ethernot sim goal trace.goal --configuration cluster.toml")]
+    ethernot sim goal trace.goal --configuration cluster.toml\n  \
+    ethernot sim goal trace.goal --configuration cluster.toml --why --html report.html")]
 pub(crate) struct GoalArguments {
     /// The trace
     trace: PathBuf,
@@ -75,6 +80,8 @@ pub(crate) struct GoalArguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    outputs: OutputArguments,
 }
 
 /// Run again what a manifest describes, and compare.
@@ -99,18 +106,32 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
             circle.join(" -> ")
         );
     }
-    let start = Instant::now();
-    let outcome = configuration.run_with(&OnThreads)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let manifest = to_json(&configuration, &outcome);
+    let finished = arguments.outputs.watch(|watch| configuration.run_watched(&OnThreads, watch))?;
     if let Some(path) = &arguments.manifest {
-        fs::write(path, format!("{manifest:#}\n"))
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
+        let manifest = to_json(&configuration, &finished.outcome);
+        writing(path, |file| writeln!(file, "{manifest:#}"))?;
     }
-    let text = if arguments.json {
-        format!("{manifest:#}\n")
+    finish(&configuration, &finished, &arguments.outputs, arguments.json)
+}
+
+/// Writes files and prints what a run came to.
+fn finish(
+    configuration: &Configuration,
+    finished: &Finished,
+    outputs: &OutputArguments,
+    is_json: bool,
+) -> Result<(), Failure> {
+    outputs.write(configuration, finished)?;
+    let Finished { outcome, seconds } = finished;
+    let text = if is_json {
+        let mut json = to_json(configuration, outcome);
+        if let Some(entries) = json.as_object_mut() {
+            let diagnosis = outputs.diagnosis_json(configuration, outcome);
+            entries.insert("diagnosis".to_owned(), diagnosis);
+        }
+        format!("{json:#}\n")
     } else {
-        summary(&configuration, &outcome, seconds)
+        summary(configuration, outcome, *seconds) + &outputs.diagnosis(configuration, outcome)
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -119,8 +140,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
 pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
     let configuration = read(&arguments.configuration)?;
     if let Some(path) = &arguments.svg {
-        fs::write(path, drawing::draw(&configuration.topology))
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
+        let svg = drawing::draw(&configuration.topology);
+        writing(path, |file| file.write_all(svg.as_bytes()))?;
     }
     io::stdout().write_all(configuration.effective.as_bytes())?;
     Ok(())
@@ -143,16 +164,9 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     if hosts < ranks {
         return Err(format!("{name} has {ranks} ranks, but there are only {hosts} hosts").into());
     }
-    let start = Instant::now();
-    let outcome = configuration.run_workload(trace, ranks)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let text = if arguments.json {
-        format!("{:#}\n", to_json(&configuration, &outcome))
-    } else {
-        summary(&configuration, &outcome, seconds)
-    };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    let run = |watch: Watch| configuration.run_workload_watched(trace, ranks, watch);
+    let finished = arguments.outputs.watch(run)?;
+    finish(&configuration, &finished, &arguments.outputs, arguments.json)
 }
 
 pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
@@ -177,7 +191,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Configuration, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {
     let name = path.display().to_string();
     let text = if path.as_os_str() == "-" {
         io::read_to_string(io::stdin())

@@ -113,7 +113,7 @@ const FAILED: u64 = u64::MAX - 1;
 
 #[cfg(test)]
 mod tests {
-    use fabric::interconnect::configuration::Configuration;
+    use fabric::interconnect::configuration::{Configuration, Watch};
 
     use super::*;
 
@@ -124,7 +124,9 @@ mod tests {
              2000000\n"
         );
         let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
-        let outcome = configuration.run_with(&OnThreads).map_err(|error| error.to_string())?;
+        let outcome = configuration
+            .run_watched(&OnThreads, Watch::default())
+            .map_err(|error| error.to_string())?;
         Ok(outcome.hash)
     }
 

@@ -19,6 +19,7 @@ pub mod goal;
 pub mod loggp;
 pub mod paper;
 pub mod receiving;
+pub mod records;
 pub mod routing;
 pub mod simulation;
 mod slab;

@@ -4,6 +4,8 @@
 //! the effective configuration can be written out again.
 
 mod ethernet;
+mod fidelity;
+mod purchase;
 mod reader;
 mod run;
 mod sweep;
@@ -23,6 +25,8 @@ use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use ethernet::{check_ethernet, read_ethernet, read_receiving};
 use reader::Reader;
 
+pub use fidelity::{Fidelity, IdleNetwork};
+pub use run::Watch;
 pub use sweep::{Point, parse_sweep};
 
 /// A simulation that can be run.

@@ -16,6 +16,7 @@ mod service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::records::Grant;
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
@@ -257,11 +258,51 @@ impl Ethernet {
             }
             _ => serialisation_ps,
         };
-        let time_ps = start_ps + first_ps + self.configuration.propagation_ps;
-        if self.exchange.is_some() && self.cross(time_ps, link, index) {
+        let arrived_ps = start_ps + first_ps + self.configuration.propagation_ps;
+        if context.recorder.is_some() {
+            let free_ps = start_ps + serialisation_ps;
+            self.record(
+                context,
+                link,
+                index,
+                ready_ps,
+                [start_ps, start_ps + first_ps, arrived_ps, free_ps],
+            );
+        }
+        if self.exchange.is_some() && self.cross(arrived_ps, link, index) {
             return;
         }
-        context.schedule(time_ps, link, index);
+        context.schedule(arrived_ps, link, index);
+    }
+
+    /// Notes that a frame crosses a link: when its first bit leaves and its last has left as far as the
+    /// next switch needs it, when it is at the other end, and when the link is free, in picoseconds.
+    #[cold]
+    fn record(
+        &self,
+        context: &mut Context,
+        port: u32,
+        index: u32,
+        ready_ps: u64,
+        [started_ps, sent_ps, arrived_ps, free_ps]: [u64; 4],
+    ) {
+        let frame = self.frames.get(index);
+        let message = self.message(frame.message);
+        let Some(recorder) = &mut context.recorder else { return };
+        recorder.on_granted(Grant {
+            packet: index,
+            message,
+            link: if self.configuration.nic.rails == 1 { port } else { port % self.links },
+            channel: 0,
+            is_first: self.ends[port as usize].is_from_host(),
+            bytes: frame.bytes,
+            ready_ps: Some(ready_ps),
+            started_ps,
+            sent_ps,
+            arrived_ps,
+            busy_until_ps: Some(free_ps),
+            is_counted: true,
+        });
     }
 
     /// A frame found no room.
@@ -290,6 +331,9 @@ impl Ethernet {
     fn arrive(&mut self, context: &mut Context, index: u32) {
         let name = self.frames.remove(index).message;
         let message = self.message(name);
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_arrived(index, message);
+        }
         let remaining = &mut context.messages.get_mut(message).remaining;
         *remaining -= 1;
         if *remaining == 0 {

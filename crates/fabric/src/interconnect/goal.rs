@@ -30,6 +30,7 @@ pub use parser::GoalError;
 #[derive(Clone, Debug)]
 pub struct Goal {
     ranks: Vec<Program>,
+    operations: u64,
     unfinished: u64,
 }
 
@@ -199,6 +200,10 @@ impl Workload for Goal {
 
     fn is_finished(&self) -> bool {
         self.unfinished == 0
+    }
+
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        Some(1.0 - self.unfinished as f64 / self.operations.max(1) as f64)
     }
 
     fn awaits(&self) -> String {

@@ -223,6 +223,22 @@ impl RouteTable {
         self.host_links[host as usize]
     }
 
+    /// For each of `links` links, whether any packet between hosts may take it.
+    pub fn used_links(&self, links: usize) -> Vec<bool> {
+        let mut used = vec![false; links];
+        for &link in self.sets.iter().chain(&self.host_links) {
+            if let Some(used) = used.get_mut(link as usize) {
+                *used = true;
+            }
+        }
+        for &link in &self.host_links {
+            if let Some(used) = used.get_mut((link ^ 1) as usize) {
+                *used = true;
+            }
+        }
+        used
+    }
+
     /// Memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
         let words = self.host_columns.len() + self.host_links.len() + self.span_starts.len();

@@ -4,6 +4,7 @@ mod parallel;
 
 use super::ethernet::PortCounters;
 use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
+use super::records::{Backlog, Recorder, Records, Work};
 use super::slab::Slab;
 use super::statistics::{Histogram, Summary, mix};
 use super::wheel::{Event, Wheel};
@@ -47,6 +48,8 @@ pub struct Context {
     pub wheel: Wheel,
     /// Messages under way.
     pub messages: Slab<Message>,
+    /// Told of links and messages; nothing in a run that is not recorded.
+    pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
 }
@@ -56,6 +59,7 @@ impl Context {
         Self {
             wheel: Wheel::new(slot_ps),
             messages: Slab::new(),
+            recorder: None,
             delivered: Vec::new(),
             dropped: 0,
         }
@@ -116,7 +120,7 @@ pub enum Stuck {
     },
     /// More events than allowed.
     #[error(
-        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: the load is more than the network carries, or the workload is endless"
+        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
     )]
     Endless {
         /// Events handled.
@@ -125,6 +129,8 @@ pub enum Stuck {
         now_ps: u64,
         /// Messages under way.
         messages: usize,
+        /// Whether they kept growing.
+        verdict: &'static str,
     },
     /// The workload waits although everything arrived.
     #[error("nothing will happen any more, but {what}")]
@@ -233,6 +239,23 @@ pub struct Outcome {
     pub messages_max: usize,
     /// Ports where something was lost, marked or paused.
     pub ports: Vec<PortCounters>,
+    /// Messages under way over time.
+    pub backlog: Backlog,
+    /// What was recorded, if that was asked for.
+    pub records: Option<Box<Records>>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Share of the work that is done, from 0 to 1, if the workload knows.
+    pub share: Option<f64>,
+    /// Virtual time, in picoseconds.
+    pub now_ps: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Messages under way.
+    pub messages: usize,
 }
 
 /// Ranks, hosts and a fabric.
@@ -300,13 +323,27 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self
     }
 
+    /// Records the run.
+    #[must_use]
+    pub fn with_recorder(mut self, mut recorder: Recorder) -> Self {
+        recorder.set_costs(self.costs);
+        self.context.recorder = Some(Box::new(recorder));
+        self
+    }
+
     /// Runs to the end.
     pub fn run(self) -> Result<Outcome, Stuck> {
         self.run_to_end().map(|(outcome, _)| outcome)
     }
 
     /// Runs to the end and returns the fabric too, for what it counted.
-    pub fn run_to_end(mut self) -> Result<(Outcome, F), Stuck> {
+    pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
+        self.run_watched(&mut |_| {})
+    }
+
+    /// Runs to the end and tells every few thousand events how far it is.
+    pub fn run_watched(mut self, watch: &mut dyn FnMut(Progress)) -> Result<(Outcome, F), Stuck> {
+        let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
             self.start(rank);
         }
@@ -314,6 +351,11 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             self.fabric.foresee(&self.context);
             while let Some(event) = self.context.wheel.pop_due() {
                 self.step(event)?;
+                if self.outcome.events >= check {
+                    check = self.outcome.events + CHECK_EVENTS;
+                    self.outcome.backlog.sample(event.time_ps, self.context.messages.len());
+                    watch(self.progress(event.time_ps));
+                }
             }
         }
         self.finish()
@@ -338,13 +380,34 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             self.on_delivered(message);
         }
         if self.outcome.events >= self.limits.events || event.time_ps > END_PS {
-            return Err(Stuck::Endless {
-                events: self.outcome.events,
-                now_ps: self.context.wheel.now_ps(),
-                messages: self.context.messages.len(),
-            });
+            return Err(self.endless());
         }
         Ok(())
+    }
+
+    #[cold]
+    fn endless(&mut self) -> Stuck {
+        let now_ps = self.context.wheel.now_ps();
+        self.outcome.backlog.sample(now_ps, self.context.messages.len());
+        Stuck::Endless {
+            events: self.outcome.events,
+            now_ps,
+            messages: self.context.messages.len(),
+            verdict: match self.outcome.backlog.growth() {
+                Some(_) => SATURATED,
+                None => ENDLESS,
+            },
+        }
+    }
+
+    fn progress(&self, now_ps: u64) -> Progress {
+        let share = self.workload.done(now_ps);
+        Progress {
+            share,
+            now_ps,
+            events: self.outcome.events,
+            messages: self.context.messages.len(),
+        }
     }
 
     fn finish(mut self) -> Result<(Outcome, F), Stuck> {
@@ -352,6 +415,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.outcome.hops = self.fabric.hops();
         self.outcome.messages_max = self.context.messages.len_max();
         self.outcome.ports = self.fabric.port_counters();
+        let recorder = self.context.recorder.take();
+        self.outcome.records = recorder.map(|recorder| Box::new(recorder.finish()));
         let left = !self.context.messages.is_empty();
         let stuck = left.then(|| self.fabric.diagnose(&self.context));
         check_end(self.context.dropped, stuck, &self.workload)?;
@@ -373,10 +438,18 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             WAKE => {
                 self.outcome.completed_ps = self.outcome.completed_ps.max(event.time_ps);
                 self.actions.now_ps = event.time_ps;
+                if let Some(recorder) = &mut self.context.recorder {
+                    recorder.on_worked(rank, event.subject, event.time_ps);
+                }
                 self.workload.on_wake(rank, event.subject, &mut self.actions);
                 self.act(rank);
             }
-            INJECT => self.fabric.inject(&mut self.context, event.subject),
+            INJECT => {
+                if let Some(recorder) = &mut self.context.recorder {
+                    recorder.on_handed(event.subject, event.time_ps);
+                }
+                self.fabric.inject(&mut self.context, event.subject);
+            }
             _ => self.on_received(rank, event.subject),
         }
     }
@@ -385,6 +458,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     fn on_delivered(&mut self, index: u32) {
         let now_ps = self.context.wheel.now_ps();
         let message = *self.context.messages.get(index);
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.on_delivered(index, now_ps);
+        }
         if message.posted_ps >= self.limits.warmup_ps {
             self.outcome.latency.add(now_ps - message.posted_ps);
             self.outcome.histogram.add(now_ps - message.posted_ps);
@@ -447,6 +523,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let now_ps = self.context.wheel.now_ps();
         self.outcome.completed_ps = self.outcome.completed_ps.max(now_ps);
         self.actions.now_ps = now_ps;
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.on_received(index, now_ps);
+        }
         let received = Received {
             from: self.ranks[message.source as usize],
             bytes: message.bytes,
@@ -475,6 +554,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         remaining: 0,
                     };
                     let index = self.context.messages.insert(message);
+                    self.outcome.backlog.on_posted(now_ps);
+                    if let Some(recorder) = &mut self.context.recorder {
+                        recorder.on_posted(index, &message);
+                    }
                     let cost_ps = self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
                     if source == destination {
                         let time_ps = (*free).max(now_ps) + self.costs.send(bytes);
@@ -488,10 +571,20 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                     }
                 }
                 Action::Compute { time_ps, tag } => {
-                    *free = (*free).max(now_ps) + time_ps;
+                    let start_ps = (*free).max(now_ps);
+                    *free = start_ps + time_ps;
+                    if let Some(recorder) = &mut self.context.recorder {
+                        recorder.on_asked(Work::new(rank, tag, [now_ps, start_ps, *free], false));
+                    }
                     self.context.schedule(*free, WAKE | rank, tag);
                 }
-                Action::Wake { time_ps, tag } => self.context.schedule(time_ps, WAKE | rank, tag),
+                Action::Wake { time_ps, tag } => {
+                    if let Some(recorder) = &mut self.context.recorder {
+                        let end_ps = time_ps.max(now_ps);
+                        recorder.on_asked(Work::new(rank, tag, [now_ps, now_ps, end_ps], true));
+                    }
+                    self.context.schedule(time_ps, WAKE | rank, tag);
+                }
             }
         }
         self.actions.list = list;
@@ -512,6 +605,8 @@ impl Outcome {
             hash: 0,
             messages_max: 0,
             ports: Vec::new(),
+            backlog: Backlog::default(),
+            records: None,
         }
     }
 
@@ -538,6 +633,12 @@ fn check_end(dropped: u64, stuck: Option<Stuck>, workload: &impl Workload) -> Re
     }
 }
 
+const SATURATED: &str = "they kept growing, so the load is more than the network carries";
+const ENDLESS: &str =
+    "they did not keep growing, so the workload is endless or the limit of events too low";
+const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
+/// A fraction of a millisecond of real time, and often enough for a sample of what is under way.
+const CHECK_EVENTS: u64 = 4_096;
 /// Two months of virtual time: no sum of times wraps before.
 const END_PS: u64 = 1 << 62;
 

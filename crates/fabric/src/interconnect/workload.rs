@@ -16,6 +16,12 @@ pub trait Workload {
     /// Whether every rank has done all it had to.
     fn is_finished(&self) -> bool;
 
+    /// Share of the work that is done at a time, from 0 to 1, if that is known.
+    fn done(&self, now_ps: u64) -> Option<f64> {
+        let _ = now_ps;
+        None
+    }
+
     /// What is not done, for a text, when nothing will happen any more and it is not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
@@ -78,6 +84,7 @@ impl Actions {
 pub struct TokenPass {
     bytes: u32,
     delay_ps: u64,
+    passes: u32,
     /// How often each rank will still pass the token on.
     passes_left: Vec<u32>,
 }
@@ -87,7 +94,7 @@ impl TokenPass {
     /// each but the first.
     pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
         let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
-        Self { bytes, delay_ps, passes_left: passes_left.collect() }
+        Self { bytes, delay_ps, passes, passes_left: passes_left.collect() }
     }
 
     fn pass(&mut self, rank: u32, actions: &mut Actions) {
@@ -115,6 +122,11 @@ impl Workload for TokenPass {
 
     fn is_finished(&self) -> bool {
         self.passes_left.iter().all(|&left| left == 0)
+    }
+
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let left: u32 = self.passes_left.iter().sum();
+        Some(1.0 - f64::from(left) / f64::from(self.passes.max(1)))
     }
 }
 
@@ -224,6 +236,12 @@ impl Workload for MeshExchange {
     fn is_finished(&self) -> bool {
         self.finished as usize == self.states.len()
     }
+
+    /// Ranks are at most a few iterations apart, so one of them tells of all.
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let iteration = self.states.first()?.iteration;
+        Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
+    }
 }
 
 impl Separable for MeshExchange {
@@ -331,6 +349,10 @@ impl Workload for OpenLoad {
     }
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
+
+    fn done(&self, now_ps: u64) -> Option<f64> {
+        Some((now_ps as f64 / self.until_ps.max(1) as f64).min(1.0))
+    }
 
     /// An open load has no end of its own: what was lost is not waited for.
     fn is_finished(&self) -> bool {

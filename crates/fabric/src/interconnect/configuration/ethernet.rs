@@ -146,7 +146,7 @@ const BUFFER_MAX_BYTES: u64 = 1 << 40;
 #[cfg(test)]
 mod tests {
     use super::super::super::simulation::InTurns;
-    use super::super::Configuration;
+    use super::super::{Configuration, Watch};
     use super::*;
 
     fn refused(text: &str) -> String {
@@ -186,7 +186,9 @@ mod tests {
                 "[topology]\nkind = \"leaf_spine\"\n[fabric]\nkind = \"{fabric}\"\n[run]\nthreads \
                  = {threads}\n[workload]\nuntil_ps = 100000000\n"
             );
-            Configuration::parse("a.toml", &text).expect("it is valid").run_with(&InTurns)
+            Configuration::parse("a.toml", &text)
+                .expect("it is valid")
+                .run_watched(&InTurns, Watch::default())
         };
         let whole = run("ethernet", 1).expect("it ends");
         assert_eq!(run("ethernet", 4).expect("it ends").hash, whole.hash);

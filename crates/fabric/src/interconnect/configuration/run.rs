@@ -5,34 +5,51 @@ use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
+use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable};
-use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation};
+use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Progress, Simulation};
 use super::super::statistics::mix;
 use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
+/// What is to be told of a run.
+#[derive(Default)]
+pub struct Watch<'a> {
+    /// What is kept of it, if it is recorded.
+    pub records: Option<RecordLimits>,
+    /// Told every few thousand events how far it is.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
 impl Configuration {
     /// Runs it, on one thread.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
-        Self { threads: 1, ..self.clone() }.run_with(&InTurns)
+        Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
     }
 
-    /// Runs it, on several threads if that is wanted: as so many parts that `driver` does.
-    pub fn run_with(&self, driver: &dyn Driver) -> Result<Outcome, ConfigurationError> {
+    /// Runs it, recorded or watched; on several threads if that is wanted, as so many parts that
+    /// `driver` does. What is recorded runs on one thread all the same, and a divided run does not tell
+    /// how far it is.
+    pub fn run_watched(
+        &self,
+        driver: &dyn Driver,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
                 let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
-                self.run_divided(token, hosts, driver)
+                self.run_divided(token, hosts, driver, watch)
             }
             WorkloadConfiguration::Mesh(mesh) => {
-                self.run_divided(MeshExchange::new(*mesh), mesh.width * mesh.height, driver)
+                let ranks = mesh.width * mesh.height;
+                self.run_divided(MeshExchange::new(*mesh), ranks, driver, watch)
             }
             WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_divided(load, hosts, driver)
+                self.run_divided(load, hosts, driver, watch)
             }
         }
     }
@@ -62,9 +79,12 @@ impl Configuration {
         workload: impl Separable,
         ranks: u32,
         driver: &dyn Driver,
+        watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
         let fabric = match &self.fabric {
-            _ if self.threads == 1 => return self.run_workload(workload, ranks),
+            _ if self.threads == 1 || watch.records.is_some() => {
+                return self.run_workload_watched(workload, ranks, watch);
+            }
             FabricConfiguration::Ethernet(ethernet) => {
                 let routes = RouteTable::new(&self.topology, self.routing)?;
                 let ethernet = Ethernet::new(&self.topology, routes, *ethernet);
@@ -85,25 +105,38 @@ impl Configuration {
         workload: impl Workload,
         ranks: u32,
     ) -> Result<Outcome, ConfigurationError> {
+        self.run_workload_watched(workload, ranks, Watch::default())
+    }
+
+    /// The same, recorded or watched.
+    pub fn run_workload_watched(
+        &self,
+        workload: impl Workload,
+        ranks: u32,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let table = || RouteTable::new(&self.topology, self.routing);
         match &self.fabric {
-            FabricConfiguration::Ethernet(ethernet) => {
-                self.finish(Ethernet::new(&self.topology, table()?, *ethernet), workload, ranks)
-            }
+            FabricConfiguration::Ethernet(ethernet) => self.finish(
+                Ethernet::new(&self.topology, table()?, *ethernet),
+                workload,
+                ranks,
+                watch,
+            ),
             FabricConfiguration::Wormhole(wormhole) => {
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
-                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks)
+                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks, watch)
             }
             FabricConfiguration::Flit(flit) => {
                 let channels = flit.channels.into();
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
-                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks)
+                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks, watch)
             }
             FabricConfiguration::Fluid(fluid) => {
-                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks)
+                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks, watch)
             }
             FabricConfiguration::LogGp(loggp) => {
-                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks)
+                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks, watch)
             }
         }
     }
@@ -113,8 +146,22 @@ impl Configuration {
         fabric: impl Fabric,
         workload: impl Workload,
         ranks: u32,
+        watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
-        Ok(self.simulation(fabric, workload, ranks).run()?)
+        let mut simulation = self.simulation(fabric, workload, ranks);
+        if let Some(limits) = watch.records {
+            let channels = match &self.fabric {
+                FabricConfiguration::Flit(flit) => usize::from(flit.channels),
+                _ => 1,
+            };
+            let links = self.topology.links().len();
+            simulation = simulation.with_recorder(Recorder::new(limits, links, channels));
+        }
+        let (outcome, _) = match watch.progress {
+            Some(progress) => simulation.run_watched(progress),
+            None => simulation.run_to_end(),
+        }?;
+        Ok(outcome)
     }
 
     fn simulation<F: Fabric, W: Workload>(

@@ -104,7 +104,7 @@ impl Ethernet {
 
     /// Begins to send a frame.
     fn begin(&mut self, context: &mut Context, port: u32, class: usize, waiting: Waiting) {
-        let Waiting { index, pool, .. } = waiting;
+        let Waiting { index, pool, ready_ps, .. } = waiting;
         let frame = *self.frames.get(index);
         let input = self.states[index as usize].input;
         let byte_time = u64::from(self.byte_time(port));
@@ -127,6 +127,11 @@ impl Ethernet {
             _ => frame.bytes,
         };
         let arrival_ps = now_ps + time_ps(first_bytes) + self.configuration.propagation_ps;
+        if context.recorder.is_some() {
+            let sent_ps = now_ps + time_ps(first_bytes);
+            let busy_ps = now_ps + time_ps(frame.bytes);
+            self.record(context, port, index, ready_ps, [now_ps, sent_ps, arrival_ps, busy_ps]);
+        }
         if !self.cross(arrival_ps, port, index) {
             context.schedule(arrival_ps, port, index);
         }

@@ -61,7 +61,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
         program.unfinished = program.operations.len() as u64;
     }
     let unfinished = parser.ranks.iter().map(|program| program.unfinished).sum();
-    Ok(Goal { ranks: parser.ranks, unfinished })
+    Ok(Goal { ranks: parser.ranks, operations: unfinished, unfinished })
 }
 
 struct Parser<'a> {

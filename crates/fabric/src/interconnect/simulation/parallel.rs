@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::super::ethernet::{Ethernet, PARTS_MAX, Parcel, Wait};
 use super::super::topology::Topology;
 use super::super::workload::Separable;
-use super::{Context, Fabric, Limits, NO_RANK, Outcome, Simulation, Stuck, check_end};
+use super::{Context, DIVIDED, Fabric, Limits, NO_RANK, Outcome, Simulation, Stuck, check_end};
 
 /// One part of a run.
 pub trait Part: Send {
@@ -76,7 +76,7 @@ impl Driver for InTurns {
 impl Window {
     /// The error of a run with too many events; [`Parts::run`] adds the messages under way.
     pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
-        Stuck::Endless { events, now_ps, messages: 0 }
+        Stuck::Endless { events, now_ps, messages: 0, verdict: DIVIDED }
     }
 }
 
@@ -155,7 +155,7 @@ impl<W: Separable> Parts<W> {
             Err(Stuck::Endless { events, now_ps, .. }) => {
                 let under_way = |share: &Share<W>| share.simulation.context.messages.len();
                 let messages = self.shares.iter().map(under_way).sum();
-                Err(Stuck::Endless { events, now_ps, messages })
+                Err(Stuck::Endless { events, now_ps, messages, verdict: DIVIDED })
             }
             Err(stuck) => Err(stuck),
             Ok(()) => self.finish(),
