@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use mem::Payload;
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
@@ -264,6 +265,7 @@ impl ShmLink {
                     statistics.receive_bytes += len as u64;
                     on_frame(RxFrame {
                         bytes: buffer.get_mut(..len)?,
+                        outside: Payload::EMPTY,
                         received_at: now,
                         congestion_experienced: false,
                         from: channel.peer,

@@ -60,8 +60,10 @@ mod buffer;
 mod copy;
 mod error;
 mod gate;
+mod lendable;
 #[cfg(all(test, not(miri)))]
 mod mapping;
+mod payload;
 mod probe;
 mod rights;
 mod slot;
@@ -71,6 +73,8 @@ pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
+pub use lendable::{LentMemory, lendable, lendable_changes, lendable_numbers};
+pub use payload::Payload;
 pub use rights::Rights;
 pub use slot::RegionId;
 pub use table::{
