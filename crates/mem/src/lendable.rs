@@ -23,15 +23,22 @@ impl LendablePages {
         if cfg!(miri) || len < LENDABLE_BYTES_MIN {
             return None;
         }
-        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-        if registry.len() >= LENDABLE_MAX {
+        let has_room = |pieces: usize| pieces < LENDABLE_MAX;
+        if !has_room(REGISTRY.read().unwrap_or_else(PoisonError::into_inner).len()) {
             return None;
         }
         let (start, file) = map_new(len).ok()?;
+        let pages = Self { start, len };
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let memory = LentMemory { number, len: len as u64, file: Arc::new(file) };
-        registry.insert(start.as_ptr() as usize, memory);
-        Some(Self { start, len })
+        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+        if has_room(registry.len()) {
+            registry.insert(start.as_ptr() as usize, memory);
+            return Some(pages);
+        }
+        // Other threads were quicker. The lock is given back before the pages, which take it.
+        drop(registry);
+        None
     }
 
     /// The first byte.
@@ -79,9 +86,9 @@ impl LentMemory {
 
 /// The memory that a payload lies in, and where in it, if other processes can be let read it there.
 ///
-/// None also while another thread makes or drops a [`Buffer`](crate::Buffer), for which nobody waits.
+/// Takes a lock that is held for some instructions while a [`Buffer`](crate::Buffer) is made or dropped.
 pub fn lendable(payload: PayloadSlice) -> Option<(LentMemory, u64)> {
-    let registry = REGISTRY.try_read().ok()?;
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let at = payload.start as usize;
     let (start, memory) = registry.range(..=at).next_back()?;
     let offset = (at - start) as u64;
@@ -161,9 +168,9 @@ mod tests {
             start: buffer.as_ptr().wrapping_add(offset).cast_const(),
             len,
         };
-        let (memory, offset) = lent(at(7, 100));
+        let (memory, offset) = lendable(at(7, 100)).unwrap();
         assert_eq!((memory.len(), offset), (buffer.len(), 7));
-        assert_eq!(lent(at(LENDABLE_BYTES_MIN, 5)).1, LENDABLE_BYTES_MIN as u64);
+        assert_eq!(lendable(at(LENDABLE_BYTES_MIN, 5)).unwrap().1, LENDABLE_BYTES_MIN as u64);
         assert!(lendable(at(LENDABLE_BYTES_MIN, 6)).is_none(), "it leaves the buffer");
         let small = Buffer::new(4096);
         assert!(lendable(PayloadSlice { start: small.as_ptr(), len: 1 }).is_none());
@@ -177,7 +184,7 @@ mod tests {
     #[test]
     fn who_is_lent_memory_reads_what_is_written_and_writes_nothing() {
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
-        let (memory, _) = lent(PayloadSlice { start: buffer.as_ptr(), len: 1 });
+        let (memory, _) = lendable(PayloadSlice { start: buffer.as_ptr(), len: 1 }).unwrap();
         buffer.write(4096, b"written later");
         let mut seen = [0_u8; 13];
         // SAFETY: the kernel writes to a local variable of that length.
@@ -195,15 +202,5 @@ mod tests {
             libc::mmap(null_mut(), 4096, access, libc::MAP_SHARED, file, 0)
         };
         assert_eq!(mapped, libc::MAP_FAILED);
-    }
-
-    /// Tests beside this one make and drop buffers, too.
-    fn lent(payload: PayloadSlice) -> (LentMemory, u64) {
-        loop {
-            if let Some(found) = lendable(payload) {
-                return found;
-            }
-            std::thread::yield_now();
-        }
     }
 }
