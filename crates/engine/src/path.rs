@@ -1,8 +1,8 @@
 //! One link of one connection.
 
 use delivery::{
-    Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState, ReceivedPackets,
-    SendConfig, SendHalf,
+    CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState,
+    ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
@@ -199,16 +199,32 @@ fn send_config(
     parameters: &Parameters,
     mtu: &PathMtu,
 ) -> SendConfig {
+    // Memory has no queue that overflows and loses nothing: a full ring makes the sender wait. What
+    // would be congestion elsewhere is a processor that does something else for a while.
+    let (algorithm, probe_timeout_min_ns) = if caps.local.is_shared_memory() {
+        let algorithm = CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES };
+        (algorithm, config.probe_timeout_min_ns.max(MEMORY_PROBE_NS))
+    } else {
+        (config.congestion, config.probe_timeout_min_ns)
+    };
     SendConfig {
-        algorithm: config.congestion,
+        algorithm,
         initial_window_frames: config.initial_window_frames,
         frame_bytes: u32::from(mtu.current()),
         receive_buffer_bytes: parameters.receive_buffer_bytes,
         ack_delay_max_ns: parameters.ack_delay_max_ns,
-        probe_timeout_min_ns: config.probe_timeout_min_ns,
+        probe_timeout_min_ns,
         probe_timeout_max_ns: config.probe_timeout_max_ns,
         nominal_rate: caps.rate.map(|bits| bits / 8),
         packets_max: config.packets_max,
         ..SendConfig::default()
     }
 }
+
+/// Frames in flight over shared memory: four times those after which an acknowledgement is asked for,
+/// so that the sender never waits for one.
+const MEMORY_WINDOW_FRAMES: u32 = 256;
+
+/// Shortest probe timeout over shared memory, in nanoseconds: the kernel gives other processes the
+/// processor for some milliseconds at a time. That the peer has ended is told by its socket.
+const MEMORY_PROBE_NS: u64 = 50_000_000;

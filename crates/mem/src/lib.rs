@@ -50,8 +50,9 @@
 //! Registration touches every page once, as a network adapter pins them, and refuses a range that
 //! could not be accessed. A program that unmaps registered memory without deregistering it first
 //! breaks the contract of [`MemoryTable::register_raw`]: the next placement raises the signal that
-//! the program's own access would raise (a network adapter would keep the pages). Sends survive
-//! where the kernel reads the bytes and answers `EFAULT`, that is on all links but shared memory. The whole-address-space region is for
+//! the program's own access would raise (a network adapter would keep the pages). Sends survive:
+//! the kernel reads the bytes and answers `EFAULT`, or, for a link over shared memory, is asked before
+//! whether they are mapped. The whole-address-space region is for
 //! programs that make no promise: its copies go through the kernel and answer
 //! [`AccessError::Unmapped`].
 
