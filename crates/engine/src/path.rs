@@ -199,26 +199,29 @@ fn send_config(
     parameters: &Parameters,
     mtu: &PathMtu,
 ) -> SendConfig {
-    // Memory has no queue that overflows and loses nothing: a full ring makes the sender wait. What
-    // would be congestion elsewhere is a processor that does something else for a while.
-    let (algorithm, probe_timeout_min_ns) = if caps.local.is_shared_memory() {
-        let algorithm = CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES };
-        (algorithm, config.probe_timeout_min_ns.max(MEMORY_PROBE_NS))
-    } else {
-        (config.congestion, config.probe_timeout_min_ns)
-    };
-    SendConfig {
-        algorithm,
+    let own = SendConfig {
+        algorithm: config.congestion,
         initial_window_frames: config.initial_window_frames,
         frame_bytes: u32::from(mtu.current()),
         receive_buffer_bytes: parameters.receive_buffer_bytes,
         ack_delay_max_ns: parameters.ack_delay_max_ns,
-        probe_timeout_min_ns,
+        probe_timeout_min_ns: config.probe_timeout_min_ns,
         probe_timeout_max_ns: config.probe_timeout_max_ns,
         nominal_rate: caps.rate.map(|bits| bits / 8),
         packets_max: config.packets_max,
         ..SendConfig::default()
+    };
+    // Memory has no queue that overflows and loses nothing: a full ring makes the sender wait. What
+    // would be congestion elsewhere is a processor that does something else for a while.
+    if caps.local.is_shared_memory() {
+        return SendConfig {
+            algorithm: CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES },
+            receive_buffer_bytes: caps.receive_buffer_bytes,
+            probe_timeout_min_ns: own.probe_timeout_min_ns.max(MEMORY_PROBE_NS),
+            ..own
+        };
     }
+    own
 }
 
 /// Frames in flight over shared memory: four times those after which an acknowledgement is asked for,

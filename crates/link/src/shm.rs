@@ -362,16 +362,17 @@ impl Channel {
         let (from, len) = match outside {
             Outside::Nowhere => return Some(Payload::EMPTY),
             Outside::Ring(from, len) => (from, len),
-            Outside::Lent(place, len) => match self.borrower.find(place, len) {
-                Some(from) => (from, len),
-                None => {
+            Outside::Lent(place, len) => {
+                let mut found = self.borrower.find(place, len);
+                if found.is_none() {
                     // The peer has said on the socket what it lends before it wrote the frame.
                     if !self.listen() {
                         self.end(epoll);
                     }
-                    (self.borrower.find(place, len)?, len)
+                    found = self.borrower.find(place, len);
                 }
-            },
+                (found?, len)
+            }
         };
         // SAFETY: the ring has the bytes until they are released, and lent memory has them until the
         // socket is listened to again; both come after the use of the payload. Nobody has a reference.

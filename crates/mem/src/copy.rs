@@ -34,18 +34,25 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) {
     let width = tail_width(to as usize, len);
     let body = len - width;
     // SAFETY: `body + width` is `len`, and `tail_width` made the end of the body a multiple of
-    // `width`, so that each word is aligned; the source may be foreign, too, and is copied.
+    // `width`, so that each word is aligned. The source may be foreign, too: it is read as bytes,
+    // which need no alignment, and as volatile, about which the compiler draws no conclusions.
     unsafe {
         copy(to, from, body);
         let (to, from) = (to.add(body), from.add(body));
-        let mut word = [0_u8; 8];
-        copy(word.as_mut_ptr(), from, width);
-        let word = u64::from_le_bytes(word);
         match width {
-            8 => AtomicU64::from_ptr(to.cast()).store(word.to_le(), Ordering::Release),
-            4 => AtomicU32::from_ptr(to.cast()).store((word as u32).to_le(), Ordering::Release),
-            2 => AtomicU16::from_ptr(to.cast()).store((word as u16).to_le(), Ordering::Release),
-            1 => AtomicU8::from_ptr(to).store(word as u8, Ordering::Release),
+            8 => AtomicU64::from_ptr(to.cast()).store(
+                u64::from_ne_bytes(from.cast::<[u8; 8]>().read_volatile()),
+                Ordering::Release,
+            ),
+            4 => AtomicU32::from_ptr(to.cast()).store(
+                u32::from_ne_bytes(from.cast::<[u8; 4]>().read_volatile()),
+                Ordering::Release,
+            ),
+            2 => AtomicU16::from_ptr(to.cast()).store(
+                u16::from_ne_bytes(from.cast::<[u8; 2]>().read_volatile()),
+                Ordering::Release,
+            ),
+            1 => AtomicU8::from_ptr(to).store(from.read_volatile(), Ordering::Release),
             _ => {}
         }
     }

@@ -46,8 +46,8 @@ struct Ticks {
     latest: Look,
     /// Nanoseconds for a tick, times 2^32; 0 while it is unknown.
     rate: u64,
-    /// Ticks until the next look.
-    ticks_max: u64,
+    /// Ticks that tell the time before the next look.
+    believed: u64,
     /// What was told last.
     told: Instant,
 }
@@ -63,7 +63,7 @@ impl TurnClock {
     pub(crate) fn start(clock: &Clock) -> Self {
         let ticks = are_ticks_time().then(|| {
             let first = Look { ticks: read_ticks(), now: clock.now() };
-            Ticks { first, latest: first, rate: 0, ticks_max: 0, told: first.now }
+            Ticks { first, latest: first, rate: 0, believed: 0, told: first.now }
         });
         Self { ticks }
     }
@@ -83,7 +83,7 @@ impl Ticks {
     fn now(&mut self, ticks: u64, clock: &Clock) -> Instant {
         // Ticks that went backwards are very many.
         let passed = ticks.wrapping_sub(self.latest.ticks);
-        let now = if passed < self.ticks_max {
+        let now = if passed < self.believed {
             self.latest.now.after_ns(passed.wrapping_mul(self.rate) >> 32)
         } else {
             let now = clock.now();
@@ -99,7 +99,7 @@ impl Ticks {
     fn look(&mut self, look: Look, apart: u64) {
         let passed_ns = look.now.since_ns(self.first.now);
         let passed = look.ticks.wrapping_sub(self.first.ticks);
-        self.ticks_max = 0;
+        self.believed = 0;
         if apart > APART_MAX {
             // The thread lost its processor between the two: they do not belong together.
             return;
@@ -116,7 +116,7 @@ impl Ticks {
             self.rate = u64::try_from(rate).unwrap_or(0);
         }
         if RATES.contains(&self.rate) {
-            self.ticks_max = (LOOK_NS << 32) / self.rate;
+            self.believed = (LOOK_NS << 32) / self.rate;
         }
     }
 }
@@ -192,7 +192,7 @@ mod tests {
         ) {
             let clock = Clock::start();
             let first = Look { ticks: 0, now: clock.now() };
-            let mut turns = Ticks { first, latest: first, rate: 0, ticks_max: 0, told: first.now };
+            let mut turns = Ticks { first, latest: first, rate: 0, believed: 0, told: first.now };
             let mut told = Instant(0);
             let mut at = 0_u64;
             for step in steady {

@@ -118,19 +118,6 @@ impl Area {
         }
     }
 
-    /// Has the line at a position fetched.
-    #[inline]
-    fn fetch(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: every processor of this kind has the instruction, which touches nothing.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch(std::ptr::from_ref(self.header(at)).cast(), _MM_HINT_T0);
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
-    }
-
     /// What lies `behind` the beginning of the record at a position. It must lie within the ring.
     #[inline]
     fn place(&self, at: usize, behind: usize) -> *mut u8 {
@@ -337,9 +324,6 @@ impl Reader {
     #[inline]
     pub(super) fn read(&mut self, buffer: &mut [u8; FRAME_BYTES_MAX]) -> Read {
         let mut at = (self.read % RING_BYTES as u64) as usize;
-        // A small write with an acknowledgement takes two lines. Both cross from the other processor at
-        // the same time if the second does not wait for what the first says.
-        self.area.fetch(at + LINE_BYTES);
         let mut header = self.area.header(at).load(Ordering::Acquire);
         if header == EMPTY {
             return Read::Nothing;
