@@ -157,24 +157,24 @@ fn a_full_ring_takes_no_more_and_loses_nothing() {
 fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let buffer = Buffer::new(1 << 20);
-    buffer.write(500_000, &[7; 20_000]);
-    let here = vec![8; 20_000];
+    buffer.write(500_000, &[7; 10_000]);
+    let here = vec![8; 10_000];
     let sources = [
-        (at(&buffer, 500_000, 20_000), true, true),
-        (at(&buffer, 500_000, 20_000), false, false),
+        (at(&buffer, 500_000, 10_000), true, true),
+        (at(&buffer, 500_000, 10_000), false, false),
         (at(&buffer, 500_000, 300), true, false),
-        (PayloadSlice { start: here.as_ptr(), len: 20_000 }, true, false),
+        (PayloadSlice { start: here.as_ptr(), len: 10_000 }, true, false),
     ];
     for (payload, is_lasting, is_lent) in sources {
         assert_eq!(send_payload(&mut a, &b, payload, is_lasting).unwrap(), 1);
         // What is lent is read when it arrives; what is copied, when it is sent.
-        buffer.write(500_000, &[9; 20_000]);
+        buffer.write(500_000, &[9; 10_000]);
         let frames = received(&mut b);
         let [frame] = frames.as_slice() else { panic!("{} frames", frames.len()) };
         let byte = if payload.start == here.as_ptr() { 8 } else { 7 + 2 * u8::from(is_lent) };
         assert_eq!(frame[..6], *b"header");
         assert!(frame[6..] == vec![byte; payload.len as usize], "{is_lasting} {is_lent}");
-        buffer.write(500_000, &[7; 20_000]);
+        buffer.write(500_000, &[7; 10_000]);
     }
 }
 
