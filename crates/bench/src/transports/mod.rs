@@ -7,7 +7,6 @@ mod udp;
 
 use crate::transport::Transport;
 use crate::yardsticks::bare::Bare;
-use crate::yardsticks::bare_stream::BareStream;
 use crate::yardsticks::memcpy::Memcpy;
 
 pub use edge::Edge;
@@ -43,7 +42,6 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Udp),
         Box::new(Bare::Packet),
         Box::new(Bare::Xdp),
-        Box::new(BareStream),
         Box::new(Memcpy),
     ]
 }

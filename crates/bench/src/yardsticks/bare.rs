@@ -60,7 +60,7 @@ impl Transport for Bare {
     }
 }
 
-pub(super) type Station = [u8; 6];
+type Station = [u8; 6];
 
 enum Socket {
     Packet(Box<BarePacket>),
@@ -169,20 +169,20 @@ impl ClientSide for Client {
     }
 }
 
-pub(super) fn listed(station: Station) -> String {
+fn listed(station: Station) -> String {
     station.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-pub(super) fn station(text: &str) -> Option<Station> {
+fn station(text: &str) -> Option<Station> {
     let bytes: Vec<u8> =
         text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok()
 }
 
 /// Parameter with the server's hardware address.
-pub(super) const STATION: &str = "station";
+const STATION: &str = "station";
 /// Both ends have the interface for themselves.
-pub(super) const PORT: u16 = 7;
+const PORT: u16 = 7;
 /// What stands before the frame on raw Ethernet, without Ethernet header.
 const ENVELOPE_BYTES: u64 = 12;
 const ETHERNET_MTU: u32 = 1500;
