@@ -214,4 +214,4 @@ fn flits(topology: &Topology, policy: LanePolicy) -> FlitFabric {
 }
 
 const FLOOD_PS: u64 = 25_000_000;
-const FAT_TREE_HASH: &str = "a957a76875778cd7";
+const FAT_TREE_HASH: &str = "3414d127cc55bbec";

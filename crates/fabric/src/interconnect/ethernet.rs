@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::records::Grant;
-use super::routing::{Choice, RouteTable};
+use super::routing::{self, Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
 use super::statistics::mix;
@@ -377,7 +377,7 @@ impl Ethernet {
     /// The flow of a frame that leaves a host by `link`.
     #[inline]
     fn flow(&self, source: u32, destination: u32, link: u32) -> u32 {
-        let ends = mix(u64::from(source), u64::from(destination));
+        let ends = u64::from(routing::flow(source, destination));
         match self.configuration.choice {
             Choice::PerSource => source,
             Choice::Spray | Choice::Ugal => {

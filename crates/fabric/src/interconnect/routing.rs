@@ -50,11 +50,20 @@ impl Choice {
     /// The place among `count` candidates that a flow takes at a node.
     #[inline]
     pub(super) const fn hashed(source: u32, destination: u32, node: u32, count: usize) -> usize {
-        let flow = mix(source as u64, destination as u64) as u32;
-        let hash = mix(flow as u64, node as u64) >> 32;
+        let hash = mix(flow(source, destination) as u64, node as u64) >> 32;
         ((hash * count as u64) >> 32) as usize
     }
 }
+
+/// The flow of what `source` sends to `destination`. Both are mixed in on their own: pairs that differ
+/// in the same bits are different flows.
+#[inline]
+pub(super) const fn flow(source: u32, destination: u32) -> u32 {
+    mix(mix(source as u64, FLOW), destination as u64) as u32
+}
+
+/// Not a number of a node.
+const FLOW: u64 = 1 << 40;
 
 /// Which parallel lanes (cables or virtual channels) a packet may use on its way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -570,6 +579,19 @@ const ENTRIES_MAX: usize = 1 << 26;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flows_between_two_groups_of_hosts_use_all_ways() {
+        for shift in [0, 8, 64] {
+            let mut taken = [0_u32; 8];
+            for source in 0..8 {
+                for destination in 8..16 {
+                    taken[Choice::hashed(source + shift, destination + shift, 100, 8)] += 1;
+                }
+            }
+            assert!(taken.iter().all(|&flows| (1..=20).contains(&flows)), "{taken:?}");
+        }
+    }
 
     fn table(topology: &Topology, routing: Routing) -> RouteTable {
         RouteTable::new(topology, routing).expect("there are routes")
