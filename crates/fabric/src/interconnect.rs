@@ -8,7 +8,9 @@
 //! [`Outcome::hash`](simulation::Outcome::hash) tells.
 
 pub mod benchmark;
+pub mod collective;
 pub mod configuration;
+pub mod coroutine;
 pub mod cost;
 pub mod dependency;
 pub mod drawing;
@@ -17,6 +19,7 @@ pub mod flit;
 pub mod fluid;
 pub mod goal;
 pub mod loggp;
+mod matching;
 pub mod paper;
 pub mod routing;
 pub mod simulation;

@@ -1,5 +1,6 @@
 //! From a configuration to what it comes to.
 
+use super::super::collective::CollectiveLoop;
 use super::super::dependency;
 use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
@@ -27,6 +28,9 @@ impl Configuration {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
                 self.run_workload(load, hosts)
+            }
+            WorkloadConfiguration::Collective(collective) => {
+                self.run_workload(CollectiveLoop::new(*collective), collective.ranks)
             }
         }
     }
