@@ -1,9 +1,12 @@
 //! `ethernot sim sweep`: many simulations on all processors.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process;
+use std::str::FromStr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use clap::Args;
@@ -12,16 +15,21 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::Failure;
-use crate::run_command::to_json;
+use crate::run_command::{beside, to_json};
 
 /// Simulate all combinations of some settings.
 ///
 /// A section `[sweep.X]` gives keys of the section X lists of values. Each point becomes a file in
 /// the folder; a sweep that was stopped goes on where it was, as finished points are not run again.
+/// Several machines that share the folder may each run a part.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
-    ethernot sim sweep grid.toml --into results --jobs 2\n\n\
+    ethernot sim sweep grid.toml --into results --jobs 2\n  \
+    ethernot sim sweep grid.toml --into results --part 3/16    # of 16 machines, the third\n  \
+    ethernot sim sweep grid.toml --count\n\n\
+    In a job array of Slurm, --array=1-16:\n  \
+    ethernot sim sweep grid.toml --into results --part $SLURM_ARRAY_TASK_ID/16\n\n\
     A grid:\n  \
     [topology]\n  kind = \"fat_tree\"\n  \
     [sweep.workload]\n  bytes = [64, 1500, 9000]\n  \
@@ -30,44 +38,55 @@ pub(crate) struct Arguments {
     /// The configuration with its sweep
     grid: PathBuf,
     /// Folder of the results, made if it is not there
-    #[arg(long, value_name = "FOLDER")]
-    into: PathBuf,
+    #[arg(long, value_name = "FOLDER", required_unless_present = "count")]
+    into: Option<PathBuf>,
     /// Points run at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Run only every N-th point, beginning with the K-th
+    #[arg(long, value_name = "K/N", default_value = "1/1")]
+    part: Part,
+    /// Print how many points there are, and run none
+    #[arg(long)]
+    count: bool,
+}
+
+/// Every `of`-th point, beginning with number `number`, counted from 1.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            Some(Self { number: number.parse().ok()?, of: of.parse().ok()? })
+        });
+        numbers
+            .filter(|part| (1..=part.of).contains(&part.number))
+            .ok_or_else(|| "K/N with K from 1 to N, as in 3/16".to_owned())
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.grid.display().to_string();
     let text =
         fs::read_to_string(&arguments.grid).map_err(|error| format!("read {name}: {error}"))?;
-    let points = parse_sweep(&name, &text)?;
-    let folder = &arguments.into;
+    let points = parse_sweep(&name, &text, &beside(&arguments.grid))?;
+    if arguments.count {
+        println!("{}", points.len());
+        return Ok(());
+    }
+    let Some(folder) = &arguments.into else { return Err("--into is missing".into()) };
+    let Part { number, of } = arguments.part;
+    let points: Vec<Point> = points.into_iter().skip(number - 1).step_by(of).collect();
     fs::create_dir_all(folder)
         .map_err(|error| format!("make the folder {}: {error}", folder.display()))?;
     let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
-    let jobs = arguments.jobs.unwrap_or(available);
-    let next = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    let bar = ProgressBar::new(points.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-        bar.set_style(style.progress_chars("━━╌"));
-    }
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(error) = finish(folder, point)
-                        && let Ok(mut failures) = failures.lock()
-                    {
-                        failures.push(format!("{}: {error}", point.name));
-                    }
-                    bar.inc(1);
-                }
-            });
-        }
-    });
-    bar.finish_and_clear();
+    let failures = run_points(folder, &points, arguments.jobs.unwrap_or(available))?;
     for point in &points {
         if let Some(result) = finished(&file_of(folder, point), point) {
             println!(
@@ -79,34 +98,118 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             );
         }
     }
-    let mut failures = failures.into_inner().unwrap_or_default();
-    failures.sort();
     for failure in &failures {
         eprintln!("{failure}");
     }
-    match failures.len() {
+    let left = points.iter().filter(|point| finished(&file_of(folder, point), point).is_none());
+    match left.count() {
         0 => Ok(()),
-        failed => Err(format!(
-            "{failed} of {} points failed; the same command runs those again",
+        left => Err(format!(
+            "{left} of {} points have no result; the same command runs only those",
             points.len()
         )
         .into()),
     }
 }
 
+/// Runs those that have no result; what went wrong, in words.
+fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Vec<String>, Failure> {
+    let next = AtomicUsize::new(0);
+    let is_full = AtomicBool::new(false);
+    let failures = Mutex::new(Vec::new());
+    let bar = ProgressBar::new(points.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style.progress_chars("━━╌"));
+    }
+    tell_when_interrupted(folder, bar.clone())?;
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while !is_full.load(Ordering::Relaxed)
+                    && let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let failure = finish(folder, point).err();
+                    // No later point could be kept either.
+                    if matches!(failure, Some(PointError::Keep { kind, .. }) if is_no_room(kind)) {
+                        is_full.store(true, Ordering::Relaxed);
+                    }
+                    if let Some(error) = failure
+                        && let Ok(mut failures) = failures.lock()
+                    {
+                        failures.push(format!("{}: {error}", point.name));
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let mut failures = failures.into_inner().unwrap_or_default();
+    failures.sort();
+    Ok(failures)
+}
+
+/// Control-C ends the program at once: what is finished is kept, and the rest can be run later.
+fn tell_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
+    let folder = folder.to_owned();
+    ctrlc::set_handler(move || {
+        bar.abandon();
+        eprintln!(
+            "ethernot: stopped; results so far are in {}, and the same command goes on",
+            folder.display()
+        );
+        process::exit(INTERRUPTED);
+    })?;
+    Ok(())
+}
+
+/// Why a point has no result.
+enum PointError {
+    Run(String),
+    Keep { path: String, kind: ErrorKind, reason: String },
+}
+
+impl std::fmt::Display for PointError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Run(reason) => formatter.write_str(reason),
+            Self::Keep { path, kind, reason } if is_no_room(*kind) => {
+                write!(formatter, "write {path}: {reason}; make room, then run the same command")
+            }
+            Self::Keep { path, reason, .. } => write!(formatter, "write {path}: {reason}"),
+        }
+    }
+}
+
+fn is_no_room(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 /// Runs a point, unless its result is there.
-fn finish(folder: &Path, point: &Point) -> Result<(), String> {
+fn finish(folder: &Path, point: &Point) -> Result<(), PointError> {
     let path = file_of(folder, point);
     if finished(&path, point).is_some() {
         return Ok(());
     }
-    let outcome = point.configuration.run().map_err(|error| error.to_string())?;
+    let outcome = point.configuration.run().map_err(|error| PointError::Run(error.to_string()))?;
     let text = format!("{:#}\n", to_json(&point.configuration, &outcome));
-    // A file is there as a whole or not at all, whatever stops this.
-    let unfinished = path.with_extension("unfinished");
-    fs::write(&unfinished, text)
-        .and_then(|()| fs::rename(&unfinished, &path))
-        .map_err(|error| format!("write {}: {error}", path.display()))
+    keep(&path, &text).map_err(|error| PointError::Keep {
+        path: path.display().to_string(),
+        kind: error.kind(),
+        reason: error.to_string(),
+    })
+}
+
+/// A file is there as a whole or not at all, whatever stops this; and two that run the same point
+/// do not write to the same file.
+fn keep(path: &Path, text: &str) -> std::io::Result<()> {
+    let unfinished = path.with_extension(format!("{}.unfinished", process::id()));
+    let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // What cannot be removed either does no harm: its name is that of no result.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
 /// The result of a point, if it is there.
@@ -120,3 +223,5 @@ fn file_of(folder: &Path, point: &Point) -> PathBuf {
 }
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left";
+/// Exit status of a program that was interrupted, as shells count it.
+const INTERRUPTED: i32 = 130;

@@ -8,6 +8,7 @@
 //! [`Outcome::hash`](simulation::Outcome::hash) tells.
 
 pub mod benchmark;
+pub mod calibration;
 pub mod collective;
 pub mod configuration;
 pub mod coroutine;

@@ -86,6 +86,12 @@ impl Histogram {
         self.total += 1;
     }
 
+    /// Classes with times in them, ascending: the largest time of each, in picoseconds, and how many.
+    pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(index, count)| (upper_ps(index), *count))
+    }
+
     /// The time below which this share, from 0 to 1, of all lies; in µs.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
@@ -169,5 +175,6 @@ mod tests {
             let found = histogram.quantile_us(share);
             assert!((found / expected - 1.0).abs() < 0.035, "{share}: {found}");
         }
+        assert_eq!(histogram.classes().map(|(_, count)| count).sum::<u64>(), 1_000);
     }
 }
