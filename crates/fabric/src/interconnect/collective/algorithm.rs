@@ -54,10 +54,8 @@ fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) 
     match exchange {
         Exchange::Shifted => shift(ranks, rank, step + 1, bytes),
         Exchange::Pairwise => {
-            let partner = match ranks.is_power_of_two() {
-                true => rank ^ (step + 1),
-                false => left(ranks, step, rank),
-            };
+            let partner =
+                if ranks.is_power_of_two() { rank ^ (step + 1) } else { left(ranks, step, rank) };
             if partner == rank { Step::default() } else { exchanged(partner, bytes, 0) }
         }
     }
@@ -67,9 +65,10 @@ fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) 
 /// what comes to its own piece, and in the second half whole sums go round.
 fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     let is_summing = step < ranks - 1;
-    let sent = match is_summing {
-        true => left(ranks, rank, step),
-        false => left(ranks, right(ranks, rank, 1), step - (ranks - 1)),
+    let sent = if is_summing {
+        left(ranks, rank, step)
+    } else {
+        left(ranks, right(ranks, rank, 1), step - (ranks - 1))
     };
     let got = left(ranks, sent, 1);
     let piece = |number: u32| part(bytes, number, number + 1, ranks);
@@ -91,7 +90,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     if round >= rounds {
         // Before the first round or after the last one: pairs only.
         let is_before = step == 0;
-        return match (is_paired, rank % 2 == 0, is_before) {
+        return match (is_paired, rank.is_multiple_of(2), is_before) {
             (false, ..) => Step::default(),
             (true, true, true) => Step { send: Some((rank + 1, bytes)), ..Step::default() },
             (true, false, true) => {
@@ -106,10 +105,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
         return exchanged(folded.rank(place ^ (1 << round)), bytes, bytes);
     }
     let is_halving = round < doublings;
-    let distance = match is_halving {
-        true => folded.ranks >> (round + 1),
-        false => 1 << (round - doublings),
-    };
+    let distance = if is_halving { folded.ranks >> (round + 1) } else { 1 << (round - doublings) };
     let partner = place ^ distance;
     // The part of a place, while `distance` parts belong together.
     let of = |place: u32| {
@@ -117,9 +113,10 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
         part(bytes, start, start + distance, folded.ranks)
     };
     let partner_rank = folded.rank(partner);
-    match is_halving {
-        true => exchanged(partner_rank, of(partner), of(place)),
-        false => exchanged(partner_rank, of(place), 0),
+    if is_halving {
+        exchanged(partner_rank, of(partner), of(place))
+    } else {
+        exchanged(partner_rank, of(place), 0)
     }
 }
 

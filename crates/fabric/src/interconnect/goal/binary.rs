@@ -92,7 +92,9 @@ fn encode_program(program: &Program, bytes: &mut Vec<u8>) {
         .collect();
     word(bytes, program.operations.len() as u32);
     word(bytes, free.len() as u32);
-    free.iter().for_each(|number| word(bytes, *number));
+    for number in free {
+        word(bytes, number);
+    }
     let mut appendix = Vec::new();
     for operation in &program.operations {
         let (kind, peer, size, tag) = match operation.kind {
@@ -116,7 +118,9 @@ fn encode_program(program: &Program, bytes: &mut Vec<u8>) {
             appendix.extend_from_slice(&list[start as usize..(start + count) as usize]);
         }
     }
-    appendix.iter().for_each(|number| word(bytes, *number));
+    for number in appendix {
+        word(bytes, number);
+    }
 }
 
 /// The part of a rank, to its end.
@@ -127,7 +131,7 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     let free_list = part.part(free.saturating_mul(4), &within)?;
     let mut nodes = part.part(count.saturating_mul(OPERATION_BYTES), &within)?;
     let appendix = Reader { ..*part };
-    if appendix.left() % 4 != 0 {
+    if !appendix.left().is_multiple_of(4) {
         let what = format!(
             "rank {rank} has {count} operations of {OPERATION_BYTES} bytes, which its length does not \
              fit; LogGOPSim2 and other variants have longer ones"
@@ -139,27 +143,20 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     for _ in 0..count {
         let operation = operation(&mut nodes, &within, ranks)?;
         let place = program.operations.len() as u32;
-        program.operations.push(Operation { place, ..operation });
-        for list in [true, false] {
-            let at = nodes.at;
-            let (length, first) = (nodes.u32(&within)?, nodes.u32(&within)?);
-            // Where there is none, it does not matter where it would be.
-            if length > 0 && first != used {
-                let what = format!("dependents begin at {first} instead of {used}");
-                return Err(nodes.wrong(at, &what));
-            }
-            used += length.min(u32::MAX - used);
-            let all = match list {
-                true => &mut program.dependents,
-                false => &mut program.start_dependents,
-            };
+        let mut list = |all: &mut Vec<u32>| {
             let start = all.len() as u32;
-            appendix.numbers(first, length, count, &within, all)?;
-            if let Some(last) = program.operations.last_mut() {
-                let slot = if list { &mut last.dependents } else { &mut last.start_dependents };
-                *slot = (start, length);
-            }
-        }
+            let length = dependents(&mut nodes, appendix, used, count, &within, all)?;
+            used = used.saturating_add(length);
+            Ok((start, length))
+        };
+        let ends = list(&mut program.dependents)?;
+        let starts = list(&mut program.start_dependents)?;
+        program.operations.push(Operation {
+            place,
+            dependents: ends,
+            start_dependents: starts,
+            ..operation
+        });
     }
     if used as usize * 4 != appendix.left() {
         let entries = appendix.left() / 4;
@@ -169,6 +166,26 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     check_waits(&program, begin, part)?;
     check_free(&program, free_list, &within)?;
     Ok(program)
+}
+
+/// Appends the dependents of an operation, which follow the `used` ones of those before it; how many.
+fn dependents(
+    nodes: &mut Reader,
+    appendix: Reader,
+    used: u32,
+    count: usize,
+    within: &str,
+    all: &mut Vec<u32>,
+) -> Result<u32, GoalError> {
+    let at = nodes.at;
+    let (length, first) = (nodes.u32(within)?, nodes.u32(within)?);
+    // Where there is none, it does not matter where it would be.
+    if length > 0 && first != used {
+        let what = format!("dependents begin at {first} instead of {used}");
+        return Err(nodes.wrong(at, &what));
+    }
+    appendix.numbers(first, length, count, within, all)?;
+    Ok(length)
 }
 
 /// An operation without its dependents.
