@@ -35,7 +35,7 @@ fn an_interrupted_sweep_says_how_to_go_on_and_does() {
     let sweep = Sweep::new("interrupted");
     let mut running = sweep.start();
     sweep.wait_for_results(&mut running, 2);
-    kill(Pid::from_raw(i32::try_from(running.id()).unwrap()), Signal::SIGINT).unwrap();
+    kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
     let output = running.wait_with_output().unwrap();
     let kept = sweep.results();
     if kept.len() < POINTS {
