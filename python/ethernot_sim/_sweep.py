@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,7 +130,8 @@ def _run_and_keep(folder: Path, point: Point) -> None:
 
 def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
     """A file is there as a whole or not at all, whatever stops this."""
-    unfinished = folder / f"{point.hash}.{os.getpid()}.unfinished"
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    unfinished = folder / f"{point.hash}.{writer}.unfinished"
     try:
         unfinished.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         unfinished.replace(folder / f"{point.hash}.json")

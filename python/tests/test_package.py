@@ -135,6 +135,12 @@ def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == json.loads(whole)
 
 
+def test_points_that_are_the_same_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    grid = to_toml(workload={"kind": "barrier"}, sweep={"workload": {"iterations": [1] * 7}})
+    assert len(sweep(grid, tmp_path, jobs=4)) == 7
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_point_is_a_pure_function_that_other_processes_can_call(tmp_path: Path) -> None:
     calls = []
 

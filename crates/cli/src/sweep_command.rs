@@ -200,10 +200,12 @@ fn finish(folder: &Path, point: &Point) -> Result<(), PointError> {
     })
 }
 
-/// A file is there as a whole or not at all, whatever stops this; and two that run the same point
-/// do not write to the same file.
+/// A file is there as a whole or not at all, whatever stops this; and two that run the same point,
+/// in this process or another, do not write to the same file.
 fn keep(path: &Path, text: &str) -> std::io::Result<()> {
-    let unfinished = path.with_extension(format!("{}.unfinished", process::id()));
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let unfinished = path.with_extension(format!("{}-{number}.unfinished", process::id()));
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         // What cannot be removed either does no harm: its name is that of no result.

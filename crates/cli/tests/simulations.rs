@@ -71,6 +71,18 @@ fn parts_are_the_whole_and_a_point_is_in_one_of_them() {
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("K/N with K from 1 to N"));
 }
 
+#[test]
+fn points_that_are_the_same_do_not_get_in_each_others_way() {
+    let sweep = Sweep::new("same");
+    let text =
+        "[workload]\nkind = \"barrier\"\n[sweep.workload]\niterations = [1, 1, 1, 1, 1, 1, 1]\n";
+    fs::write(&sweep.grid, text).unwrap();
+    let output = sweep.run(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 7);
+    assert_eq!(sweep.results().len(), 1);
+}
+
 /// In a file system of four pages, in a mount namespace of its own.
 #[test]
 fn a_sweep_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room() {
