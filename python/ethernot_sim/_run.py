@@ -69,7 +69,8 @@ def run(
     """Simulates a configuration: a path, a text in TOML, or its parts.
 
     With `goal`, a trace in GOAL as text, as bytes of its binary form or as a path, this is replayed
-    in the place of the workload. Other threads of Python run meanwhile.
+    in the place of the workload. A run takes one thread, whatever `threads` in `[run]` says, as the
+    result is the same; other threads of Python run meanwhile.
     """
     if configuration is None:
         configuration = to_toml(

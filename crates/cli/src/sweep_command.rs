@@ -1,21 +1,24 @@
 //! `ethernot sim sweep`: many simulations on all processors.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::str::FromStr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use clap::Args;
-use fabric::interconnect::configuration::{Point, parse_sweep};
+use fabric::interconnect::configuration::{Point, Watch, parse_sweep};
+use fabric::interconnect::simulation::{InTurns, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::Failure;
 use crate::run_command::{beside, to_json};
+use crate::simulation::explained;
 
 /// Simulate all combinations of some settings.
 ///
@@ -86,7 +89,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     fs::create_dir_all(folder)
         .map_err(|error| format!("make the folder {}: {error}", folder.display()))?;
     let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
-    let failures = run_points(folder, &points, arguments.jobs.unwrap_or(available))?;
+    let Ran { failures, is_full } =
+        run_points(folder, &points, arguments.jobs.unwrap_or(available))?;
     for point in &points {
         if let Some(result) = finished(&file_of(folder, point), point) {
             println!(
@@ -104,6 +108,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let left = points.iter().filter(|point| finished(&file_of(folder, point), point).is_none());
     match left.count() {
         0 => Ok(()),
+        _ if is_full => {
+            Err("the sweep stopped, as the disk is full; the same command goes on where it was"
+                .into())
+        }
         left => Err(format!(
             "{left} of {} points have no result; the same command runs only those",
             points.len()
@@ -112,8 +120,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Runs those that have no result; what went wrong, in words.
-fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Vec<String>, Failure> {
+/// What running points came to.
+struct Ran {
+    /// What went wrong, in words.
+    failures: Vec<String>,
+    /// It stopped early, as no result can be kept any more.
+    is_full: bool,
+}
+
+/// Runs those that have no result.
+fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure> {
     let next = AtomicUsize::new(0);
     let is_full = AtomicBool::new(false);
     let failures = Mutex::new(Vec::new());
@@ -122,21 +138,19 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Vec<String>,
         bar.set_style(style.progress_chars("━━╌"));
     }
     tell_when_interrupted(folder, bar.clone())?;
+    let speed = Speed { start: Instant::now(), events: AtomicU64::new(0), bar: &bar };
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 while !is_full.load(Ordering::Relaxed)
                     && let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed))
                 {
-                    let failure = finish(folder, point).err();
-                    // No later point could be kept either.
-                    if matches!(failure, Some(PointError::Keep { kind, .. }) if is_no_room(kind)) {
-                        is_full.store(true, Ordering::Relaxed);
-                    }
-                    if let Some(error) = failure
-                        && let Ok(mut failures) = failures.lock()
-                    {
-                        failures.push(format!("{}: {error}", point.name));
+                    if let Err(error) = finish(folder, point, &speed) {
+                        // What comes next would be simulated in vain.
+                        is_full.fetch_or(error.is_full, Ordering::Relaxed);
+                        if let Ok(mut failures) = failures.lock() {
+                            failures.push(format!("{}: {}", point.name, error.what));
+                        }
                     }
                     bar.inc(1);
                 }
@@ -146,7 +160,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Vec<String>,
     bar.finish_and_clear();
     let mut failures = failures.into_inner().unwrap_or_default();
     failures.sort();
-    Ok(failures)
+    Ok(Ran { failures, is_full: is_full.into_inner() })
 }
 
 /// Control-C ends the program at once: what is finished is kept, and the rest can be run later.
@@ -164,45 +178,56 @@ fn tell_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure>
 }
 
 /// Why a point has no result.
-enum PointError {
-    Run(String),
-    Keep { path: String, kind: ErrorKind, reason: String },
+struct PointError {
+    what: String,
+    /// No other will have one either.
+    is_full: bool,
 }
 
-impl std::fmt::Display for PointError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Run(reason) => formatter.write_str(reason),
-            Self::Keep { path, kind, reason } if is_no_room(*kind) => {
-                write!(formatter, "write {path}: {reason}; make room, then run the same command")
-            }
-            Self::Keep { path, reason, .. } => write!(formatter, "write {path}: {reason}"),
+/// Events per second of all runs together.
+struct Speed<'a> {
+    start: Instant,
+    events: AtomicU64,
+    bar: &'a ProgressBar,
+}
+
+impl Speed<'_> {
+    /// Called every few thousand events of a run that had `before` of them the last time.
+    fn tell(&self, progress: Progress, before: &mut u64) {
+        if progress.events - *before < EVENTS_TOLD {
+            return;
         }
+        let more = progress.events - std::mem::replace(before, progress.events);
+        let events = self.events.fetch_add(more, Ordering::Relaxed) + more;
+        let rate = events as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
+        self.bar.set_message(format!("{:.1} M events/s", rate * 1e-6));
     }
 }
 
-fn is_no_room(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-}
-
 /// Runs a point, unless its result is there.
-fn finish(folder: &Path, point: &Point) -> Result<(), PointError> {
+fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError> {
     let path = file_of(folder, point);
     if finished(&path, point).is_some() {
         return Ok(());
     }
-    let outcome = point.configuration.run().map_err(|error| PointError::Run(error.to_string()))?;
+    let mut told = 0;
+    let mut progress = |progress: Progress| speed.tell(progress, &mut told);
+    let watch = Watch { records: None, progress: Some(&mut progress) };
+    let outcome = point
+        .configuration
+        .run_watched(&InTurns, watch)
+        .map_err(|error| PointError { what: error.to_string(), is_full: false })?;
     let text = format!("{:#}\n", to_json(&point.configuration, &outcome));
-    keep(&path, &text).map_err(|error| PointError::Keep {
-        path: path.display().to_string(),
-        kind: error.kind(),
-        reason: error.to_string(),
+    keep(&path, &text).map_err(|error| {
+        let is_full =
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        PointError { what: explained(&path, &error), is_full }
     })
 }
 
 /// A file is there as a whole or not at all, whatever stops this; and two that run the same point,
 /// in this process or another, do not write to the same file.
-fn keep(path: &Path, text: &str) -> std::io::Result<()> {
+fn keep(path: &Path, text: &str) -> io::Result<()> {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
     let unfinished = path.with_extension(format!("{}-{number}.unfinished", process::id()));
@@ -224,6 +249,8 @@ fn file_of(folder: &Path, point: &Point) -> PathBuf {
     folder.join(format!("{:016x}.json", point.configuration.hash()))
 }
 
-const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left";
+const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
 /// Exit status of a program that was interrupted, as shells count it.
 const INTERRUPTED: i32 = 130;
+/// A few times a second of each run.
+const EVENTS_TOLD: u64 = 1 << 21;

@@ -19,10 +19,12 @@ mod engine;
 mod event;
 mod handshake;
 mod join;
+mod keep_alive;
 mod path;
 mod receive;
 mod spread;
 mod table;
+mod tell;
 mod timeouts;
 mod transmit;
 

@@ -22,6 +22,8 @@ pub mod goal;
 pub mod loggp;
 mod matching;
 pub mod paper;
+pub mod receiving;
+pub mod records;
 pub mod routing;
 pub mod simulation;
 mod slab;

@@ -9,7 +9,7 @@ mod algorithm;
 
 use std::collections::BTreeSet;
 
-use super::workload::{Actions, Received, Workload};
+use super::workload::{Actions, Received, Separable, Workload};
 
 /// A collective operation, and how it is done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -201,6 +201,12 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
+    /// Rank 0 tells of all: none gets far ahead of those it waits for.
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let iteration = self.states.first()?.iteration;
+        Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
+    }
+
     fn awaits(&self) -> String {
         let waiting = self.states.iter().zip(0..).find_map(|(state, rank)| {
             state.awaited.map(|from| (rank, from, state.iteration, state.step))
@@ -211,6 +217,14 @@ impl Workload for CollectiveLoop {
             }
             None => "some ranks have not begun".to_owned(),
         }
+    }
+}
+
+impl Separable for CollectiveLoop {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        let state = &mut part.states[rank as usize];
+        self.finished += u32::from(state.iteration == self.configuration.iterations);
+        std::mem::swap(&mut self.states[rank as usize], state);
     }
 }
 

@@ -23,7 +23,7 @@ mod binary;
 mod parser;
 
 use super::matching::{ANY, Matching};
-use super::workload::{Actions, Received, Workload};
+use super::workload::{Actions, Received, Separable, Workload};
 
 pub use parser::GoalError;
 
@@ -34,6 +34,7 @@ pub struct Goal {
     /// What operations are counted by in the file.
     unit: Unit,
     ranks: Vec<Program>,
+    operations: u64,
     unfinished: u64,
 }
 
@@ -53,6 +54,8 @@ struct Program {
     start_dependents: Vec<u32>,
     matching: Matching<()>,
     ready: Vec<u32>,
+    /// Operations that have not ended.
+    unfinished: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,15 +108,18 @@ impl Goal {
         binary::encode(self)
     }
 
-    fn new(file: &str, unit: Unit, ranks: Vec<Program>) -> Result<Self, GoalError> {
+    fn new(file: &str, unit: Unit, mut ranks: Vec<Program>) -> Result<Self, GoalError> {
         for (rank, program) in ranks.iter().enumerate() {
             if let Some(place) = program.circle() {
                 let place = unit.place(place);
                 return Err(GoalError::Circle { file: file.to_owned(), rank, place });
             }
         }
-        let unfinished = ranks.iter().map(|program| program.operations.len() as u64).sum();
-        Ok(Self { file: file.to_owned(), unit, ranks, unfinished })
+        for program in &mut ranks {
+            program.unfinished = program.operations.len() as u64;
+        }
+        let operations = ranks.iter().map(|program| program.unfinished).sum();
+        Ok(Self { file: file.to_owned(), unit, ranks, operations, unfinished: operations })
     }
 
     /// Number of ranks.
@@ -163,6 +169,7 @@ impl Goal {
             };
             if has_ended {
                 self.unfinished -= 1;
+                program.unfinished -= 1;
                 program.release(operation.dependents, false);
             }
         }
@@ -171,6 +178,7 @@ impl Goal {
     fn end(&mut self, rank: u32, index: u32) {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];
+        program.unfinished -= 1;
         program.release(program.operations[index as usize].dependents, false);
     }
 }
@@ -248,6 +256,10 @@ impl Workload for Goal {
         self.unfinished == 0
     }
 
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        Some(1.0 - self.unfinished as f64 / self.operations.max(1) as f64)
+    }
+
     fn awaits(&self) -> String {
         let left = format!("{} operations are left", self.unfinished);
         for (rank, program) in self.ranks.iter().enumerate() {
@@ -266,6 +278,14 @@ impl Workload for Goal {
             );
         }
         left
+    }
+}
+
+impl Separable for Goal {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        let (own, other) = (&mut self.ranks[rank as usize], &mut part.ranks[rank as usize]);
+        self.unfinished -= own.unfinished - other.unfinished;
+        std::mem::swap(own, other);
     }
 }
 

@@ -6,31 +6,55 @@ use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
+use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable};
-use super::super::simulation::{Fabric, Outcome, Simulation};
+use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Progress, Simulation};
 use super::super::statistics::mix;
-use super::super::workload::{MeshExchange, OpenLoad, TokenPass, Workload};
+use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
+/// What is to be told of a run.
+#[derive(Default)]
+pub struct Watch<'a> {
+    /// What is kept of it, if it is recorded.
+    pub records: Option<RecordLimits>,
+    /// Told every few thousand events how far it is.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
 impl Configuration {
-    /// Runs it.
+    /// Runs it, on one thread.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
+        Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
+    }
+
+    /// Runs it, recorded or watched; on several threads if that is wanted, as so many parts that
+    /// `driver` does. What is recorded runs on one thread all the same, and a divided run does not tell
+    /// how far it is.
+    pub fn run_watched(
+        &self,
+        driver: &dyn Driver,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
-                self.run_workload(TokenPass::new(hosts, *bytes, *delay_ps, *passes), hosts)
+                let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
+                self.run_divided(token, hosts, driver, watch)
             }
             WorkloadConfiguration::Mesh(mesh) => {
-                self.run_workload(MeshExchange::new(*mesh), mesh.width * mesh.height)
+                let ranks = mesh.width * mesh.height;
+                self.run_divided(MeshExchange::new(*mesh), ranks, driver, watch)
             }
             WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_workload(load, hosts)
+                self.run_divided(load, hosts, driver, watch)
             }
             WorkloadConfiguration::Collective(collective) => {
-                self.run_workload(CollectiveLoop::new(*collective), collective.ranks)
+                let ranks = collective.ranks;
+                self.run_divided(CollectiveLoop::new(*collective), ranks, driver, watch)
             }
         }
     }
@@ -53,31 +77,71 @@ impl Configuration {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
-    /// Runs another workload than its own, of so many ranks, on the hosts from 0.
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0, as so many parts as
+    /// there are threads.
+    pub fn run_divided(
+        &self,
+        workload: impl Separable,
+        ranks: u32,
+        driver: &dyn Driver,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
+        let fabric = match &self.fabric {
+            _ if self.threads == 1 || watch.records.is_some() => {
+                return self.run_workload_watched(workload, ranks, watch);
+            }
+            FabricConfiguration::Ethernet(ethernet) => {
+                let routes = RouteTable::new(&self.topology, self.routing)?;
+                let ethernet = Ethernet::new(&self.topology, routes, *ethernet);
+                let simulation = self.simulation(ethernet, workload, ranks);
+                return Ok(simulation.divide(&self.topology, self.threads).run(driver)?);
+            }
+            FabricConfiguration::Wormhole(_) => "wormhole",
+            FabricConfiguration::Flit(_) => "flit",
+            FabricConfiguration::Fluid(_) => "fluid",
+            FabricConfiguration::LogGp(_) => "loggp",
+        };
+        Err(ConfigurationError::Undivided { fabric, threads: self.threads })
+    }
+
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0, on one thread.
     pub fn run_workload(
         &self,
         workload: impl Workload,
         ranks: u32,
     ) -> Result<Outcome, ConfigurationError> {
+        self.run_workload_watched(workload, ranks, Watch::default())
+    }
+
+    /// The same, recorded or watched.
+    pub fn run_workload_watched(
+        &self,
+        workload: impl Workload,
+        ranks: u32,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let table = || RouteTable::new(&self.topology, self.routing);
         match &self.fabric {
-            FabricConfiguration::Ethernet(ethernet) => {
-                self.finish(Ethernet::new(&self.topology, table()?, *ethernet), workload, ranks)
-            }
+            FabricConfiguration::Ethernet(ethernet) => self.finish(
+                Ethernet::new(&self.topology, table()?, *ethernet),
+                workload,
+                ranks,
+                watch,
+            ),
             FabricConfiguration::Wormhole(wormhole) => {
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
-                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks)
+                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks, watch)
             }
             FabricConfiguration::Flit(flit) => {
                 let channels = flit.channels.into();
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
-                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks)
+                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks, watch)
             }
             FabricConfiguration::Fluid(fluid) => {
-                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks)
+                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks, watch)
             }
             FabricConfiguration::LogGp(loggp) => {
-                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks)
+                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks, watch)
             }
         }
     }
@@ -87,10 +151,33 @@ impl Configuration {
         fabric: impl Fabric,
         workload: impl Workload,
         ranks: u32,
+        watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
+        let mut simulation = self.simulation(fabric, workload, ranks);
+        if let Some(limits) = watch.records {
+            let channels = match &self.fabric {
+                FabricConfiguration::Flit(flit) => usize::from(flit.channels),
+                _ => 1,
+            };
+            let links = self.topology.links().len();
+            simulation = simulation.with_recorder(Recorder::new(limits, links, channels));
+        }
+        let (outcome, _) = match watch.progress {
+            Some(progress) => simulation.run_watched(progress),
+            None => simulation.run_to_end(),
+        }?;
+        Ok(outcome)
+    }
+
+    fn simulation<F: Fabric, W: Workload>(
+        &self,
+        fabric: F,
+        workload: W,
+        ranks: u32,
+    ) -> Simulation<F, W> {
         let placement: Vec<u32> = (0..ranks).collect();
-        let simulation =
-            Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
-        Ok(simulation.run()?)
+        Simulation::new(fabric, workload, &placement, self.costs)
+            .with_receiving(self.receiving)
+            .with_limits(self.limits)
     }
 }

@@ -104,22 +104,23 @@ fn text() -> impl Strategy<Value = String> {
     );
     let rank = prop::collection::vec(operation, 0..12);
     prop::collection::vec(rank, 3).prop_map(|ranks| {
-        let mut text = String::from("num_ranks 3\n");
-        for (rank, operations) in ranks.iter().enumerate() {
-            text.push_str(&format!("rank {rank} {{\n"));
-            for (at, (operation, choice)) in operations.iter().enumerate() {
-                text.push_str(&format!("l{at}: {operation}\n"));
-                let of = usize::from(*choice) / 4;
-                match choice % 4 {
-                    1 if at > 0 => text.push_str(&format!("l{at} requires l{}\n", of % at)),
-                    2 if at > 0 => text.push_str(&format!("l{at} irequires l{}\n", of % at)),
-                    _ => {}
-                }
-            }
-            text.push_str("}\n");
-        }
-        text
+        let blocks = ranks.iter().enumerate().map(|(rank, operations)| block(rank, operations));
+        format!("num_ranks 3\n{}", blocks.collect::<String>())
     })
+}
+
+/// The block of a rank: operations, each with what chooses its requirement.
+fn block(rank: usize, operations: &[(String, u16)]) -> String {
+    let lines = operations.iter().enumerate().map(|(at, (operation, choice))| {
+        let of = usize::from(*choice) / 4;
+        let requirement = match choice % 4 {
+            1 if at > 0 => format!("l{at} requires l{}\n", of % at),
+            2 if at > 0 => format!("l{at} irequires l{}\n", of % at),
+            _ => String::new(),
+        };
+        format!("l{at}: {operation}\n{requirement}")
+    });
+    format!("rank {rank} {{\n{}}}\n", lines.collect::<String>())
 }
 
 proptest! {
