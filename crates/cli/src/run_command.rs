@@ -77,12 +77,13 @@ pub(crate) struct ShowArguments {
     ethernot sim goal trace.goal --to-binary trace.bin")]
 pub(crate) struct GoalArguments {
     /// The trace
-    trace: PathBuf,
+    #[arg(value_name = "TRACE")]
+    goal: PathBuf,
     /// What to replay it on
     #[arg(long, value_name = "FILE")]
     configuration: Option<PathBuf>,
     /// Write the trace in the binary form of LogGOPSim, and do not replay it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "OutputArguments"])]
     to_binary: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
@@ -155,13 +156,11 @@ pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
 }
 
 pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
-    let name = arguments.trace.display().to_string();
-    let bytes = fs::read(&arguments.trace).map_err(|error| format!("read {name}: {error}"))?;
+    let name = arguments.goal.display().to_string();
+    let bytes = fs::read(&arguments.goal).map_err(|error| format!("read {name}: {error}"))?;
     let trace = Goal::read(&name, &bytes)?;
     if let Some(path) = &arguments.to_binary {
-        fs::write(path, trace.encode())
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
-        return Ok(());
+        return writing(path, |file| file.write_all(&trace.encode()));
     }
     let ranks = trace.ranks();
     let configuration = match &arguments.configuration {

@@ -108,10 +108,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let left = points.iter().filter(|point| finished(&file_of(folder, point), point).is_none());
     match left.count() {
         0 => Ok(()),
-        _ if is_full => {
-            Err("the sweep stopped, as the disk is full; the same command goes on where it was"
-                .into())
-        }
+        left if is_full => Err(format!(
+            "the sweep stopped, as the disk is full: {left} of {} points have no result; make room, \
+             then run the same command: it runs only those",
+            points.len()
+        )
+        .into()),
         left => Err(format!(
             "{left} of {} points have no result; the same command runs only those",
             points.len()

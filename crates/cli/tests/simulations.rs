@@ -146,12 +146,54 @@ fn a_trace_is_the_same_as_text_and_in_its_binary_form() {
     assert_eq!(hash(text), hash(binary));
     assert!(hash(text).is_some());
 
+    let timeline = folder.join("timeline.json");
+    let output = ethernot(&["sim", "goal", binary, "--trace", timeline.to_str().unwrap(), "--why"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(timeline.exists());
+    let output = ethernot(&["sim", "goal", text, "--to-binary", binary, "--why"]);
+    assert_eq!(output.status.code(), Some(2), "nothing is run, so there is nothing to explain");
+
     let whole = fs::read(binary).unwrap();
     fs::write(binary, &whole[..100]).unwrap();
     let output = ethernot(&["sim", "goal", binary]);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("a.bin: ends at byte 100, within rank 0"), "{error}");
+}
+
+#[test]
+fn threads_change_no_result_and_are_refused_where_there_is_one() {
+    let folder = folder("threads");
+    let ring = folder.join("ring.goal");
+    fs::write(&ring, fabric::interconnect::goal::Goal::ring(8, 20)).unwrap();
+    let ring = ring.to_str().unwrap();
+    let write = |name: &str, keys: &str| {
+        let path = folder.join(name);
+        let text = format!(
+            "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 2\nspines = 2\n[workload]\n\
+             kind = \"all_reduce\"\nbytes = 100_000\n{keys}"
+        );
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (one, three) = (write("one.toml", ""), write("three.toml", "[run]\nthreads = 3\n"));
+    let worms = write("worms.toml", "[fabric]\nkind = \"wormhole\"\n[run]\nthreads = 3\n");
+    let hash = |arguments: &[&str]| {
+        let output = ethernot(&[&["sim"], arguments, &["--json"]].concat());
+        let result: Value = serde_json::from_slice(&output.stdout).expect("a result");
+        result["result_hash"].as_str().map(str::to_owned).expect("a hash")
+    };
+    assert_eq!(hash(&["run", &one]), hash(&["run", &three]));
+    let replayed = |configuration: &str| hash(&["goal", ring, "--configuration", configuration]);
+    assert_eq!(replayed(&one), replayed(&three));
+    for arguments in
+        [vec!["sim", "run", &worms], vec!["sim", "goal", ring, "--configuration", &worms]]
+    {
+        let output = ethernot(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("wormhole runs on 1 thread, not on 3"), "{error}");
+    }
 }
 
 /// A grid of its own and a folder for results.
