@@ -4,6 +4,7 @@
 
 mod acceptance;
 mod fuzz;
+mod python;
 mod suite;
 mod tidy;
 mod workspace;
@@ -23,6 +24,7 @@ usage: cargo xtask COMMAND
   acceptance NAME [--quick]  measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N           run every fuzz target in turn, N seconds in all
+  python                     build the Python package and run its tests, in a place of their own
   tidy                       check the rules of the house
   ci                         test, then `acceptance edge-engine --quick` for the record";
 
@@ -73,6 +75,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "test" => suite::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
+        "python" => python::run(&Workspace::load()?),
         "tidy" => tidy::run(&Workspace::load()?),
         "dissector" => regenerate_dissector(&Workspace::load()?),
         "ci" => {

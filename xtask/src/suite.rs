@@ -10,24 +10,24 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program};
+use crate::{XtaskError, build_program, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
 
 /// How many tests ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
+pub(crate) struct Count {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
 }
 
 impl Count {
-    const NONE: Self = Self { passed: 0, failed: 0, skipped: 0 };
+    pub(crate) const NONE: Self = Self { passed: 0, failed: 0, skipped: 0 };
     const ONE_PASSED: Self = Self { passed: 1, ..Self::NONE };
-    const ONE_FAILED: Self = Self { failed: 1, ..Self::NONE };
-    const ONE_SKIPPED: Self = Self { skipped: 1, ..Self::NONE };
+    pub(crate) const ONE_FAILED: Self = Self { failed: 1, ..Self::NONE };
+    pub(crate) const ONE_SKIPPED: Self = Self { skipped: 1, ..Self::NONE };
 
     fn add(&mut self, other: Self) {
         self.passed += other.passed;
@@ -65,6 +65,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("tests", &run_tests)?;
+    step("Python package", &|| python::test(workspace))?;
     step("torture", &|| run_torture(workspace))?;
     if !failed.is_empty() {
         println!("failed steps: {}", failed.join(", "));

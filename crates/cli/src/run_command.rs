@@ -31,7 +31,10 @@ use crate::threads::OnThreads;
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
-    [workload]\n  kind = \"mesh\"\n  bytes = 2048")]
+    [workload]\n  kind = \"all_reduce\"\n  algorithm = \"rabenseifner\"\n  bytes = 1_048_576\n\n\
+    Workloads: token_pass, mesh, open_load (pattern = uniform, shift, permutation or incast;\n\
+    load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
+    distribution), ring, all_to_all, all_reduce, broadcast, barrier.")]
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
@@ -62,7 +65,7 @@ pub(crate) struct ShowArguments {
     svg: Option<PathBuf>,
 }
 
-/// Replay a trace in GOAL, the text format of LogGOPSim.
+/// Replay a trace in GOAL, the format of LogGOPSim, as text or in its binary form.
 ///
 /// Without a configuration with the LogGP model, in which messages cost latency and gaps but no
 /// network; with one on its topology and fabric, whose workload is ignored.
@@ -70,13 +73,18 @@ pub(crate) struct ShowArguments {
 #[command(after_help = "Examples:\n  \
     ethernot sim goal trace.goal\n  \
     ethernot sim goal trace.goal --configuration cluster.toml\n  \
-    ethernot sim goal trace.goal --configuration cluster.toml --why --html report.html")]
+    ethernot sim goal trace.goal --configuration cluster.toml --why --html report.html\n  \
+    ethernot sim goal trace.goal --to-binary trace.bin")]
 pub(crate) struct GoalArguments {
     /// The trace
-    trace: PathBuf,
+    #[arg(value_name = "TRACE")]
+    goal: PathBuf,
     /// What to replay it on
     #[arg(long, value_name = "FILE")]
     configuration: Option<PathBuf>,
+    /// Write the trace in the binary form of LogGOPSim, and do not replay it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "OutputArguments"])]
+    to_binary: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -148,10 +156,12 @@ pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
 }
 
 pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
-    let name = arguments.trace.display().to_string();
-    let text =
-        fs::read_to_string(&arguments.trace).map_err(|error| format!("read {name}: {error}"))?;
-    let trace = Goal::parse(&name, &text)?;
+    let name = arguments.goal.display().to_string();
+    let bytes = fs::read(&arguments.goal).map_err(|error| format!("read {name}: {error}"))?;
+    let trace = Goal::read(&name, &bytes)?;
+    if let Some(path) = &arguments.to_binary {
+        return writing(path, |file| file.write_all(&trace.encode()));
+    }
     let ranks = trace.ranks();
     let configuration = match &arguments.configuration {
         Some(path) => read(path)?,
@@ -164,7 +174,7 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     if hosts < ranks {
         return Err(format!("{name} has {ranks} ranks, but there are only {hosts} hosts").into());
     }
-    let run = |watch: Watch| configuration.run_workload_watched(trace, ranks, watch);
+    let run = |watch: Watch| configuration.run_divided(trace, ranks, &OnThreads, watch);
     let finished = arguments.outputs.watch(run)?;
     finish(&configuration, &finished, &arguments.outputs, arguments.json)
 }
@@ -199,7 +209,13 @@ pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {
         fs::read_to_string(path)
     };
     let text = text.map_err(|error| format!("read {name}: {error}"))?;
-    Ok(Configuration::parse(&name, &text)?)
+    Ok(Configuration::parse_with_files(&name, &text, &beside(path))?)
+}
+
+/// Reads the files that a configuration names: their paths begin in its folder.
+pub(crate) fn beside(configuration: &Path) -> impl Fn(&str) -> Result<String, String> {
+    let folder = configuration.parent().unwrap_or(Path::new("")).to_owned();
+    move |path| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string())
 }
 
 fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> String {

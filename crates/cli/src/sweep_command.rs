@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process;
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -10,23 +12,27 @@ use std::time::Instant;
 
 use clap::Args;
 use fabric::interconnect::configuration::{Point, Watch, parse_sweep};
-use fabric::interconnect::simulation::InTurns;
-use fabric::interconnect::simulation::Progress;
+use fabric::interconnect::simulation::{InTurns, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::Failure;
-use crate::run_command::to_json;
+use crate::run_command::{beside, to_json};
 use crate::simulation::explained;
 
 /// Simulate all combinations of some settings.
 ///
 /// A section `[sweep.X]` gives keys of the section X lists of values. Each point becomes a file in
 /// the folder; a sweep that was stopped goes on where it was, as finished points are not run again.
+/// Several machines that share the folder may each run a part.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
-    ethernot sim sweep grid.toml --into results --jobs 2\n\n\
+    ethernot sim sweep grid.toml --into results --jobs 2\n  \
+    ethernot sim sweep grid.toml --into results --part 3/16    # of 16 machines, the third\n  \
+    ethernot sim sweep grid.toml --count\n\n\
+    In a job array of Slurm, --array=1-16:\n  \
+    ethernot sim sweep grid.toml --into results --part $SLURM_ARRAY_TASK_ID/16\n\n\
     A grid:\n  \
     [topology]\n  kind = \"fat_tree\"\n  \
     [sweep.workload]\n  bytes = [64, 1500, 9000]\n  \
@@ -35,23 +41,97 @@ pub(crate) struct Arguments {
     /// The configuration with its sweep
     grid: PathBuf,
     /// Folder of the results, made if it is not there
-    #[arg(long, value_name = "FOLDER")]
-    into: PathBuf,
+    #[arg(long, value_name = "FOLDER", required_unless_present = "count")]
+    into: Option<PathBuf>,
     /// Points run at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Run only every N-th point, beginning with the K-th
+    #[arg(long, value_name = "K/N", default_value = "1/1")]
+    part: Part,
+    /// Print how many points there are, and run none
+    #[arg(long)]
+    count: bool,
+}
+
+/// Every `of`-th point, beginning with number `number`, counted from 1.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            Some(Self { number: number.parse().ok()?, of: of.parse().ok()? })
+        });
+        numbers
+            .filter(|part| (1..=part.of).contains(&part.number))
+            .ok_or_else(|| "K/N with K from 1 to N, as in 3/16".to_owned())
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.grid.display().to_string();
     let text =
         fs::read_to_string(&arguments.grid).map_err(|error| format!("read {name}: {error}"))?;
-    let points = parse_sweep(&name, &text)?;
-    let folder = &arguments.into;
+    let points = parse_sweep(&name, &text, &beside(&arguments.grid))?;
+    if arguments.count {
+        println!("{}", points.len());
+        return Ok(());
+    }
+    let Some(folder) = &arguments.into else { return Err("--into is missing".into()) };
+    let Part { number, of } = arguments.part;
+    let points: Vec<Point> = points.into_iter().skip(number - 1).step_by(of).collect();
     fs::create_dir_all(folder)
         .map_err(|error| format!("make the folder {}: {error}", folder.display()))?;
     let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
-    let jobs = arguments.jobs.unwrap_or(available);
+    let Ran { failures, is_full } =
+        run_points(folder, &points, arguments.jobs.unwrap_or(available))?;
+    for point in &points {
+        if let Some(result) = finished(&file_of(folder, point), point) {
+            println!(
+                "{}  completed {} us  latency mean {} us  result {}",
+                point.name,
+                result["completed_us"],
+                result["latency_us"]["mean"],
+                result["result_hash"].as_str().unwrap_or_default()
+            );
+        }
+    }
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    let left = points.iter().filter(|point| finished(&file_of(folder, point), point).is_none());
+    match left.count() {
+        0 => Ok(()),
+        left if is_full => Err(format!(
+            "the sweep stopped, as the disk is full: {left} of {} points have no result; make room, \
+             then run the same command: it runs only those",
+            points.len()
+        )
+        .into()),
+        left => Err(format!(
+            "{left} of {} points have no result; the same command runs only those",
+            points.len()
+        )
+        .into()),
+    }
+}
+
+/// What running points came to.
+struct Ran {
+    /// What went wrong, in words.
+    failures: Vec<String>,
+    /// It stopped early, as no result can be kept any more.
+    is_full: bool,
+}
+
+/// Runs those that have no result.
+fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure> {
     let next = AtomicUsize::new(0);
     let is_full = AtomicBool::new(false);
     let failures = Mutex::new(Vec::new());
@@ -59,14 +139,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
         bar.set_style(style.progress_chars("━━╌"));
     }
+    tell_when_interrupted(folder, bar.clone())?;
     let speed = Speed { start: Instant::now(), events: AtomicU64::new(0), bar: &bar };
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if is_full.load(Ordering::Relaxed) {
-                        break;
-                    }
+                while !is_full.load(Ordering::Relaxed)
+                    && let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed))
+                {
                     if let Err(error) = finish(folder, point, &speed) {
                         // What comes next would be simulated in vain.
                         is_full.fetch_or(error.is_full, Ordering::Relaxed);
@@ -80,34 +160,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     });
     bar.finish_and_clear();
-    for point in &points {
-        if let Some(result) = finished(&file_of(folder, point), point) {
-            println!(
-                "{}  completed {} us  latency mean {} us  result {}",
-                point.name,
-                result["completed_us"],
-                result["latency_us"]["mean"],
-                result["result_hash"].as_str().unwrap_or_default()
-            );
-        }
-    }
     let mut failures = failures.into_inner().unwrap_or_default();
     failures.sort();
-    for failure in &failures {
-        eprintln!("{failure}");
-    }
-    match failures.len() {
-        0 => Ok(()),
-        _ if is_full.into_inner() => {
-            Err("the sweep stopped, as the disk is full; the same command goes on where it was"
-                .into())
-        }
-        failed => Err(format!(
-            "{failed} of {} points failed; the same command runs those again",
-            points.len()
-        )
-        .into()),
-    }
+    Ok(Ran { failures, is_full: is_full.into_inner() })
+}
+
+/// Control-C ends the program at once: what is finished is kept, and the rest can be run later.
+fn tell_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
+    let folder = folder.to_owned();
+    ctrlc::set_handler(move || {
+        bar.abandon();
+        eprintln!(
+            "ethernot: stopped; results so far are in {}, and the same command goes on",
+            folder.display()
+        );
+        process::exit(INTERRUPTED);
+    })?;
+    Ok(())
 }
 
 /// Why a point has no result.
@@ -151,16 +220,25 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
         .run_watched(&InTurns, watch)
         .map_err(|error| PointError { what: error.to_string(), is_full: false })?;
     let text = format!("{:#}\n", to_json(&point.configuration, &outcome));
-    // A file is there as a whole or not at all, whatever stops this.
-    let unfinished = path.with_extension("unfinished");
-    let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, &path));
-    written.map_err(|error| {
-        // Nothing more can be done if this fails, too.
-        let _ = fs::remove_file(&unfinished);
+    keep(&path, &text).map_err(|error| {
         let is_full =
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         PointError { what: explained(&path, &error), is_full }
     })
+}
+
+/// A file is there as a whole or not at all, whatever stops this; and two that run the same point,
+/// in this process or another, do not write to the same file.
+fn keep(path: &Path, text: &str) -> io::Result<()> {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let unfinished = path.with_extension(format!("{}-{number}.unfinished", process::id()));
+    let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // What cannot be removed either does no harm: its name is that of no result.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
 /// The result of a point, if it is there.
@@ -174,5 +252,7 @@ fn file_of(folder: &Path, point: &Point) -> PathBuf {
 }
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
+/// Exit status of a program that was interrupted, as shells count it.
+const INTERRUPTED: i32 = 130;
 /// A few times a second of each run.
 const EVENTS_TOLD: u64 = 1 << 21;

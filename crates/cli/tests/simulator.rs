@@ -111,13 +111,26 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
     let sweep = ["sweep", "grid.toml", "--into", "results", "--jobs", "1"];
     let first = folder.sim(&sweep);
     assert!(first.status.success());
-    // Each result is written under another name first, which now leads to a full device.
+    let mut names = Vec::new();
     for entry in fs::read_dir(folder.0.join("results")).unwrap() {
         let path = entry.unwrap().path();
-        fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink("/dev/full", path.with_extension("unfinished")).unwrap();
+        names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+        fs::remove_file(path).unwrap();
     }
-    let error = folder.refused(&sweep);
+    assert_eq!(names.len(), 3);
+    // Each result is written under another name first, with the process in it: here the shell's,
+    // which becomes the sweep. The name leads to a full device.
+    let script = r#"
+        for name in "$@"; do
+            for number in 0 1 2; do ln -s /dev/full "results/$name.$$-$number.unfinished"; done
+        done
+        exec "$0" sim sweep grid.toml --into results --jobs 1
+    "#;
+    let mut shell = Command::new("sh");
+    shell.current_dir(&folder.0).args(["-c", script, env!("CARGO_BIN_EXE_ethernot")]).args(&names);
+    let output = shell.output().unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("the disk is full") && error.contains("results/"), "{error}");
     assert_eq!(error.matches("write ").count(), 1, "the others were not run: {error}");
     for entry in fs::read_dir(folder.0.join("results")).unwrap() {

@@ -8,7 +8,10 @@
 //! [`Outcome::hash`](simulation::Outcome::hash) tells.
 
 pub mod benchmark;
+pub mod calibration;
+pub mod collective;
 pub mod configuration;
+pub mod coroutine;
 pub mod cost;
 pub mod dependency;
 pub mod drawing;
@@ -17,6 +20,7 @@ pub mod flit;
 pub mod fluid;
 pub mod goal;
 pub mod loggp;
+mod matching;
 pub mod paper;
 pub mod receiving;
 pub mod records;

@@ -1,5 +1,8 @@
 //! Runs in parts: the same result for any number of parts, and nothing lost on the way.
 
+use fabric::interconnect::collective::{
+    Collective, CollectiveConfiguration, CollectiveLoop, Exchange, Reduction,
+};
 use fabric::interconnect::ethernet::{
     ClassBy, Ethernet, EthernetConfiguration, Forwarding, NicConfiguration, QueueConfiguration,
     Striping,
@@ -239,6 +242,85 @@ proptest! {
         let ring = Goal::parse("ring", &Goal::ring(hosts, iterations + 1)).expect("a trace");
         cluster.compare(&ring, hosts).expect("it ends");
     }
+
+    #[test]
+    fn collectives_in_parts_end_as_in_the_whole(
+        cluster in clusters(plain()),
+        collective in collectives(),
+        iterations in 0_u32..4,
+        compute_ps in prop_oneof![Just(0_u64), Just(1_000_000)],
+        reduce_ps_per_byte in 0_u64..100,
+    ) {
+        let ranks = cluster.topology.hosts();
+        let configuration = EthernetConfiguration { buffer_bytes: 0, ..cluster.configuration };
+        let cluster = Cluster { configuration, ..cluster };
+        let repeated = CollectiveLoop::new(CollectiveConfiguration {
+            collective,
+            ranks,
+            iterations,
+            compute_ps,
+            reduce_ps_per_byte,
+        });
+        cluster.compare(&repeated, ranks).expect("nothing is lost");
+    }
+}
+
+fn collectives() -> impl Strategy<Value = Collective> {
+    let bytes = 5_000;
+    let exchanged = move |exchange| Collective::AllToAll { bytes, exchange };
+    let reduced = move |reduction| Collective::AllReduce { bytes, reduction };
+    prop_oneof![
+        Just(Collective::Ring { bytes }),
+        prop_oneof![Just(Exchange::Shifted), Just(Exchange::Pairwise)].prop_map(exchanged),
+        prop_oneof![
+            Just(Reduction::Ring),
+            Just(Reduction::RecursiveDoubling),
+            Just(Reduction::Rabenseifner)
+        ]
+        .prop_map(reduced),
+        Just(Collective::Broadcast { bytes, root: 1 }),
+        Just(Collective::Barrier { bytes }),
+    ]
+}
+
+/// A message that lost frames on a slow trunk is waited for, in parts as in the whole.
+#[test]
+fn a_collective_that_waits_is_told_alike() {
+    let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
+    let cluster = Cluster {
+        topology,
+        configuration: EthernetConfiguration {
+            trunk_rate_bps: 300_000_000,
+            buffer_bytes: 3_000,
+            ..EthernetConfiguration::with_rate(1_000_000_000)
+        },
+        costs: HostCosts::default(),
+        receiving: ReceivingConfiguration::default(),
+    };
+    let all_to_all = CollectiveLoop::new(CollectiveConfiguration {
+        collective: Collective::AllToAll { bytes: 60_000, exchange: Exchange::Shifted },
+        ranks: 4,
+        iterations: 2,
+        compute_ps: 0,
+        reduce_ps_per_byte: 0,
+    });
+    cluster.compare(&all_to_all, 4).expect_err("frames are lost");
+}
+
+/// A trace in its binary form comes to what its text does.
+#[test]
+fn a_binary_trace_is_divided_like_its_text() {
+    let topology = Topology::leaf_spine(4, 2, 2, 1).expect("a leaf-spine");
+    let cluster = Cluster {
+        topology,
+        configuration: EthernetConfiguration::with_rate(1_000_000_000),
+        costs: HostCosts::default(),
+        receiving: ReceivingConfiguration::default(),
+    };
+    let text = Goal::parse("ring", &Goal::ring(8, 5)).expect("a trace");
+    let binary = Goal::read("ring", &text.encode()).expect("it was encoded");
+    let outcomes = [text, binary].map(|trace| cluster.compare(&trace, 8).expect("it ends"));
+    assert_eq!(outcomes[0].hash, outcomes[1].hash);
 }
 
 /// What waits for ever is told in parts as in the whole.

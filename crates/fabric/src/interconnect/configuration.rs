@@ -9,9 +9,11 @@ mod purchase;
 mod reader;
 mod run;
 mod sweep;
+mod workloads;
 
 use toml::Table;
 
+use super::collective::CollectiveConfiguration;
 use super::ethernet::EthernetConfiguration;
 use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
@@ -20,7 +22,7 @@ use super::receiving::ReceivingConfiguration;
 use super::routing::{LanePolicy, Routing, RoutingError};
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
-use super::workload::{MeshConfiguration, Pattern, Sizes};
+use super::workload::{MeshConfiguration, Pattern, Sizes, SizesError};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use ethernet::{check_ethernet, read_ethernet, read_receiving};
 use reader::Reader;
@@ -96,6 +98,8 @@ pub enum WorkloadConfiguration {
         /// When posting ends.
         until_ps: u64,
     },
+    /// [`CollectiveLoop`](super::collective::CollectiveLoop).
+    Collective(CollectiveConfiguration),
 }
 
 /// Why a configuration cannot be run.
@@ -142,6 +146,19 @@ pub enum ConfigurationError {
     /// No such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
+    /// No such distribution of sizes.
+    #[error(transparent)]
+    Sizes(#[from] SizesError),
+    /// A file that the configuration names cannot be read.
+    #[error("{file}: read {path}: {reason}")]
+    File {
+        /// The configuration.
+        file: String,
+        /// What it names.
+        path: String,
+        /// Why it cannot be read.
+        reason: String,
+    },
     /// A run that cannot be divided.
     #[error("{fabric} runs on 1 thread, not on {threads}: only ethernet can be divided")]
     Undivided {
@@ -156,9 +173,19 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads a configuration; `file` is named in errors.
+    /// Reads a configuration that names no other files; `file` is named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigurationError> {
-        Self::from_table(file, parse_table(file, text)?)
+        Self::parse_with_files(file, text, &no_files)
+    }
+
+    /// Reads a configuration, and with `read` the files that it names: it returns the text of a
+    /// file, or says why it cannot. What was in them is part of [`Self::effective`].
+    pub fn parse_with_files(
+        file: &str,
+        text: &str,
+        read: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ConfigurationError> {
+        Self::from_table(file, parse_table(file, text, read)?)
     }
 
     fn from_table(file: &str, mut root: Table) -> Result<Self, ConfigurationError> {
@@ -185,8 +212,9 @@ impl Configuration {
         }
         let costs = read_costs(&mut host_keys)?;
         let receiving = read_receiving(&mut host_keys, &fabric)?;
-        let workload = read_workload(&mut workload_keys, topology.hosts())?;
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
+        let workload =
+            workloads::read_workload(&mut workload_keys, topology.hosts(), &fabric, seed)?;
         let threads = run_keys.number("threads", 1, 1, THREADS_MAX)? as u32;
         let limits = Limits {
             warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
@@ -211,8 +239,20 @@ impl Configuration {
     }
 }
 
-fn parse_table(file: &str, text: &str) -> Result<Table, ConfigurationError> {
-    text.parse().map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })
+/// Reads TOML, with the contents of files in the place of their names.
+fn parse_table(
+    file: &str,
+    text: &str,
+    read: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<Table, ConfigurationError> {
+    let table: Table = text
+        .parse()
+        .map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })?;
+    workloads::insert_size_table(file, table, read)
+}
+
+fn no_files(_path: &str) -> Result<String, String> {
+    Err("files are not read here".to_owned())
 }
 
 fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
@@ -360,57 +400,6 @@ fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
     })
 }
 
-fn read_workload(
-    keys: &mut Reader,
-    hosts: u32,
-) -> Result<WorkloadConfiguration, ConfigurationError> {
-    let kind = keys.word("kind", "open_load", &["token_pass", "mesh", "open_load"])?;
-    let bytes = keys.number("bytes", 1_500, 1, MESSAGE_MAX_BYTES)? as u32;
-    Ok(match kind.as_str() {
-        "token_pass" => WorkloadConfiguration::TokenPass {
-            bytes,
-            delay_ps: keys.number("delay_ps", 0, 0, TIME_MAX_PS)?,
-            passes: keys.number("passes", hosts.into(), 1, u32::MAX.into())? as u32,
-        },
-        "mesh" => {
-            let side = hosts.isqrt();
-            let width = keys.number("width", side.into(), 1, hosts.into())? as u32;
-            let height_max = u64::from(hosts / width);
-            WorkloadConfiguration::Mesh(MeshConfiguration {
-                width,
-                height: keys.number("height", height_max, 1, height_max)? as u32,
-                bytes,
-                iterations: keys.number("iterations", 10, 0, u32::MAX.into())? as u32,
-                compute_ps: keys.number("compute_ps", 10_000_000, 0, TIME_MAX_PS)?,
-                order: [0, 1, 3, 2],
-            })
-        }
-        _ => WorkloadConfiguration::OpenLoad {
-            pattern: match keys
-                .word("pattern", "uniform", &["uniform", "shift", "incast"])?
-                .as_str()
-            {
-                "incast" => {
-                    Pattern::Incast(keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32)
-                }
-                "shift" => {
-                    let distance =
-                        keys.number("distance", u64::from(hosts / 2), 1, hosts.into())?;
-                    let distance = distance as u32;
-                    Pattern::Permutation((0..hosts).map(|rank| (rank + distance) % hosts).collect())
-                }
-                _ => Pattern::Uniform,
-            },
-            sizes: match keys.word("sizes", "fixed", &["fixed", "exponential"])?.as_str() {
-                "exponential" => Sizes::Exponential(bytes),
-                _ => Sizes::Fixed(bytes),
-            },
-            interval_ps: keys.number("interval_ps", 10_000_000, 1, TIME_MAX_PS)?,
-            until_ps: keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?,
-        },
-    })
-}
-
 /// Eighteen minutes. Each step of a run is a small multiple of one such time, and a run ends at 2^62
 /// ps: so sums never wrap.
 const TIME_MAX_PS: u64 = 1 << 50;
@@ -467,6 +456,33 @@ mod tests {
         assert!(refused("[topology]\nhosts = 1\n").contains("2 or more"));
         let text = "[topology]\nkind = \"leaf_spine\"\nspines = 1\ntrunks = 65\n";
         assert!(refused(text).contains("trunks is 65"), "{}", refused(text));
+    }
+
+    #[test]
+    fn every_fabric_runs_every_collective() {
+        let collectives = [
+            ("kind = \"ring\"", 16 * 2),
+            ("kind = \"all_to_all\"", 16 * 15 * 2),
+            ("kind = \"all_to_all\"\nalgorithm = \"pairwise\"", 16 * 15 * 2),
+            ("kind = \"all_reduce\"", 16 * 30 * 2),
+            ("kind = \"all_reduce\"\nalgorithm = \"recursive_doubling\"", 16 * 4 * 2),
+            ("kind = \"all_reduce\"\nalgorithm = \"rabenseifner\"", 16 * 8 * 2),
+            ("kind = \"broadcast\"\nroot = 3", 15 * 2),
+            ("kind = \"barrier\"", 16 * 4 * 2),
+        ];
+        for fabric in ["ethernet", "wormhole", "flit", "loggp", "fluid"] {
+            for (keys, messages) in collectives {
+                let text = format!(
+                    "[topology]\nkind = \"torus\"\nsizes = [4, 4]\nlanes = 2\n[fabric]\nkind = \
+                     \"{fabric}\"\n[workload]\n{keys}\niterations = 2\n"
+                );
+                let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+                let outcome = configuration.run().expect("it ends");
+                assert_eq!(outcome.delivered, messages, "{fabric} {keys}");
+                let again = Configuration::parse("b.toml", &configuration.effective);
+                assert_eq!(again.expect("it reads back").run().expect("ends").hash, outcome.hash);
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Traces in GOAL, the group operation assembly language of LogGOPSim, as text.
+//! Traces in GOAL, the group operation assembly language of LogGOPSim, as text or in its binary form.
 //!
 //! A trace gives each rank operations and what they wait for:
 //!
@@ -16,12 +16,13 @@
 //!
 //! Durations are in nanoseconds. `requires` waits for the end of an operation, `irequires` for its
 //! start. A send ends when it is posted; a receive when a message of its source and tag is there,
-//! first come, first served. `cpu` and `nic` are read and ignored: a host has one of each.
+//! first come, first served; `-1` is any. `cpu` and `nic` are kept and ignored: a host has one of
+//! each. Every rank has its block, be it empty. `//` and `/* */` are comments.
 
+mod binary;
 mod parser;
 
-use std::collections::{BTreeMap, VecDeque};
-
+use super::matching::{ANY, Matching};
 use super::workload::{Actions, Received, Separable, Workload};
 
 pub use parser::GoalError;
@@ -29,9 +30,18 @@ pub use parser::GoalError;
 /// A trace, to be replayed.
 #[derive(Clone, Debug)]
 pub struct Goal {
+    file: String,
+    /// What operations are counted by in the file.
+    unit: Unit,
     ranks: Vec<Program>,
     operations: u64,
     unfinished: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Line,
+    Operation,
 }
 
 /// The operations of a rank.
@@ -42,11 +52,9 @@ struct Program {
     dependents: Vec<u32>,
     /// The same, of their start.
     start_dependents: Vec<u32>,
-    /// Receives that wait, by source and tag.
-    posted: BTreeMap<(u32, u32), VecDeque<u32>>,
-    /// Messages nobody has asked for yet, by source and tag.
-    unexpected: BTreeMap<(u32, u32), u32>,
+    matching: Matching<()>,
     ready: Vec<u32>,
+    /// Operations that have not ended.
     unfinished: u64,
 }
 
@@ -58,21 +66,60 @@ struct Operation {
     /// Where its dependents begin, and how many there are.
     dependents: (u32, u32),
     start_dependents: (u32, u32),
-    /// Line in the trace.
-    line: u32,
+    /// Line in the text, from 1; number within the rank, from 0, in the binary form.
+    place: u32,
+    processor: u8,
+    interface: u8,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Calculate { time_ps: u64 },
     Send { to: u32, bytes: u32, tag: u32 },
-    Receive { from: u32, tag: u32 },
+    Receive { from: u32, bytes: u32, tag: u32 },
 }
 
 impl Goal {
-    /// Reads a trace; `file` is named in errors.
+    /// Reads a trace as text; `file` is named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, GoalError> {
         parser::parse(file, text)
+    }
+
+    /// Reads a trace in its binary form; `file` is named in errors.
+    pub fn decode(file: &str, bytes: &[u8]) -> Result<Self, GoalError> {
+        binary::decode(file, bytes)
+    }
+
+    /// Reads a trace in either form; `file` is named in errors.
+    pub fn read(file: &str, bytes: &[u8]) -> Result<Self, GoalError> {
+        if binary::is_binary(bytes) {
+            return Self::decode(file, bytes);
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::parse(file, text),
+            Err(error) => {
+                Err(GoalError::Neither { file: file.to_owned(), offset: error.valid_up_to() })
+            }
+        }
+    }
+
+    /// The trace in its binary form.
+    pub fn encode(&self) -> Vec<u8> {
+        binary::encode(self)
+    }
+
+    fn new(file: &str, unit: Unit, mut ranks: Vec<Program>) -> Result<Self, GoalError> {
+        for (rank, program) in ranks.iter().enumerate() {
+            if let Some(place) = program.circle() {
+                let place = unit.place(place);
+                return Err(GoalError::Circle { file: file.to_owned(), rank, place });
+            }
+        }
+        for program in &mut ranks {
+            program.unfinished = program.operations.len() as u64;
+        }
+        let operations = ranks.iter().map(|program| program.unfinished).sum();
+        Ok(Self { file: file.to_owned(), unit, ranks, operations, unfinished: operations })
     }
 
     /// Number of ranks.
@@ -116,7 +163,9 @@ impl Goal {
                     actions.send(to, bytes, tag);
                     true
                 }
-                Kind::Receive { from, tag } => program.match_receive(index, from, tag),
+                Kind::Receive { from, tag, .. } => {
+                    program.matching.receive(from, tag, index).is_some()
+                }
             };
             if has_ended {
                 self.unfinished -= 1;
@@ -149,30 +198,35 @@ impl Program {
         }
     }
 
-    /// Whether a message is there for a receive; else it is posted.
-    fn match_receive(&mut self, index: u32, from: u32, tag: u32) -> bool {
-        if let Some(count) = self.unexpected.get_mut(&(from, tag)) {
-            *count -= 1;
-            if *count == 0 {
-                self.unexpected.remove(&(from, tag));
+    /// Place of an operation that can never start because of what it requires.
+    fn circle(&self) -> Option<u32> {
+        let mut waits: Vec<u32> = self.operations.iter().map(|operation| operation.waits).collect();
+        let mut open: Vec<u32> =
+            (0..).zip(&waits).filter(|(_, waits)| **waits == 0).map(|(at, _)| at).collect();
+        while let Some(index) = open.pop() {
+            let operation = &self.operations[index as usize];
+            let range = |(start, count): (u32, u32)| start as usize..(start + count) as usize;
+            let ends = &self.dependents[range(operation.dependents)];
+            let starts = &self.start_dependents[range(operation.start_dependents)];
+            for &dependent in ends.iter().chain(starts) {
+                let left = &mut waits[dependent as usize];
+                *left -= 1;
+                if *left == 0 {
+                    open.push(dependent);
+                }
             }
-            return true;
         }
-        self.posted.entry((from, tag)).or_default().push_back(index);
-        false
+        let stuck = waits.iter().position(|waits| *waits > 0)?;
+        self.operations.get(stuck).map(|operation| operation.place)
     }
+}
 
-    /// The receive that gets a message, if one waits.
-    fn match_message(&mut self, from: u32, tag: u32) -> Option<u32> {
-        let Some(posted) = self.posted.get_mut(&(from, tag)) else {
-            *self.unexpected.entry((from, tag)).or_default() += 1;
-            return None;
-        };
-        let index = posted.pop_front();
-        if posted.is_empty() {
-            self.posted.remove(&(from, tag));
+impl Unit {
+    fn place(self, number: u32) -> String {
+        match self {
+            Self::Line => format!("line {number}"),
+            Self::Operation => format!("operation {number}"),
         }
-        index
     }
 }
 
@@ -191,8 +245,8 @@ impl Workload for Goal {
     }
 
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions) {
-        let program = &mut self.ranks[rank as usize];
-        if let Some(index) = program.match_message(received.from, received.tag) {
+        let Received { from, tag, .. } = received;
+        if let Some((index, ())) = self.ranks[rank as usize].matching.arrive(from, tag, ()) {
             self.end(rank, index);
             self.advance(rank, actions);
         }
@@ -207,21 +261,23 @@ impl Workload for Goal {
     }
 
     fn awaits(&self) -> String {
-        let waiting = |program: &Program| {
-            let first = program.posted.iter().next();
-            first.and_then(|((from, tag), posted)| Some((*from, *tag, *posted.front()?)))
-        };
+        let left = format!("{} operations are left", self.unfinished);
         for (rank, program) in self.ranks.iter().enumerate() {
-            if let Some((from, tag, index)) = waiting(program) {
-                let line = program.operations.get(index as usize).map_or(0, |found| found.line);
-                return format!(
-                    "rank {rank} waits for a message from rank {from} with tag {tag} (line {line}) \
-                     that is never sent; {} operations are left",
-                    self.unfinished
-                );
-            }
+            let Some((from, tag, index)) = program.matching.waiting().next() else { continue };
+            let place = program.operations.get(index as usize).map_or(0, |found| found.place);
+            let place = self.unit.place(place);
+            let named = |number, name: &str| match number {
+                ANY => format!("any {name}"),
+                number => format!("{name} {number}"),
+            };
+            let (source, tag) = (named(from, "rank"), named(tag, "tag"));
+            return format!(
+                "{}: rank {rank} waits for a message from {source} with {tag} ({place}) that is never \
+                 sent; add the send or remove what waits for it; {left}",
+                self.file
+            );
         }
-        format!("{} operations are left", self.unfinished)
+        left
     }
 }
 
@@ -270,9 +326,17 @@ mod tests {
         let text = "num_ranks 2\nrank 0 {\na: recv 1b from 1 tag 3\n}\nrank 1 {\n}\n";
         let stuck = replay(text).expect_err("nothing is sent").to_string();
         assert!(
-            stuck.contains("rank 0 waits for a message from rank 1 with tag 3 (line 3)"),
+            stuck.contains("a.goal: rank 0 waits for a message from rank 1 with tag 3 (line 3)"),
             "{stuck}"
         );
+    }
+
+    #[test]
+    fn any_source_and_tag_take_the_first_that_comes() {
+        let text = "num_ranks 3\nrank 0 {\na: recv 1b from -1 tag -1\nb: calc 1000000\nc: recv 1b \
+                    from 1 tag 4\nb requires a\nc requires b\n}\nrank 1 {\na: calc 10\nb: send 1b to \
+                    0 tag 4\nb requires a\n}\nrank 2 {\nsend 1b to 0 tag 9\n}\n";
+        assert_eq!(replay(text).expect("it ends").completed_ps, 1_001_000_000);
     }
 
     #[test]

@@ -95,6 +95,12 @@ impl Histogram {
         self.total += 1;
     }
 
+    /// Classes with times in them, ascending: the largest time of each, in picoseconds, and how many.
+    pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(index, count)| (upper_ps(index), *count))
+    }
+
     /// Adds all times of another one.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
@@ -186,5 +192,6 @@ mod tests {
             let found = histogram.quantile_us(share);
             assert!((found / expected - 1.0).abs() < 0.035, "{share}: {found}");
         }
+        assert_eq!(histogram.classes().map(|(_, count)| count).sum::<u64>(), 1_000);
     }
 }

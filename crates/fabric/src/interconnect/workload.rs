@@ -1,6 +1,10 @@
 //! What ranks do: programs that send, compute and wait.
 
+mod sizes;
+
 use crate::Random;
+
+pub use sizes::{SizeTable, Sizes, SizesError};
 
 /// A program of all ranks, told of what happens to each.
 pub trait Workload {
@@ -264,17 +268,6 @@ pub enum Pattern {
     Incast(u32),
 }
 
-/// How long messages are.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Sizes {
-    /// All of so many bytes.
-    Fixed(u32),
-    /// Exponentially distributed with this mean, in bytes; at least 1.
-    Exponential(u32),
-    /// One of these, with these relative weights.
-    Mix(Vec<(u32, u32)>),
-}
-
 /// Each rank posts messages at random times, whatever becomes of them: Poisson arrivals.
 #[derive(Clone, Debug)]
 pub struct OpenLoad {
@@ -283,7 +276,19 @@ pub struct OpenLoad {
     interval_ps: u64,
     until_ps: u64,
     random: Vec<Random>,
-    weight: u64,
+}
+
+impl Pattern {
+    /// A random permutation in which no rank sends to itself: one circle through all ranks
+    /// (Sattolo's algorithm).
+    pub fn random_permutation(ranks: u32, seed: u64) -> Self {
+        let mut random = Random::stream(seed, PERMUTATION_STREAM);
+        let mut to: Vec<u32> = (0..ranks).collect();
+        for last in (1..to.len()).rev() {
+            to.swap(last, random.below(last as u64) as usize);
+        }
+        Self::Permutation(to)
+    }
 }
 
 impl OpenLoad {
@@ -297,11 +302,7 @@ impl OpenLoad {
         seed: u64,
     ) -> Self {
         let random = (0..ranks).map(|rank| Random::stream(seed, rank.into())).collect();
-        let weight = match &sizes {
-            Sizes::Mix(mix) => mix.iter().map(|(_, weight)| u64::from(*weight)).sum(),
-            _ => 0,
-        };
-        Self { pattern, sizes, interval_ps, until_ps, random, weight }
+        Self { pattern, sizes, interval_ps, until_ps, random }
     }
 
     fn post_next(&mut self, rank: u32, actions: &mut Actions) {
@@ -331,19 +332,7 @@ impl Workload for OpenLoad {
             Pattern::Permutation(to) => to[rank as usize],
             Pattern::Incast(to) => *to,
         };
-        let bytes = match &self.sizes {
-            Sizes::Fixed(bytes) => *bytes,
-            Sizes::Exponential(mean) => random.exponential(u64::from(*mean)).max(1) as u32,
-            Sizes::Mix(mix) => {
-                let mut at = random.below(self.weight);
-                let drawn = mix.iter().find(|(_, weight)| {
-                    let is_here = at < u64::from(*weight);
-                    at = at.saturating_sub(u64::from(*weight));
-                    is_here
-                });
-                drawn.map_or(1, |(bytes, _)| *bytes)
-            }
-        };
+        let bytes = self.sizes.draw(random);
         actions.send(to, bytes, 0);
         self.post_next(rank, actions);
     }
@@ -363,5 +352,26 @@ impl Workload for OpenLoad {
 impl Separable for OpenLoad {
     fn adopt(&mut self, rank: u32, part: &mut Self) {
         self.random[rank as usize] = part.random[rank as usize].clone();
+    }
+}
+
+/// Beyond the streams of ranks.
+const PERMUTATION_STREAM: u64 = 1 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_permutation_is_one_and_moves_everyone() {
+        for ranks in [2, 3, 16, 101] {
+            let Pattern::Permutation(to) = Pattern::random_permutation(ranks, 7) else {
+                panic!("a permutation")
+            };
+            assert!((0..).zip(&to).all(|(rank, to)| rank != *to), "{to:?}");
+            let mut sorted = to;
+            sorted.sort_unstable();
+            assert!((0..ranks).eq(sorted));
+        }
     }
 }

@@ -142,6 +142,11 @@ impl Reader {
         Ok(self.effective + "\n")
     }
 
+    /// The file, for errors.
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
     /// An error on a number that is wrong together with others.
     pub(super) fn wrong_number(&self, key: &str, value: u64, expected: &str) -> ConfigurationError {
         ConfigurationError::Value {

@@ -1,5 +1,6 @@
 //! From a configuration to what it comes to.
 
+use super::super::collective::CollectiveLoop;
 use super::super::dependency;
 use super::super::ethernet::Ethernet;
 use super::super::flit::FlitFabric;
@@ -50,6 +51,10 @@ impl Configuration {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
                 self.run_divided(load, hosts, driver, watch)
+            }
+            WorkloadConfiguration::Collective(collective) => {
+                let ranks = collective.ranks;
+                self.run_divided(CollectiveLoop::new(*collective), ranks, driver, watch)
             }
         }
     }

@@ -16,8 +16,14 @@ pub struct Point {
 
 /// Reads a configuration with a section `[sweep.X]` for sections X whose keys have lists of values:
 /// a point for each combination, the last key running fastest. Without such, the one point there is.
-pub fn parse_sweep(file: &str, text: &str) -> Result<Vec<Point>, ConfigurationError> {
-    let mut root = parse_table(file, text)?;
+///
+/// Files that it names are read with `read`, as in [`Configuration::parse_with_files`].
+pub fn parse_sweep(
+    file: &str,
+    text: &str,
+    read: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<Vec<Point>, ConfigurationError> {
+    let mut root = parse_table(file, text, read)?;
     let mut settings = Vec::new();
     if let Some(sweep) = root.remove("sweep") {
         for (section, keys) in table(file, "sweep", sweep)? {
@@ -87,13 +93,14 @@ const POINTS_MAX: usize = 100_000;
 
 #[cfg(test)]
 mod tests {
+    use super::super::no_files;
     use super::*;
 
     #[test]
     fn all_combinations_are_points() {
         let text = "[workload]\nbytes = 1\n[sweep.workload]\nbytes = [64, 1500]\n[sweep.run]\nseed = \
                     [1, 2, 3]\n";
-        let points = parse_sweep("a.toml", text).expect("it is valid");
+        let points = parse_sweep("a.toml", text, &no_files).expect("it is valid");
         let names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
         assert_eq!(names.len(), 6);
         assert!(names.contains(&"run.seed=2 workload.bytes=1500"), "{names:?}");
@@ -105,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_sweep_that_is_none_is_refused() {
-        let refused = |text: &str| parse_sweep("a.toml", text).expect_err("wrong").to_string();
+        let refused =
+            |text: &str| parse_sweep("a.toml", text, &no_files).expect_err("wrong").to_string();
         assert!(refused("sweep = 3\n").contains("sweep"));
         assert!(refused("[sweep.run]\nseed = 3\n").contains("lists of values"));
         assert!(refused("[sweep.run]\nseed = []\n").contains("combinations"));

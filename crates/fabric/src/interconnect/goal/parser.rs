@@ -1,8 +1,9 @@
-//! Reads traces.
+//! Reads traces as text.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{Goal, Kind, Operation, Program};
+use super::{ANY, Goal, Kind, Operation, Program, Unit};
 
 /// Why a trace cannot be replayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -19,53 +20,140 @@ pub enum GoalError {
         what: String,
     },
     /// The text ends within a rank.
-    #[error("{file}: ends within rank {rank}, without its `}}`: the file is truncated")]
+    #[error(
+        "{file}: ends within rank {rank}, without its `}}`: the file is truncated; write it again"
+    )]
     Truncated {
         /// The file.
         file: String,
         /// The rank.
         rank: u32,
     },
+    /// The text ends before some rank.
+    #[error(
+        "{file}: ends without rank {rank}, though `num_ranks` is {ranks}: the file is truncated, or a rank with nothing to do lacks its `rank {rank} {{` and `}}`"
+    )]
+    MissingRank {
+        /// The file.
+        file: String,
+        /// The first rank that is not there.
+        rank: usize,
+        /// How many there should be.
+        ranks: usize,
+    },
     /// Operations require each other in a circle.
     #[error(
-        "{file}: operations of rank {rank} require each other in a circle, one of them in line {line}"
+        "{file}: operations of rank {rank} require each other in a circle, one of them in {place}; remove one of the requirements"
     )]
     Circle {
         /// The file.
         file: String,
         /// The rank.
         rank: usize,
-        /// Line of one of them.
-        line: u32,
+        /// Line of one of them, or its number in the binary form.
+        place: String,
+    },
+    /// Not what it should be.
+    #[error(
+        "{file}: byte {offset} is not UTF-8, so this is no GOAL text, and a binary one begins with the number 4223 in 8 bytes"
+    )]
+    Neither {
+        /// The file.
+        file: String,
+        /// Where, in bytes.
+        offset: usize,
+    },
+    /// The binary form ends too early.
+    #[error(
+        "{file}: ends at byte {length}, within {within}: the file is truncated; convert or copy it again"
+    )]
+    Short {
+        /// The file.
+        file: String,
+        /// How long it is.
+        length: usize,
+        /// What is not whole.
+        within: String,
+    },
+    /// The binary form means nothing.
+    #[error("{file}: byte {offset}: {what}")]
+    Binary {
+        /// The file.
+        file: String,
+        /// Where, in bytes.
+        offset: usize,
+        /// What is wrong there.
+        what: String,
     },
 }
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
+    let wrong = |line, what| GoalError::Line { file: file.to_owned(), line, what };
+    let text = without_comments(text).map_err(|line| {
+        wrong(line, "a comment begins that does not end: `*/` is missing".to_owned())
+    })?;
     let mut parser = Parser { ranks: Vec::new(), current: None };
     for (index, line) in text.lines().enumerate() {
-        parser.line(line, index + 1).map_err(|what| GoalError::Line {
-            file: file.to_owned(),
-            line: index + 1,
-            what,
-        })?;
+        parser.line(line, index + 1).map_err(|what| wrong(index + 1, what))?;
     }
     if let Some(Block { rank, .. }) = parser.current {
         return Err(GoalError::Truncated { file: file.to_owned(), rank });
     }
-    for (rank, program) in parser.ranks.iter().enumerate() {
-        if let Some(line) = program.circle() {
-            return Err(GoalError::Circle { file: file.to_owned(), rank, line });
+    let count = parser.ranks.len();
+    if count == 0 {
+        return Err(wrong(1, "there is no `num_ranks N`".to_owned()));
+    }
+    let ranks: Vec<Program> = parser.ranks.into_iter().map_while(|program| program).collect();
+    if ranks.len() < count {
+        let file = file.to_owned();
+        return Err(GoalError::MissingRank { file, rank: ranks.len(), ranks: count });
+    }
+    Goal::new(file, Unit::Line, ranks)
+}
+
+/// The text with spaces for comments; lines stay. The line of one that does not end is an error.
+fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
+    if !text.contains("/*") {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("/*") {
+        let (before, comment) = rest.split_at(start);
+        clean.push_str(before);
+        // A comment to the end of the line hides the beginning of another.
+        let line_start = clean.rfind('\n').map_or(0, |at| at + 1);
+        if clean[line_start..].contains("//") {
+            let end = comment.find('\n').unwrap_or(comment.len());
+            clean.push_str(&comment[..end]);
+            rest = &comment[end..];
+            continue;
         }
+        let end = comment.find("*/").ok_or(clean.lines().count().max(1))?;
+        clean.push(' ');
+        clean.extend(comment[..end].chars().filter(|letter| *letter == '\n'));
+        rest = &comment[end + 2..];
     }
-    for program in &mut parser.ranks {
-        program.unfinished = program.operations.len() as u64;
+    clean.push_str(rest);
+    Ok(Cow::Owned(clean))
+}
+
+/// Words, of which `{`, `}` and what follows a label need no space before them.
+fn words(line: &str) -> Vec<&str> {
+    let content = line.split("//").next().unwrap_or_default();
+    let mut words = Vec::new();
+    for word in content.split_whitespace() {
+        let label = word.find(':').map_or(0, |at| at + 1);
+        let (label, rest) = word.split_at(label);
+        let (rest, brace) = rest.split_at(rest.find(['{', '}']).unwrap_or(rest.len()));
+        words.extend([label, rest, brace].into_iter().filter(|part| !part.is_empty()));
     }
-    let unfinished = parser.ranks.iter().map(|program| program.unfinished).sum();
-    Ok(Goal { ranks: parser.ranks, operations: unfinished, unfinished })
+    words
 }
 
 struct Parser<'a> {
-    ranks: Vec<Program>,
+    /// None before its block.
+    ranks: Vec<Option<Program>>,
     current: Option<Block<'a>>,
 }
 
@@ -81,8 +169,7 @@ struct Block<'a> {
 
 impl<'a> Parser<'a> {
     fn line(&mut self, line: &'a str, number: usize) -> Result<(), String> {
-        let content = line.split("//").next().unwrap_or_default().trim();
-        let words: Vec<&str> = content.split_whitespace().collect();
+        let words = words(line);
         match (&mut self.current, words.as_slice()) {
             (_, []) => Ok(()),
             (None, ["num_ranks", count]) if self.ranks.is_empty() => {
@@ -90,11 +177,13 @@ impl<'a> Parser<'a> {
                 if count == 0 {
                     return Err("no ranks".to_owned());
                 }
-                self.ranks = vec![Program::default(); count as usize];
+                self.ranks = vec![None; count as usize];
                 Ok(())
             }
             (None, ["rank", rank, "{"]) => self.begin(rank),
-            (None, _) => Err(format!("`{content}` instead of `num_ranks N` or `rank R {{`")),
+            (None, words) => {
+                Err(format!("`{}` instead of `num_ranks N` or `rank R {{`", words.join(" ")))
+            }
             (Some(_), ["}"]) => {
                 self.end();
                 Ok(())
@@ -117,7 +206,7 @@ impl<'a> Parser<'a> {
         let rank = integer(rank, u32::MAX.into())? as u32;
         let program = self.ranks.get(rank as usize);
         let program = program.ok_or_else(|| unknown_rank(rank, self.ranks.len() as u32))?;
-        if !program.operations.is_empty() {
+        if program.is_some() {
             return Err(format!("rank {rank} comes twice"));
         }
         self.current = Some(Block {
@@ -156,7 +245,7 @@ impl<'a> Parser<'a> {
             block.start_edges.iter().map(|&(_, dependent)| dependent).collect();
         program.operations = block.operations;
         if let Some(slot) = self.ranks.get_mut(block.rank as usize) {
-            *slot = program;
+            *slot = Some(program);
         }
     }
 }
@@ -182,17 +271,23 @@ impl<'a> Block<'a> {
         let bytes = |text: &str| {
             integer(text.strip_suffix('b').unwrap_or(text), u32::MAX.into()).map(|n| n as u32)
         };
+        let mut places = Options::default();
         let kind = match words {
             ["calc", time, options @ ..] => {
-                tag(options)?;
+                places.read(options)?;
                 Kind::Calculate { time_ps: integer(time, CALCULATION_MAX_NS)? * 1_000 }
             }
             ["send", size, "to", to, options @ ..] => {
-                Kind::Send { bytes: bytes(size)?, to: peer(to)?, tag: tag(options)? }
+                places.read(options)?;
+                if places.tag == ANY {
+                    return Err("a message has one tag; only receives take any".to_owned());
+                }
+                Kind::Send { bytes: bytes(size)?, to: peer(to)?, tag: places.tag }
             }
             ["recv", size, "from", from, options @ ..] => {
-                bytes(size)?;
-                Kind::Receive { from: peer(from)?, tag: tag(options)? }
+                places.read(options)?;
+                let from = if *from == "-1" { ANY } else { peer(from)? };
+                Kind::Receive { bytes: bytes(size)?, from, tag: places.tag }
             }
             _ => {
                 return Err(format!(
@@ -212,49 +307,40 @@ impl<'a> Block<'a> {
             waits: 0,
             dependents: (0, 0),
             start_dependents: (0, 0),
-            line: line as u32,
+            place: line as u32,
+            processor: places.processor,
+            interface: places.interface,
         });
         Ok(())
     }
 }
 
-impl Program {
-    /// Line of an operation that can never start because of what it requires.
-    fn circle(&self) -> Option<u32> {
-        let mut waits: Vec<u32> = self.operations.iter().map(|operation| operation.waits).collect();
-        let mut open: Vec<u32> =
-            (0..).zip(&waits).filter(|(_, waits)| **waits == 0).map(|(at, _)| at).collect();
-        while let Some(index) = open.pop() {
-            let operation = &self.operations[index as usize];
-            let range = |(start, count): (u32, u32)| start as usize..(start + count) as usize;
-            let ends = &self.dependents[range(operation.dependents)];
-            let starts = &self.start_dependents[range(operation.start_dependents)];
-            for &dependent in ends.iter().chain(starts) {
-                let left = &mut waits[dependent as usize];
-                *left -= 1;
-                if *left == 0 {
-                    open.push(dependent);
+/// What may follow an operation: `tag T`, `cpu C` and `nic N`; 0 without.
+#[derive(Default)]
+struct Options {
+    tag: u32,
+    processor: u8,
+    interface: u8,
+}
+
+impl Options {
+    fn read(&mut self, options: &[&str]) -> Result<(), String> {
+        for option in options.chunks(2) {
+            match option {
+                ["tag", "-1"] => self.tag = ANY,
+                ["tag", value] => self.tag = integer(value, u64::from(ANY) - 1)? as u32,
+                ["cpu", value] => self.processor = integer(value, u8::MAX.into())? as u8,
+                ["nic", value] => self.interface = integer(value, u8::MAX.into())? as u8,
+                _ => {
+                    return Err(format!(
+                        "`{}` is no `tag T`, `cpu C` or `nic N`",
+                        option.join(" ")
+                    ));
                 }
             }
         }
-        let stuck = waits.iter().position(|waits| *waits > 0)?;
-        self.operations.get(stuck).map(|operation| operation.line)
+        Ok(())
     }
-}
-
-/// The tag among `tag T`, `cpu C` and `nic N`; 0 without.
-fn tag(options: &[&str]) -> Result<u32, String> {
-    let mut tag = 0;
-    for option in options.chunks(2) {
-        match option {
-            ["tag", value] => tag = integer(value, u32::MAX.into())? as u32,
-            ["cpu" | "nic", value] => {
-                integer(value, u32::MAX.into())?;
-            }
-            _ => return Err(format!("`{}` is no `tag T`, `cpu C` or `nic N`", option.join(" "))),
-        }
-    }
-    Ok(tag)
 }
 
 fn integer(text: &str, most: u64) -> Result<u64, String> {
@@ -262,14 +348,15 @@ fn integer(text: &str, most: u64) -> Result<u64, String> {
     number.ok_or_else(|| format!("`{text}` is no whole number up to {most}"))
 }
 
-fn unknown_rank(rank: u32, ranks: u32) -> String {
-    format!("there is no rank {rank}, only 0 to {}", i64::from(ranks) - 1)
+pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
+    let last = i64::from(ranks) - 1;
+    format!("there is no rank {rank}, only 0 to {last}; correct it, or `num_ranks`")
 }
 
 /// As many as a topology has hosts.
-const RANKS_MAX: u64 = 1 << 20;
+pub(super) const RANKS_MAX: u64 = 1 << 20;
 /// Eighteen minutes.
-const CALCULATION_MAX_NS: u64 = 1 << 40;
+pub(super) const CALCULATION_MAX_NS: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {
@@ -292,8 +379,25 @@ mod tests {
         assert!(refused("rank 0 {\n").contains("there is no rank 0"));
         assert!(refused("num_ranks 0\n").contains("no ranks"));
         assert!(refused(&format!("{start}a: calc 1\n")).contains("truncated"));
-        let circle = format!("{start}a: calc 1\nb: calc 1\na requires b\nb requires a\n}}\n");
+        let circle =
+            format!("{start}a: calc 1\nb: calc 1\na requires b\nb requires a\n}}\nrank 1 {{\n}}\n");
         assert!(refused(&circle).contains("in a circle, one of them in line 3"));
+        let block = format!("{start}}}\n");
+        assert!(refused(&block).contains("ends without rank 1"), "{}", refused(&block));
+        assert!(refused(&format!("{block}rank 0 {{\n")).contains("rank 0 comes twice"));
+        assert!(refused(&format!("{block}/* rank 1 {{\n}}\n")).starts_with("a.goal:3: a comment"));
+        assert!(body("a: send 1b to 1 tag -1").contains("one tag"));
+        assert!(refused("").contains("there is no `num_ranks N`"));
+    }
+
+    #[test]
+    fn spaces_and_comments_may_be_anywhere() {
+        let text = "/* two\n ranks */ num_ranks 2 // /* not one\nrank 0{\na:calc 5 cpu 1\n/* x */\n}\n\
+                    rank 1 { // none\n}\n";
+        let goal = parse("a.goal", text).expect("it is well formed");
+        assert_eq!(goal.ranks(), 2);
+        assert_eq!(goal.ranks[0].operations.len(), 1);
+        assert_eq!(goal.ranks[0].operations[0].place, 4);
     }
 
     proptest::proptest! {

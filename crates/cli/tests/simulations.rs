@@ -1,0 +1,278 @@
+//! Simulations from the command line: sweeps that are stopped in whatever way, and traces.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::SystemTime;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const POINTS: usize = 24;
+
+#[test]
+fn a_killed_sweep_goes_on_and_loses_no_finished_point() {
+    let sweep = Sweep::new("killed");
+    let mut running = sweep.start();
+    let finished = sweep.wait_for_results(&mut running, 3);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let kept = sweep.results();
+    assert!(finished.iter().all(|(path, result)| kept.get(path) == Some(result)));
+
+    assert!(sweep.run(&[]).status.success());
+    let all = sweep.results();
+    assert_eq!(all.len(), POINTS);
+    // Neither content nor time of change is another.
+    assert!(kept.iter().all(|(path, result)| all.get(path) == Some(result)));
+}
+
+#[test]
+fn an_interrupted_sweep_says_how_to_go_on_and_does() {
+    let sweep = Sweep::new("interrupted");
+    let mut running = sweep.start();
+    sweep.wait_for_results(&mut running, 2);
+    kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
+    let output = running.wait_with_output().unwrap();
+    let kept = sweep.results();
+    if kept.len() < POINTS {
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("the same command goes on"), "{text}");
+    }
+    for (_, text) in kept.values() {
+        let result: Value = serde_json::from_str(text).expect("results are whole");
+        assert!(result["result_hash"].is_string());
+    }
+
+    assert!(sweep.run(&[]).status.success());
+    let all = sweep.results();
+    assert_eq!(all.len(), POINTS);
+    assert!(kept.iter().all(|(path, result)| all.get(path) == Some(result)));
+}
+
+#[test]
+fn parts_are_the_whole_and_a_point_is_in_one_of_them() {
+    let sweep = Sweep::new("parts");
+    let count = ethernot(&["sim", "sweep", sweep.grid(), "--count"]);
+    assert_eq!(String::from_utf8_lossy(&count.stdout).trim(), POINTS.to_string());
+    let mut seen = 0;
+    for part in ["1/5", "2/5", "3/5", "4/5", "5/5"] {
+        let output = sweep.run(&["--part", part]);
+        assert!(output.status.success(), "{output:?}");
+        seen += String::from_utf8_lossy(&output.stdout).lines().count();
+    }
+    assert_eq!(seen, POINTS);
+    assert_eq!(sweep.results().len(), POINTS);
+    let wrong = sweep.run(&["--part", "6/5"]);
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("K/N with K from 1 to N"));
+}
+
+#[test]
+fn points_that_are_the_same_do_not_get_in_each_others_way() {
+    let sweep = Sweep::new("same");
+    let text =
+        "[workload]\nkind = \"barrier\"\n[sweep.workload]\niterations = [1, 1, 1, 1, 1, 1, 1]\n";
+    fs::write(&sweep.grid, text).unwrap();
+    let output = sweep.run(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 7);
+    assert_eq!(sweep.results().len(), 1);
+}
+
+/// In a file system of four pages, in a mount namespace of its own.
+#[test]
+fn a_sweep_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room() {
+    let sweep = Sweep::new("full");
+    fs::create_dir_all(&sweep.results).unwrap();
+    let script = r#"
+        mount -t tmpfs -o size=16k none "$2" || exit 77
+        "$0" sim sweep "$1" --into "$2" --jobs 2 > "$3/first" 2>&1
+        echo "first $?"
+        echo "kept $(ls "$2" | grep -c 'json$')"
+        echo "unfinished $(ls "$2" | grep -c unfinished)"
+        for file in "$2"/*.json; do cp -p "$file" "$3/"; done
+        mount -o remount,size=4m "$2"
+        "$0" sim sweep "$1" --into "$2" --jobs 2 > "$3/second" 2>&1
+        echo "second $?"
+        echo "kept $(ls "$2" | grep -c 'json$')"
+        for file in "$3"/*.json; do cmp "$file" "$2/$(basename "$file")" || echo changed; done
+    "#;
+    let copies = sweep.folder.join("copies");
+    fs::create_dir_all(&copies).unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        .arg(env!("CARGO_BIN_EXE_ethernot"))
+        .arg(&sweep.grid)
+        .args([&sweep.results, &copies])
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: the command `unshare` is not installed");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !text.contains("first") {
+        println!("skipped: a small file system of its own needs root");
+        return;
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "first 1", "{text}");
+    let kept: usize = lines[1].strip_prefix("kept ").unwrap().parse().unwrap();
+    assert!((1..POINTS).contains(&kept), "{text}");
+    assert_eq!(lines[2], "unfinished 0");
+    assert_eq!(lines[3..], ["second 0", &format!("kept {POINTS}")], "{text}");
+    let first = fs::read_to_string(copies.join("first")).unwrap();
+    assert!(first.contains("make room, then run the same command"), "{first}");
+    assert!(first.contains(&format!("{} of {POINTS} points have no result", POINTS - kept)));
+}
+
+#[test]
+fn a_trace_is_the_same_as_text_and_in_its_binary_form() {
+    let folder = folder("trace");
+    let (text, binary) = (folder.join("a.goal"), folder.join("a.bin"));
+    let trace = "num_ranks 2\nrank 0 {\na: calc 1000\nb: send 8b to 1 tag 7\nb requires a\n}\n\
+                 rank 1 {\nrecv 8b from -1 tag 7\n}\n";
+    fs::write(&text, trace).unwrap();
+    let (text, binary) = (text.to_str().unwrap(), binary.to_str().unwrap());
+    assert!(ethernot(&["sim", "goal", text, "--to-binary", binary]).status.success());
+    let hash = |path: &str| {
+        let output = ethernot(&["sim", "goal", path, "--json"]);
+        let result: Value = serde_json::from_slice(&output.stdout).expect("a result");
+        result["result_hash"].as_str().map(str::to_owned)
+    };
+    assert_eq!(hash(text), hash(binary));
+    assert!(hash(text).is_some());
+
+    let timeline = folder.join("timeline.json");
+    let output = ethernot(&["sim", "goal", binary, "--trace", timeline.to_str().unwrap(), "--why"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(timeline.exists());
+    let output = ethernot(&["sim", "goal", text, "--to-binary", binary, "--why"]);
+    assert_eq!(output.status.code(), Some(2), "nothing is run, so there is nothing to explain");
+
+    let whole = fs::read(binary).unwrap();
+    fs::write(binary, &whole[..100]).unwrap();
+    let output = ethernot(&["sim", "goal", binary]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("a.bin: ends at byte 100, within rank 0"), "{error}");
+}
+
+#[test]
+fn threads_change_no_result_and_are_refused_where_there_is_one() {
+    let folder = folder("threads");
+    let ring = folder.join("ring.goal");
+    fs::write(&ring, fabric::interconnect::goal::Goal::ring(8, 20)).unwrap();
+    let ring = ring.to_str().unwrap();
+    let write = |name: &str, keys: &str| {
+        let path = folder.join(name);
+        let text = format!(
+            "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 2\nspines = 2\n[workload]\n\
+             kind = \"all_reduce\"\nbytes = 100_000\n{keys}"
+        );
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (one, three) = (write("one.toml", ""), write("three.toml", "[run]\nthreads = 3\n"));
+    let worms = write("worms.toml", "[fabric]\nkind = \"wormhole\"\n[run]\nthreads = 3\n");
+    let hash = |arguments: &[&str]| {
+        let output = ethernot(&[&["sim"], arguments, &["--json"]].concat());
+        let result: Value = serde_json::from_slice(&output.stdout).expect("a result");
+        result["result_hash"].as_str().map(str::to_owned).expect("a hash")
+    };
+    assert_eq!(hash(&["run", &one]), hash(&["run", &three]));
+    let replayed = |configuration: &str| hash(&["goal", ring, "--configuration", configuration]);
+    assert_eq!(replayed(&one), replayed(&three));
+    for arguments in
+        [vec!["sim", "run", &worms], vec!["sim", "goal", ring, "--configuration", &worms]]
+    {
+        let output = ethernot(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("wormhole runs on 1 thread, not on 3"), "{error}");
+    }
+}
+
+/// A grid of its own and a folder for results.
+struct Sweep {
+    folder: PathBuf,
+    grid: PathBuf,
+    results: PathBuf,
+}
+
+impl Sweep {
+    fn new(name: &str) -> Self {
+        let folder = folder(name);
+        let grid = folder.join("grid.toml");
+        let seeds: Vec<String> = (1..=POINTS).map(|seed| seed.to_string()).collect();
+        let text = format!(
+            "[workload]\nkind = \"all_to_all\"\niterations = 100\n[sweep.run]\nseed = [{}]\n",
+            seeds.join(", ")
+        );
+        fs::write(&grid, text).unwrap();
+        Self { results: folder.join("results"), folder, grid }
+    }
+
+    fn grid(&self) -> &str {
+        self.grid.to_str().unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+        command.args(["sim", "sweep"]).arg(&self.grid).arg("--into").arg(&self.results);
+        command.args(["--jobs", "2"]);
+        command
+    }
+
+    fn start(&self) -> Child {
+        let mut command = self.command();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        self.command().args(more).output().unwrap()
+    }
+
+    /// Waits until so many points are finished, or the sweep is.
+    fn wait_for_results(&self, running: &mut Child, count: usize) -> Results {
+        loop {
+            let results = self.results();
+            if results.len() >= count || running.try_wait().unwrap().is_some() {
+                return results;
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn results(&self) -> Results {
+        let Ok(entries) = fs::read_dir(&self.results) else { return Results::new() };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let finished = paths.filter(|path| path.extension().is_some_and(|name| name == "json"));
+        finished.map(|path| (path.clone(), content(&path))).collect()
+    }
+}
+
+/// When each result was written, and what it is.
+type Results = BTreeMap<PathBuf, (SystemTime, String)>;
+
+fn content(path: &Path) -> (SystemTime, String) {
+    let changed = fs::metadata(path).unwrap().modified().unwrap();
+    (changed, fs::read_to_string(path).unwrap())
+}
+
+/// An empty folder.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulations").join(name);
+    // It is not there the first time.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn ethernot(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}

@@ -1,0 +1,194 @@
+//! The steps of each collective.
+
+use super::{Collective, Exchange, Reduction, Step};
+
+impl Collective {
+    /// How many steps it has among so many ranks.
+    pub fn steps(&self, ranks: u32) -> u32 {
+        if ranks < 2 {
+            return 0;
+        }
+        match self {
+            Self::Ring { .. } => 1,
+            Self::AllToAll { exchange: Exchange::Pairwise, .. } if !ranks.is_power_of_two() => {
+                ranks
+            }
+            Self::AllToAll { .. } => ranks - 1,
+            Self::AllReduce { reduction: Reduction::Ring, .. } => 2 * (ranks - 1),
+            Self::AllReduce { reduction, .. } => {
+                let folded = Folded::new(ranks);
+                let rounds = match reduction {
+                    Reduction::Rabenseifner => 2 * folded.doublings(),
+                    _ => folded.doublings(),
+                };
+                rounds + 2 * u32::from(folded.extra > 0)
+            }
+            Self::Broadcast { .. } | Self::Barrier { .. } => doublings_to_reach(ranks),
+        }
+    }
+
+    /// What a rank below `ranks` does in a step below [`Self::steps`].
+    pub fn step(&self, ranks: u32, rank: u32, step: u32) -> Step {
+        match *self {
+            Self::Ring { bytes } => shift(ranks, rank, 1, bytes),
+            Self::AllToAll { bytes, exchange } => all_to_all(ranks, rank, step, bytes, exchange),
+            Self::AllReduce { bytes, reduction: Reduction::Ring } => {
+                ring_all_reduce(ranks, rank, step, bytes)
+            }
+            Self::AllReduce { bytes, reduction } => {
+                folded_all_reduce(ranks, rank, step, bytes, reduction)
+            }
+            Self::Broadcast { bytes, root } => broadcast(ranks, rank, step, bytes, root),
+            Self::Barrier { bytes } => shift(ranks, rank, 1 << step, bytes),
+        }
+    }
+}
+
+/// To the rank so far to the right, from the one so far to the left.
+fn shift(ranks: u32, rank: u32, distance: u32, bytes: u32) -> Step {
+    let (to, from) = (right(ranks, rank, distance), left(ranks, rank, distance));
+    Step { send: Some((to, bytes)), receive: Some(from), reduced_bytes: 0 }
+}
+
+fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) -> Step {
+    match exchange {
+        Exchange::Shifted => shift(ranks, rank, step + 1, bytes),
+        Exchange::Pairwise => {
+            let partner =
+                if ranks.is_power_of_two() { rank ^ (step + 1) } else { left(ranks, step, rank) };
+            if partner == rank { Step::default() } else { exchanged(partner, bytes, 0) }
+        }
+    }
+}
+
+/// The piece with the number of the rank goes to the right first. In the first half each rank adds
+/// what comes to its own piece, and in the second half whole sums go round.
+fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
+    let is_summing = step < ranks - 1;
+    let sent = if is_summing {
+        left(ranks, rank, step)
+    } else {
+        left(ranks, right(ranks, rank, 1), step - (ranks - 1))
+    };
+    let got = left(ranks, sent, 1);
+    let piece = |number: u32| part(bytes, number, number + 1, ranks);
+    Step {
+        send: Some((right(ranks, rank, 1), piece(sent))),
+        receive: Some(left(ranks, rank, 1)),
+        reduced_bytes: if is_summing { piece(got) } else { 0 },
+    }
+}
+
+/// Recursive doubling or Rabenseifner's algorithm, between a first and a last step that make the
+/// number of ranks a power of two.
+fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Reduction) -> Step {
+    let folded = Folded::new(ranks);
+    let is_paired = rank < 2 * folded.extra;
+    let round = step.wrapping_sub(u32::from(folded.extra > 0));
+    let doublings = folded.doublings();
+    let rounds = if reduction == Reduction::Rabenseifner { 2 * doublings } else { doublings };
+    if round >= rounds {
+        // Before the first round or after the last one: pairs only.
+        let is_before = step == 0;
+        return match (is_paired, rank.is_multiple_of(2), is_before) {
+            (false, ..) => Step::default(),
+            (true, true, true) => Step { send: Some((rank + 1, bytes)), ..Step::default() },
+            (true, false, true) => {
+                Step { receive: Some(rank - 1), reduced_bytes: bytes, send: None }
+            }
+            (true, true, false) => Step { receive: Some(rank + 1), ..Step::default() },
+            (true, false, false) => Step { send: Some((rank - 1, bytes)), ..Step::default() },
+        };
+    }
+    let Some(place) = folded.place(rank) else { return Step::default() };
+    if reduction != Reduction::Rabenseifner {
+        return exchanged(folded.rank(place ^ (1 << round)), bytes, bytes);
+    }
+    let is_halving = round < doublings;
+    let distance = if is_halving { folded.ranks >> (round + 1) } else { 1 << (round - doublings) };
+    let partner = place ^ distance;
+    // The part of a place, while `distance` parts belong together.
+    let of = |place: u32| {
+        let start = place & !(distance - 1);
+        part(bytes, start, start + distance, folded.ranks)
+    };
+    let partner_rank = folded.rank(partner);
+    if is_halving {
+        exchanged(partner_rank, of(partner), of(place))
+    } else {
+        exchanged(partner_rank, of(place), 0)
+    }
+}
+
+/// In step k those that have it send it to ranks at half the distance of the step before.
+fn broadcast(ranks: u32, rank: u32, step: u32, bytes: u32, root: u32) -> Step {
+    let place = left(ranks, rank, root % ranks);
+    let distance = 1_u32 << (doublings_to_reach(ranks) - 1 - step);
+    let of_place = |place: u32| right(ranks, place, root % ranks);
+    let first = match place {
+        0 => u32::MAX,
+        place => place & place.wrapping_neg(),
+    };
+    if first == distance {
+        return Step { receive: Some(of_place(place - distance)), ..Step::default() };
+    }
+    if first > distance && place + distance < ranks {
+        return Step { send: Some((of_place(place + distance), bytes)), ..Step::default() };
+    }
+    Step::default()
+}
+
+fn exchanged(partner: u32, bytes: u32, reduced_bytes: u32) -> Step {
+    Step { send: Some((partner, bytes)), receive: Some(partner), reduced_bytes }
+}
+
+/// Ranks as if they were a power of two: of the first pairs only the second takes part.
+struct Folded {
+    /// The power of two.
+    ranks: u32,
+    /// Pairs.
+    extra: u32,
+}
+
+impl Folded {
+    fn new(all: u32) -> Self {
+        let ranks = 1 << all.ilog2();
+        Self { ranks, extra: all - ranks }
+    }
+
+    fn doublings(&self) -> u32 {
+        self.ranks.ilog2()
+    }
+
+    /// The place of a rank among those that take part.
+    fn place(&self, rank: u32) -> Option<u32> {
+        if rank >= 2 * self.extra {
+            return Some(rank - self.extra);
+        }
+        (rank % 2 == 1).then_some(rank / 2)
+    }
+
+    fn rank(&self, place: u32) -> u32 {
+        if place < self.extra { 2 * place + 1 } else { place + self.extra }
+    }
+}
+
+fn right(ranks: u32, rank: u32, distance: u32) -> u32 {
+    ((u64::from(rank) + u64::from(distance)) % u64::from(ranks)) as u32
+}
+
+fn left(ranks: u32, rank: u32, distance: u32) -> u32 {
+    right(ranks, rank, ranks - distance % ranks)
+}
+
+/// Bytes of the pieces from `start` to before `end` when all are cut into `pieces` as equal as can
+/// be.
+fn part(bytes: u32, start: u32, end: u32, pieces: u32) -> u32 {
+    let upto = |piece: u32| u64::from(bytes) * u64::from(piece) / u64::from(pieces);
+    (upto(end) - upto(start)) as u32
+}
+
+/// Doublings after which one has become at least so many.
+const fn doublings_to_reach(ranks: u32) -> u32 {
+    ranks.next_power_of_two().ilog2()
+}

@@ -1,0 +1,233 @@
+use super::super::loggp::{LogGp, LogGpConfiguration};
+use super::super::simulation::{HostCosts, Outcome, Simulation};
+use super::*;
+
+const O_PS: u64 = 1_500_000;
+const O_PS_PER_BYTE: u64 = 30;
+const LOGGP: LogGpConfiguration =
+    LogGpConfiguration { latency_ps: 5_000_000, gap_ps: 1_000_000, byte_ps: 800 };
+const REDUCE_PS: u64 = 120;
+
+fn run(collective: Collective, ranks: u32, iterations: u32) -> Outcome {
+    run_with(HostCosts::symmetric(O_PS, O_PS_PER_BYTE), collective, ranks, iterations)
+}
+
+fn run_with(costs: HostCosts, collective: Collective, ranks: u32, iterations: u32) -> Outcome {
+    let configuration = CollectiveConfiguration {
+        collective,
+        ranks,
+        iterations,
+        compute_ps: 0,
+        reduce_ps_per_byte: REDUCE_PS,
+    };
+    let placement: Vec<u32> = (0..ranks).collect();
+    let fabric = LogGp::new(ranks, LOGGP);
+    Simulation::new(fabric, CollectiveLoop::new(configuration), &placement, costs)
+        .run()
+        .expect("it ends")
+}
+
+/// From the posting of a message by an idle host to its receipt by an idle host: 2 o + L + (k − 1) G.
+fn message_ps(bytes: u32) -> u64 {
+    let bytes = u64::from(bytes);
+    2 * (O_PS + O_PS_PER_BYTE * bytes) + LOGGP.latency_ps + (bytes - 1) * LOGGP.byte_ps
+}
+
+fn reduce_ps(bytes: u32) -> u64 {
+    u64::from(bytes) * REDUCE_PS
+}
+
+#[test]
+fn a_ring_takes_a_message_for_each_iteration() {
+    let outcome = run(Collective::Ring { bytes: 4_096 }, 7, 10);
+    assert_eq!(outcome.completed_ps, 10 * message_ps(4_096));
+    assert_eq!(outcome.delivered, 70);
+}
+
+#[test]
+fn an_all_to_all_takes_a_message_for_each_other_rank() {
+    for (exchange, ranks) in
+        [(Exchange::Shifted, 8), (Exchange::Shifted, 9), (Exchange::Pairwise, 16)]
+    {
+        let outcome = run(Collective::AllToAll { bytes: 1_000, exchange }, ranks, 3);
+        assert_eq!(outcome.completed_ps, 3 * u64::from(ranks - 1) * message_ps(1_000));
+        assert_eq!(outcome.delivered, 3 * u64::from(ranks * (ranks - 1)));
+    }
+}
+
+#[test]
+fn a_barrier_takes_the_logarithm_rounded_up() {
+    for (ranks, rounds) in [(2, 1), (8, 3), (9, 4), (100, 7)] {
+        let outcome = run(Collective::Barrier { bytes: 1 }, ranks, 1);
+        assert_eq!(outcome.completed_ps, rounds * message_ps(1), "{ranks}");
+    }
+}
+
+#[test]
+fn a_broadcast_takes_the_height_of_its_tree() {
+    // A sender is free again after o or the gap, long before a message is there.
+    for (ranks, root) in [(2, 1), (16, 0), (16, 5), (64, 63)] {
+        let outcome = run(Collective::Broadcast { bytes: 500, root }, ranks, 1);
+        assert_eq!(outcome.completed_ps, u64::from(ranks.ilog2()) * message_ps(500));
+        assert_eq!(outcome.delivered, u64::from(ranks) - 1);
+    }
+}
+
+/// When the sender's interface is what takes time, the root's last message decides: with s for each
+/// of its h messages it leaves after (h − 1) s.
+#[test]
+fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
+    let bytes = 100_000;
+    let spacing_ps = u64::from(bytes) * LOGGP.byte_ps;
+    let fabric = LogGp::new(8, LogGpConfiguration { latency_ps: 100, ..LOGGP });
+    let configuration = CollectiveConfiguration {
+        collective: Collective::Broadcast { bytes, root: 0 },
+        ranks: 8,
+        iterations: 1,
+        compute_ps: 0,
+        reduce_ps_per_byte: 0,
+    };
+    let placement: Vec<u32> = (0..8).collect();
+    let ranks = CollectiveLoop::new(configuration);
+    let outcome = Simulation::new(fabric, ranks, &placement, HostCosts::default()).run();
+    let hop_ps = 100 + spacing_ps - LOGGP.byte_ps;
+    // The longest of the ways through the tree: three hops, or fewer and the root's waits.
+    let longest = [3 * hop_ps, spacing_ps + 2 * hop_ps, 2 * spacing_ps + hop_ps];
+    assert_eq!(Some(outcome.expect("it ends").completed_ps), longest.into_iter().max());
+}
+
+#[test]
+fn all_reduces_take_what_their_formulas_say() {
+    let (ranks, bytes) = (16_u32, 65_536_u32);
+    let all_reduce = |reduction| Collective::AllReduce { bytes, reduction };
+
+    let doubling = run(all_reduce(Reduction::RecursiveDoubling), ranks, 2).completed_ps;
+    assert_eq!(doubling, 2 * 4 * (message_ps(bytes) + reduce_ps(bytes)));
+
+    let piece = bytes / ranks;
+    let ring = run(all_reduce(Reduction::Ring), ranks, 2).completed_ps;
+    assert_eq!(ring, 2 * 15 * (2 * message_ps(piece) + reduce_ps(piece)));
+
+    let halves: u64 = (1..=4).map(|k| 2 * message_ps(bytes >> k) + reduce_ps(bytes >> k)).sum();
+    assert_eq!(run(all_reduce(Reduction::Rabenseifner), ranks, 2).completed_ps, 2 * halves);
+}
+
+/// Ranks beside the power of two add a first and a last step, which overlap with others in part.
+/// Hosts are free here: where they are not, a message that comes early delays what is awaited.
+#[test]
+fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
+    for ranks in 2..=33_u32 {
+        let all_reduce =
+            Collective::AllReduce { bytes: 800, reduction: Reduction::RecursiveDoubling };
+        let step_ps = LOGGP.latency_ps + 799 * LOGGP.byte_ps + reduce_ps(800);
+        let steps = u64::from(ranks.ilog2());
+        let most = steps + 2 * u64::from(!ranks.is_power_of_two());
+        let completed_ps = run_with(HostCosts::default(), all_reduce, ranks, 1).completed_ps;
+        assert!((steps * step_ps..=most * step_ps).contains(&completed_ps), "{ranks}");
+        for reduction in [Reduction::Ring, Reduction::Rabenseifner] {
+            let outcome = run(Collective::AllReduce { bytes: 801, reduction }, ranks, 2);
+            assert!(outcome.delivered > 0, "{ranks}");
+        }
+    }
+}
+
+/// What is sent in a step is awaited in the same step by who gets it, and nothing else.
+#[test]
+fn steps_fit_together_for_any_number_of_ranks() {
+    for ranks in 2..40 {
+        for collective in all(1_003, ranks) {
+            for step in 0..collective.steps(ranks) {
+                let of = |rank| collective.step(ranks, rank, step);
+                for rank in 0..ranks {
+                    if let Some((to, _)) = of(rank).send {
+                        assert_ne!(to, rank);
+                        assert_eq!(of(to).receive, Some(rank), "{collective:?} {ranks} {step}");
+                    }
+                    if let Some(from) = of(rank).receive {
+                        let sent = of(from).send.map(|(to, _)| to);
+                        assert_eq!(sent, Some(rank), "{collective:?} {ranks} {step}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_all_to_all_sends_to_each_other_rank_once() {
+    for ranks in 2..=20_u32 {
+        for exchange in [Exchange::Shifted, Exchange::Pairwise] {
+            let collective = Collective::AllToAll { bytes: 1, exchange };
+            for rank in 0..ranks {
+                let mut sent: Vec<u32> = (0..collective.steps(ranks))
+                    .filter_map(|step| collective.step(ranks, rank, step).send)
+                    .map(|(to, _)| to)
+                    .collect();
+                sent.sort_unstable();
+                assert!(sent.into_iter().eq((0..ranks).filter(|to| *to != rank)));
+            }
+        }
+    }
+}
+
+#[test]
+fn everyone_hears_of_everyone_or_of_the_root() {
+    for ranks in 2..=33_u32 {
+        let whole = (1_u64 << ranks) - 1;
+        for collective in all(64, ranks) {
+            let known = spread(collective, ranks);
+            let needed = match collective {
+                Collective::Ring { .. } => continue,
+                Collective::Broadcast { root, .. } => 1 << root,
+                _ => whole,
+            };
+            assert!(known.iter().all(|known| known & needed == needed), "{collective:?} {ranks}");
+        }
+    }
+}
+
+/// Who has heard of whom at the end.
+fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
+    let mut known: Vec<u64> = (0..ranks).map(|rank| 1 << rank).collect();
+    for step in 0..collective.steps(ranks) {
+        let before = known.clone();
+        for rank in 0..ranks {
+            if let Some(from) = collective.step(ranks, rank, step).receive {
+                known[rank as usize] |= before[from as usize];
+            }
+        }
+    }
+    known
+}
+
+/// In a ring and in Rabenseifner's algorithm each rank sends 2 (n − 1) / n of all bytes.
+#[test]
+fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
+    for ranks in [2_u32, 4, 16] {
+        for reduction in [Reduction::Ring, Reduction::Rabenseifner] {
+            let bytes = 4_096;
+            let collective = Collective::AllReduce { bytes, reduction };
+            for rank in 0..ranks {
+                let steps = (0..collective.steps(ranks)).map(|s| collective.step(ranks, rank, s));
+                let sent: u32 = steps.filter_map(|step| step.send).map(|(_, bytes)| bytes).sum();
+                assert_eq!(sent, 2 * (bytes - bytes / ranks), "{reduction:?} {ranks}");
+            }
+        }
+    }
+}
+
+fn all(bytes: u32, ranks: u32) -> Vec<Collective> {
+    let reductions = [Reduction::Ring, Reduction::RecursiveDoubling, Reduction::Rabenseifner];
+    let mut all: Vec<Collective> =
+        reductions.map(|reduction| Collective::AllReduce { bytes, reduction }).into();
+    for exchange in [Exchange::Shifted, Exchange::Pairwise] {
+        all.push(Collective::AllToAll { bytes, exchange });
+    }
+    all.extend([
+        Collective::Ring { bytes },
+        Collective::Barrier { bytes },
+        Collective::Broadcast { bytes, root: 0 },
+        Collective::Broadcast { bytes, root: ranks - 1 },
+    ]);
+    all
+}

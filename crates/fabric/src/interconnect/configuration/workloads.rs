@@ -1,0 +1,280 @@
+//! The section `[workload]`.
+
+use toml::{Table, Value};
+
+use super::super::collective::{Collective, CollectiveConfiguration, Exchange, Reduction};
+use super::super::workload::{MeshConfiguration, Pattern, SizeTable, Sizes};
+use super::reader::{Reader, shown};
+use super::{
+    BYTE_TIME_MAX_PS, ConfigurationError, FabricConfiguration, MESSAGE_MAX_BYTES, TIME_MAX_PS,
+    WorkloadConfiguration,
+};
+
+pub(super) fn read_workload(
+    keys: &mut Reader,
+    hosts: u32,
+    fabric: &FabricConfiguration,
+    seed: u64,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let kinds = [
+        "token_pass",
+        "mesh",
+        "open_load",
+        "ring",
+        "all_to_all",
+        "all_reduce",
+        "broadcast",
+        "barrier",
+    ];
+    let kind = keys.word("kind", "open_load", &kinds)?;
+    let bytes_default = if kind == "barrier" { 1 } else { 1_500 };
+    let bytes = keys.number("bytes", bytes_default, 1, MESSAGE_MAX_BYTES)? as u32;
+    match kind.as_str() {
+        "token_pass" => Ok(WorkloadConfiguration::TokenPass {
+            bytes,
+            delay_ps: keys.number("delay_ps", 0, 0, TIME_MAX_PS)?,
+            passes: keys.number("passes", hosts.into(), 1, u32::MAX.into())? as u32,
+        }),
+        "mesh" => read_mesh(keys, hosts, bytes),
+        "open_load" => read_open_load(keys, hosts, bytes, fabric, seed),
+        collective => read_collective(keys, hosts, bytes, collective),
+    }
+}
+
+fn read_mesh(
+    keys: &mut Reader,
+    hosts: u32,
+    bytes: u32,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let side = hosts.isqrt();
+    let width = keys.number("width", side.into(), 1, hosts.into())? as u32;
+    let height_max = u64::from(hosts / width);
+    Ok(WorkloadConfiguration::Mesh(MeshConfiguration {
+        width,
+        height: keys.number("height", height_max, 1, height_max)? as u32,
+        bytes,
+        iterations: keys.number("iterations", 10, 0, u32::MAX.into())? as u32,
+        compute_ps: keys.number("compute_ps", 10_000_000, 0, TIME_MAX_PS)?,
+        order: [0, 1, 3, 2],
+    }))
+}
+
+fn read_collective(
+    keys: &mut Reader,
+    hosts: u32,
+    bytes: u32,
+    kind: &str,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let ranks = keys.number("ranks", hosts.into(), 2, hosts.into())? as u32;
+    let mut reduce_ps_per_byte = 0;
+    let collective = match kind {
+        "ring" => Collective::Ring { bytes },
+        "all_to_all" => {
+            let algorithm = keys.word("algorithm", "shifted", &["shifted", "pairwise"])?;
+            let exchange = match algorithm.as_str() {
+                "pairwise" => Exchange::Pairwise,
+                _ => Exchange::Shifted,
+            };
+            Collective::AllToAll { bytes, exchange }
+        }
+        "all_reduce" => {
+            let algorithms = ["ring", "recursive_doubling", "rabenseifner"];
+            let reduction = match keys.word("algorithm", "ring", &algorithms)?.as_str() {
+                "recursive_doubling" => Reduction::RecursiveDoubling,
+                "rabenseifner" => Reduction::Rabenseifner,
+                _ => Reduction::Ring,
+            };
+            reduce_ps_per_byte = keys.number("reduce_ps_per_byte", 0, 0, BYTE_TIME_MAX_PS)?;
+            Collective::AllReduce { bytes, reduction }
+        }
+        "broadcast" => {
+            let root = keys.number("root", 0, 0, u64::from(ranks) - 1)? as u32;
+            Collective::Broadcast { bytes, root }
+        }
+        _ => Collective::Barrier { bytes },
+    };
+    Ok(WorkloadConfiguration::Collective(CollectiveConfiguration {
+        collective,
+        ranks,
+        iterations: keys.number("iterations", 10, 0, u32::MAX.into())? as u32,
+        compute_ps: keys.number("compute_ps", 0, 0, TIME_MAX_PS)?,
+        reduce_ps_per_byte,
+    }))
+}
+
+fn read_open_load(
+    keys: &mut Reader,
+    hosts: u32,
+    bytes: u32,
+    fabric: &FabricConfiguration,
+    seed: u64,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let patterns = ["uniform", "shift", "permutation", "incast"];
+    let pattern = match keys.word("pattern", "uniform", &patterns)?.as_str() {
+        "incast" => Pattern::Incast(keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32),
+        "shift" => {
+            let distance = keys.number("distance", u64::from(hosts / 2), 1, hosts.into())? as u32;
+            Pattern::Permutation((0..hosts).map(|rank| (rank + distance) % hosts).collect())
+        }
+        "permutation" => Pattern::random_permutation(hosts, seed),
+        _ => Pattern::Uniform,
+    };
+    let sizes = read_sizes(keys, bytes)?;
+    let interval_ps = keys.number("interval_ps", 10_000_000, 1, TIME_MAX_PS)?;
+    let until_ps = keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?;
+    let load_percent = keys.number("load_percent", 0, 0, LOAD_MAX_PERCENT)?;
+    let senders = match pattern {
+        Pattern::Incast(_) => u64::from(hosts) - 1,
+        _ => 1,
+    };
+    let interval_ps = match load_percent {
+        0 => interval_ps,
+        percent => {
+            let message_ps = fabric.host_ps(sizes.mean_bytes_1024ths()) >> 10;
+            let interval_ps = message_ps * 100 * u128::from(senders) / u128::from(percent);
+            interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
+        }
+    };
+    Ok(WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps })
+}
+
+fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError> {
+    let kinds = ["fixed", "exponential", "bimodal", "table"];
+    Ok(match keys.word("sizes", "fixed", &kinds)?.as_str() {
+        "exponential" => Sizes::Exponential(bytes),
+        "bimodal" => Sizes::bimodal(
+            bytes,
+            keys.number("large_bytes", 64 * u64::from(bytes), 1, MESSAGE_MAX_BYTES)? as u32,
+            keys.number("large_percent", 10, 0, 100)? as u32,
+        ),
+        "table" => {
+            let lengths = keys.numbers("table_bytes", &[1_500], 1, MESSAGE_MAX_BYTES)?;
+            let shares = keys.numbers("table_shares_ppb", &[WHOLE_PPB], 0, WHOLE_PPB)?;
+            if lengths.len() != shares.len() {
+                let expected = format!("as long as table_bytes: {} numbers", lengths.len());
+                let count = shares.len() as u64;
+                return Err(keys.wrong_number("the length of table_shares_ppb", count, &expected));
+            }
+            let pairs = lengths.into_iter().zip(shares);
+            let points = pairs.map(|(bytes, share)| (bytes as u32, share as u32)).collect();
+            Sizes::Table(SizeTable::from_points(keys.file(), points)?)
+        }
+        _ => Sizes::Fixed(bytes),
+    })
+}
+
+impl FabricConfiguration {
+    /// Time of so many bytes of payload on the link of a host, headers excluded, in picoseconds.
+    fn host_ps(&self, bytes: u64) -> u128 {
+        let bytes = u128::from(bytes);
+        let at_rate = |rate_bps: u64| bytes * 8_000_000_000_000 / u128::from(rate_bps.max(1));
+        match self {
+            Self::Ethernet(ethernet) => at_rate(ethernet.host_rate_bps),
+            Self::Fluid(fluid) => at_rate(fluid.host_rate_bps),
+            Self::LogGp(loggp) => bytes * u128::from(loggp.byte_ps),
+            Self::Wormhole(worm) => {
+                bytes * u128::from(worm.character_ps) / u128::from(worm.character_bytes.max(1))
+            }
+            Self::Flit(flit) if flit.ports.rate_bps > 0 => at_rate(flit.ports.rate_bps),
+            Self::Flit(flit) => {
+                bytes * u128::from(flit.flit_ps) / u128::from(flit.flit_payload_bytes.max(1))
+            }
+        }
+    }
+}
+
+/// Puts what is in the file `workload.sizes_file` in its place, so that the configuration is whole.
+pub(super) fn insert_size_table(
+    file: &str,
+    mut root: Table,
+    read: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<Table, ConfigurationError> {
+    let Some(Value::Table(workload)) = root.get_mut("workload") else { return Ok(root) };
+    let Some(value) = workload.remove("sizes_file") else { return Ok(root) };
+    let Some(path) = value.as_str() else {
+        return Err(ConfigurationError::Value {
+            file: file.to_owned(),
+            section: "workload".to_owned(),
+            key: "sizes_file".to_owned(),
+            value: shown(&value),
+            expected: "the name of a file".to_owned(),
+        });
+    };
+    let text = read(path).map_err(|reason| ConfigurationError::File {
+        file: file.to_owned(),
+        path: path.to_owned(),
+        reason,
+    })?;
+    let table = SizeTable::parse(path, &text)?;
+    let numbers = |number: fn(&(u32, u32)) -> u32| {
+        let list = table.points().iter().map(|point| Value::Integer(number(point).into()));
+        Value::Array(list.collect())
+    };
+    workload.entry("sizes").or_insert_with(|| Value::String("table".to_owned()));
+    workload.insert("table_bytes".to_owned(), numbers(|(bytes, _)| *bytes));
+    workload.insert("table_shares_ppb".to_owned(), numbers(|(_, share)| *share));
+    Ok(root)
+}
+
+/// Ten times what a link carries.
+const LOAD_MAX_PERCENT: u64 = 1_000;
+/// Parts per billion in one.
+const WHOLE_PPB: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Configuration, WorkloadConfiguration};
+
+    fn interval_ps(text: &str) -> u64 {
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        match configuration.workload {
+            WorkloadConfiguration::OpenLoad { interval_ps, .. } => interval_ps,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_load_is_a_share_of_the_link_of_a_host() {
+        // 1500 bytes take 1.2 us at 10 Gb/s.
+        let load = "[workload]\nload_percent = 50\n";
+        assert_eq!(interval_ps(load), 2_400_000);
+        assert_eq!(interval_ps(&format!("{load}pattern = \"permutation\"\n")), 2_400_000);
+        // Fifteen senders share the link of the target.
+        assert_eq!(interval_ps(&format!("{load}pattern = \"incast\"\n")), 36_000_000);
+        assert_eq!(interval_ps(&format!("{load}[fabric]\nkind = \"loggp\"\n")), 240_000);
+        // 1500 and 96000 bytes, nine to one.
+        let bimodal = format!("{load}sizes = \"bimodal\"\n");
+        assert_eq!(interval_ps(&bimodal), 2_400_000 * 73 / 10);
+    }
+
+    #[test]
+    fn a_load_that_was_asked_for_is_carried() {
+        let text =
+            "[workload]\nload_percent = 30\nsizes = \"exponential\"\nuntil_ps = 20_000_000_000\n";
+        let outcome = Configuration::parse("a.toml", text).expect("valid").run().expect("it ends");
+        let carried = outcome.delivered_bytes as f64 * 8.0 / (16.0 * 0.02 * 1e10);
+        assert!((carried / 0.3 - 1.0).abs() < 0.03, "{carried}");
+    }
+
+    #[test]
+    fn a_file_of_sizes_becomes_part_of_the_configuration() {
+        let text = "[workload]\nsizes_file = \"web.cdf\"\n";
+        let read = |path: &str| match path {
+            "web.cdf" => Ok("64 0.5\n1500 1\n".to_owned()),
+            _ => Err("no such file".to_owned()),
+        };
+        let configuration =
+            Configuration::parse_with_files("a.toml", text, &read).expect("it is valid");
+        let again = Configuration::parse("b.toml", &configuration.effective).expect("it is whole");
+        assert_eq!(again.effective, configuration.effective);
+        assert_eq!(again.run().expect("it ends").hash, configuration.run().expect("ends").hash);
+
+        let refused = |text: &str| {
+            Configuration::parse_with_files("a.toml", text, &read).expect_err("wrong").to_string()
+        };
+        assert!(refused("[workload]\nsizes_file = \"x\"\n").contains("read x: no such file"));
+        assert!(refused("[workload]\nsizes_file = 3\n").contains("the name of a file"));
+        let lists = "[workload]\nsizes = \"table\"\ntable_bytes = [1, 2]\n";
+        assert!(refused(lists).contains("as long as table_bytes"));
+    }
+}

@@ -1,0 +1,414 @@
+//! Programs of ranks as asynchronous functions, with calls like those of MPI.
+//!
+//! ```
+//! use fabric::interconnect::configuration::Configuration;
+//! use fabric::interconnect::coroutine::{ANY, Coroutines, Rank};
+//!
+//! async fn program(mpi: Rank) {
+//!     match mpi.number() {
+//!         0 => {
+//!             mpi.compute(1_000).await;
+//!             mpi.send(1, 64, 7).await;
+//!         }
+//!         _ => assert_eq!(mpi.recv(ANY, 7).await.from, 0),
+//!     }
+//! }
+//!
+//! let cluster = Configuration::parse("cluster", "[topology]\nhosts = 2\n")?;
+//! let outcome = cluster.run_workload(Coroutines::new(2, program), 2)?;
+//! assert_eq!(outcome.delivered, 1);
+//! # Ok::<(), fabric::interconnect::configuration::ConfigurationError>(())
+//! ```
+//!
+//! Futures are those of the standard library; who runs them is [`Coroutines`], one after the other
+//! in virtual time. Code between two waits takes no time, [`Rank::compute`] does. As in MPI, messages
+//! from one rank to another are matched in the order in which they were sent, whatever the network
+//! makes of it, and sends are eager: one ends when the processor of the host has done its part.
+//! Messages may carry a number, so that what a program does can depend on what it was told.
+
+mod diagnosis;
+mod request;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::collective::{Collective, Reduction};
+use super::matching::{self, Matching};
+use super::slab::Slab;
+use super::workload::{Action, Actions, Received, Workload};
+use request::{Request, Requests};
+
+pub use request::{Receiving, Sending};
+
+/// Source or tag of a receive that takes any.
+pub const ANY: u32 = matching::ANY;
+
+/// What a receive got.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Message {
+    /// Rank that sent it.
+    pub from: u32,
+    /// What the sender called it.
+    pub tag: u32,
+    /// Its length, in bytes.
+    pub bytes: u32,
+    /// The number that it carries; 0 if none was given.
+    pub value: f64,
+}
+
+/// How numbers are made one by [`Rank::all_reduce`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Operation {
+    /// Their sum.
+    Sum,
+    /// The least.
+    Min,
+    /// The largest.
+    Max,
+}
+
+/// A rank, to its program.
+#[derive(Clone)]
+pub struct Rank {
+    number: u32,
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// Ranks whose programs are asynchronous functions.
+pub struct Coroutines {
+    /// Programs; none where it has ended.
+    tasks: Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>,
+    running: usize,
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// What ranks share with who runs them.
+struct Shared {
+    now_ps: u64,
+    /// What the rank that runs wants done.
+    actions: Vec<Action>,
+    /// Messages under way; the simulation calls them by their place here.
+    flights: Slab<Flight>,
+    ranks: Vec<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    message: Message,
+    /// How many messages its sender had sent to its receiver before it.
+    number: u64,
+    channel: Channel,
+}
+
+/// Messages of programs never match those of collectives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Channel {
+    Program,
+    Collective,
+}
+
+/// A rank.
+#[derive(Default)]
+struct State {
+    requests: Requests,
+    program: Matching<Message>,
+    collective: Matching<Message>,
+    /// Messages sent to each rank.
+    sent: BTreeMap<u32, u64>,
+    /// Messages of each rank that were matched or wait to be.
+    received: BTreeMap<u32, u64>,
+    /// Messages that overtook others, by sender and number.
+    early: BTreeMap<(u32, u64), Flight>,
+    /// Steps of collectives that the rank has begun.
+    steps: u32,
+}
+
+impl Rank {
+    /// Which rank this is, from 0.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How many there are.
+    pub fn ranks(&self) -> u32 {
+        self.shared.borrow().ranks.len() as u32
+    }
+
+    /// The time, in picoseconds since the begin of the run.
+    pub fn now_ps(&self) -> u64 {
+        self.shared.borrow().now_ps
+    }
+
+    /// Occupies the processor for so many nanoseconds, after what it does already.
+    pub async fn compute(&self, time_ns: u64) {
+        self.begin_computing(time_ns.saturating_mul(1_000)).await;
+    }
+
+    /// Sends a message and waits until the processor is free again.
+    ///
+    /// # Panics
+    /// If there is no rank `to`, or the tag is [`ANY`].
+    pub async fn send(&self, to: u32, bytes: u32, tag: u32) {
+        self.isend(to, bytes, tag).await;
+    }
+
+    /// The same with a number in the message.
+    ///
+    /// # Panics
+    /// As [`Self::send`].
+    pub async fn send_value(&self, to: u32, bytes: u32, tag: u32, value: f64) {
+        self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value }).await;
+    }
+
+    /// Waits for a message of a source and a tag, of which either may be [`ANY`].
+    ///
+    /// # Panics
+    /// If there is no rank `source`.
+    pub async fn recv(&self, source: u32, tag: u32) -> Message {
+        self.irecv(source, tag).await
+    }
+
+    /// Sends a message; to be awaited, or not.
+    ///
+    /// # Panics
+    /// As [`Self::send`].
+    pub fn isend(&self, to: u32, bytes: u32, tag: u32) -> Sending {
+        let value = 0.0;
+        self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value })
+    }
+
+    /// Posts a receive, to be awaited. One that is dropped before still takes a message.
+    ///
+    /// # Panics
+    /// As [`Self::recv`].
+    pub fn irecv(&self, source: u32, tag: u32) -> Receiving {
+        self.begin_receiving(Channel::Program, source, tag)
+    }
+
+    /// Waits for all of them.
+    pub async fn wait_all<F: Future>(
+        &self,
+        requests: impl IntoIterator<Item = F>,
+    ) -> Vec<F::Output> {
+        let mut results = Vec::new();
+        for request in requests {
+            results.push(request.await);
+        }
+        results
+    }
+
+    /// Goes on when all ranks have called it.
+    pub async fn barrier(&self) {
+        self.collective(Collective::Barrier { bytes: 1 }).await;
+    }
+
+    /// All ranks get one number made of what each gives, in messages of so many bytes, at least 1, by
+    /// recursive doubling.
+    pub async fn all_reduce(&self, bytes: u32, value: f64, operation: Operation) -> f64 {
+        let (bytes, reduction) = (bytes.max(1), Reduction::RecursiveDoubling);
+        self.step_through(Collective::AllReduce { bytes, reduction }, value, operation).await
+    }
+
+    /// All ranks get the number of one, in messages of so many bytes.
+    pub async fn broadcast(&self, root: u32, bytes: u32, value: f64) -> f64 {
+        self.step_through(Collective::Broadcast { bytes, root }, value, Operation::Sum).await
+    }
+
+    /// Any other collective, for the time that it takes. All ranks must call the same ones in the
+    /// same order.
+    pub async fn collective(&self, collective: Collective) {
+        self.step_through(collective, 0.0, Operation::Sum).await;
+    }
+
+    async fn step_through(
+        &self,
+        collective: Collective,
+        mut value: f64,
+        operation: Operation,
+    ) -> f64 {
+        let ranks = self.ranks();
+        let steps = collective.steps(ranks);
+        let first = {
+            let state = &mut self.shared.borrow_mut().ranks[self.number as usize];
+            let first = state.steps;
+            // Never `ANY`.
+            state.steps = first.wrapping_add(steps) % ANY;
+            first
+        };
+        for number in 0..steps {
+            let step = collective.step(ranks, self.number, number);
+            let tag = first.wrapping_add(number) % ANY;
+            let sending = step.send.map(|(to, bytes)| {
+                let message = Message { from: 0, tag, bytes, value };
+                self.begin_sending(Channel::Collective, to, message)
+            });
+            if let Some(from) = step.receive {
+                let got = self.begin_receiving(Channel::Collective, from, tag).await.value;
+                value = match step.reduced_bytes {
+                    0 => got,
+                    _ => operation.apply(value, got),
+                };
+            }
+            if let Some(sending) = sending {
+                sending.await;
+            }
+        }
+        value
+    }
+
+    fn begin_computing(&self, time_ps: u64) -> Sending {
+        let mut shared = self.shared.borrow_mut();
+        let slot = shared.ranks[self.number as usize].requests.begin();
+        shared.actions.push(Action::Compute { time_ps, tag: slot });
+        drop(shared);
+        Sending(Request::new(self, slot))
+    }
+
+    fn begin_sending(&self, channel: Channel, to: u32, message: Message) -> Sending {
+        assert!(to < self.ranks(), "there is no rank {to}, only 0 to {}", self.ranks() - 1);
+        assert_ne!(message.tag, ANY, "a message has one tag");
+        let mut shared = self.shared.borrow_mut();
+        let sent = shared.ranks[self.number as usize].sent.entry(to).or_default();
+        let number = *sent;
+        *sent += 1;
+        let message = Message { from: self.number, ..message };
+        let tag = shared.flights.insert(Flight { message, number, channel });
+        shared.actions.push(Action::Send { to, bytes: message.bytes, tag });
+        drop(shared);
+        // What the processor does next begins when the send is done.
+        self.begin_computing(0)
+    }
+
+    fn begin_receiving(&self, channel: Channel, source: u32, tag: u32) -> Receiving {
+        let ranks = self.ranks();
+        assert!(
+            source == ANY || source < ranks,
+            "there is no rank {source}, only 0 to {}",
+            ranks - 1
+        );
+        let mut shared = self.shared.borrow_mut();
+        let state = &mut shared.ranks[self.number as usize];
+        let slot = state.requests.begin();
+        if let Some(message) = state.matching(channel).receive(source, tag, slot) {
+            state.requests.end(slot, message);
+        }
+        drop(shared);
+        Receiving(Request::new(self, slot))
+    }
+}
+
+impl Operation {
+    fn apply(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Sum => a + b,
+            Self::Min => a.min(b),
+            Self::Max => a.max(b),
+        }
+    }
+}
+
+impl State {
+    fn matching(&mut self, channel: Channel) -> &mut Matching<Message> {
+        match channel {
+            Channel::Program => &mut self.program,
+            Channel::Collective => &mut self.collective,
+        }
+    }
+
+    /// A message has arrived; it and those that waited for it are matched in the order in which they
+    /// were sent.
+    fn arrive(&mut self, flight: Flight) {
+        let from = flight.message.from;
+        let next = self.received.get(&from).copied().unwrap_or_default();
+        if flight.number != next {
+            self.early.insert((from, flight.number), flight);
+            return;
+        }
+        let mut current = Some(flight);
+        let mut number = next;
+        while let Some(Flight { message, channel, .. }) = current {
+            let matched = self.matching(channel).arrive(from, message.tag, message);
+            if let Some((slot, message)) = matched {
+                self.requests.end(slot, message);
+            }
+            number += 1;
+            current = self.early.remove(&(from, number));
+        }
+        self.received.insert(from, number);
+    }
+}
+
+impl Coroutines {
+    /// So many ranks that all run this program.
+    pub fn new<P, F>(ranks: u32, program: P) -> Self
+    where
+        P: Fn(Rank) -> F,
+        F: Future<Output = ()> + 'static,
+    {
+        let shared = Rc::new(RefCell::new(Shared {
+            now_ps: 0,
+            actions: Vec::new(),
+            flights: Slab::new(),
+            ranks: (0..ranks).map(|_| State::default()).collect(),
+        }));
+        let task = |number| {
+            let future: Pin<Box<dyn Future<Output = ()>>> =
+                Box::pin(program(Rank { number, shared: Rc::clone(&shared) }));
+            Some(future)
+        };
+        let tasks: Vec<_> = (0..ranks).map(task).collect();
+        Self { running: tasks.len(), tasks, shared }
+    }
+
+    /// Lets a rank run until it waits.
+    fn resume(&mut self, rank: u32, actions: &mut Actions) {
+        let Some(slot) = self.tasks.get_mut(rank as usize) else { return };
+        let Some(task) = slot else { return };
+        // Nobody calls a waker: a rank runs whenever something has happened to it.
+        let mut context = Context::from_waker(Waker::noop());
+        if task.as_mut().poll(&mut context) == Poll::Ready(()) {
+            *slot = None;
+            self.running -= 1;
+        }
+        actions.list.append(&mut self.shared.borrow_mut().actions);
+    }
+}
+
+impl Workload for Coroutines {
+    fn start(&mut self, rank: u32, actions: &mut Actions) {
+        self.resume(rank, actions);
+    }
+
+    fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions) {
+        let mut shared = self.shared.borrow_mut();
+        shared.now_ps = actions.now_ps;
+        shared.ranks[rank as usize].requests.end_without_message(tag);
+        drop(shared);
+        self.resume(rank, actions);
+    }
+
+    fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions) {
+        let mut shared = self.shared.borrow_mut();
+        shared.now_ps = actions.now_ps;
+        let flight = shared.flights.remove(received.tag);
+        shared.ranks[rank as usize].arrive(flight);
+        drop(shared);
+        self.resume(rank, actions);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.running == 0
+    }
+
+    fn awaits(&self) -> String {
+        let has_ended: Vec<bool> = self.tasks.iter().map(Option::is_none).collect();
+        diagnosis::diagnose(&self.shared.borrow().ranks, &has_ended)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+"""Simulates interconnects of clusters.
+
+    >>> from ethernot_sim import Fabric, Topology, run
+    >>> result = run(
+    ...     topology=Topology.fat_tree(radix=4),
+    ...     fabric=Fabric.ethernet(host_rate_bps=25_000_000_000),
+    ...     workload={"kind": "all_reduce", "bytes": 1_000_000, "iterations": 1},
+    ... )
+    >>> result.messages
+    480
+
+The names of settings are those of the TOML files of `ethernot sim run`, and so are their defaults;
+`ethernot sim show` lists them. A run is the same, bit for bit, on every machine.
+"""
+
+from ._calibration import Calibration, calibrate
+from ._configuration import Fabric, Topology, to_toml
+from ._native import ConfigurationError, SimulationError
+from ._run import Result, run
+from ._sweep import Point, points, run_point, slurm_array, sweep
+from ._table import Table
+
+__all__ = [
+    "Calibration",
+    "ConfigurationError",
+    "Fabric",
+    "Point",
+    "Result",
+    "SimulationError",
+    "Table",
+    "Topology",
+    "calibrate",
+    "points",
+    "run",
+    "run_point",
+    "slurm_array",
+    "sweep",
+    "to_toml",
+]

@@ -1,0 +1,37 @@
+"""`python -m ethernot_sim sweep`: a part of a sweep, as in a job array."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import ConfigurationError, SimulationError, sweep
+
+
+def main() -> int:
+    """Runs the command; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m ethernot_sim", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("sweep", help="simulate all combinations of some settings")
+    command.add_argument("grid", type=Path, help="the configuration with its sweep")
+    command.add_argument("--into", type=Path, required=True, help="folder of the results")
+    command.add_argument("--jobs", type=int, help="points run at a time")
+    command.add_argument("--part", type=_part, default=(1, 1), help="K/N: every N-th from the K-th")
+    arguments = parser.parse_args()
+    try:
+        table = sweep(arguments.grid, arguments.into, jobs=arguments.jobs, part=arguments.part)
+    except (ConfigurationError, SimulationError, OSError) as error:
+        print(f"ethernot_sim: {error}", file=sys.stderr)
+        return 1
+    print(f"{len(table)} results in {arguments.into}")
+    return 0
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, of = text.partition("/")
+    return int(number), int(of)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Topologies, fabrics, and configurations made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from . import _native
+from ._table import Table
+
+Setting = Union[int, bool, str, Sequence[int], Sequence[str]]
+"""A value that a configuration may have."""
+
+Settings = Mapping[str, Setting]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Which hosts and switches there are, and which cables join them."""
+
+    kind: str
+    settings: Settings = field(default_factory=dict)
+    _facts: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_facts", _native.topology(self.to_toml()))
+
+    @classmethod
+    def star(cls, hosts: int) -> Topology:
+        """All hosts on one switch."""
+        return cls("star", {"hosts": hosts})
+
+    @classmethod
+    def cascade(cls, switches: int, hosts: int, trunks: int = 1) -> Topology:
+        """A row of switches with so many hosts each, and so many cables between neighbours."""
+        return cls("cascade", {"switches": switches, "hosts": hosts, "trunks": trunks})
+
+    @classmethod
+    def leaf_spine(cls, leaves: int, hosts: int, spines: int, trunks: int = 1) -> Topology:
+        """Leaves with so many hosts each, and so many cables from each leaf to each spine."""
+        return cls(
+            "leaf_spine", {"leaves": leaves, "hosts": hosts, "spines": spines, "trunks": trunks}
+        )
+
+    @classmethod
+    def fat_tree(cls, radix: int) -> Topology:
+        """The fat tree of three levels of switches with so many ports."""
+        return cls("fat_tree", {"radix": radix})
+
+    @classmethod
+    def torus(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
+        """A grid of switches with joined ends, so many hosts each and parallel cables."""
+        return cls("torus", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
+
+    @classmethod
+    def mesh(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
+        """A grid of switches with open ends."""
+        return cls("mesh", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
+
+    @classmethod
+    def hyperx(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
+        """A grid of switches each joined with all others of its lines."""
+        return cls("hyperx", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
+
+    @classmethod
+    def dragonfly(cls, switches: int, hosts: int, global_links: int) -> Topology:
+        """Groups of so many switches, with hosts and cables to other groups at each."""
+        return cls("dragonfly", {"switches": switches, "hosts": hosts, "global": global_links})
+
+    def to_toml(self) -> str:
+        """The section `[topology]`."""
+        return _section("topology", {"kind": self.kind, **self.settings})
+
+    @property
+    def name(self) -> str:
+        """What it is called, sizes included."""
+        return str(self._facts["name"])
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts; they are the nodes from 0."""
+        return int(self._facts["hosts"])
+
+    @property
+    def switches(self) -> int:
+        """Number of switches; they are the nodes after the hosts."""
+        return int(self._facts["switches"])
+
+    @property
+    def links(self) -> Table:
+        """Each direction of each cable: the nodes `from` and `to`, whether it is a `trunk` between
+        switches (1 or 0), and its `lane` among parallel ones."""
+        return Table({name: self._facts[name] for name in ("from", "to", "trunk", "lane")})
+
+    def svg(self) -> str:
+        """A drawing."""
+        return str(self._facts["svg"])
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What carries messages. Settings that are not given have their defaults."""
+
+    kind: str
+    settings: Settings = field(default_factory=dict)
+
+    @classmethod
+    def ethernet(cls, **settings: Setting) -> Fabric:
+        """Ethernet switches: `host_rate_bps`, `mtu_bytes`, `latency_ps`, `choice` and others."""
+        return cls("ethernet", settings)
+
+    @classmethod
+    def wormhole(cls, **settings: Setting) -> Fabric:
+        """Worms with source routes, as in Myrinet: `character_ps`, `storage_characters`, ..."""
+        return cls("wormhole", settings)
+
+    @classmethod
+    def flit(cls, **settings: Setting) -> Fabric:
+        """Flits with credits and virtual channels: `flit_ps`, `channels`, `buffer_flits`, ..."""
+        return cls("flit", settings)
+
+    @classmethod
+    def fluid(cls, **settings: Setting) -> Fabric:
+        """Messages that share links max-min fairly: `host_rate_bps`, `link_latency_ps`, ..."""
+        return cls("fluid", settings)
+
+    @classmethod
+    def loggp(cls, **settings: Setting) -> Fabric:
+        """No network, only costs: `latency_ps`, `gap_ps`, `byte_ps`."""
+        return cls("loggp", settings)
+
+    def to_toml(self) -> str:
+        """The section `[fabric]`."""
+        return _section("fabric", {"kind": self.kind, **self.settings})
+
+
+def to_toml(
+    *,
+    topology: Optional[Topology] = None,
+    fabric: Optional[Fabric] = None,
+    workload: Optional[Settings] = None,
+    routing: Optional[Settings] = None,
+    host: Optional[Settings] = None,
+    run: Optional[Settings] = None,
+    sweep: Optional[Mapping[str, Mapping[str, Sequence[Setting]]]] = None,
+) -> str:
+    """A configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
+    combinations."""
+    parts = [part.to_toml() for part in (topology, fabric) if part is not None]
+    sections = {"workload": workload, "routing": routing, "host": host, "run": run}
+    parts += [_section(name, of) for name, of in sections.items() if of is not None]
+    parts += [_section(f"sweep.{name}", of) for name, of in (sweep or {}).items()]
+    return "\n".join(parts)
+
+
+Source = Union[str, "os.PathLike[str]"]
+"""A configuration: a path of a file, or a text that is one."""
+
+
+def read(source: Source) -> tuple[str, str, str]:
+    """Name, text and folder of a configuration."""
+    if isinstance(source, str):
+        return "configuration", source, ""
+    path = Path(source)
+    return str(path), path.read_text(encoding="utf-8"), str(path.parent)
+
+
+def _section(name: str, settings: Mapping[str, Any]) -> str:
+    lines = [f"{key} = {_value(value)}" for key, value in settings.items()]
+    return "\n".join([f"[{name}]", *lines, ""])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        # TOML's basic strings escape as JSON does.
+        return json.dumps(value)
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    raise _native.ConfigurationError(
+        f"{value!r} is no setting: settings are int, bool, str, or a sequence of these"
+    )

@@ -1,0 +1,142 @@
+//! What the Python package `ethernot_sim` needs of the simulator: texts in, plain values out. The
+//! classes and functions that users see are Python, in the folder `ethernot_sim`.
+
+mod errors;
+mod values;
+
+use std::fs;
+use std::path::Path;
+
+use fabric::interconnect::calibration::{Measurements, calibrate as fit};
+use fabric::interconnect::configuration::{Configuration, ConfigurationError, parse_sweep};
+use fabric::interconnect::drawing;
+use fabric::interconnect::goal::Goal;
+use fabric::interconnect::topology::LinkKind;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use errors::{configuration_error, run_error, wrong};
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let python = module.py();
+    module.add("ConfigurationError", python.get_type::<errors::ConfigurationError>())?;
+    module.add("SimulationError", python.get_type::<errors::SimulationError>())?;
+    module.add_function(wrap_pyfunction!(effective, module)?)?;
+    module.add_function(wrap_pyfunction!(points, module)?)?;
+    module.add_function(wrap_pyfunction!(run, module)?)?;
+    module.add_function(wrap_pyfunction!(replay, module)?)?;
+    module.add_function(wrap_pyfunction!(topology, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate, module)?)?;
+    Ok(())
+}
+
+/// All settings of a configuration, defaults and the contents of files included, as TOML.
+#[pyfunction]
+fn effective(file: &str, text: &str, folder: &str) -> PyResult<String> {
+    Ok(parse(file, text, folder)?.effective)
+}
+
+/// The points of a sweep: name, all settings, and the hash of these that names the file of a result.
+#[pyfunction]
+fn points(file: &str, text: &str, folder: &str) -> PyResult<Vec<(String, String, String)>> {
+    let points = parse_sweep(file, text, &beside(folder)).map_err(|e| configuration_error(&e))?;
+    let plain = |point: fabric::interconnect::configuration::Point| {
+        let hash = format!("{:016x}", point.configuration.hash());
+        (point.name, point.configuration.effective, hash)
+    };
+    Ok(points.into_iter().map(plain).collect())
+}
+
+/// Runs a configuration.
+#[pyfunction]
+fn run<'py>(
+    python: Python<'py>,
+    file: &str,
+    text: &str,
+    folder: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let configuration = parse(file, text, folder)?;
+    // Other threads of Python go on meanwhile.
+    let outcome = python.detach(|| configuration.run()).map_err(|error| run_error(&error))?;
+    values::result(python, &configuration, &outcome)
+}
+
+/// Replays a trace in GOAL, as text or in its binary form, instead of the configuration's workload.
+#[pyfunction]
+fn replay<'py>(
+    python: Python<'py>,
+    file: &str,
+    text: &str,
+    folder: &str,
+    trace_file: &str,
+    trace: &[u8],
+) -> PyResult<Bound<'py, PyDict>> {
+    let configuration = parse(file, text, folder)?;
+    let goal = Goal::read(trace_file, trace).map_err(|error| wrong(&error))?;
+    let (ranks, hosts) = (goal.ranks(), configuration.topology.hosts());
+    if ranks > hosts {
+        return Err(wrong(&format!(
+            "{trace_file} has {ranks} ranks, but there are only {hosts} hosts"
+        )));
+    }
+    let outcome = python
+        .detach(|| configuration.run_workload(goal, ranks))
+        .map_err(|error| run_error(&error))?;
+    values::result(python, &configuration, &outcome)
+}
+
+/// The topology of a configuration.
+#[pyfunction]
+fn topology<'py>(python: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
+    let configuration = parse("topology", text, "")?;
+    let topology = &configuration.topology;
+    let links = topology.links();
+    let dict = PyDict::new(python);
+    dict.set_item("name", topology.name())?;
+    dict.set_item("hosts", topology.hosts())?;
+    dict.set_item("switches", topology.switches())?;
+    dict.set_item("from", links.iter().map(|link| link.from).collect::<Vec<u32>>())?;
+    dict.set_item("to", links.iter().map(|link| link.to).collect::<Vec<u32>>())?;
+    let is_trunk = |kind| u32::from(matches!(kind, LinkKind::Switch { .. }));
+    dict.set_item("trunk", links.iter().map(|link| is_trunk(link.kind)).collect::<Vec<u32>>())?;
+    dict.set_item("lane", links.iter().map(|link| u32::from(link.lane)).collect::<Vec<u32>>())?;
+    dict.set_item("svg", drawing::draw(topology))?;
+    Ok(dict)
+}
+
+/// Parameters of hosts and of the LogGP model that fit measured latencies.
+#[pyfunction]
+#[pyo3(signature = (sizes, latencies_us, interval_us, link_rate_bps, network_latency_us))]
+fn calibrate(
+    python: Python<'_>,
+    sizes: Vec<u64>,
+    latencies_us: Vec<f64>,
+    interval_us: f64,
+    link_rate_bps: Option<u64>,
+    network_latency_us: Option<f64>,
+) -> PyResult<Bound<'_, PyDict>> {
+    if sizes.len() != latencies_us.len() {
+        let (sizes, latencies) = (sizes.len(), latencies_us.len());
+        return Err(wrong(&format!("{sizes} sizes, but {latencies} latencies")));
+    }
+    let measurements = Measurements {
+        latencies: sizes.into_iter().zip(latencies_us).collect(),
+        interval_us,
+        link_rate_bps,
+        network_latency_us,
+    };
+    let found = fit(&measurements).map_err(|error| wrong(&error))?;
+    values::calibration(python, &found)
+}
+
+fn parse(file: &str, text: &str, folder: &str) -> PyResult<Configuration> {
+    Configuration::parse_with_files(file, text, &beside(folder))
+        .map_err(|error: ConfigurationError| configuration_error(&error))
+}
+
+/// Reads the files that a configuration names: their paths begin in its folder.
+fn beside(folder: &str) -> impl Fn(&str) -> Result<String, String> {
+    move |path| fs::read_to_string(Path::new(folder).join(path)).map_err(|error| error.to_string())
+}

@@ -1,0 +1,178 @@
+//! The Python package of the simulator: built as users would, installed in an environment of its own
+//! below the folder of what is built, and tested there.
+//!
+//! It is no member of the workspace, as the bindings and their macros would have everybody wait who
+//! builds the rest. Without Python, or what it takes from the network, its tests are skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::XtaskError;
+use crate::suite::Count;
+use crate::workspace::{Workspace, cargo};
+
+/// What the environment has beside the package.
+const TOOLS: [&str; 3] = ["maturin>=1.9,<2", "pytest", "numpy"];
+
+/// Builds and tests; fails if a test does.
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
+    let count = test(workspace)?;
+    println!("{count}");
+    Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks the bindings, builds the package and runs its tests.
+pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
+    let package = Package::new(workspace);
+    if let Some(reason) = package.prepare() {
+        println!("skipped: the Python package: {reason}");
+        return Ok(Count::ONE_SKIPPED);
+    }
+    let wheels = package.built.join("wheels");
+    // Of several versions the newest would not be certain.
+    if wheels.exists() {
+        std::fs::remove_dir_all(&wheels)
+            .map_err(|cause| XtaskError::Write { path: wheels.clone(), cause })?;
+    }
+    let steps = [
+        package.cargo(&["fmt", "--check"]),
+        package.cargo(&["clippy", "--quiet", "--", "-D", "warnings"]),
+        package.build(&wheels),
+        package.install(&wheels),
+    ];
+    for mut step in steps {
+        if !succeeds(&mut step)? {
+            return Ok(Count::ONE_FAILED);
+        }
+    }
+    // Not from the folder of the sources, which would be imported in the place of what was built.
+    let mut pytest = Command::new(package.program("pytest"));
+    pytest.args(["-q", "-p", "no:cacheprovider"]).current_dir(package.sources.join("tests"));
+    let output = pytest.stderr(Stdio::inherit()).output().map_err(start_error(&pytest))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    let mut count = parse_summary(&text);
+    if !output.status.success() && count.failed == 0 {
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+struct Package {
+    sources: PathBuf,
+    /// Where it and its environment are built.
+    built: PathBuf,
+}
+
+impl Package {
+    fn new(workspace: &Workspace) -> Self {
+        Self { sources: workspace.root.join("python"), built: workspace.target_dir.join("python") }
+    }
+
+    /// Makes the environment and fetches dependencies; why that cannot be, if so.
+    fn prepare(&self) -> Option<String> {
+        let environment = self.built.join("venv");
+        if !self.program("python").exists() {
+            let mut venv = Command::new("python3");
+            venv.args(["-m", "venv"]).arg(&environment);
+            if !is_quiet_success(&mut venv) {
+                return Some(
+                    "`python3 -m venv` does not work; to have it: apt-get install python3-venv"
+                        .into(),
+                );
+            }
+        }
+        let has_tools = ["maturin", "pytest"].iter().all(|name| self.program(name).exists());
+        if !has_tools {
+            let mut pip = self.pip();
+            pip.args(["install", "--quiet", "--retries", "1", "--timeout", "20"]).args(TOOLS);
+            if !is_quiet_success(&mut pip) {
+                return Some("pip cannot install maturin and pytest; is there a network?".into());
+            }
+        }
+        let mut fetch = self.cargo(&["fetch", "--quiet", "--locked"]);
+        if !is_quiet_success(&mut fetch) {
+            return Some("cargo cannot fetch its dependencies; is there a network?".into());
+        }
+        None
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.built.join("venv/bin").join(name)
+    }
+
+    fn pip(&self) -> Command {
+        let mut pip = Command::new(self.program("python"));
+        pip.args(["-m", "pip", "--disable-pip-version-check"]).stdin(Stdio::null());
+        pip
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = cargo();
+        command.args(arguments).current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.built);
+        command
+    }
+
+    fn build(&self, wheels: &Path) -> Command {
+        let mut maturin = Command::new(self.program("maturin"));
+        maturin.args(["build", "--quiet", "--locked", "--out"]).arg(wheels);
+        maturin.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.built);
+        maturin
+    }
+
+    /// Installs the only wheel there is, without the network.
+    fn install(&self, wheels: &Path) -> Command {
+        let mut pip = self.pip();
+        pip.args(["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall"]);
+        pip.arg("--find-links").arg(wheels).arg("ethernot-sim");
+        pip
+    }
+}
+
+fn is_quiet_success(command: &mut Command) -> bool {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn succeeds(command: &mut Command) -> Result<bool, XtaskError> {
+    command.status().map(|status| status.success()).map_err(start_error(command))
+}
+
+fn start_error(command: &Command) -> impl FnOnce(std::io::Error) -> XtaskError {
+    let program = command.get_program().to_string_lossy().into_owned();
+    move |cause| XtaskError::Start { program, cause }
+}
+
+/// Reads pytest's last line: `16 passed, 2 skipped in 2.29s`.
+fn parse_summary(text: &str) -> Count {
+    let mut count = Count::NONE;
+    let summary = text.lines().rev().find(|line| line.contains(" in "));
+    let counts = summary.and_then(|line| line.split(" in ").next()).unwrap_or_default();
+    for part in counts.trim_matches(['=', ' ']).split(", ") {
+        let Some((number, what)) = part.split_once(' ') else { continue };
+        let Ok(number) = number.parse::<u64>() else { continue };
+        match what {
+            "passed" => count.passed += number,
+            "failed" | "error" | "errors" => count.failed += number,
+            "skipped" => count.skipped += number,
+            _ => {}
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_pytest_is_counted() {
+        let count = |text| parse_summary(text);
+        let passed = "......ss                        [100%]\n16 passed, 2 skipped in 2.29s\n";
+        assert_eq!(count(passed), Count { passed: 16, failed: 0, skipped: 2 });
+        let failed = "FAILED tests/a.py::b - in vain\n1 failed, 3 passed, 1 warning in 0.10s\n";
+        assert_eq!(count(failed), Count { passed: 3, failed: 1, skipped: 0 });
+        assert_eq!(count("1 error in 0.10s\n"), Count { passed: 0, failed: 1, skipped: 0 });
+        assert_eq!(count("no tests ran\n"), Count::NONE);
+    }
+}
