@@ -21,6 +21,7 @@ mod handshake;
 mod join;
 mod path;
 mod receive;
+mod scratch;
 mod spread;
 mod table;
 mod timeouts;
@@ -32,3 +33,4 @@ pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
 pub use join::rank_pairs;
+pub use scratch::Scratch;

@@ -60,6 +60,7 @@ mod buffer;
 mod copy;
 mod error;
 mod gate;
+mod ghost;
 #[cfg(all(test, not(miri)))]
 mod mapping;
 mod probe;
@@ -71,6 +72,7 @@ pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
+pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
 pub use rights::Rights;
 pub use slot::RegionId;
 pub use table::{
