@@ -3,13 +3,16 @@
 //! Every key has its default, what is not known is an error that names the nearest known key, and
 //! the effective configuration can be written out again.
 
+mod hosts;
 mod reader;
 mod run;
 mod sweep;
 
 use toml::Table;
 
+use super::edge::{EdgeConfiguration, EdgeError};
 use super::ethernet::{EthernetConfiguration, Forwarding};
+use super::exchange::Partners;
 use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
@@ -35,6 +38,8 @@ pub struct Configuration {
     pub fabric: FabricConfiguration,
     /// What messages cost hosts.
     pub costs: HostCosts,
+    /// Hosts with the real engine, if they have it.
+    pub edge: Option<EdgeConfiguration>,
     /// What ranks do.
     pub workload: WorkloadConfiguration,
     /// Where it ends.
@@ -74,6 +79,15 @@ pub enum WorkloadConfiguration {
     },
     /// [`MeshExchange`](super::workload::MeshExchange).
     Mesh(MeshConfiguration),
+    /// [`Exchange`](super::exchange::Exchange).
+    Exchange {
+        /// Who sends to whom.
+        partners: Partners,
+        /// Length of each message.
+        bytes: u32,
+        /// How often.
+        rounds: u32,
+    },
     /// [`OpenLoad`](super::workload::OpenLoad).
     OpenLoad {
         /// Destinations.
@@ -134,6 +148,15 @@ pub enum ConfigurationError {
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),
+    /// No such hosts.
+    #[error(transparent)]
+    Edge(#[from] EdgeError),
+    /// The engine broke a promise.
+    #[error("the engine broke its promises; the first are:\n{}", .violations.join("\n"))]
+    Violations {
+        /// Which.
+        violations: Vec<String>,
+    },
 }
 
 impl Configuration {
@@ -144,6 +167,7 @@ impl Configuration {
 
     fn from_table(file: &str, mut root: Table) -> Result<Self, ConfigurationError> {
         let mut effective = String::new();
+        let outages = hosts::outage_tables(file, &mut root)?;
         let mut section = |name: &str| Reader::section(file, &mut root, name);
         let (mut topology_keys, mut routing_keys) = (section("topology")?, section("routing")?);
         let (mut fabric_keys, mut host_keys) = (section("fabric")?, section("host")?);
@@ -162,6 +186,11 @@ impl Configuration {
         let (routing, lanes) = read_routing(&mut routing_keys, &topology)?;
         let fabric = read_fabric(&mut fabric_keys)?;
         let costs = read_costs(&mut host_keys)?;
+        let mut edge = hosts::read(&mut host_keys, &fabric)?;
+        let (outages, outages_effective) = hosts::read_outages(outages, edge.is_some())?;
+        if let Some(edge) = &mut edge {
+            edge.outages = outages;
+        }
         let workload = read_workload(&mut workload_keys, topology.hosts())?;
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
         let limits = Limits {
@@ -171,7 +200,8 @@ impl Configuration {
         for keys in [topology_keys, routing_keys, fabric_keys, host_keys, workload_keys, run_keys] {
             effective.push_str(&keys.finish()?);
         }
-        Ok(Self { topology, routing, lanes, fabric, costs, workload, limits, seed, effective })
+        effective.push_str(&outages_effective);
+        Ok(Self { topology, routing, lanes, fabric, costs, edge, workload, limits, seed, effective })
     }
 }
 
@@ -358,7 +388,8 @@ fn read_workload(
     keys: &mut Reader,
     hosts: u32,
 ) -> Result<WorkloadConfiguration, ConfigurationError> {
-    let kind = keys.word("kind", "open_load", &["token_pass", "mesh", "open_load"])?;
+    let kinds = ["token_pass", "mesh", "open_load", "all_to_all", "ring", "shift", "incast"];
+    let kind = keys.word("kind", "open_load", &kinds)?;
     let bytes = keys.number("bytes", 1_500, 1, MESSAGE_MAX_BYTES)? as u32;
     Ok(match kind.as_str() {
         "token_pass" => WorkloadConfiguration::TokenPass {
@@ -378,6 +409,16 @@ fn read_workload(
                 compute_ps: keys.number("compute_ps", 10_000_000, 0, TIME_MAX_PS)?,
                 order: [0, 1, 3, 2],
             })
+        }
+        "all_to_all" => read_exchange(keys, bytes, Partners::AllToAll)?,
+        "ring" => read_exchange(keys, bytes, Partners::Shift(1))?,
+        "shift" => {
+            let distance = keys.number("distance", u64::from(hosts / 2), 1, hosts.into())? as u32;
+            read_exchange(keys, bytes, Partners::Shift(distance))?
+        }
+        "incast" => {
+            let target = keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32;
+            read_exchange(keys, bytes, Partners::Incast(target))?
         }
         _ => WorkloadConfiguration::OpenLoad {
             pattern: match keys
@@ -403,6 +444,15 @@ fn read_workload(
             until_ps: keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?,
         },
     })
+}
+
+fn read_exchange(
+    keys: &mut Reader,
+    bytes: u32,
+    partners: Partners,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let rounds = keys.number("rounds", 10, 0, u32::MAX.into())? as u32;
+    Ok(WorkloadConfiguration::Exchange { partners, bytes, rounds })
 }
 
 /// Eighteen minutes. Each step of a run is a small multiple of one such time, and a run ends at 2^62

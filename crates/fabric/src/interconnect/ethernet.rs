@@ -85,6 +85,8 @@ pub struct Ethernet {
     frames: Slab<Frame>,
     /// When the engine of each switch is free for the next frame from a host.
     engines_ps: Vec<u64>,
+    /// Which links carry nothing now; empty until the first fails.
+    down: Vec<bool>,
     hops: u64,
 }
 
@@ -138,8 +140,48 @@ impl Ethernet {
             ports: topology.links().iter().map(port).collect(),
             frames: Slab::new(),
             engines_ps: vec![0; topology.switches() as usize],
+            down: Vec::new(),
             hops: 0,
         }
+    }
+
+    /// A link fails, or carries frames again. Frames that would enter or leave it meanwhile are lost;
+    /// the node before it takes another of equal ways, if there is one.
+    pub fn set_link(&mut self, link: u32, is_up: bool) {
+        self.down.resize(self.ports.len(), false);
+        self.down[link as usize] = !is_up;
+    }
+
+    /// When all that a host has handed over will have left it, in picoseconds.
+    #[inline]
+    pub fn host_free_ps(&self, host: u32) -> u64 {
+        self.ports[(self.routes.host_link(host) ^ 1) as usize].free_ps
+    }
+
+    /// As at the start of time: no queue is occupied, all links are up. Nothing may be under way.
+    ///
+    /// # Panics
+    /// If a frame is under way.
+    pub fn restart(&mut self) {
+        assert!(self.frames.is_empty(), "{} frames are under way", self.frames.len());
+        for port in &mut self.ports {
+            port.free_ps = 0;
+            port.bytes = 0;
+        }
+        self.engines_ps.fill(0);
+        self.down.clear();
+        self.hops = 0;
+    }
+
+    #[inline]
+    fn is_down(&self, link: u32) -> bool {
+        !self.down.is_empty() && self.down[link as usize]
+    }
+
+    /// A frame is lost.
+    #[cold]
+    fn lose(&mut self, context: &mut Context, index: u32) {
+        context.drop_packet(self.frames.remove(index).message);
     }
 
     /// Bytes that left through each link, gaps excluded.
@@ -179,10 +221,16 @@ impl Ethernet {
             Choice::PerSource => u64::from(frame.source) % count,
             Choice::LeastLoaded => {
                 let free = |link: &u32| self.ports[*link as usize].free_ps;
-                return candidates.iter().copied().min_by_key(free).unwrap_or_default();
+                let up = candidates.iter().filter(|&&link| !self.is_down(link));
+                return up.min_by_key(|link| free(link)).copied().unwrap_or(candidates[0]);
             }
         };
-        candidates[at as usize]
+        let link = candidates[at as usize];
+        if !self.is_down(link) {
+            return link;
+        }
+        let ways = candidates.iter().cycle().skip(at as usize).take(candidates.len());
+        ways.copied().find(|&way| !self.is_down(way)).unwrap_or(link)
     }
 
     /// Queues a frame that can leave at `ready_ps`, and schedules its arrival.
@@ -195,16 +243,17 @@ impl Ethernet {
         frame: Frame,
         ready_ps: u64,
     ) {
-        let Self { configuration, hosts, ports, frames, .. } = self;
+        if self.is_down(link) {
+            return self.lose(context, index);
+        }
+        let Self { configuration, hosts, ports, .. } = self;
         let port = &mut ports[link as usize];
         let start_ps = port.free_ps.max(ready_ps);
         let byte_time = u64::from(port.byte_time);
         if configuration.buffer_bytes > 0 && !port.is_from_host {
             let queued = ((start_ps - ready_ps) << 8) / byte_time.max(1);
             if queued + u64::from(frame.bytes) > configuration.buffer_bytes {
-                frames.remove(index);
-                context.drop_packet();
-                return;
+                return self.lose(context, index);
             }
         }
         let serialisation_ps = (u64::from(frame.bytes) * byte_time) >> 8;
@@ -245,16 +294,14 @@ impl Ethernet {
             context.deliver(message);
         }
     }
-}
 
-impl Fabric for Ethernet {
-    fn inject(&mut self, context: &mut Context, index: u32) {
+    /// Takes a message that its host will hand over at `ready_ps`, not earlier than those before.
+    pub fn inject_at(&mut self, context: &mut Context, index: u32, ready_ps: u64) {
         let message = context.messages.get_mut(index);
         let (source, destination) = (message.source, message.destination);
         let mut left = message.bytes;
         let mtu = self.configuration.mtu_bytes.max(1);
         message.remaining = left.div_ceil(mtu).max(1);
-        let now_ps = context.wheel.now_ps();
         let link = self.routes.host_link(source) ^ 1;
         loop {
             let payload = left.min(mtu);
@@ -272,12 +319,19 @@ impl Fabric for Ethernet {
                     + self.configuration.overhead_bytes,
             };
             let frame_index = self.frames.insert(frame);
-            self.transmit(context, link, frame_index, frame, now_ps);
+            self.transmit(context, link, frame_index, frame, ready_ps);
             left -= payload;
             if left == 0 {
                 break;
             }
         }
+    }
+}
+
+impl Fabric for Ethernet {
+    fn inject(&mut self, context: &mut Context, index: u32) {
+        let now_ps = context.wheel.now_ps();
+        self.inject_at(context, index, now_ps);
     }
 
     #[inline]
@@ -288,6 +342,9 @@ impl Fabric for Ethernet {
             return;
         }
         self.hops += 1;
+        if self.is_down(place) {
+            return self.lose(context, subject);
+        }
         let port = self.ports[place as usize];
         if port.to < self.hosts {
             self.arrive(context, subject);

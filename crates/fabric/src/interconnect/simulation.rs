@@ -32,12 +32,46 @@ pub struct Context {
     pub messages: Slab<Message>,
     delivered: Vec<u32>,
     dropped: u64,
+    /// Added to the place of what is scheduled.
+    place_base: u32,
+    /// Messages that lost a part, if somebody asks.
+    lost: Option<Vec<u32>>,
 }
 
 impl Context {
+    /// Nothing under way at time 0; `slot_ps` is for the [`Wheel`].
+    pub fn new(slot_ps: u64) -> Self {
+        Self {
+            wheel: Wheel::new(slot_ps),
+            messages: Slab::new(),
+            delivered: Vec::new(),
+            dropped: 0,
+            place_base: 0,
+            lost: None,
+        }
+    }
+
+    /// From now on so much is added to the place of what is scheduled: for a fabric made of several.
+    pub const fn set_place_base(&mut self, place_base: u32) {
+        self.place_base = place_base;
+    }
+
+    /// A message delivered since the last event, if there is one: for a fabric around another, which
+    /// decides what is delivered further.
+    pub fn take_delivered(&mut self) -> Option<u32> {
+        self.delivered.pop()
+    }
+
+    /// A message that lost a part since the last call, if there is one: for a fabric around another,
+    /// which repairs that. From the first call on they are remembered.
+    pub fn take_lost(&mut self) -> Option<u32> {
+        self.lost.get_or_insert_default().pop()
+    }
+
     /// Schedules an event.
     #[inline]
     pub fn schedule(&mut self, time_ps: u64, place: u32, subject: u32) {
+        let place = self.place_base | place;
         self.wheel.push(Event { time_ps, place, subject });
     }
 
@@ -48,8 +82,11 @@ impl Context {
     }
 
     /// A part of a message was lost for good.
-    pub fn drop_packet(&mut self) {
+    pub fn drop_packet(&mut self, message: u32) {
         self.dropped += 1;
+        if let Some(lost) = &mut self.lost {
+            lost.push(message);
+        }
     }
 }
 
@@ -233,12 +270,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         for (rank, &host) in placement.iter().enumerate() {
             ranks[host as usize] = rank as u32;
         }
-        let context = Context {
-            wheel: Wheel::new(fabric.slot_ps()),
-            messages: Slab::new(),
-            delivered: Vec::new(),
-            dropped: 0,
-        };
+        let context = Context::new(fabric.slot_ps());
         Self {
             fabric,
             workload,

@@ -1,0 +1,111 @@
+//! Hosts with the real engine, and what fails on the way between them.
+
+use toml::Table;
+
+use super::super::edge::{
+    EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, Protocol, RAILS_MAX,
+    WINDOW_MAX,
+};
+use super::reader::Reader;
+use super::{
+    BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS,
+};
+
+/// Reads what `[host]` says of the engine, if its kind is `edge`.
+pub(super) fn read(
+    keys: &mut Reader,
+    fabric: &FabricConfiguration,
+) -> Result<Option<EdgeConfiguration>, ConfigurationError> {
+    if keys.word("kind", "model", &["model", "edge"])? == "model" {
+        return Ok(None);
+    }
+    let FabricConfiguration::Ethernet(ethernet) = fabric else {
+        return Err(keys.wrong_word("kind", "edge", "model, but on a fabric of kind ethernet"));
+    };
+    let default = EdgeConfiguration::default();
+    let protocol = match keys.word("protocol", "edge", &["edge", "multiedge"])?.as_str() {
+        "multiedge" => Protocol::MultiEdge,
+        _ => Protocol::Edge,
+    };
+    let order = match keys.word("order", "relaxed", &["relaxed", "fenced", "strict"])?.as_str() {
+        "fenced" => Order { is_fenced: true, is_strict: false },
+        "strict" => Order { is_fenced: false, is_strict: true },
+        _ => Order::default(),
+    };
+    let mut number = |key, default: u32, least, most| {
+        keys.number(key, default.into(), least, most).map(|number| number as u32)
+    };
+    let rails = number("rails", default.rails.into(), 1, RAILS_MAX)? as u8;
+    let operation_bytes =
+        number("operation_bytes", default.operation_bytes, 1, OPERATION_BYTES_MAX.into())?;
+    let window = number("window", default.window, 1, WINDOW_MAX.into())?;
+    let completions = number("completions", default.completions, 2, 1 << 20)?;
+    let envelope_bytes = number("envelope_bytes", default.envelope_bytes, 0, 64)?;
+    let segments = number("segments", default.segments.into(), 1, 64)? as u16;
+    let transmit_queue_frames =
+        number("transmit_queue_frames", default.transmit_queue_frames, 1, BYTES_MAX)?;
+    let receive_queue_frames =
+        number("receive_queue_frames", default.receive_queue_frames, 1, 1 << 15)?;
+    let loss_ppm = number("loss_ppm", 0, 0, 1_000_000)?;
+    Ok(Some(EdgeConfiguration {
+        rails,
+        protocol,
+        operation_bytes,
+        window,
+        completions,
+        order,
+        envelope_bytes,
+        segments,
+        transmit_queue_frames,
+        receive_queue_frames,
+        costs: read_costs(keys)?,
+        loss_ppm,
+        outages: Vec::new(),
+        rate_bps: ethernet.host_rate_bps,
+        connects_ahead: keys.flag("connects_ahead", default.connects_ahead)?,
+    }))
+}
+
+fn read_costs(keys: &mut Reader) -> Result<EdgeCosts, ConfigurationError> {
+    let mut time = |key, most| keys.number(key, 0, 0, most);
+    Ok(EdgeCosts {
+        frame_send_ps: time("frame_send_ps", TIME_MAX_PS)?,
+        frame_send_ps_per_byte: time("frame_send_ps_per_byte", BYTE_TIME_MAX_PS)?,
+        frame_receive_ps: time("frame_receive_ps", TIME_MAX_PS)?,
+        frame_receive_ps_per_byte: time("frame_receive_ps_per_byte", BYTE_TIME_MAX_PS)?,
+        post_ps: time("post_ps", TIME_MAX_PS)?,
+        completion_ps: time("completion_ps", TIME_MAX_PS)?,
+    })
+}
+
+/// Takes the sections `[[outage]]`.
+pub(super) fn outage_tables(
+    file: &str,
+    root: &mut Table,
+) -> Result<Vec<Reader>, ConfigurationError> {
+    Reader::sections(file, root, "outage")
+}
+
+/// Reads outages, and how they are written.
+pub(super) fn read_outages(
+    sections: Vec<Reader>,
+    has_engines: bool,
+) -> Result<(Vec<Outage>, String), ConfigurationError> {
+    let (mut outages, mut effective) = (Vec::new(), String::new());
+    for mut keys in sections {
+        if !has_engines {
+            let expected = "absent, or [host] kind = \"edge\": only the engine repairs losses";
+            return Err(keys.wrong_word("outage", "there", expected));
+        }
+        let from_ps = keys.number("from_ps", 0, 0, TIME_MAX_PS)?;
+        outages.push(Outage {
+            rail: keys.number("rail", 0, 0, RAILS_MAX - 1)? as u8,
+            place: keys.text("place", "s0")?,
+            from_ps,
+            until_ps: keys.number("until_ps", TIME_MAX_PS, from_ps, TIME_MAX_PS)?,
+            is_silent: keys.flag("is_silent", false)?,
+        });
+        effective.push_str(&keys.finish()?);
+    }
+    Ok((outages, effective))
+}
