@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::Args;
 use fabric::interconnect::configuration::Configuration;
 use fabric::interconnect::drawing;
+use fabric::interconnect::edge::Counts;
 use fabric::interconnect::goal::Goal;
 use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
@@ -89,9 +90,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         );
     }
     let start = Instant::now();
-    let outcome = configuration.run()?;
+    let (outcome, counts) = configuration.run_counting()?;
     let seconds = start.elapsed().as_secs_f64();
-    let manifest = to_json(&configuration, &outcome);
+    let mut manifest = to_json(&configuration, &outcome);
+    if let (Some(counts), Some(fields)) = (&counts, manifest.as_object_mut()) {
+        fields.insert("engines".to_owned(), counts_to_json(counts));
+    }
     if let Some(path) = &arguments.manifest {
         fs::write(path, format!("{manifest:#}\n"))
             .map_err(|error| format!("write {}: {error}", path.display()))?;
@@ -99,7 +103,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let text = if arguments.json {
         format!("{manifest:#}\n")
     } else {
-        summary(&configuration, &outcome, seconds)
+        let engines = counts.map(|counts| counts_summary(&counts, &outcome, seconds));
+        summary(&configuration, &outcome, seconds) + &engines.unwrap_or_default()
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -204,6 +209,66 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
         outcome.events as f64 / seconds * 1e-6,
         outcome.hash,
     )
+}
+
+/// What engines counted, for a reader.
+fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
+    let links = counts.links();
+    let goodput_bps = outcome.delivered_bytes as f64 * 8.0 / (outcome.completed_ps as f64 / 1e12);
+    let lost = counts.frames_lost_in_network;
+    let mut text = format!(
+        "engines: {} connections, {} operations, goodput {:.3} Gb/s in all\nframes: {} sent, {} \
+         lost in the network, {} at random, {} in hosts; {:.2} M frames/s simulated\n",
+        counts.connections,
+        counts.operations,
+        goodput_bps / 1e9,
+        counts.frames_sent,
+        lost,
+        counts.frames_lost_at_random,
+        counts.frames_lost_at_hosts,
+        counts.frames_received as f64 / seconds * 1e-6,
+    );
+    text += &format!(
+        "data frames {}, retransmissions {}, out of order {:.2} %, extra frames {:.2} %\n",
+        links.data_frames_sent,
+        links.retransmissions,
+        counts.out_of_order_percent(),
+        counts.extra_frames_percent(),
+    );
+    for (rail, links) in counts.rails.iter().enumerate() {
+        text += &format!(
+            "rail {rail}: {} data frames, {} acknowledgements alone, {} probe timeouts, {} suspicions, \
+             {} failures\n",
+            links.data_frames_sent,
+            links.explicit_acks_sent,
+            links.probe_timeouts,
+            links.suspicions,
+            links.failures,
+        );
+    }
+    text
+}
+
+fn counts_to_json(counts: &Counts) -> Value {
+    let rails: Vec<Value> = counts
+        .rails
+        .iter()
+        .map(|rail| rail.iter().map(|(name, value, _)| (name.to_owned(), json!(value))).collect())
+        .collect();
+    json!({
+        "connections": counts.connections,
+        "operations": counts.operations,
+        "frames_sent": counts.frames_sent,
+        "frames_received": counts.frames_received,
+        "frames_lost_in_network": counts.frames_lost_in_network,
+        "frames_lost_at_random": counts.frames_lost_at_random,
+        "frames_lost_at_hosts": counts.frames_lost_at_hosts,
+        "frames_astray": counts.frames_astray,
+        "bytes_placed_again": counts.bytes_placed_again,
+        "out_of_order_percent": counts.out_of_order_percent(),
+        "extra_frames_percent": counts.extra_frames_percent(),
+        "rails": rails,
+    })
 }
 
 pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value {

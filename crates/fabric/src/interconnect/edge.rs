@@ -47,8 +47,8 @@ pub struct EdgeConfiguration {
     pub operation_bytes: u32,
     /// Operations of one host to another that are under way at a time, at most 4096.
     pub window: u32,
-    /// Places of a host's completion queue: the most of its operations under way at a time.
-    pub completions: u32,
+    /// Operations of one host that are under way at a time.
+    pub operations: u32,
     /// Who waits for whom.
     pub order: Order,
     /// Bytes of a frame on the wire before those of the edge protocol.
@@ -104,7 +104,7 @@ impl Default for EdgeConfiguration {
             protocol: Protocol::Edge,
             operation_bytes: 1 << 16,
             window: 16,
-            completions: 64,
+            operations: 32,
             order: Order::default(),
             envelope_bytes: 8,
             segments: 64,
@@ -287,6 +287,11 @@ impl EdgeFabric {
         counts.bytes_placed_again = self.ledger.placed_again();
         counts.connections = self.pairs.len() as u64;
         counts
+    }
+
+    /// Memory of the network itself, hosts excluded, in bytes.
+    pub fn network_bytes(&self) -> usize {
+        self.rails.iter().map(Ethernet::bytes).sum()
     }
 
     /// Promises that were broken; there must be none.

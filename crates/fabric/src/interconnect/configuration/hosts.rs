@@ -39,7 +39,7 @@ pub(super) fn read(
     let operation_bytes =
         number("operation_bytes", default.operation_bytes, 1, OPERATION_BYTES_MAX.into())?;
     let window = number("window", default.window, 1, WINDOW_MAX.into())?;
-    let completions = number("completions", default.completions, 2, 1 << 20)?;
+    let operations = number("operations", default.operations, 1, POSTED_MAX)?;
     let envelope_bytes = number("envelope_bytes", default.envelope_bytes, 0, 64)?;
     let segments = number("segments", default.segments.into(), 1, 64)? as u16;
     let transmit_queue_frames =
@@ -52,7 +52,7 @@ pub(super) fn read(
         protocol,
         operation_bytes,
         window,
-        completions,
+        operations,
         order,
         envelope_bytes,
         segments,
@@ -109,3 +109,6 @@ pub(super) fn read_outages(
     }
     Ok((outages, effective))
 }
+
+/// Records of operations that an engine has.
+const POSTED_MAX: u64 = 8192;

@@ -25,6 +25,8 @@ pub(super) struct Host {
     pub(super) inbox: VecDeque<Arrived>,
     /// Streams whose next operation found no room; each once.
     pub(super) blocked: VecDeque<u32>,
+    /// Operations under way.
+    pub(super) under_way: u32,
     /// Pair of each connection, by its index at the engine.
     pub(super) pairs: Vec<u32>,
     /// When the processor is free, in picoseconds.
@@ -75,11 +77,12 @@ impl Host {
         let region = memory.register_ghost(domain, ADDRESS_START, ADDRESSES, Rights::ALL)?;
         Ok(Self {
             engine,
-            queue: Arc::new(CompletionQueue::new(configuration.completions as usize)),
+            queue: Arc::new(CompletionQueue::new(configuration.operations as usize + NOTIFICATIONS)),
             domain,
             region,
             inbox: VecDeque::new(),
             blocked: VecDeque::new(),
+            under_way: 0,
             pairs: Vec::new(),
             free_ps: 0,
             timer_ps: NEVER_PS,
@@ -159,6 +162,10 @@ pub(super) const SERVICE: u32 = 0;
 /// Locally administered, not a group.
 const LOCALLY_ADMINISTERED: u8 = 2;
 const PORT: u16 = 1;
+
+/// Places of a completion queue that operations leave free: if they took them all, everybody could wait
+/// for somebody else to be told.
+const NOTIFICATIONS: usize = 16;
 
 /// As many as there can be hosts.
 const CONNECTIONS_MAX: u32 = 1 << 16;

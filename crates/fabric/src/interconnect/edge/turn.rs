@@ -122,6 +122,7 @@ impl EdgeFabric {
         self.ledger.on_completed(index, completion.result.is_ok());
         let stream = &mut self.streams[index as usize];
         stream.under_way -= 1;
+        self.hosts[number as usize].under_way -= 1;
         match stream.ending.front_mut() {
             None => stream.since_end -= 1,
             Some(1) => {
@@ -175,6 +176,9 @@ impl EdgeFabric {
         let is_last = stream.posted_bytes + length == total;
         let address = ledger.next_address(index);
         let host = &mut hosts[number as usize];
+        if host.under_way >= configuration.operations {
+            return Posted::Full;
+        }
         let fence = configuration.order.is_fenced;
         let strict = configuration.order.is_strict;
         let operation = Operation {
@@ -208,6 +212,7 @@ impl EdgeFabric {
                 return Posted::Nothing;
             }
         }
+        host.under_way += 1;
         host.free_ps += configuration.costs.post_ps;
         ledger.on_posted(index, length, is_last.then_some(message));
         self.counts.operations += 1;
