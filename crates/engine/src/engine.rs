@@ -19,12 +19,12 @@ use wire_edge::{
     CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
 };
 
+use crate::acknowledge::AckBytes;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-use crate::acknowledge::AckBytes;
 use crate::handshake::Reply;
 use crate::scratch::batch;
 use crate::table::ConnectionTable;

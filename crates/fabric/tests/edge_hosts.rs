@@ -132,3 +132,13 @@ fn what_cannot_be_is_refused() {
     let small = refused(&format!("{host}[fabric]\nmtu_bytes = 200\n"));
     assert!(small.contains("mtu_bytes"), "{small}");
 }
+
+#[test]
+fn the_examples_are_what_they_say() {
+    let (outcome, counts) = run(include_str!("../../../examples/simulator/multiedge.toml"));
+    assert_eq!((outcome.delivered, counts.connections), (4 * 240, 120));
+    let thousand = include_str!("../../../examples/simulator/thousand.toml");
+    let configuration = Configuration::parse("thousand.toml", thousand).expect("it is valid");
+    assert_eq!(configuration.topology.hosts(), 1024);
+    assert!(configuration.edge.is_some_and(|edge| edge.outages.len() == 1));
+}

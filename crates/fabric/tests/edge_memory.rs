@@ -33,8 +33,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A host at rest takes 8 KiB, and each of its connections 1 KiB; measured with 1024 hosts, and with
-/// one and then eight peers each. Traffic may leave more behind, but not much.
+/// A host at rest takes less than 8 KiB and each of its connections 2 KiB, the ledger of the simulator
+/// included; measured with 1024 hosts, and with one and then eight peers each.
 #[test]
 fn a_host_is_small_and_so_is_a_connection() {
     let topology = Topology::fat_tree(16).expect("a fat tree");
@@ -74,7 +74,9 @@ fn a_host_is_small_and_so_is_a_connection() {
     let (_, fabric) = simulation.run_to_end().expect("it ends");
     let grown = BYTES.load(Ordering::Relaxed).saturating_sub(before_run) / hosts;
     assert_eq!(fabric.violations(), [""; 0]);
-    println!("{a_host} B a host, {a_connection} B a connection, {grown} B a host more after traffic");
+    println!(
+        "{a_host} B a host, {a_connection} B a connection, {grown} B a host more after traffic"
+    );
     assert!(a_host <= 8 << 10, "{a_host} B a host");
-    assert!(a_connection <= 1 << 10, "{a_connection} B a connection");
+    assert!(a_connection <= 2 << 10, "{a_connection} B a connection");
 }

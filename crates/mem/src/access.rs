@@ -321,8 +321,8 @@ impl<'a> MemoryAccess<'a> {
         if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
             return Err(AccessError::Misaligned { address: target.address });
         }
-        let is_there = place.kind.is_plain()
-            || (!place.kind.is_ghost() && probe::is_writable(place.address));
+        let is_there =
+            place.kind.is_plain() || (!place.kind.is_ghost() && probe::is_writable(place.address));
         if !is_there {
             return Err(AccessError::Unmapped { address: place.address });
         }

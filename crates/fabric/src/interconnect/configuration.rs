@@ -201,7 +201,18 @@ impl Configuration {
             effective.push_str(&keys.finish()?);
         }
         effective.push_str(&outages_effective);
-        Ok(Self { topology, routing, lanes, fabric, costs, edge, workload, limits, seed, effective })
+        Ok(Self {
+            topology,
+            routing,
+            lanes,
+            fabric,
+            costs,
+            edge,
+            workload,
+            limits,
+            seed,
+            effective,
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 //! length is the time until the port is free.
 
 use super::routing::{Choice, RouteTable};
-use super::simulation::{Context, Fabric, Stuck};
+use super::simulation::{Context, Fabric, Message, Stuck};
 use super::slab::Slab;
 use super::statistics::mix;
 use super::topology::{LinkKind, Topology};
@@ -88,6 +88,8 @@ pub struct Ethernet {
     /// Which links carry nothing now; empty until the first fails.
     down: Vec<bool>,
     hops: u64,
+    /// Means nothing: without it, nobody would need what is touched ahead.
+    touched: u32,
 }
 
 /// A link and the queue before it.
@@ -114,7 +116,7 @@ struct Frame {
     bytes: u32,
 }
 
-const _: () = assert!(size_of::<Frame>() + size_of::<super::simulation::Message>() <= 64);
+const _: () = assert!(size_of::<Frame>() + size_of::<Message>() <= 64);
 
 impl Ethernet {
     /// An Ethernet over a topology.
@@ -142,6 +144,7 @@ impl Ethernet {
             engines_ps: vec![0; topology.switches() as usize],
             down: Vec::new(),
             hops: 0,
+            touched: 0,
         }
     }
 
@@ -171,6 +174,18 @@ impl Ethernet {
         self.engines_ps.fill(0);
         self.down.clear();
         self.hops = 0;
+    }
+
+    /// Touches the memory that an event needs; returns its message, if it is the end of its way.
+    #[inline]
+    pub(super) fn touch(&mut self, place: u32, subject: u32) -> Option<u32> {
+        if place & ENGINE != 0 {
+            return None;
+        }
+        let frame = self.frames.get(subject);
+        self.touched = self.touched.wrapping_add(frame.bytes);
+        let is_last = self.ports[place as usize].to < self.hosts;
+        is_last.then_some(frame.message)
     }
 
     #[inline]

@@ -115,11 +115,15 @@ impl Workload for Exchange {
     fn awaits(&self) -> String {
         let slowest = self.states.iter().enumerate().min_by_key(|(_, state)| state.round);
         let (rank, round) = slowest.map_or((0, 0), |(rank, state)| (rank, state.round));
-        format!("{} of {} ranks are done; rank {rank} is in round {round}", self.finished, self.ranks)
+        format!(
+            "{} of {} ranks are done; rank {rank} is in round {round}",
+            self.finished, self.ranks
+        )
     }
 
     fn pairs(&self) -> Vec<(u32, u32)> {
-        let of = |rank| (0..self.degrees(rank).0).map(move |index| (rank, self.partner(rank, index)));
+        let of =
+            |rank| (0..self.degrees(rank).0).map(move |index| (rank, self.partner(rank, index)));
         (0..self.ranks).flat_map(of).collect()
     }
 }

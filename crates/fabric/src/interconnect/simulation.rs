@@ -13,6 +13,16 @@ pub trait Fabric {
     /// An event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
+    /// Whether it wants to be told of the events that come next.
+    const LOOKS_AHEAD: bool = false;
+
+    /// Told of the events that come next (others may come between): a fabric may touch the memory that
+    /// they need, all at once, so that the processor waits once and not for each.
+    #[inline]
+    fn look_ahead(&mut self, events: &[Event], messages: &Slab<Message>) {
+        let _ = (events, messages);
+    }
+
     /// Told when nothing will happen any more, with messages under way: what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
 
@@ -305,6 +315,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
         while let Some(event) = self.context.wheel.pop() {
             self.outcome.events += 1;
+            if F::LOOKS_AHEAD {
+                let Context { wheel, messages, .. } = &mut self.context;
+                self.fabric.look_ahead(wheel.begun_slot(), messages);
+            }
             if event.place < FABRIC_PLACES {
                 self.fabric.handle(&mut self.context, event);
             } else {

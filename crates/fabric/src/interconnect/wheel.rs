@@ -44,6 +44,8 @@ pub struct Wheel {
     crowded: u32,
     now_ps: u64,
     len: usize,
+    /// A slot was begun since [`Wheel::begun_slot`] was asked.
+    has_turned: bool,
 }
 
 impl Wheel {
@@ -60,6 +62,7 @@ impl Wheel {
             crowded: 0,
             now_ps: 0,
             len: 0,
+            has_turned: false,
         }
     }
 
@@ -107,6 +110,13 @@ impl Wheel {
         Some(event)
     }
 
+    /// The events that come next, latest first, if some are known that were not shown before: for who
+    /// wants to look ahead.
+    #[inline]
+    pub fn begun_slot(&mut self) -> &[Event] {
+        if std::mem::take(&mut self.has_turned) { &self.current } else { &[] }
+    }
+
     #[inline]
     fn push_in_ring(&mut self, slot: u64, event: Event) {
         let bucket = slot as usize % BUCKETS;
@@ -140,6 +150,7 @@ impl Wheel {
         self.occupied[bucket / WORD_BITS] &= !(1 << (bucket % WORD_BITS));
         std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
         self.current.sort_unstable_by(|a, b| b.cmp(a));
+        self.has_turned = true;
         self.crowded = if self.current.len() > CROWD {
             self.crowded + 1
         } else {

@@ -7,9 +7,7 @@ use super::super::edge::{
     WINDOW_MAX,
 };
 use super::reader::Reader;
-use super::{
-    BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS,
-};
+use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
 
 /// Reads what `[host]` says of the engine, if its kind is `edge`.
 pub(super) fn read(
@@ -47,6 +45,7 @@ pub(super) fn read(
     let receive_queue_frames =
         number("receive_queue_frames", default.receive_queue_frames, 1, 1 << 15)?;
     let loss_ppm = number("loss_ppm", 0, 0, 1_000_000)?;
+    let interrupt_interval_ps = keys.number("interrupt_interval_ps", 0, 0, TIME_MAX_PS)?;
     Ok(Some(EdgeConfiguration {
         rails,
         protocol,
@@ -58,6 +57,7 @@ pub(super) fn read(
         segments,
         transmit_queue_frames,
         receive_queue_frames,
+        interrupt_interval_ps,
         costs: read_costs(keys)?,
         loss_ppm,
         outages: Vec::new(),

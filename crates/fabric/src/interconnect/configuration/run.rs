@@ -109,15 +109,16 @@ impl Configuration {
         ranks: u32,
     ) -> Result<(Outcome, Counts), ConfigurationError> {
         let edge = edge.clone();
-        let mut fabric =
-            EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
+        let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
         fabric.connect_ahead(&workload.pairs())?;
         let placement: Vec<u32> = (0..ranks).collect();
         let simulation =
             Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
         let (outcome, fabric) = simulation.run_to_end()?;
         if !fabric.violations().is_empty() {
-            return Err(ConfigurationError::Violations { violations: fabric.violations().to_vec() });
+            return Err(ConfigurationError::Violations {
+                violations: fabric.violations().to_vec(),
+            });
         }
         Ok((outcome, fabric.counts()))
     }

@@ -2,7 +2,8 @@
 
 use delivery::LinkCounters;
 
-/// What happened at all hosts together.
+/// What happened at all hosts together since the run began; what connections counted is since they were
+/// made.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// What connections counted on each rail.

@@ -17,6 +17,7 @@ pub(super) struct Frames {
 
 /// A frame without its payload.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Frame {
     /// Address of the payload's first byte at its source.
     origin: u64,
@@ -32,11 +33,23 @@ struct Frame {
     header: [u8; HEADER_BYTES],
 }
 
-/// Makes a frame three cache lines: enough for headers and acknowledgements of two rails.
-const HEADER_BYTES: usize = 171;
+impl Frame {
+    const EMPTY: Self = Self {
+        origin: 0,
+        payload_bytes: 0,
+        long: SHORT,
+        header_bytes: 0,
+        kept_bytes: 0,
+        rail: 0,
+        header: [0; HEADER_BYTES],
+    };
+}
+
+/// Makes a frame two cache lines: enough for headers and an acknowledgement.
+const HEADER_BYTES: usize = 107;
 const SHORT: u32 = u32::MAX;
 
-const _: () = assert!(size_of::<Frame>() <= 192);
+const _: () = assert!(size_of::<Frame>() == 128);
 const _: () = assert!(RAIL_BITS < 8);
 
 impl Frames {
@@ -44,25 +57,25 @@ impl Frames {
     pub(super) fn insert(&mut self, rail: u8, frame: &TxFrame<'_>) -> u32 {
         // A probe of the path MTU is all zeros behind its header, and so are ghosts of small payloads.
         let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        let mut entry = Frame {
-            origin: frame.payload.start.addr() as u64,
-            payload_bytes: frame.payload.len,
-            long: SHORT,
-            header_bytes: frame.header.len() as u16,
-            kept_bytes: kept as u16,
-            rail,
-            header: [0; HEADER_BYTES],
-        };
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.frames.push(Frame::EMPTY);
+            self.frames.len() as u32 - 1
+        });
+        let entry = &mut self.frames[index as usize];
+        entry.origin = frame.payload.start.addr() as u64;
+        entry.payload_bytes = frame.payload.len;
+        entry.long = SHORT;
+        entry.header_bytes = frame.header.len() as u16;
+        entry.kept_bytes = kept as u16;
+        entry.rail = rail;
         match entry.header.get_mut(..kept) {
             Some(header) => header.copy_from_slice(&frame.header[..kept]),
-            None => entry.long = self.insert_long(&frame.header[..kept]),
+            None => {
+                let long = self.insert_long(&frame.header[..kept]);
+                self.frames[index as usize].long = long;
+            }
         }
-        if let Some(index) = self.vacant.pop() {
-            self.frames[index as usize] = entry;
-            return index;
-        }
-        self.frames.push(entry);
-        self.frames.len() as u32 - 1
+        index
     }
 
     fn insert_long(&mut self, header: &[u8]) -> u32 {
@@ -88,6 +101,13 @@ impl Frames {
     /// The rail that a frame left on.
     pub(super) fn rail(&self, index: u32) -> u8 {
         self.frames[index as usize].rail
+    }
+
+    /// Touches the memory of a frame.
+    #[inline]
+    pub(super) fn touch(&self, index: u32) -> u64 {
+        let frame = &self.frames[index as usize];
+        frame.origin ^ u64::from(frame.header[HEADER_BYTES - 1])
     }
 
     /// Bytes of a frame, payload included.

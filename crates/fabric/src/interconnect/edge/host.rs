@@ -6,7 +6,7 @@ use std::sync::Arc;
 use delivery::{Instant, LinkCaps, LinkId};
 use engine::{Engine, EngineConfig};
 use mem::{MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
-use semantics::{CompletionQueue, PoolLimits, StatusTable};
+use semantics::{PoolLimits, StatusTable};
 use wire_edge::PeerAddr;
 
 use super::ledger::{ADDRESS_START, ADDRESSES};
@@ -17,7 +17,6 @@ use crate::Random;
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) engine: Engine,
-    pub(super) queue: Arc<CompletionQueue>,
     pub(super) domain: ProtectionDomain,
     /// Everything it sends from and is written to.
     pub(super) region: Region,
@@ -31,6 +30,8 @@ pub(super) struct Host {
     pub(super) pairs: Vec<u32>,
     /// When the processor is free, in picoseconds.
     pub(super) free_ps: u64,
+    /// When the next interrupt may come, in picoseconds.
+    pub(super) interrupt_ps: u64,
     /// When the next look at the engine's timers is scheduled.
     pub(super) timer_ps: u64,
     /// When the next turn is scheduled.
@@ -64,12 +65,11 @@ impl Host {
         let mut random = Random::stream(seed, u64::from(number));
         let mut entropy = [0; 32];
         random.fill(&mut entropy);
-        let mut engine = Engine::new(engine_configuration(configuration), entropy, Arc::clone(status));
+        let mut engine =
+            Engine::new(engine_configuration(configuration), entropy, Arc::clone(status));
         for rail in 0..configuration.rails {
-            let attached = engine.attach_link(
-                LinkId(rail),
-                link_caps(number, rail, configuration, frame_bytes_max),
-            );
+            let attached = engine
+                .attach_link(LinkId(rail), link_caps(number, rail, configuration, frame_bytes_max));
             assert_eq!(attached, Ok(()), "rails and sizes of frames were checked");
         }
         engine.listen(SERVICE);
@@ -77,7 +77,6 @@ impl Host {
         let region = memory.register_ghost(domain, ADDRESS_START, ADDRESSES, Rights::ALL)?;
         Ok(Self {
             engine,
-            queue: Arc::new(CompletionQueue::new(configuration.operations as usize + NOTIFICATIONS)),
             domain,
             region,
             inbox: VecDeque::new(),
@@ -85,6 +84,7 @@ impl Host {
             under_way: 0,
             pairs: Vec::new(),
             free_ps: 0,
+            interrupt_ps: 0,
             timer_ps: NEVER_PS,
             turn_ps: NEVER_PS,
             full: 0,
@@ -162,10 +162,6 @@ pub(super) const SERVICE: u32 = 0;
 /// Locally administered, not a group.
 const LOCALLY_ADMINISTERED: u8 = 2;
 const PORT: u16 = 1;
-
-/// Places of a completion queue that operations leave free: if they took them all, everybody could wait
-/// for somebody else to be told.
-const NOTIFICATIONS: usize = 16;
 
 /// As many as there can be hosts.
 const CONNECTIONS_MAX: u32 = 1 << 16;

@@ -288,8 +288,7 @@ mod tests {
             ledger.on_placed(7, &GhostPlacement { stamp: at + 1, ..placement(at, 9) });
         });
         assert!(foreign.contains("come from"), "{foreign}");
-        let early =
-            found(fenced, &|ledger, at| ledger.on_placed(7, &placement(at + second, 100)));
+        let early = found(fenced, &|ledger, at| ledger.on_placed(7, &placement(at + second, 100)));
         assert!(early.contains("earlier operation"), "{early}");
         let late = found(relaxed, &|ledger, at| {
             ledger.on_placed(7, &placement(at, 3_000));

@@ -94,9 +94,8 @@ fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
         Some((first, second)) => (node(first)?, Some(node(second)?)),
         None => (node(place)?, None),
     };
-    let leads_there = |&&link: &&u32| {
-        second.is_none_or(|second| topology.links()[link as usize].to == second)
-    };
+    let leads_there =
+        |&&link: &&u32| second.is_none_or(|second| topology.links()[link as usize].to == second);
     let links = topology.outgoing(first).iter().filter(leads_there);
     let links: Vec<u32> = links.flat_map(|&link| [link, link ^ 1]).collect();
     if links.is_empty() {
@@ -133,6 +132,7 @@ impl EdgeFabric {
             let host = &mut self.hosts[number as usize];
             host.engine.handle_link_event(instant(self.base_ns, now_ps), LinkId(rail), event);
             let at_ps = host.free_ps.max(now_ps);
+            self.take_completions(context, number);
             self.schedule_turn(context, number, at_ps);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::simulation::{Context, Fabric};
 use super::host::{self, SERVICE, instant};
-use super::{EdgeError, EdgeFabric, NEVER_PS, Pair, Stream};
+use super::{Counts, EdgeError, EdgeFabric, NEVER_PS, Pair, Stream};
 
 impl EdgeFabric {
     /// The pair of two hosts, and whether it is new.
@@ -36,7 +36,7 @@ impl EdgeFabric {
             service: SERVICE,
             private_data: pair.to_le_bytes().to_vec(),
             domain: host.domain,
-            queue: Arc::clone(&host.queue),
+            queue: Arc::clone(&self.queue),
         };
         match host.engine.connect(instant(self.base_ns, now_ps), request) {
             Ok(handle) => {
@@ -61,7 +61,7 @@ impl EdgeFabric {
     ) {
         let pair = private_data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
         let host = &mut self.hosts[number as usize];
-        let queue = Arc::clone(&host.queue);
+        let queue = Arc::clone(&self.queue);
         let accepted = host.engine.accept(now, handle, host.domain, queue, &[]);
         match (accepted, self.pairs.get_mut(pair as usize)) {
             (Ok(()), Some(known)) => {
@@ -120,13 +120,15 @@ impl EdgeFabric {
             }
         }
         self.open_messages = 0;
+        self.counts = Counts::default();
         self.base_ns += context.wheel.now_ps() / 1_000 + 1;
         for rail in &mut self.rails {
             rail.restart();
         }
         self.suspended.clear();
         for (number, host) in self.hosts.iter_mut().enumerate() {
-            (host.free_ps, host.timer_ps, host.turn_ps) = (0, NEVER_PS, NEVER_PS);
+            (host.free_ps, host.interrupt_ps) = (0, 0);
+            (host.timer_ps, host.turn_ps) = (NEVER_PS, NEVER_PS);
             host.is_suspended = true;
             self.suspended.push(number as u32);
         }

@@ -45,6 +45,7 @@ impl EdgeFabric {
         if host.inbox.is_empty() {
             return;
         }
+        host.interrupt_ps = now_ps + configuration.interrupt_interval_ps;
         let access = memory.access();
         let now = instant(*base_ns, now_ps);
         let costs = &configuration.costs;
@@ -92,8 +93,8 @@ impl EdgeFabric {
         }
     }
 
-    fn take_completions(&mut self, context: &mut Context, number: u32) {
-        while let Some(completion) = self.hosts[number as usize].queue.poll() {
+    pub(super) fn take_completions(&mut self, context: &mut Context, number: u32) {
+        while let Some(completion) = self.queue.poll() {
             self.hosts[number as usize].free_ps += self.configuration.costs.completion_ps;
             match completion.kind {
                 CompletionKind::Notification => self.on_notified(context, number, &completion),
@@ -183,10 +184,7 @@ impl EdgeFabric {
         let strict = configuration.order.is_strict;
         let operation = Operation {
             request: Request::Write {
-                source: Source::Region {
-                    region: host.region.id,
-                    offset: address - ADDRESS_START,
-                },
+                source: Source::Region { region: host.region.id, offset: address - ADDRESS_START },
                 key,
                 address,
             },
@@ -241,7 +239,8 @@ impl EdgeFabric {
                     }
                     let frame = batch.frame(index);
                     let bytes = frame.len() as u32;
-                    *free_ps += costs.frame_send_ps + costs.frame_send_ps_per_byte * u64::from(bytes);
+                    *free_ps +=
+                        costs.frame_send_ps + costs.frame_send_ps_per_byte * u64::from(bytes);
                     counts.frames_sent += 1;
                     taken += 1;
                     // Rails are apart: nobody on another one has the address.
