@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A host at rest takes less than 8 KiB and each of its connections 2 KiB, the ledger of the simulator
+/// A host at rest takes less than 8 KiB and each of its connections 2.25 KiB, the ledger of the simulator
 /// included; measured with 1024 hosts, and with one and then eight peers each.
 #[test]
 fn a_host_is_small_and_so_is_a_connection() {
@@ -78,5 +78,5 @@ fn a_host_is_small_and_so_is_a_connection() {
         "{a_host} B a host, {a_connection} B a connection, {grown} B a host more after traffic"
     );
     assert!(a_host <= 8 << 10, "{a_host} B a host");
-    assert!(a_connection <= 2 << 10, "{a_connection} B a connection");
+    assert!(a_connection <= 9 << 8, "{a_connection} B a connection");
 }

@@ -8,7 +8,7 @@ use super::RAIL_BITS;
 /// most frames that were under way at a time.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    frames: Vec<Frame>,
+    entries: Vec<Frame>,
     vacant: Vec<u32>,
     /// Headers that do not fit into their frame.
     long: Vec<Vec<u8>>,
@@ -58,22 +58,21 @@ impl Frames {
         // A probe of the path MTU is all zeros behind its header, and so are ghosts of small payloads.
         let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let index = self.vacant.pop().unwrap_or_else(|| {
-            self.frames.push(Frame::EMPTY);
-            self.frames.len() as u32 - 1
+            self.entries.push(Frame::EMPTY);
+            self.entries.len() as u32 - 1
         });
-        let entry = &mut self.frames[index as usize];
+        let entry = &mut self.entries[index as usize];
         entry.origin = frame.payload.start.addr() as u64;
         entry.payload_bytes = frame.payload.len;
         entry.long = SHORT;
         entry.header_bytes = frame.header.len() as u16;
         entry.kept_bytes = kept as u16;
         entry.rail = rail;
-        match entry.header.get_mut(..kept) {
-            Some(header) => header.copy_from_slice(&frame.header[..kept]),
-            None => {
-                let long = self.insert_long(&frame.header[..kept]);
-                self.frames[index as usize].long = long;
-            }
+        if let Some(header) = entry.header.get_mut(..kept) {
+            header.copy_from_slice(&frame.header[..kept]);
+        } else {
+            let long = self.insert_long(&frame.header[..kept]);
+            self.entries[index as usize].long = long;
         }
         index
     }
@@ -91,7 +90,7 @@ impl Frames {
 
     /// Forgets a frame.
     pub(super) fn remove(&mut self, index: u32) {
-        let long = self.frames[index as usize].long;
+        let long = self.entries[index as usize].long;
         if long != SHORT {
             self.vacant_long.push(long);
         }
@@ -100,25 +99,25 @@ impl Frames {
 
     /// The rail that a frame left on.
     pub(super) fn rail(&self, index: u32) -> u8 {
-        self.frames[index as usize].rail
+        self.entries[index as usize].rail
     }
 
     /// Touches the memory of a frame.
     #[inline]
     pub(super) fn touch(&self, index: u32) -> u64 {
-        let frame = &self.frames[index as usize];
+        let frame = &self.entries[index as usize];
         frame.origin ^ u64::from(frame.header[HEADER_BYTES - 1])
     }
 
     /// Bytes of a frame, payload included.
     pub(super) fn len(&self, index: u32) -> u32 {
-        let frame = &self.frames[index as usize];
+        let frame = &self.entries[index as usize];
         u32::from(frame.header_bytes) + frame.payload_bytes
     }
 
     /// Frames under way.
     pub(super) fn under_way(&self) -> usize {
-        self.frames.len() - self.vacant.len()
+        self.entries.len() - self.vacant.len()
     }
 
     /// Lends a frame to `use_frame` as it arrives, in memory of zeros: its payload is its stamp.
@@ -128,7 +127,7 @@ impl Frames {
         memory: &mut Vec<u8>,
         use_frame: impl FnOnce(&mut [u8]),
     ) {
-        let frame = &self.frames[index as usize];
+        let frame = &self.entries[index as usize];
         let kept = usize::from(frame.kept_bytes);
         let header = match self.long.get(frame.long as usize) {
             Some(header) => header.as_slice(),
@@ -170,6 +169,6 @@ mod tests {
                 frames.remove(index);
             }
         }
-        assert_eq!((frames.under_way(), frames.frames.len(), frames.long.len()), (0, 1, 1));
+        assert_eq!((frames.under_way(), frames.entries.len(), frames.long.len()), (0, 1, 1));
     }
 }
