@@ -1,5 +1,6 @@
 //! `ethernot sim run`, `show` and `verify`: simulations from configurations.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -228,17 +229,20 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
         counts.frames_lost_at_hosts,
         counts.frames_received as f64 / seconds * 1e-6,
     );
-    text += &format!(
-        "data frames {}, retransmissions {}, out of order {:.2} %, extra frames {:.2} %\n",
+    // Writing to a `String` cannot fail.
+    let _ = writeln!(
+        text,
+        "data frames {}, retransmissions {}, out of order {:.2} %, extra frames {:.2} %",
         links.data_frames_sent,
         links.retransmissions,
         counts.out_of_order_percent(),
         counts.extra_frames_percent(),
     );
     for (rail, links) in counts.rails.iter().enumerate() {
-        text += &format!(
-            "rail {rail}: {} data frames, {} acknowledgements alone, {} probe timeouts, {} suspicions, \
-             {} failures\n",
+        let _ = writeln!(
+            text,
+            "rail {rail}: {} data frames, {} acknowledgements alone, {} probe timeouts, \
+             {} suspicions, {} failures",
             links.data_frames_sent,
             links.explicit_acks_sent,
             links.probe_timeouts,
