@@ -307,7 +307,7 @@ mod tests {
         let untold = found(relaxed, &|ledger, _| ledger.on_notified(1, 5));
         assert!(untold.contains("before all of it"), "{untold}");
         let beyond = found(relaxed, &|ledger, at| {
-            ledger.on_placed(7, &placement(at + 2_999, 2));
+            ledger.on_placed(7, &placement(at + 2_992, 9));
         });
         assert!(beyond.contains("3000 bytes"), "{beyond}");
     }
