@@ -665,6 +665,8 @@ fn control(bytes: &mut Bytes<'_>, encode: &mut dyn FnMut(Control<'_>) -> usize) 
             private_data: b"bye",
         }),
         25 => encode(Control::CloseAck),
+        26..=27 => encode(Control::Links(bytes.u16())),
+        28 => encode(Control::Gone(OperationNumber(bytes.small()))),
         _ => encode(Control::Address(address(1, 5))),
     }
 }

@@ -62,6 +62,8 @@ local CONTROL_TYPES = {
   [5] = "Close",
   [6] = "CloseAck",
   [7] = "Address",
+  [8] = "Links",
+  [9] = "Gone",
 }
 
 local LINK_STATUSES = {
@@ -235,6 +237,14 @@ local LAYOUTS = {
     {name = "address", offset = 4, size = 16, read = "bytes",
       proto = ProtoField.bytes("ethernot.address.address", "Address", base.NONE, "Address; bytes the family does not use are 0")},
   }},
+  links = {bytes = 2, fields = {
+    {name = "links", offset = 0, size = 2, read = "little",
+      proto = ProtoField.uint16("ethernot.control.links.links", "Links", base.HEX, nil, nil, "Link indices that the sender has, a bit each")},
+  }},
+  gone = {bytes = 4, fields = {
+    {name = "operation", offset = 0, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.control.gone.operation", "Operation", base.DEC, nil, nil, "Read whose answer cannot be sent again")},
+  }},
   preamble = {bytes = 16, fields = {
     {name = "step", offset = 1, size = 1, read = "little", min = 1, max = 7,
       proto = ProtoField.uint8("ethernot.handshake.step", "Step", base.DEC, STEPS, nil, "Step of the handshake")},
@@ -337,6 +347,8 @@ local CONTROL_LAYOUTS = {
   [5] = {body = "close", tail_bytes_max = 128},
   [6] = {body = nil, tail_bytes_max = 0},
   [7] = {body = "address", tail_bytes_max = 0},
+  [8] = {body = "links", tail_bytes_max = 0},
+  [9] = {body = "gone", tail_bytes_max = 0},
 }
 
 local ethernot = Proto("ethernot", "Ethernot edge protocol")

@@ -4,6 +4,8 @@
 
 mod bench_command;
 mod churn_command;
+mod compare_command;
+mod cost_command;
 mod doctor;
 mod doctor_command;
 mod failover_command;
@@ -15,8 +17,10 @@ mod report_command;
 mod run_command;
 mod scenario_command;
 mod serve_command;
+mod simulation;
 mod simulator_command;
 mod sweep_command;
+mod threads;
 mod torture_command;
 mod yardsticks_command;
 
@@ -56,6 +60,8 @@ enum Simulation {
     Scenario(scenario_command::Arguments),
     Run(run_command::RunArguments),
     Show(run_command::ShowArguments),
+    Cost(cost_command::Arguments),
+    Compare(compare_command::Arguments),
     Verify(run_command::VerifyArguments),
     Goal(run_command::GoalArguments),
     Sweep(sweep_command::Arguments),
@@ -75,6 +81,8 @@ fn main() -> ExitCode {
         Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
         Command::Sim(Simulation::Run(arguments)) => run_command::run(&arguments),
         Command::Sim(Simulation::Show(arguments)) => run_command::show(&arguments),
+        Command::Sim(Simulation::Compare(arguments)) => compare_command::run(&arguments),
+        Command::Sim(Simulation::Cost(arguments)) => cost_command::run(&arguments),
         Command::Sim(Simulation::Sweep(arguments)) => sweep_command::run(&arguments),
         Command::Sim(Simulation::Goal(arguments)) => run_command::goal(&arguments),
         Command::Sim(Simulation::Verify(arguments)) => run_command::verify(&arguments),

@@ -166,7 +166,7 @@ fn cost_table(text: &mut String, result: &Reproduction) {
         let lines: Vec<String> = bill
             .lines
             .iter()
-            .map(|(part, count, each)| format!("{count} x {part} at {each}"))
+            .map(|line| format!("{} x {} at {}", line.count, line.part.name, line.part.price))
             .collect();
         let _ = writeln!(
             text,
@@ -184,7 +184,7 @@ fn cost_table(text: &mut String, result: &Reproduction) {
 fn to_json(result: &Reproduction, seconds: f64) -> Value {
     let rms = |interconnect| result.rms_log_error_percent(interconnect);
     let expected_statements = result.statements.iter().filter(|statement| statement.holds).count();
-    let exact_totals = result.costs.iter().filter(|cost| cost.bill.total() == cost.formula).count();
+    let exact_totals = result.costs.iter().filter(|cost| cost.bill.is_total(cost.formula)).count();
     json!({
         "study": "sandia1999",
         "seconds": seconds,
@@ -221,7 +221,9 @@ fn to_json(result: &Reproduction, seconds: f64) -> Value {
             "interconnect": cost.interconnect.name(),
             "total": cost.bill.total(),
             "paper": cost.formula,
-            "lines": cost.bill.lines,
+            "lines": cost.bill.lines.iter().map(|line| json!([
+                line.part.name, line.count, line.part.price,
+            ])).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "findings": result.findings,
     })

@@ -4,17 +4,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::Args;
-use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::configuration::{Configuration, Watch};
 use fabric::interconnect::drawing;
 use fabric::interconnect::edge::Counts;
+use fabric::interconnect::ethernet::PortCounters;
 use fabric::interconnect::goal::Goal;
 use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::simulation::{Finished, OutputArguments, writing};
+use crate::threads::OnThreads;
 
 /// Simulate a cluster as a configuration describes it.
 ///
@@ -23,7 +25,10 @@ use crate::Failure;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim run cluster.toml\n  \
-    ethernot sim run cluster.toml --manifest run.json\n\n\
+    ethernot sim run cluster.toml --manifest run.json\n  \
+    ethernot sim run cluster.toml --threads 4\n  \
+    ethernot sim run cluster.toml --why --html report.html --trace timeline.json\n  \
+    ethernot sim run cluster.toml --messages messages.csv --links links.csv --queues queues.csv\n\n\
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
@@ -34,9 +39,15 @@ pub(crate) struct RunArguments {
     /// Write what was run and what it came to as JSON, for `ethernot sim verify`
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+    /// Do parts of the network on so many threads, whatever the configuration says; the result is the
+    /// same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    outputs: OutputArguments,
 }
 
 /// Show what a configuration means: all settings with defaults, and a drawing of the topology.
@@ -59,7 +70,8 @@ pub(crate) struct ShowArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim goal trace.goal\n  \
-    ethernot sim goal trace.goal --configuration cluster.toml")]
+    ethernot sim goal trace.goal --configuration cluster.toml\n  \
+    ethernot sim goal trace.goal --configuration cluster.toml --why --html report.html")]
 pub(crate) struct GoalArguments {
     /// The trace
     trace: PathBuf,
@@ -69,6 +81,8 @@ pub(crate) struct GoalArguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    outputs: OutputArguments,
 }
 
 /// Run again what a manifest describes, and compare.
@@ -82,7 +96,10 @@ pub(crate) struct VerifyArguments {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let configuration = read(&arguments.configuration)?;
+    let mut configuration = read(&arguments.configuration)?;
+    if let Some(threads) = arguments.threads {
+        configuration.threads = threads;
+    }
     if let Some(circle) = configuration.deadlock_risk()? {
         eprintln!(
             "ethernot: warning: packets may come to wait for each other in a circle: {}; \
@@ -90,22 +107,36 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
             circle.join(" -> ")
         );
     }
-    let start = Instant::now();
-    let (outcome, counts) = configuration.run_counting()?;
-    let seconds = start.elapsed().as_secs_f64();
-    let mut manifest = to_json(&configuration, &outcome);
-    if let (Some(counts), Some(fields)) = (&counts, manifest.as_object_mut()) {
-        fields.insert("engines".to_owned(), counts_to_json(counts));
-    }
+    let finished = arguments.outputs.watch(|watch| configuration.run_watched(&OnThreads, watch))?;
     if let Some(path) = &arguments.manifest {
-        fs::write(path, format!("{manifest:#}\n"))
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
+        let manifest = to_json(&configuration, &finished.outcome);
+        writing(path, |file| writeln!(file, "{manifest:#}"))?;
     }
-    let text = if arguments.json {
-        format!("{manifest:#}\n")
+    finish(&configuration, &finished, &arguments.outputs, arguments.json)
+}
+
+/// Writes files and prints what a run came to.
+fn finish(
+    configuration: &Configuration,
+    finished: &Finished,
+    outputs: &OutputArguments,
+    is_json: bool,
+) -> Result<(), Failure> {
+    outputs.write(configuration, finished)?;
+    let Finished { outcome, seconds } = finished;
+    let text = if is_json {
+        let mut json = to_json(configuration, outcome);
+        if let Some(entries) = json.as_object_mut() {
+            let diagnosis = outputs.diagnosis_json(configuration, outcome);
+            entries.insert("diagnosis".to_owned(), diagnosis);
+        }
+        format!("{json:#}\n")
     } else {
-        let engines = counts.map(|counts| counts_summary(&counts, &outcome, seconds));
-        summary(&configuration, &outcome, seconds) + &engines.unwrap_or_default()
+        let engines = outcome.engines.as_deref();
+        let engines = engines.map(|counts| counts_summary(counts, outcome, *seconds));
+        summary(configuration, outcome, *seconds)
+            + &engines.unwrap_or_default()
+            + &outputs.diagnosis(configuration, outcome)
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -114,8 +145,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
 pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
     let configuration = read(&arguments.configuration)?;
     if let Some(path) = &arguments.svg {
-        fs::write(path, drawing::draw(&configuration.topology))
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
+        let svg = drawing::draw(&configuration.topology);
+        writing(path, |file| file.write_all(svg.as_bytes()))?;
     }
     io::stdout().write_all(configuration.effective.as_bytes())?;
     Ok(())
@@ -138,16 +169,9 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     if hosts < ranks {
         return Err(format!("{name} has {ranks} ranks, but there are only {hosts} hosts").into());
     }
-    let start = Instant::now();
-    let outcome = configuration.run_workload(trace, ranks)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let text = if arguments.json {
-        format!("{:#}\n", to_json(&configuration, &outcome))
-    } else {
-        summary(&configuration, &outcome, seconds)
-    };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    let run = |watch: Watch| configuration.run_workload_watched(trace, ranks, watch);
+    let finished = arguments.outputs.watch(run)?;
+    finish(&configuration, &finished, &arguments.outputs, arguments.json)
 }
 
 pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
@@ -172,7 +196,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Configuration, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {
     let name = path.display().to_string();
     let text = if path.as_os_str() == "-" {
         io::read_to_string(io::stdin())
@@ -190,10 +214,11 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
         0 => String::new(),
         packets => format!(", {packets} packets LOST in full queues"),
     };
+    let ports = ports(outcome);
     format!(
         "{}\n{} messages, {} bytes{lost}; completed at {:.3} us\nlatency us: min {:.3}  mean {:.3}  \
          median {:.3}  99 % {:.3}  99.9 % {:.3}  max {:.3}  sigma {:.3}\n{} hops, {} events, {:.1} M \
-         events/s\nresult hash {:016x}\n",
+         events/s\n{ports}result hash {:016x}\n",
         configuration.topology.name(),
         outcome.delivered,
         outcome.delivered_bytes,
@@ -275,9 +300,41 @@ fn counts_to_json(counts: &Counts) -> Value {
     })
 }
 
+/// The ports that lost, marked or paused most, a line each.
+fn ports(outcome: &Outcome) -> String {
+    let mut ports: Vec<&PortCounters> = outcome.ports.iter().collect();
+    ports.sort_by_key(|port| std::cmp::Reverse((port.dropped, port.paused_ps, port.marked)));
+    let mut text = String::new();
+    for port in ports.iter().take(PORTS_SHOWN) {
+        let PortCounters { name, dropped, marked, pauses, paused_ps, queue_bytes_max, .. } = port;
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(
+            text,
+            "{name}: {dropped} lost, {marked} marked, {pauses} pauses of {:.3} us in all, queue at \
+             most {queue_bytes_max} bytes",
+            *paused_ps as f64 / 1e6
+        );
+    }
+    if ports.len() > PORTS_SHOWN {
+        let _ = writeln!(text, "and {} ports more; all with --json", ports.len() - PORTS_SHOWN);
+    }
+    text
+}
+
 pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value {
     let Outcome { latency, histogram, .. } = outcome;
-    json!({
+    let port = |port: &PortCounters| {
+        json!({
+            "name": port.name,
+            "lost": port.dropped,
+            "marked": port.marked,
+            "pauses": port.pauses,
+            "paused_us": port.paused_ps as f64 / 1e6,
+            "queue_bytes_max": port.queue_bytes_max,
+            "headroom_bytes_max": port.headroom_bytes_max,
+        })
+    };
+    let mut json = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "configuration": configuration.effective,
         "configuration_hash": format!("{:016x}", configuration.hash()),
@@ -297,5 +354,13 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
         },
         "hops": outcome.hops,
         "events": outcome.events,
-    })
+        "ports": outcome.ports.iter().map(port).collect::<Vec<_>>(),
+    });
+    if let (Some(counts), Some(entries)) = (&outcome.engines, json.as_object_mut()) {
+        entries.insert("engines".to_owned(), counts_to_json(counts));
+    }
+    json
 }
+
+/// Lines that fit on a screen with the rest.
+const PORTS_SHOWN: usize = 8;

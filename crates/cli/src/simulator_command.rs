@@ -9,22 +9,27 @@ use clap::Args;
 use fabric::interconnect::benchmark::{self, Benchmark};
 use fabric::interconnect::edge::EdgeFabric;
 use fabric::interconnect::exchange::Exchange;
-use fabric::interconnect::simulation::Fabric;
+use fabric::interconnect::simulation::{Fabric, Outcome};
 use fabric::interconnect::theory;
 use fabric::interconnect::workload::Workload;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
+use crate::threads::OnThreads;
 
 /// Measure how fast the simulator of interconnects is on one processor of this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim speed\n  \
+    ethernot sim speed --threads 2\n  \
     ethernot sim speed --repetitions 5 --json speed.json")]
 pub(crate) struct SpeedArguments {
     /// Runs of each network; the fastest counts, as others are disturbed from outside
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
+    /// Measure the fat trees again with parts of them on so many threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
     /// Write the results as JSON; `-` for standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -47,7 +52,7 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
-    let networks = [
+    let mut networks = vec![
         measure("fat tree, 1024 hosts", "packet-hops", count, || {
             Ok(benchmark::fat_tree(16, 200_000_000)?)
         })?,
@@ -60,6 +65,18 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
         measure("LogGP, 1024 hosts", "messages", count, || Ok(benchmark::loggp(1_000_000_000)))?,
         measure("GOAL, 1024 ranks, LogGP", "messages", count, || Ok(benchmark::goal(1_000)?))?,
     ];
+    if arguments.threads > 1 {
+        for (name, radix, duration_ps) in [
+            ("1024 hosts, on threads", 16, 200_000_000),
+            ("8192 hosts, on threads", 32, 20_000_000),
+        ] {
+            let parts = || benchmark::fat_tree_parts(radix, duration_ps, arguments.threads);
+            networks.push(repeat(name, "packet-hops", count, || {
+                let parts = parts()?;
+                Ok((f64::NAN, move || Ok(parts.run(&OnThreads)?)))
+            })?);
+        }
+    }
     let mut text = String::new();
     let mut entries = Map::new();
     for Measured { name, unit, figures } in networks {
@@ -187,12 +204,24 @@ fn measure<F: Fabric, W: Workload>(
     repetitions: u32,
     build: impl Fn() -> Result<Benchmark<F, W>, Failure>,
 ) -> Result<Measured, Failure> {
+    repeat(name, unit, repetitions, || {
+        let Benchmark { simulation, network_bytes, ports, .. } = build()?;
+        Ok((network_bytes as f64 / ports as f64, move || Ok(simulation.run()?)))
+    })
+}
+
+/// Repeats what `build` gives: bytes for each port, and a run.
+fn repeat<R: FnOnce() -> Result<Outcome, Failure>>(
+    name: &'static str,
+    unit: &'static str,
+    repetitions: u32,
+    build: impl Fn() -> Result<(f64, R), Failure>,
+) -> Result<Measured, Failure> {
     let mut best: Option<Figures> = None;
     for _ in 0..repetitions {
-        let benchmark = build()?;
-        let bytes_per_port = benchmark.network_bytes as f64 / benchmark.ports as f64;
+        let (bytes_per_port, run) = build()?;
         let start = Instant::now();
-        let outcome = benchmark.simulation.run()?;
+        let outcome = run()?;
         let seconds = start.elapsed().as_secs_f64();
         let hash = outcome.hash;
         if best.as_ref().is_some_and(|best| best.hash != hash) {

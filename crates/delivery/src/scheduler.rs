@@ -79,10 +79,6 @@ pub struct SchedulerState {
     unmeasured_bytes: [u32; LINKS_MAX],
     /// When each link last got data or was first seen; default until then.
     given_at: [Instant; LINKS_MAX],
-    /// The last frame went by turns among links that are alike.
-    in_turns: bool,
-    /// The link that gets frames in a row because it delivers late anyway, and how many more.
-    run: (usize, u32),
 }
 
 impl SchedulerState {
@@ -93,14 +89,7 @@ impl SchedulerState {
             burst_ns,
             unmeasured_bytes: [0; LINKS_MAX],
             given_at: [Instant::default(); LINKS_MAX],
-            in_turns: false,
-            run: (0, 0),
         }
-    }
-
-    /// Whether the latest frames went to links that are alike in turn.
-    pub const fn takes_turns(&self) -> bool {
-        self.in_turns
     }
 
     /// Link `index` was replaced or came back: what was learnt of it does not hold any more.
@@ -123,10 +112,12 @@ impl Default for SchedulerState {
 /// Chooses the link of the next frame of a backlog of `backlog_bytes`; to be asked frame by frame,
 /// with what was given so far in the views.
 ///
-/// Frames go to the link that delivers them first, so that they arrive in the order in which they are
-/// cut. A link that has room but would deliver later than another that has none at the moment waits
-/// for that one, unless it would run dry. One that cannot but deliver late, as its way is longer, gets
-/// several in a row when it does: fewer gaps for the receiver to remember.
+/// Of the links with room the frame goes to the one that delivers it first, so that frames arrive
+/// about in the order in which they are cut. A link that has room while one that would deliver a little
+/// earlier opens within [`HOLD_NS`] is passed over, if it has enough queued for that time. No link waits
+/// longer for another, nor does one that delivers much later anyway: predictions of arrival err by more
+/// than the time of a frame wherever a switch or a host sends in bursts, a window that is not filled does
+/// not grow, and a link that idles is lost for good, while order is not needed.
 pub fn next(
     policy: SchedulingPolicy,
     backlog_bytes: u64,
@@ -143,95 +134,21 @@ pub fn next(
         let link = (0..links.len()).find(|&link| send(link, state));
         return link.map_or(Next::Wait { until: Instant::NEVER }, |link| Next::Frame { link });
     }
-    let turn = turn_among_alike(backlog_bytes, links, state.turn);
-    state.in_turns = turn.is_some();
-    if let Some(turn) = turn {
-        return next_in_turn(turn, now, links, state);
-    }
-    let (running, frames_left) = state.run;
-    if frames_left > 0 {
-        state.run = (running, frames_left - 1);
-        if send(running, state) {
-            return Next::Frame { link: running };
-        }
-        state.run = (0, 0);
-    }
     let mut queue = Deliveries::new(backlog_bytes, now, links);
+    let first_opens_at = queue.first().map_or(Instant::NEVER, |first| links[first].opens_at);
+    let first_opens_soon = first_opens_at.since_ns(now) <= HOLD_NS;
     let mut until = Instant::NEVER;
     while let Some((link, late_ns)) = queue.next_open() {
         let view = &links[link];
         let dry_at = Instant(view.idle_at.0.saturating_sub(RUN_DRY_NS));
-        if late_ns > 0 && view.rate_bytes_per_second.is_some() && dry_at > now {
-            until = until.min(dry_at);
-            continue;
-        }
-        if send(link, state) {
-            if late_ns > 0 {
-                state.run = (link, run_frames(view, late_ns));
-            }
+        let is_about_as_early = (1..=HELD_LATE_NS_MAX).contains(&late_ns);
+        if is_about_as_early && first_opens_soon && dry_at > first_opens_at {
+            until = first_opens_at;
+        } else if send(link, state) {
             return Next::Frame { link };
         }
     }
     Next::Wait { until }
-}
-
-/// The link whose turn it is, from `turn` on, if there is much to send and all links that may carry it
-/// are alike. Then taking turns delivers in order what no prediction would: the error of a prediction
-/// is larger than the time of a frame.
-fn turn_among_alike(backlog_bytes: u64, links: &[LinkView], turn: usize) -> Option<usize> {
-    let only_backups = !links.iter().any(|link| link.usable && !link.backup);
-    let eligible = |link: &&LinkView| link.usable && (!link.backup || only_backups);
-    let first = links.iter().find(eligible)?;
-    if backlog_bytes < TURN_FRAMES * u64::from(first.frame_bytes) {
-        return None;
-    }
-    let others = || links.iter().filter(eligible);
-    let span = |value: fn(&LinkView) -> Option<u64>| {
-        let values = others().filter_map(value);
-        values.fold((u64::MAX, 0), |(least, most), v| (least.min(v), most.max(v)))
-    };
-    let (slowest, fastest) = span(|link| link.rate_bytes_per_second);
-    let (nearest, farthest) = span(|link| Some(link.one_way_ns));
-    let are_alike = others().count() > 1
-        && others().all(|link| link.frame_bytes == first.frame_bytes)
-        && fastest <= slowest.saturating_add(slowest / 4 * 3)
-        && farthest - nearest <= ALIKE_NS;
-    let turns = (0..links.len()).map(|step| (turn + step) % links.len());
-    turns.into_iter().find(|&index| are_alike && eligible(&&links[index]))
-}
-
-/// One frame for the link whose turn it is; while its window is closed, for another that would run dry.
-fn next_in_turn(turn: usize, now: Instant, links: &[LinkView], state: &mut SchedulerState) -> Next {
-    let has_room = |link: &LinkView| link.window_left_bytes >= u64::from(link.frame_bytes);
-    let mut chosen = has_room(&links[turn]).then_some(turn);
-    let mut until = links[turn].opens_at;
-    if chosen.is_some() {
-        state.turn = (turn + 1) % links.len();
-    } else {
-        for (index, link) in links.iter().enumerate() {
-            if link.usable && !link.backup && has_room(link) {
-                let dry_at = Instant(link.idle_at.0.saturating_sub(RUN_DRY_NS));
-                if dry_at <= now {
-                    chosen = chosen.or(Some(index));
-                } else {
-                    until = until.min(dry_at);
-                }
-            }
-        }
-    }
-    let Some(link) = chosen else { return Next::Wait { until } };
-    state.given_at[link] = now;
-    if links[link].rate_bytes_per_second.is_none() {
-        let given = &mut state.unmeasured_bytes[link];
-        *given = given.saturating_add(links[link].frame_bytes);
-    }
-    Next::Frame { link }
-}
-
-/// Frames in a row for a link that delivers `late_ns` behind the best.
-fn run_frames(view: &LinkView, late_ns: u64) -> u32 {
-    let bytes = bytes_in(late_ns / LATE_RUNS, view.rate_bytes_per_second.unwrap_or(0));
-    (bytes / u64::from(view.frame_bytes.max(1))).min(BURST_FRAMES_MAX) as u32
 }
 
 /// When each usable link would deliver one more frame.
@@ -266,6 +183,12 @@ impl Deliveries {
             }
         }
         deliveries
+    }
+
+    /// The link that delivers first, whether it has room or not.
+    fn first(&self) -> Option<usize> {
+        let known = (0..LINKS_MAX).filter(|&index| self.at_ns[index] < u64::MAX);
+        known.min_by_key(|&index| self.at_ns[index])
     }
 
     /// The link with room that delivers first among those not yet returned, and by how much another
@@ -511,22 +434,20 @@ const fn whole_frames(bytes: u64, frame_bytes: u64) -> u64 {
     if bytes < frame_bytes { bytes } else { bytes - bytes % frame_bytes }
 }
 
-/// Shortest backlog of which links that are alike take turns, in frames: less goes by the best guess.
-const TURN_FRAMES: u64 = 16;
-
-/// Ways that differ by less are alike, in nanoseconds: a few frames at 1 Gb/s.
-const ALIKE_NS: u64 = 50_000;
-
 /// Longest burst, by the rate of its link: at 10 Gb/s 13 frames of 1500 bytes in one segmented
 /// send, at 1 Gb/s one. What is queued cannot be overtaken by something urgent.
 pub const BURST_NS: u64 = 16_000;
 
-/// What a link keeps queued although others deliver sooner, in nanoseconds: if nobody looks after it
+/// Longest time for which a link with room waits for one that delivers earlier, in nanoseconds: two
+/// full frames at 1 Gb/s.
+const HOLD_NS: u64 = 25_000;
+
+/// Most by which a link that waits would deliver later, in nanoseconds: four full frames at 1 Gb/s.
+const HELD_LATE_NS_MAX: u64 = 50_000;
+
+/// What a link has queued beyond the time for which it waits, in nanoseconds: if nobody looks after it
 /// for that long, it idles.
 const RUN_DRY_NS: u64 = 60_000;
-
-/// Runs of frames under way on a link that delivers late, as each makes a gap at the receiver.
-const LATE_RUNS: u64 = 12;
 
 /// Frames of one burst, whatever the rate: as many segments as one send takes.
 const BURST_FRAMES_MAX: u64 = 64;

@@ -257,6 +257,14 @@ fn control_columns(message: &Control<'_>, columns: &mut Columns) {
             column("ethernot.address.port", port.into());
             7
         }
+        Control::Links(links) => {
+            column("ethernot.control.links.links", links.into());
+            8
+        }
+        Control::Gone(operation) => {
+            column("ethernot.control.gone.operation", operation.0.into());
+            9
+        }
     };
     column("ethernot.control.type", kind);
 }
@@ -383,6 +391,8 @@ fn connection_frames() -> Vec<Vec<u8>> {
         },
         Control::CloseAck,
         Control::Address(PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 99)))),
+        Control::Links(0b1001),
+        Control::Gone(OperationNumber(7)),
     ] {
         let mut out = [0; CONTROL_BYTES_MAX];
         let length = message.encode(&mut out);

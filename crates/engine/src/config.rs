@@ -48,6 +48,9 @@ pub struct EngineConfig {
     /// Time without any sign of life, while something is awaited, after which a peer counts as
     /// unreachable, in nanoseconds. Also the time a connection may take to be established.
     pub silence_budget_ns: u64,
+    /// Time without a frame of the peer after which an idle connection asks whether the peer is still
+    /// there and which links it has, in nanoseconds; `u64::MAX` for never.
+    pub keep_alive_ns: u64,
     /// How bytes are spread over links.
     pub scheduling: SchedulingPolicy,
     /// Connections with packets in flight at a time that need no allocation.
@@ -117,6 +120,7 @@ impl Default for EngineConfig {
             probe_timeout_min_ns: 1_000_000,
             probe_timeout_max_ns: 1_000_000_000,
             silence_budget_ns: SILENCE_BUDGET_NS,
+            keep_alive_ns: 30_000_000_000,
             scheduling: SchedulingPolicy::EarliestDelivery,
             active_connections: 16,
             packets_max: 2048,

@@ -78,6 +78,12 @@ pub(crate) struct Connection {
     pub(crate) listed_owing: bool,
     /// Something authentic arrived since the connection was last served.
     pub(crate) heard: bool,
+    /// When the connection was last served after something authentic had arrived.
+    pub(crate) heard_at: Instant,
+    /// When to look whether anything was heard lately, and to ask if not.
+    pub(crate) keep_alive_at: Instant,
+    /// Links have come or gone: the peer is asked at that time in any case.
+    pub(crate) compares_links: bool,
     /// When a link that leaves data to better ones would run dry.
     pub(crate) spread_at: Instant,
     /// Position of the link of the newest data frame, and when it should arrive, but for what all
@@ -138,6 +144,9 @@ pub(crate) struct HandshakeState {
 /// Frames for which the next question for an acknowledgement waits for another link than the last.
 const ASK_TURN_FRAMES: u32 = 16;
 
+/// A round trip longer than twice the shortest by this makes a question late, in nanoseconds.
+const ASK_LATE_NS: u64 = 300_000;
+
 impl Connection {
     /// The link with this index, if it is there.
     pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
@@ -183,19 +192,32 @@ impl Connection {
     /// acknowledgement, which will tell of all links.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
-        let sole = self.paths.len() == 1;
-        let Some(path) = self.paths.get_mut(position) else { return false };
         self.unasked += 1;
+        let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
+        let Some(path) = self.paths.get_mut(position) else { return false };
         path.unasked += 1;
-        // Not always on the same link: it may be the one that carries nothing any more.
-        let turn =
-            sole || position != self.asked_on || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES;
-        let asks = self.unasked >= ASK_FRAMES_MAX && turn || path.unasked >= path.send.ask_frames();
+        let asks = all_asks || path.unasked >= path.send.ask_frames();
         if asks {
             self.asked_on = position;
             self.on_asked();
         }
         asks
+    }
+
+    /// Whether a frame of the link at `position` may ask for an acknowledgement of all links: it is
+    /// not always the same one, as that may be the one that carries nothing any more, and none on which
+    /// the question arrives so late that the peer has acknowledged long before.
+    fn may_ask_for_all(&self, position: usize) -> bool {
+        let [_, _, ..] = self.paths.as_slice() else { return true };
+        let nearest = self.paths.iter().filter(|path| path.state.may_carry_data());
+        let nearest_ns = nearest.map(|path| path.send.srtt_ns()).min().unwrap_or(0);
+        let is_near = self
+            .paths
+            .get(position)
+            .is_some_and(|path| path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS);
+        is_near && position != self.asked_on
+            || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
+                && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }
 
     /// The peer is asked for an acknowledgement.

@@ -16,6 +16,9 @@ pub(crate) const CLOSE: u16 = 2;
 /// See [`PING`].
 pub(crate) const CLOSE_ACK: u16 = 4;
 
+/// Asks for an acknowledgement and tells which links this end has; see [`PING`].
+pub(crate) const LINKS: u16 = 8;
+
 /// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
@@ -71,6 +74,7 @@ impl Engine {
         let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost;
         if let Some(path) = connection.paths.iter().find(is_this) {
             result = Ok(path.index.0);
+            connection.welcome_link(link);
         } else if connection.is_open()
             && let Some(index) = self.free_index(&connection, None)
             && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
@@ -165,6 +169,8 @@ impl Engine {
             Control::Padding => {}
             Control::Address(address) => connection.learn_address(address),
             Control::Ping => connection.asked = connection.paths.len() > 1,
+            Control::Links(links) => self.on_links(now, connection, links),
+            Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
                     path.response = Some(nonce);
@@ -202,6 +208,9 @@ impl Engine {
         match change {
             PathChange::Suspected | PathChange::Failed => self.give_up(connection, index),
             _ => self.on_path_works(connection, index),
+        }
+        if matches!(change, PathChange::Validated | PathChange::Restored) {
+            connection.compare_links_soon(now);
         }
         let handle = connection.handle;
         let Connection { paths, scheduler, peer, .. } = connection;
@@ -246,13 +255,16 @@ impl Engine {
         path.peer_opened = false;
         path.is_trial = false;
         let pair = (path.link, path.peer);
-        // Of two links that are one, the one that answers stays.
-        let is_same = |path: &&Path| {
-            (path.link, path.peer) == pair && path.index != index && !path.state.may_carry_data()
-        };
+        // Of two links that are one, one stays, and the initiator says which.
+        let is_same = |path: &&Path| (path.link, path.peer) == pair && path.index != index;
         if connection.is_initiator()
-            && let Some(other) = connection.paths.iter().find(is_same).map(|path| path.index.0)
+            && let Some(other) = connection.paths.iter().find(is_same)
         {
+            if other.state.may_carry_data() {
+                self.remove_path_of(connection, index.0);
+                return;
+            }
+            let other = other.index.0;
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
@@ -499,7 +511,11 @@ impl Engine {
                 state: path.state.state(),
             });
         }
+        let was_settled = path.is_settled();
         retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
+        if was_settled {
+            connection.compare_links_soon(self.turn_at);
+        }
         true
     }
 

@@ -386,6 +386,16 @@ impl Engine {
         self.timers.next()
     }
 
+    /// Whether nothing is under way: all that would still wake the endpoint up are the keep-alives of
+    /// idle connections. Looks at every connection.
+    pub fn is_at_rest(&self) -> bool {
+        let rests = |connection: &Connection| match self.timers.deadline(connection.handle.index) {
+            Instant::NEVER => true,
+            deadline => connection.is_open() && deadline == connection.keep_alive_at,
+        };
+        !self.has_work() && self.connections.iter().all(rests)
+    }
+
     /// The next piece of news of the control path.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -545,6 +555,9 @@ impl Engine {
             listed_owing: false,
             retired: Vec::new(),
             heard: false,
+            heard_at: Instant::default(),
+            keep_alive_at: Instant::NEVER,
+            compares_links: false,
             asked_on: 0,
             unasked: 0,
             spread_at: Instant::NEVER,

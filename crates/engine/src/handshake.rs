@@ -469,6 +469,7 @@ impl Engine {
         connection.retry_at = Instant::NEVER;
         connection.retries = 0;
         connection.silence.on_progress(now, false);
+        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
         self.by_peer.insert((source, parameters.epoch), connection.handle.index);
         self.open_path(now, connection, LinkIndex(0), link, from, PathState::validated(now));

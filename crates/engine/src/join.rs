@@ -16,7 +16,7 @@ use delivery::{Instant, LinkId, PathState};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
 
 use crate::connection::{Connection, Retired};
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineLink};
 use crate::path::Path;
 
 /// What the end that looks for pairs remembers.
@@ -194,6 +194,20 @@ impl Connection {
         }
     }
 
+    /// The peer tells once more where it can be reached: no reason to begin anew, if that is known.
+    pub(crate) fn remember_address(&mut self, address: PeerAddr) {
+        let known =
+            self.joining.as_ref().is_some_and(|joining| joining.addresses.contains(&address));
+        if !known {
+            self.learn_address(address);
+        }
+    }
+
+    /// Links (by bit) that the application does not want in this connection.
+    pub(crate) fn unwanted_links(&self) -> u16 {
+        self.joining.as_ref().map_or(0, |joining| joining.unwanted)
+    }
+
     /// The peer can be reached at this address, too.
     pub(crate) fn learn_address(&mut self, address: PeerAddr) {
         if self.is_initiator() {
@@ -314,6 +328,13 @@ impl Engine {
     pub(crate) fn attached_links(&self) -> u16 {
         let links = self.links.iter().enumerate();
         links.fold(0, |all, (index, slot)| all | u16::from(slot.is_some()) << index)
+    }
+
+    /// The links (by bit) that are attached and whose carrier is there.
+    pub(crate) fn usable_links(&self) -> u16 {
+        let links = self.links.iter().enumerate();
+        let is_up = |slot: &Option<EngineLink>| slot.as_ref().is_some_and(|known| known.up);
+        links.fold(0, |all, (index, slot)| all | u16::from(is_up(slot)) << index)
     }
 
     /// Whether a link is attached and its carrier is there.

@@ -19,11 +19,13 @@ mod engine;
 mod event;
 mod handshake;
 mod join;
+mod keep_alive;
 mod path;
 mod receive;
 mod scratch;
 mod spread;
 mod table;
+mod tell;
 mod timeouts;
 mod transmit;
 

@@ -49,6 +49,10 @@ pub(crate) struct Path {
     pub(crate) is_lost: bool,
     /// The peer asked to use this link only when no other works.
     pub(crate) backup: bool,
+    /// When it was opened.
+    pub(crate) opened_at: Instant,
+    /// When a new packet last arrived on it, or it was opened.
+    pub(crate) heard_at: Instant,
     /// When something was last acknowledged on this link.
     pub(crate) progress_at: Instant,
     /// Data frames sent since the peer was last asked for an acknowledgement.
@@ -90,6 +94,8 @@ impl Path {
             was_heard: false,
             is_lost: false,
             backup: false,
+            opened_at: now,
+            heard_at: now,
             // Nothing was ever acknowledged on it: its silence says nothing about other links.
             progress_at: Instant::default(),
             unasked: 0,
@@ -142,6 +148,16 @@ impl Path {
         self.was_heard || self.counters.frames_received > 0
     }
 
+    /// Whether both ends should have it: it is neither on trial nor no more.
+    pub(crate) const fn is_settled(&self) -> bool {
+        !self.is_trial && !self.peer_opened && !self.is_lost
+    }
+
+    /// Whether it carries nothing and the peer has not been heard on it for a while.
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        !self.state.may_carry_data() && self.heard_at.after_ns(STALE_NS) <= now
+    }
+
     /// When the pair counts as one that does not answer, if it is on trial: one pause after this many
     /// challenges.
     pub(crate) const fn trial_ends_at(&self, challenges: u64) -> Instant {
@@ -192,6 +208,10 @@ impl Path {
         self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }
 }
+
+/// Silence on a link that carries no data, after which the peer may mean another link by its index:
+/// five challenges.
+const STALE_NS: u64 = 1_000_000_000;
 
 fn send_config(
     caps: &LinkCaps,

@@ -2,7 +2,7 @@
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::MemoryAccess;
-use semantics::{Answer, CarriedKind, Refusal, Surroundings, Verdict};
+use semantics::{AccessFault, Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
     LinkStatus, OperationNumber, PeerAddr, control_messages,
@@ -83,6 +83,7 @@ impl Engine {
             }
         }
         counters.congestion_marked += u64::from(marked);
+        path.heard_at = now;
         if connection.phase == Phase::Accepted {
             self.confirm(now, connection);
         }
@@ -115,7 +116,7 @@ impl Engine {
             if path.link == link && path.peer == frame.from {
                 return Some(position);
             }
-            if !is_challenge(decoded) || !self.vacates(connection, index, decoded) {
+            if !is_challenge(decoded) || !self.vacates(now, connection, index, decoded) {
                 return None;
             }
         }
@@ -158,6 +159,7 @@ impl Engine {
     #[cold]
     fn vacates(
         &mut self,
+        now: Instant,
         connection: &mut Connection,
         index: LinkIndex,
         frame: &Frame<'_>,
@@ -168,6 +170,9 @@ impl Engine {
             // The peer gave that pair up and tries another.
             return is_ahead(path, frame) && self.drop_unnoticed(connection, index);
         }
+        if path.is_settled() && path.is_stale(now) && is_ahead(path, frame) {
+            return self.replaces_stale(connection, index);
+        }
         // Both opened a link under one index: that of the initiator stays there.
         let is_new = path.is_trial && path.counters.frames_received == 0;
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
@@ -176,6 +181,18 @@ impl Engine {
         // The peer finds the pair that was given up, if there is one.
         connection.tell_address(link);
         true
+    }
+
+    /// The peer means another link by an index than this end does, and neither hears the other there.
+    /// What the initiator means holds; it does without that of the responder. Returns whether what the
+    /// peer opens takes its place.
+    #[cold]
+    fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        if connection.is_initiator() {
+            connection.join_due |= self.remove_path_of(connection, index.0);
+            return false;
+        }
+        self.drop_unnoticed(connection, index)
     }
 
     /// Both ends may open the same pair of links: the index of the initiator holds. Returns whether
@@ -199,6 +216,7 @@ impl Engine {
         connection.retry_at = Instant::NEVER;
         connection.retries = 0;
         connection.silence.on_progress(now, false);
+        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
         self.events.push_back(Event::Established {
             connection: connection.handle,
@@ -343,8 +361,16 @@ impl Engine {
             Header::Control => {
                 connection.paths[position].counters.control_frames_received += 1;
                 let index = connection.paths[position].index;
+                let mut reminds = false;
                 for message in control_messages(decoded.payload) {
                     match message {
+                        Ok(Control::Address(address)) if reminds => {
+                            connection.remember_address(address);
+                        }
+                        Ok(message @ Control::Links(_)) => {
+                            reminds = true;
+                            self.on_control(now, connection, index, &message);
+                        }
                         Ok(message) => self.on_control(now, connection, index, &message),
                         Err(_) => self.counters.malformed += 1,
                     }
@@ -505,11 +531,32 @@ impl Engine {
         connection: &mut Connection,
         operation: OperationNumber,
     ) {
-        let fault = (operation, semantics::OperationError::LocalAccess);
-        let rest = semantics::OperationError::Flushed;
+        let fault = (operation, OperationError::LocalAccess);
+        let rest = OperationError::Flushed;
         connection.outbound.flush(&mut self.pools, rest, Some(fault));
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
+    }
+}
+
+impl Engine {
+    /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
+    /// something of it is missing here.
+    #[cold]
+    pub(crate) fn on_answer_gone(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        operation: OperationNumber,
+    ) {
+        if !connection.is_open() || !connection.outbound.lacks_answer(&self.pools, operation) {
+            return;
+        }
+        let reason = CloseReason::LocalMemoryGone;
+        let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
+        connection.outbound.flush(&mut self.pools, OperationError::Flushed, Some(fault));
+        let close = (reason, OperationNumber(0));
+        self.begin_close(now, connection, close, Closed::PeerRefused(reason));
     }
 }
 

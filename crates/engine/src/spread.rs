@@ -19,6 +19,8 @@ struct Share {
     last_start: usize,
     /// Its first frame carries the acknowledgements.
     acks: bool,
+    /// It is as much as one turn has for a link.
+    is_full: bool,
 }
 
 /// The shares of all links in one turn.
@@ -95,7 +97,13 @@ impl Engine {
             let most = path.send.quantum_bytes().max(SHARE_FRAMES * frame_bytes);
             let most = most.min(BATCH_BYTES_MAX);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
-                break;
+                if core::mem::replace(&mut spread.shares[position].is_full, true) {
+                    break;
+                }
+                // It has room again with the next turn, which may be at once.
+                spread.views[position].window_left_bytes = 0;
+                spread.views[position].opens_at = now;
+                continue;
             }
             if core::mem::take(&mut owes) {
                 let limit = frame_bytes as usize - BESIDE_ACKS_BYTES;
@@ -121,6 +129,7 @@ impl Engine {
                 bytes: share.bytes + pushed?,
                 last_start,
                 acks: share.acks || acks_len > 0,
+                is_full: false,
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
@@ -225,10 +234,6 @@ impl Connection {
             return false;
         };
         self.in_step = self.in_step.saturating_add(1);
-        let takes_turns = self.scheduler.as_ref().is_some_and(|state| state.takes_turns());
-        if takes_turns && other != position {
-            return self.is_late_in_turn(mine, rate, arrives_at);
-        }
         if other == position
             || self.in_step < STEP_FRAMES
             || rate.abs_diff(other_rate) > other_rate / 8
@@ -244,23 +249,10 @@ impl Connection {
         }
         together
     }
-
-    /// Whether the next frame of a link whose turn it is would arrive almost the time of a frame after
-    /// the one before, of another link: then the one after it would arrive with it or earlier. Half a
-    /// frame puts them between each other.
-    fn is_late_in_turn(&mut self, mine: &LinkView, rate: u64, before_at: Instant) -> bool {
-        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
-        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
-        let is_late = self.in_step >= STEP_FRAMES && at.since_ns(before_at) > sending_ns / 5 * 4;
-        if is_late {
-            self.in_step = 0;
-        }
-        is_late
-    }
 }
 
 /// Frames that a link gets in one turn at least, if there are so many.
-const SHARE_FRAMES: u32 = 2;
+const SHARE_FRAMES: u32 = 4;
 
 /// Frames after which a link may again be brought out of step with another.
 const STEP_FRAMES: u32 = 32;

@@ -28,7 +28,7 @@ impl Engine {
             deadline = deadline.min(connection.silence.deadline());
         }
         if connection.phase == Phase::Established {
-            deadline = deadline.min(connection.join_deadline());
+            deadline = deadline.min(connection.join_deadline()).min(connection.keep_alive_at);
             for path in &connection.paths {
                 deadline = deadline.min(path.deadline(now));
             }
@@ -79,6 +79,9 @@ impl Engine {
             self.on_path_timeout(now, connection, position);
         }
         self.drop_unanswered(connection);
+        if connection.keep_alive_at <= now {
+            self.keep_alive(now, connection);
+        }
         if connection.retry_at <= now {
             connection.retry_at = Instant::NEVER;
             let nearest = connection.nearest_path();

@@ -1,19 +1,19 @@
-//! Frames going out: control, data with acknowledgements, bare acknowledgements, probes.
+//! Frames going out: data with acknowledgements, probes of the path MTU, answers to strangers.
 
 use delivery::{Instant, LINKS_MAX, LinkId, PacketClass, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
 use wire_edge::{
-    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus, Prefix,
-    encode_header,
+    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, Prefix, encode_header,
 };
 
 use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, CLOSE_ACK, MTU_PROBE, PING, STATUS};
+use crate::control::MTU_PROBE;
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
 use crate::path::Path;
+use crate::tell::pad;
 
 /// How a link driver takes frames.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(LinkId, &TxBatch) -> Emitted;
@@ -28,16 +28,6 @@ enum Served {
     /// More could be sent, but the link is full.
     Blocked,
 }
-
-/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
-const CONTROL_BODY_MIN: usize = 12;
-
-/// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
-/// connection's stays below 256 bytes.
-const ADDRESSES_PER_FRAME: u32 = 6;
-
-/// Type of the control message that means nothing (protocol.md §3.5).
-const PADDING: u8 = 0;
 
 /// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
 pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
@@ -130,6 +120,7 @@ impl Engine {
     ) -> Served {
         if connection.heard {
             connection.heard = false;
+            connection.heard_at = now;
             let waiting = connection.awaits_peer();
             connection.silence.on_progress(now, waiting);
         }
@@ -166,143 +157,6 @@ impl Engine {
             connection.silence.on_progress(now, false);
         }
         if sent { served } else { Served::Blocked }
-    }
-
-    /// Sends control messages that are pending on any link; false if some wait for a full one.
-    fn send_control(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) -> bool {
-        let nearest = connection.nearest_path();
-        gather_status(connection, nearest);
-        let mut sent = true;
-        for position in 0..connection.paths.len() {
-            let path = &mut connection.paths[position];
-            if path.state.deadline() <= now {
-                let (index, change) = (path.index, path.state.on_challenge_due(now));
-                self.on_path_change(now, connection, index, change);
-            }
-            let path = &mut connection.paths[position];
-            let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
-            let announces = position == nearest
-                && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
-            if !challenged && path.control == 0 && path.response.is_none() && !announces {
-                continue;
-            }
-            if !challenged && self.is_full(path.link) {
-                sent = false;
-                continue;
-            }
-            let challenge = challenged.then(|| self.random());
-            self.send_control_on(now, connection, position, challenge, announces, emit);
-            // The addresses of many new links take several frames.
-            while announces && connection.paths[position].addresses != 0 {
-                self.send_control_on(now, connection, position, None, true, emit);
-            }
-        }
-        sent
-    }
-
-    fn send_control_on(
-        &mut self,
-        now: Instant,
-        connection: &mut Connection,
-        position: usize,
-        challenge: Option<u64>,
-        announces: bool,
-        emit: Emit<'_>,
-    ) {
-        let statuses: [Option<LinkStatus>; 16] = statuses_of(connection, position, announces);
-        let Connection { paths, close, close_data, peer_id, peer_epoch, phase, .. } = connection;
-        let path = &mut paths[position];
-        let mut body = Vec::with_capacity(64);
-        let mut add = |message: Control<'_>| {
-            let mut bytes = [0; CONTROL_BYTES_MAX];
-            let len = message.encode(&mut bytes);
-            body.extend_from_slice(&bytes[..len]);
-        };
-        if path.control & PING != 0 {
-            add(Control::Ping);
-        }
-        if path.control & CLOSE != 0 {
-            let (reason, operation) = *close;
-            add(Control::Close { reason, operation, private_data: close_data });
-        }
-        if path.control & CLOSE_ACK != 0 {
-            add(Control::CloseAck);
-        }
-        if let Some(nonce) = challenge {
-            add(Control::PathChallenge(nonce));
-            path.state.on_challenge_sent(nonce);
-            path.counters.path_challenges_sent += 1;
-        }
-        if let Some(nonce) = path.response.take() {
-            add(Control::PathResponse(nonce));
-        }
-        for (index, status) in statuses.iter().enumerate() {
-            if let Some(status) = status {
-                add(Control::LinkStatus(LinkIndex(index as u8), *status));
-            }
-        }
-        let mut addresses = 0;
-        if announces {
-            addresses = self.links_to_tell(path.addresses);
-            for (index, link) in self.links.iter().enumerate() {
-                if let Some(link) = link
-                    && addresses >> index & 1 != 0
-                {
-                    add(Control::Address(link.caps.local));
-                }
-            }
-        }
-        // A peer that has forgotten the connection answers with a reset only what is no shorter than
-        // that; and a frame of one Ping may be all that is ever sent to it.
-        if let Some(missing) = CONTROL_BODY_MIN.checked_sub(body.len()).filter(|&bytes| bytes > 0) {
-            body.extend_from_slice(&[PADDING, missing as u8]);
-            body.resize(body.len() + missing, 0);
-        }
-        let told = if announces { path.retry_status | path.removed } else { 0 };
-        let told = told & 0xffff | u32::from(addresses) << 16;
-        let control = core::mem::take(&mut path.control);
-        let kept = u32::from(control) | if announces { STATUS } else { 0 };
-        path.counters.control_frames_sent += 1;
-        // What only asks or answers whether the way works is not repeated by loss detection.
-        // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
-        // it asks.
-        let open = *phase == Phase::Established;
-        let class =
-            if kept == 0 || !open { PacketClass::Unacknowledged } else { PacketClass::Data };
-        let carried =
-            Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
-        let urgent = if control & (PING | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
-        let prefix = Prefix {
-            kind: Header::Control.kind(),
-            link: path.index,
-            flags: urgent,
-            epoch: *peer_epoch,
-            connection: *peer_id,
-            packet: path.send.next_packet().truncate(),
-        };
-        if announces {
-            path.retry_status = 0;
-            path.removed = 0;
-            // If none was told, those are not attached any more.
-            path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
-        }
-        let link = path.link;
-        self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Control, &[]);
-        self.batch.header_mut().extend_from_slice(&body);
-        self.batch.finish_frame(PayloadSlice::EMPTY);
-        let bytes = self.batch.frame(0).len() as u32;
-        path.send.on_sent(&mut self.sent, now, bytes, class, carried);
-        path.counters.frames_sent += 1;
-        path.counters.bytes_sent += u64::from(bytes);
-        for (position, status) in statuses.iter().enumerate() {
-            if status.is_some()
-                && let Some(told) = paths.iter_mut().find(|path| path.index.0 == position as u8)
-            {
-                told.announce = None;
-            }
-        }
-        self.emit_one(link, emit);
     }
 
     /// Sends data on the links that should have it, with whatever there is to acknowledge.
@@ -564,18 +418,6 @@ impl Engine {
         !self.is_full(link)
     }
 
-    /// Of a set of links (by bit), those that are attached, as many as one frame takes.
-    fn links_to_tell(&self, links: u16) -> u16 {
-        let mut told = 0_u16;
-        for (index, link) in self.links.iter().enumerate() {
-            let is_one = link.is_some() && links >> index & 1 != 0;
-            if is_one && told.count_ones() < ADDRESSES_PER_FRAME {
-                told |= 1 << index;
-            }
-        }
-        told
-    }
-
     pub(crate) fn segments(&self, link: LinkId) -> usize {
         let known = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let segments = known.map_or(1, |link| usize::from(link.caps.segments));
@@ -673,6 +515,13 @@ fn append_payload(
     let copied = match fragment.payload {
         FragmentPayload::Outside(slice) => return Ok(slice),
         FragmentPayload::None => Ok(()),
+        FragmentPayload::Gone(operation) => {
+            let mut bytes = [0; CONTROL_BYTES_MAX];
+            let len = Control::Gone(operation).encode(&mut bytes);
+            out.extend_from_slice(&bytes[..len]);
+            pad(out, len);
+            Ok(())
+        }
         FragmentPayload::Inline => {
             out.extend_from_slice(pools.inline_payload(&fragment.carried));
             Ok(())
@@ -687,52 +536,6 @@ fn append_payload(
         }
     };
     copied.map(|()| PayloadSlice::EMPTY).map_err(|_| ())
-}
-
-/// Collects what is to be told of the links on the nearest one.
-fn gather_status(connection: &mut Connection, nearest: usize) {
-    if connection.paths.len() < 2 {
-        return;
-    }
-    let (mut status, mut removed, mut addresses) = (0, 0, 0);
-    for path in &mut connection.paths {
-        status |= core::mem::take(&mut path.retry_status);
-        removed |= core::mem::take(&mut path.removed);
-        addresses |= core::mem::take(&mut path.addresses);
-        if path.announce.is_some() {
-            status |= 1 << path.index.0;
-        }
-    }
-    if let Some(path) = connection.paths.get_mut(nearest) {
-        path.retry_status = status;
-        path.removed = removed;
-        path.addresses = addresses;
-    }
-}
-
-/// What to tell of each link index on the link at `position`.
-fn statuses_of(
-    connection: &Connection,
-    position: usize,
-    announces: bool,
-) -> [Option<LinkStatus>; 16] {
-    let mut statuses = [None; 16];
-    if !announces {
-        return statuses;
-    }
-    let Some(carrier) = connection.paths.get(position) else { return statuses };
-    for (index, slot) in statuses.iter_mut().enumerate() {
-        if (carrier.removed | carrier.retry_status) & 1 << index == 0 {
-            continue;
-        }
-        let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);
-        *slot = Some(match path {
-            None => LinkStatus::Removed,
-            Some(path) if path.state.may_carry_data() => LinkStatus::Available,
-            Some(_) => LinkStatus::Down,
-        });
-    }
-    statuses
 }
 
 /// Bytes of the common header, and where its flags are.

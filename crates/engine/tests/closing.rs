@@ -144,8 +144,9 @@ fn an_idle_peer_that_missed_the_end_learns_of_it_when_it_speaks() {
 }
 
 #[test]
-fn a_silent_peer_is_given_up_when_something_is_outstanding_and_only_then() {
-    let mut pair = Pair::connected(2);
+fn without_keep_alive_a_silent_peer_is_given_up_only_when_something_is_outstanding() {
+    let config = EngineConfig { keep_alive_ns: u64::MAX, ..EngineConfig::default() };
+    let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
     for host in &mut pair.channels {
         for channel in host {
             channel.up = false;

@@ -51,11 +51,25 @@ pub enum Jitter {
     },
 }
 
+/// A shaper in place of a transmitter with exact rate, as `tbf` on a fast interface is: after a pause
+/// it sends faster than the rate, and what waits leaves when a timer fires, which is late.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TokenBucket {
+    /// Bits per second of the interface behind it, at least the rate.
+    pub peak_rate: u64,
+    /// How long it may send at the peak rate what it has not sent before, in nanoseconds at the rate.
+    pub burst_ns: u64,
+    /// Largest lateness of its timer, in nanoseconds; uniform from 0.
+    pub late_ns_max: u64,
+}
+
 /// Properties of one direction of a link when nothing is broken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LinkModel {
     /// Bits per second, at least 1.
     pub rate: u64,
+    /// Sends by tokens instead of bit by bit, if given.
+    pub bucket: Option<TokenBucket>,
     /// What each frame costs besides its own bytes.
     pub overhead: Overhead,
     /// From the last bit sent to the last bit received, in nanoseconds.
@@ -79,6 +93,7 @@ impl LinkModel {
     pub const fn ethernet(rate: u64, propagation_ns: u64) -> Self {
         Self {
             rate,
+            bucket: None,
             overhead: Overhead::UDP,
             propagation_ns,
             jitter: Jitter::Constant,
@@ -133,6 +148,10 @@ pub(crate) struct Channel {
     idle_at_ps: u64,
     /// What the exact end of the last frame lies beyond `idle_at_ps`, in units of 1/rate ps.
     remainder: u64,
+    /// When a token bucket last released frames that waited, in picoseconds.
+    released_at_ps: u64,
+    /// When the last frame behind a token bucket has left, in picoseconds.
+    left_at_ps: u64,
     /// When each queued frame has left, in picoseconds, and its bytes on the wire.
     queued: VecDeque<(u64, u32)>,
     queued_bytes: u32,
@@ -158,6 +177,8 @@ impl Channel {
             faults: Faults::default(),
             idle_at_ps: 0,
             remainder: 0,
+            released_at_ps: 0,
+            left_at_ps: 0,
             queued: VecDeque::new(),
             queued_bytes: 0,
             last_arrival: Instant(0),
@@ -174,19 +195,53 @@ impl Channel {
         }
         let marked = self.model.mark_bytes.is_some_and(|threshold| backlog >= threshold);
         let now_ps = now.0.saturating_mul(PICOSECONDS_PER_NANOSECOND);
-        if now_ps > self.idle_at_ps {
-            self.idle_at_ps = now_ps;
+        let departs_at_ps = match self.model.bucket {
+            None => {
+                if now_ps > self.idle_at_ps {
+                    self.idle_at_ps = now_ps;
+                    self.remainder = 0;
+                }
+                self.charge(wire_bytes);
+                self.idle_at_ps
+            }
+            Some(bucket) => self.pass(&bucket, now_ps, wire_bytes),
+        };
+        self.queued.push_back((departs_at_ps, wire_bytes));
+        self.queued_bytes += wire_bytes;
+        Admission::Queued { departs_at_ps, marked }
+    }
+
+    /// When a frame that comes now has left a token bucket, in picoseconds. `idle_at_ps` is when the
+    /// bucket would be full again if nothing came any more.
+    fn pass(&mut self, bucket: &TokenBucket, now_ps: u64, wire_bytes: u32) -> u64 {
+        let burst_ps = bucket.burst_ns.saturating_mul(PICOSECONDS_PER_NANOSECOND);
+        let frame_ps = u64::from(wire_bytes) * 8_000_000_000_000 / self.model.rate;
+        // There are tokens for it when no more than a burst is missing with it.
+        let ready_ps = (self.idle_at_ps + frame_ps).saturating_sub(burst_ps.max(frame_ps));
+        if ready_ps > now_ps.max(self.released_at_ps) {
+            let late_ns = self.random.between(0, bucket.late_ns_max);
+            self.released_at_ps = ready_ps + late_ns * PICOSECONDS_PER_NANOSECOND;
+        }
+        let released_ps = if ready_ps > now_ps { self.released_at_ps } else { now_ps };
+        // Tokens beyond a burst are lost.
+        if released_ps > self.idle_at_ps {
+            self.idle_at_ps = released_ps;
             self.remainder = 0;
         }
+        self.charge(wire_bytes);
+        let peak_ps = u64::from(wire_bytes) * 8_000_000_000_000 / bucket.peak_rate.max(1);
+        self.left_at_ps = self.left_at_ps.max(released_ps) + peak_ps;
+        self.left_at_ps
+    }
+
+    /// Moves `idle_at_ps` on by the time that a frame takes at the rate.
+    fn charge(&mut self, wire_bytes: u32) {
         // bits × 10^12 / rate, exactly: what the division leaves is carried to the next frame.
         let rate = u128::from(self.model.rate);
         let exact =
             u128::from(wire_bytes) * 8 * PICOSECONDS_PER_SECOND + u128::from(self.remainder);
         self.idle_at_ps += (exact / rate) as u64;
         self.remainder = (exact % rate) as u64;
-        self.queued.push_back((self.idle_at_ps, wire_bytes));
-        self.queued_bytes += wire_bytes;
-        Admission::Queued { departs_at_ps: self.idle_at_ps, marked }
     }
 
     /// Bytes on the wire that have not left yet.
@@ -300,6 +355,41 @@ mod tests {
             panic!("queue is empty");
         };
         assert_eq!(departs_at_ps, 58_000_000);
+    }
+
+    #[test]
+    fn a_token_bucket_lets_a_burst_pass_at_once_and_keeps_the_rate_when_its_timer_is_late() {
+        let bucket =
+            TokenBucket { peak_rate: 10_000_000_000, burst_ns: 250_000, late_ns_max: 100_000 };
+        let model = LinkModel {
+            bucket: Some(bucket),
+            queue_bytes: u32::MAX,
+            ..LinkModel::ethernet(1_000_000_000, 0)
+        };
+        let mut channel = Channel::new(model, Random::new(1));
+        let left: Vec<u64> = (0..1_000).map(|_| departure_ps(&mut channel, 1_250)).collect();
+        // 25 frames of 10 us are in the bucket, and pass in 1 us each.
+        assert_eq!(left[..25], core::array::from_fn::<u64, 25, _>(|i| (i as u64 + 1) * 1_000_000));
+        let last = left[999];
+        // 1000 frames take 10 ms, of which the bucket saves 0.25 ms; timers cost nothing beyond their
+        // own lateness.
+        assert!((9_750_000_000..9_900_000_000).contains(&last), "{last}");
+        let together = left.windows(2).filter(|pair| pair[1] - pair[0] <= 1_000_000).count();
+        assert!(together > 500, "timers release several frames at a time: {together}");
+    }
+
+    #[test]
+    fn a_timer_later_than_the_burst_loses_rate() {
+        let bucket =
+            TokenBucket { peak_rate: 10_000_000_000, burst_ns: 20_000, late_ns_max: 100_000 };
+        let model = LinkModel {
+            bucket: Some(bucket),
+            queue_bytes: u32::MAX,
+            ..LinkModel::ethernet(1_000_000_000, 0)
+        };
+        let mut channel = Channel::new(model, Random::new(1));
+        let last = (0..1_000).map(|_| departure_ps(&mut channel, 1_250)).last();
+        assert!(last > Some(12_000_000_000), "{last:?}");
     }
 
     #[test]

@@ -308,7 +308,8 @@ impl HostEngine for EdgeHost {
     ) {
         let Some(handle) = self.engine_handle(connection) else { return };
         let Some(info) = self.engine.info(handle) else { return };
-        if !info.paths.iter().any(|path| path.link == link) {
+        let works = |path: &engine::PathInfo| path.link == link && path.state == LinkState::Up;
+        if !info.paths.iter().any(works) {
             // All indices may be in use, or the connection may not be established.
             let _ = self.engine.add_path(now, handle, link, peer);
         }
@@ -426,8 +427,8 @@ impl HostEngine for EdgeHost {
         }
     }
 
-    fn is_answering(&self) -> bool {
-        self.engine.pool_use().responses > 0
+    fn is_at_rest(&self) -> bool {
+        self.engine.is_at_rest()
     }
 
     fn register(&mut self, length_bytes: u32) -> Region {

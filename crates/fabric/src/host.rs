@@ -296,9 +296,10 @@ pub trait HostEngine {
     /// No completion of an ended connection will be asked for any more.
     fn release(&mut self, connection: ConnectionHandle);
 
-    /// Whether bytes of regions may still be sent to peers that read them: their acknowledgement is
-    /// not there yet.
-    fn is_answering(&self) -> bool;
+    /// Whether nothing is under way, keep-alives of idle connections apart.
+    fn is_at_rest(&self) -> bool {
+        self.poll_timeout() == Instant::NEVER
+    }
     /// Makes a region of zero bytes that peers may read, write and operate on atomically.
     fn register(&mut self, length_bytes: u32) -> Region;
     /// Takes a region's rights away; its bytes can still be read here.

@@ -20,6 +20,8 @@ pub mod fluid;
 pub mod goal;
 pub mod loggp;
 pub mod paper;
+pub mod receiving;
+pub mod records;
 pub mod routing;
 pub mod simulation;
 mod slab;

@@ -22,7 +22,7 @@ mod world;
 #[cfg(test)]
 mod network_tests;
 
-pub use channel::{Corruption, Faults, Jitter, LinkModel, Overhead};
+pub use channel::{Corruption, Faults, Jitter, LinkModel, Overhead, TokenBucket};
 pub use edge_host::EdgeHost;
 pub use network::{
     Arrival, Counters, Network, NetworkEvent, Notice, PortId, Segment, SendOutcome, port_address,

@@ -9,8 +9,8 @@ use engine::EngineConfig;
 use crate::host::{Action, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region};
 use crate::scenario::TransferError;
 use crate::{
-    Application, EdgeHost, Faults, Jitter, LinkModel, Overhead, PortId, Random, Segment, World,
-    port_address,
+    Application, EdgeHost, Faults, Jitter, LinkModel, Overhead, PortId, Random, Segment,
+    TokenBucket, World, port_address,
 };
 
 /// Whose rules the engines follow.
@@ -296,6 +296,21 @@ pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
         queue_bytes: 150 * 1514,
         jitter: Jitter::Uniform { most_ns: 3_000 },
         ..LinkModel::ethernet(rate, propagation_ns)
+    }
+}
+
+/// The same behind a shaper on the port of a software switch: 250 µs of burst, a queue of 200 full
+/// frames, and a timer on a busy processor.
+#[must_use]
+pub const fn shaped(link: LinkModel) -> LinkModel {
+    LinkModel {
+        bucket: Some(TokenBucket {
+            peak_rate: 40 * GIGABIT,
+            burst_ns: 250_000,
+            late_ns_max: 60_000,
+        }),
+        queue_bytes: 200 * 1514,
+        ..link
     }
 }
 

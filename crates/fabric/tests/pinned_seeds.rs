@@ -13,6 +13,23 @@ fn seeds_that_found_bugs_pass() {
     }
 }
 
+#[test]
+fn soaks_that_found_bugs_pass() {
+    for &(what, seed, hours) in SOAKS {
+        let options = Options { twice: false, ..Options::default() };
+        let found = torture::soak(seed, hours, &options, &mut |_| true);
+        assert!(found.report.failure.is_none(), "{what}: {}", found.report);
+    }
+}
+
+/// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.
+const SOAKS: &[(&str, u64, f64)] = &[
+    ("an index by which the two ends meant different links", 0, 3.1),
+    ("a link that the responder alone had", 12, 1.4),
+    ("links of both ends of which neither told the other any more", 27, 1.3),
+    ("a link of each end of which neither told the other any more, of three", 28, 1.0),
+];
+
 const PINNED: &[(&str, &[u64])] = &[
     ("packet numbers of a link that was taken away and given back", &[81, 141, 512, 540, 1301]),
     ("an acknowledgement that waits for a full link", &[12, 29, 48, 151, 907, 1707]),

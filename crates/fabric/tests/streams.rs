@@ -1,6 +1,6 @@
 //! What links are worth together, and what acknowledgements cost.
 
-use fabric::stream::{HEADING, Policies, SET_UPS, Stream, StreamOutcome, line, run};
+use fabric::stream::{HEADING, Policies, SET_UPS, Stream, StreamOutcome, line, run, shaped};
 
 fn measured(name: &str, stream: &Stream<'_>) -> StreamOutcome {
     let outcome = run(stream).expect("the stream runs");
@@ -15,6 +15,11 @@ fn figures() {
     for (name, links) in SET_UPS {
         measured(name, &Stream::new(links));
         measured(&format!("{name} two-way"), &Stream::new(links).both_ways());
+        let shaped: Vec<_> = links.iter().copied().map(shaped).collect();
+        measured(&format!("{name} shaped"), &Stream::new(&shaped));
+        measured(&format!("{name} shaped two-way"), &Stream::new(&shaped).both_ways());
+        let stalls = Stream { stall_ns_max: 100_000, ..Stream::new(&shaped) };
+        measured(&format!("{name} shaped, hosts pause"), &stalls);
         let stalls = Stream { stall_ns_max: 100_000, ..Stream::new(links) };
         measured(&format!("{name} hosts pause up to 100 us"), &stalls);
     }
@@ -50,6 +55,25 @@ fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
         // A sender that looks for the limit of a link finds it now and then.
         assert!(outcome.queue_full * 200 <= outcome.frames, "{name}: {outcome:?}");
         assert_eq!(outcome.refused, 0, "{name}");
+    }
+}
+
+#[test]
+fn unlike_and_shaped_links_are_worth_their_sum() {
+    // Name, least share, most extra frames, in percent; behind shapers and with hosts that pause.
+    let bounds = [
+        ("2L-1G", 95.0, 2.0),
+        ("1G+100M", 95.0, 2.0),
+        ("1G/20us+1G/2ms", 94.0, 2.0),
+        ("4L-2.5G", 95.0, 2.0),
+    ];
+    for (name, share, extra) in bounds {
+        let (_, links) = SET_UPS.iter().find(|set_up| set_up.0 == name).expect("it is listed");
+        let shaped: Vec<_> = links.iter().copied().map(shaped).collect();
+        let stream = Stream { stall_ns_max: 100_000, ..Stream::new(&shaped) };
+        let outcome = measured(name, &stream);
+        assert!(outcome.share_percent >= share, "{name}: {outcome:?}");
+        assert!(outcome.extra_percent <= extra, "{name}: {outcome:?}");
     }
 }
 

@@ -7,8 +7,10 @@ use delivery::Instant;
 /// The engine's clock is monotonic with an origin the driver does not know; it is seen only through
 /// the `now` of each turn, which was read some time before. The conversion therefore has two steps:
 ///
-/// * wall clock to `CLOCK_MONOTONIC`: both are read back to back, every [`REFRESH_NS`], because the
-///   wall clock is slewed and stepped;
+/// * wall clock to `CLOCK_MONOTONIC`: the one is read between two readings of the other, every
+///   [`REFRESH_NS`], because the wall clock is slewed and stepped. Readings that lie far apart are not
+///   used: the thread lost its processor in between, and frames would seem to have come that much
+///   earlier than they did;
 /// * `CLOCK_MONOTONIC` to the engine's clock: the least difference seen, because the difference is a
 ///   constant plus the age of `now`, which is never negative.
 #[derive(Debug)]
@@ -30,9 +32,10 @@ impl ReceiveClock {
         if self.refreshed_at.is_some_and(|at| now.since_ns(at) < REFRESH_NS) {
             return;
         }
-        let monotonic_ns = read_ns(libc::CLOCK_MONOTONIC);
+        let before_ns = read_ns(libc::CLOCK_MONOTONIC);
         let wall_ns = read_ns(libc::CLOCK_REALTIME);
-        self.observe(now, monotonic_ns, wall_ns);
+        let after_ns = read_ns(libc::CLOCK_MONOTONIC);
+        self.observe(now, before_ns, wall_ns, after_ns);
     }
 
     /// When the engine's clock showed the time `wall_ns`, at most `now`; `now` if that makes no
@@ -51,10 +54,17 @@ impl ReceiveClock {
         Instant(engine_ns.min(now.0))
     }
 
-    fn observe(&mut self, now: Instant, monotonic_ns: i64, wall_ns: i64) {
-        self.refreshed_at = Some(now);
-        self.wall_ahead_ns = wall_ns - monotonic_ns;
-        let ahead_ns = monotonic_ns.wrapping_sub(now.0.cast_signed());
+    /// Takes in that the wall clock showed `wall_ns` between two readings of `CLOCK_MONOTONIC`. Nothing
+    /// changes if they are too far apart, unless nothing was known: then the next turn reads again.
+    fn observe(&mut self, now: Instant, before_ns: i64, wall_ns: i64, after_ns: i64) {
+        let is_exact = after_ns - before_ns <= READING_NS_MAX;
+        if is_exact {
+            self.refreshed_at = Some(now);
+        } else if self.monotonic_ahead_ns < i64::MAX {
+            return;
+        }
+        self.wall_ahead_ns = wall_ns - before_ns;
+        let ahead_ns = before_ns.wrapping_sub(now.0.cast_signed());
         self.monotonic_ahead_ns = self.monotonic_ahead_ns.min(ahead_ns);
     }
 }
@@ -62,6 +72,10 @@ impl ReceiveClock {
 /// How long a reading of the clocks serves: a wall clock slewed by the usual most, 500 ppm, is then
 /// wrong by half a microsecond.
 const REFRESH_NS: u64 = 1_000_000;
+
+/// Longest time that three readings of clocks take, in nanoseconds: one takes about 25, a clock that
+/// needs a system call 300.
+const READING_NS_MAX: i64 = 2_000;
 
 /// A frame may arrive this much after `now` was read and still be handled in the same turn.
 const AHEAD_MAX_NS: u64 = 10_000_000;
@@ -85,7 +99,7 @@ mod tests {
     fn clock() -> ReceiveClock {
         let mut clock = ReceiveClock::new();
         // Monotonic runs 5000 ahead of the engine; `now` is 300 old.
-        clock.observe(Instant(2_000_000_000), 2_000_005_300, WALL);
+        clock.observe(Instant(2_000_000_000), 2_000_005_300, WALL, 2_000_005_350);
         clock
     }
 
@@ -94,7 +108,7 @@ mod tests {
         let mut clock = clock();
         let now = Instant(2_000_001_000);
         assert_eq!(clock.instant(WALL as u64, now), Instant(2_000_000_000));
-        clock.observe(Instant(2_001_000_000), 2_001_005_000, WALL + 999_700);
+        clock.observe(Instant(2_001_000_000), 2_001_005_000, WALL + 999_700, 2_001_005_050);
         assert_eq!(clock.instant(WALL as u64, now), Instant(2_000_000_300));
     }
 
@@ -118,8 +132,16 @@ mod tests {
     #[test]
     fn slewed_wall_clock_is_followed() {
         let mut clock = clock();
-        clock.observe(Instant(2_001_000_000), 2_001_005_300, WALL + 1_000_000 + 500);
+        clock.observe(Instant(2_001_000_000), 2_001_005_300, WALL + 1_000_500, 2_001_005_350);
         let at = clock.instant(WALL as u64 + 1_000_500, Instant(2_001_000_900));
         assert_eq!(at, Instant(2_001_000_000));
+    }
+    #[test]
+    fn a_pause_between_the_readings_shifts_no_frame() {
+        let mut clock = clock();
+        let (now, late) = (Instant(2_001_000_000), 1_900_000);
+        clock.observe(now, 2_001_005_300, WALL + 1_000_000 + late, 2_001_005_350 + late);
+        assert_eq!(clock.instant(WALL as u64 + 1_000_000, now), now);
+        assert_eq!(clock.refreshed_at, Some(Instant(2_000_000_000)), "the next turn reads again");
     }
 }

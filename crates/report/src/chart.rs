@@ -58,8 +58,8 @@ pub(crate) fn draw(
     let mut svg = String::new();
     let mut notes = Vec::new();
     draw_on(&mut svg, value_axis, series, axes, &mut notes)
-        .map_err(|reason| ChartError { title: title.to_string(), reason })?;
-    Ok(Some(with_notes(&with_classes(&svg, title), &notes)))
+        .map_err(|reason| ChartError::new(title, reason))?;
+    Ok(Some(with_notes(&with_classes(&svg, title, SIZE_PIXELS), &notes)))
 }
 
 /// The ranges of the axes and the sizes that get a tick.
@@ -133,7 +133,7 @@ fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
 }
 
 /// Powers of ten in `range`; if they are few, twice and five times them, too.
-fn ticks(range: &Range<f64>) -> Vec<f64> {
+pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = (range.end / range.start).log10();
     let steps: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
@@ -143,7 +143,7 @@ fn ticks(range: &Range<f64>) -> Vec<f64> {
         .collect()
 }
 
-fn tick_label(value: f64) -> String {
+pub(crate) fn tick_label(value: f64) -> String {
     if value >= 0.001 {
         let text = digits(value);
         let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
@@ -154,17 +154,22 @@ fn tick_label(value: f64) -> String {
 }
 
 /// Colours that stand for variables of the page's style sheet until [`with_classes`].
-const TEXT: RGBColor = RGBColor(1, 1, 1);
-const GRID: RGBColor = RGBColor(2, 2, 2);
+pub(crate) const TEXT: RGBColor = RGBColor(1, 1, 1);
+pub(crate) const GRID: RGBColor = RGBColor(2, 2, 2);
 
-fn series_colour(colour: usize) -> RGBColor {
+pub(crate) fn series_colour(colour: usize) -> RGBColor {
     RGBColor(3, 3, (colour % COLOURS) as u8)
+}
+
+impl ChartError {
+    pub(crate) fn new(title: &str, reason: String) -> Self {
+        Self { title: title.to_string(), reason }
+    }
 }
 
 /// Replaces the stand-ins, so that one drawing suits light and dark pages; lets the page decide on
 /// the size, and says what the drawing is to those who do not see it.
-fn with_classes(svg: &str, title: &str) -> String {
-    let (width, height) = SIZE_PIXELS;
+pub(crate) fn with_classes(svg: &str, title: &str, (width, height): (u32, u32)) -> String {
     let mut svg = svg
         .replace("\"#010101\"", "\"currentColor\"")
         .replace("\"#020202\"", "\"var(--grid)\"")

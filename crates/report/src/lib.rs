@@ -1,12 +1,15 @@
 //! Shows results of the benchmark: a table for a terminal, and a self-contained page with curves.
+//! A page of simulated runs is made in the same way.
 
 #![forbid(unsafe_code)]
 
 mod chart;
+mod curve;
 mod failover;
 mod format;
 mod multiedge;
 mod page;
+pub mod simulation;
 mod table;
 
 pub use chart::ChartError;

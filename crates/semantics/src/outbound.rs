@@ -299,6 +299,12 @@ impl Outbound {
         }
     }
 
+    /// Whether something is missing of the peer's answer to this operation of ours.
+    pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
+        let slot = pools.reads_index.get(self.connection, number);
+        slot.is_some_and(|slot| !pools.operations[slot].is_answered())
+    }
+
     /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `rest`.
     /// Frees every record.
     pub fn flush(

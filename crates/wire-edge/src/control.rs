@@ -16,6 +16,8 @@ const PATH_BYTES: usize = layout_end(Layout::Path);
 const LINK_STATUS_BYTES: usize = layout_end(Layout::LinkStatus);
 const CLOSE_BYTES: usize = layout_end(Layout::Close);
 const ADDRESS_BYTES: usize = layout_end(Layout::Address);
+const LINKS_BYTES: usize = layout_end(Layout::Links);
+const GONE_BYTES: usize = layout_end(Layout::Gone);
 const _: () = assert!(CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX <= u8::MAX as usize);
 
 /// What a link may be used for.
@@ -58,6 +60,11 @@ pub enum Control<'a> {
     CloseAck,
     /// One more link of the sender.
     Address(PeerAddr),
+    /// Indices, a bit each, of the links that the sender has and that have answered it. Asks for an
+    /// acknowledgement.
+    Links(u16),
+    /// The answer to this read cannot be sent again, as its memory is gone.
+    Gone(OperationNumber),
 }
 
 impl Control<'_> {
@@ -82,6 +89,8 @@ impl Control<'_> {
             }
             Self::CloseAck => (6, 0),
             Self::Address(address) => (7, fill(body, &address.0, &[])),
+            Self::Links(links) => (8, fill(body, &links.to_le_bytes(), &[])),
+            Self::Gone(operation) => (9, fill(body, &operation.0.to_le_bytes(), &[])),
         };
         header.copy_from_slice(&[kind, length as u8]);
         HEADER_BYTES + length
@@ -140,6 +149,11 @@ impl<'a> ControlMessages<'a> {
             7 => exact::<ADDRESS_BYTES>("Address", body)
                 .and_then(decode_address)
                 .map(Control::Address)?,
+            8 => exact::<LINKS_BYTES>("Links", body)
+                .map(|body| Control::Links(u16::from_le_bytes(get!(body, fields::LINKS))))?,
+            9 => exact::<GONE_BYTES>("Gone", body)
+                .map(|body| u32::from_le_bytes(get!(body, fields::GONE_OPERATION)))
+                .map(|operation| Control::Gone(OperationNumber(operation)))?,
             _ => return Ok(None),
         }))
     }
@@ -251,6 +265,8 @@ mod tests {
             (&[5, 5, 0, 0, 0, 0, 0], "Close", 5),
             (&[6, 1, 0], "CloseAck", 1),
             (&[7, 2, 0, 0], "Address", 2),
+            (&[8, 1, 0], "Links", 1),
+            (&[9, 1, 0], "Gone", 1),
         ] {
             let messages: Vec<_> = control_messages(payload).collect();
             assert_eq!(messages, [Err(DecodeError::ControlLength { message, found })]);

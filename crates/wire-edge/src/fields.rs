@@ -49,6 +49,10 @@ pub enum Layout {
     Close,
     /// One address of a peer.
     Address,
+    /// Body of Links.
+    Links,
+    /// Body of Gone.
+    Gone,
     /// Start of every handshake frame.
     Preamble,
     /// Parameters in Hello and Accept.
@@ -252,6 +256,8 @@ fields! {
     STATUS = LinkStatus, "status", 1, 1, Names(LINK_STATUSES), 1..=4, "New status of the link";
     CLOSE_REASON = Close, "reason", 0, 2, Names(CLOSE_REASONS), 0..=ANY, "Why the connection ends";
     CLOSE_OPERATION = Close, "operation", 2, 4, Decimal, 0..=ANY, "Operation at fault, else 0";
+    LINKS = Links, "links", 0, 2, Hexadecimal, 0..=ANY, "Link indices that the sender has, a bit each";
+    GONE_OPERATION = Gone, "operation", 0, 4, Decimal, 0..=ANY, "Read whose answer cannot be sent again";
 
     FAMILY = Address, "family", 0, 1, Names(ADDRESS_FAMILIES), 0..=ANY, "Family of the address";
     FAMILY_ZERO = Address, "zero", 1, 1, Reserved, 0..=0, "0";
@@ -370,6 +376,8 @@ pub const CONTROL_TYPES: &[Name] = &[
     name(5, "Close"),
     name(6, "CloseAck"),
     name(7, "Address"),
+    name(8, "Links"),
+    name(9, "Gone"),
 ];
 
 /// What a link may be used for.
@@ -494,6 +502,8 @@ pub const CONTROL_LAYOUTS: &[ControlLayout] = &[
     ControlLayout { control: 5, body: Some(Layout::Close), tail_bytes_max: 128 },
     ControlLayout { control: 6, body: None, tail_bytes_max: 0 },
     ControlLayout { control: 7, body: Some(Layout::Address), tail_bytes_max: 0 },
+    ControlLayout { control: 8, body: Some(Layout::Links), tail_bytes_max: 0 },
+    ControlLayout { control: 9, body: Some(Layout::Gone), tail_bytes_max: 0 },
 ];
 
 #[cfg(test)]

@@ -190,6 +190,8 @@ pub(crate) fn control() -> impl Strategy<Value = OwnedControl> {
             OwnedControl::Plain(Control::LinkStatus(LinkIndex(link), status))
         }),
         address().prop_map(|address| OwnedControl::Plain(Control::Address(address))),
+        any::<u16>().prop_map(|links| OwnedControl::Plain(Control::Links(links))),
+        any::<u32>().prop_map(|number| OwnedControl::Plain(Control::Gone(OperationNumber(number)))),
         (
             prop_oneof![0..12_u16, any::<u16>()],
             any::<u32>(),

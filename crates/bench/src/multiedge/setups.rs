@@ -79,6 +79,24 @@ pub fn all() -> Vec<SetUp> {
                 .to_vec(),
         ),
         setup("2L-10G", "two links of 10 Gb/s", one(10 * GIGABIT).repeat(2)),
+        SetUp {
+            mtu: 9000,
+            by_default: false,
+            ..setup(
+                "10G+1G-9000",
+                "a link of 10 Gb/s and one of 1 Gb/s, with jumbo frames",
+                vec![LinkShape::of_rate(10 * GIGABIT), LinkShape::of_rate(GIGABIT)],
+            )
+        },
+        SetUp {
+            mtu: 9000,
+            by_default: false,
+            ..setup(
+                "4L-2.5G-9000",
+                "four links of 2.5 Gb/s with jumbo frames",
+                one(5 * GIGABIT / 2).repeat(4),
+            )
+        },
         lossy(1.0),
         lossy(5.0),
     ]

@@ -7,6 +7,7 @@ mod udp;
 
 use crate::transport::Transport;
 use crate::yardsticks::bare::Bare;
+use crate::yardsticks::bare_stream::BareStream;
 
 pub use edge::Edge;
 pub use tcp::Tcp;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Udp),
         Box::new(Bare::Packet),
         Box::new(Bare::Xdp),
+        Box::new(BareStream),
     ]
 }
 

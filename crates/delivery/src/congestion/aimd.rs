@@ -37,6 +37,11 @@ const SLACK_NS: u64 = 200_000;
 /// second-level cache of the processor that receives it.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
+/// Longest time in hosts that the window covers, in nanoseconds. A host that was off its processor for
+/// longer does so again only after many round trips, and a slow link would queue a buffer of this length
+/// all the time for it.
+const HOST_NS_MAX: u64 = 300_000;
+
 /// Larger windows are never meant: this is more than the records of one link can hold in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -165,7 +170,7 @@ impl CongestionController for Aimd {
         self.count_epoch(sample.acked_packets, 0);
         if let Some(rate) = sample.rate {
             let link = bytes_in(rate, sample.rtt_min_ns).min(WINDOW_BYTES_MAX);
-            let hosts = bytes_in(rate, sample.host_ns).min(HOST_BYTES_MAX);
+            let hosts = bytes_in(rate, sample.host_ns.min(HOST_NS_MAX)).min(HOST_BYTES_MAX);
             let quantum = u64::from(sample.quantum_bytes);
             self.floor = saturate(link + link / 4 + hosts + 2 * quantum);
             if !sample.rate_is_lower_bound {

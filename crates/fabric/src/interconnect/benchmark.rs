@@ -7,7 +7,7 @@ use super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::goal::{Goal, GoalError};
 use super::loggp::{LogGp, LogGpConfiguration};
 use super::routing::{LanePolicy, Paths, RouteTable, Routing, RoutingError};
-use super::simulation::{HostCosts, Simulation};
+use super::simulation::{HostCosts, Parts, Simulation};
 use super::topology::{Topology, TopologyError};
 use super::workload::{OpenLoad, Pattern, Sizes, Workload as _};
 
@@ -60,6 +60,16 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
     let placement: Vec<u32> = (0..hosts).collect();
     let simulation = Simulation::new(ethernet, workload, &placement, HostCosts::default());
     Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
+}
+
+/// The same in at most so many parts, to be done at the same time.
+pub fn fat_tree_parts(
+    radix: u32,
+    duration_ps: u64,
+    parts: u32,
+) -> Result<Parts<OpenLoad>, BenchmarkError> {
+    let topology = Topology::fat_tree(radix)?;
+    Ok(fat_tree(radix, duration_ps)?.simulation.divide(&topology, parts))
 }
 
 /// A torus of 16 x 16 routers with a host each, flits with credits and virtual channels: packets of

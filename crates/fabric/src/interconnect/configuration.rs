@@ -3,7 +3,10 @@
 //! Every key has its default, what is not known is an error that names the nearest known key, and
 //! the effective configuration can be written out again.
 
+mod ethernet;
+mod fidelity;
 mod hosts;
+mod purchase;
 mod reader;
 mod run;
 mod sweep;
@@ -11,18 +14,22 @@ mod sweep;
 use toml::Table;
 
 use super::edge::{EdgeConfiguration, EdgeError};
-use super::ethernet::{EthernetConfiguration, Forwarding};
+use super::ethernet::EthernetConfiguration;
 use super::exchange::Partners;
 use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
-use super::routing::{Choice, LanePolicy, Routing, RoutingError};
+use super::receiving::ReceivingConfiguration;
+use super::routing::{LanePolicy, Routing, RoutingError};
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
 use super::workload::{MeshConfiguration, Pattern, Sizes};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
+use ethernet::{check_ethernet, read_ethernet, read_receiving};
 use reader::Reader;
 
+pub use fidelity::{Fidelity, IdleNetwork};
+pub use run::Watch;
 pub use sweep::{Point, parse_sweep};
 
 /// A simulation that can be run.
@@ -38,6 +45,8 @@ pub struct Configuration {
     pub fabric: FabricConfiguration,
     /// What messages cost hosts.
     pub costs: HostCosts,
+    /// What frames cost hosts, and how they learn of messages.
+    pub receiving: ReceivingConfiguration,
     /// Hosts with the real engine, if they have it.
     pub edge: Option<EdgeConfiguration>,
     /// What ranks do.
@@ -46,6 +55,8 @@ pub struct Configuration {
     pub limits: Limits,
     /// Of everything random.
     pub seed: u64,
+    /// Into how many parts the run is divided, to be done at the same time; the result is the same.
+    pub threads: u32,
     /// All settings, defaults included, as TOML.
     pub effective: String,
 }
@@ -145,6 +156,21 @@ pub enum ConfigurationError {
     /// No such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
+    /// A run that cannot be divided.
+    #[error(
+        "{fabric} runs on 1 thread, not on {threads}: only ethernet with hosts of kind model can be divided"
+    )]
+    Undivided {
+        /// Kind of fabric, or of hosts.
+        fabric: &'static str,
+        /// What was asked for.
+        threads: u32,
+    },
+    /// A run that cannot be recorded.
+    #[error(
+        "hosts of kind edge cannot be recorded: leave out --why and the files, or use kind model"
+    )]
+    Unrecorded,
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),
@@ -185,14 +211,22 @@ impl Configuration {
         }
         let (routing, lanes) = read_routing(&mut routing_keys, &topology)?;
         let fabric = read_fabric(&mut fabric_keys)?;
+        if let FabricConfiguration::Ethernet(ethernet) = &fabric {
+            check_ethernet(&fabric_keys, ethernet)?;
+        }
         let costs = read_costs(&mut host_keys)?;
+        let receiving = read_receiving(&mut host_keys, &fabric)?;
         let mut edge = hosts::read(&mut host_keys, &fabric)?;
+        if edge.is_some() {
+            hosts::check(&host_keys, &fabric_keys, &fabric, &receiving)?;
+        }
         let (outages, outages_effective) = hosts::read_outages(outages, edge.is_some())?;
         if let Some(edge) = &mut edge {
             edge.outages = outages;
         }
         let workload = read_workload(&mut workload_keys, topology.hosts())?;
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
+        let threads = run_keys.number("threads", 1, 1, THREADS_MAX)? as u32;
         let limits = Limits {
             warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
             events: run_keys.number("events", Limits::default().events, 1, u64::MAX >> 1)?,
@@ -207,10 +241,12 @@ impl Configuration {
             lanes,
             fabric,
             costs,
+            receiving,
             edge,
             workload,
             limits,
             seed,
+            threads,
             effective,
         })
     }
@@ -299,36 +335,6 @@ fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationEr
             gap_ps: keys.number("gap_ps", 1_000_000, 0, TIME_MAX_PS)?,
             byte_ps: keys.number("byte_ps", 80, 0, BYTE_TIME_MAX_PS)?,
         }),
-    })
-}
-
-fn read_ethernet(keys: &mut Reader) -> Result<EthernetConfiguration, ConfigurationError> {
-    let host_rate_bps = keys.number("host_rate_bps", 10_000_000_000, RATE_MIN_BPS, RATE_MAX_BPS)?;
-    let trunk_rate_bps =
-        keys.number("trunk_rate_bps", host_rate_bps, RATE_MIN_BPS, RATE_MAX_BPS)?;
-    let header_bytes = keys.number("cut_through_bytes", 0, 0, BYTES_MAX)? as u32;
-    let choices = ["per_flow", "per_source", "least_loaded", "spray"];
-    Ok(EthernetConfiguration {
-        host_rate_bps,
-        trunk_rate_bps,
-        mtu_bytes: keys.number("mtu_bytes", 1500, MTU_MIN_BYTES, BYTES_MAX)? as u32,
-        payload_min_bytes: keys.number("payload_min_bytes", 46, 0, BYTES_MAX)? as u32,
-        overhead_bytes: keys.number("overhead_bytes", 26, 0, BYTES_MAX)? as u32,
-        gap_bytes: keys.number("gap_bytes", 12, 0, BYTES_MAX)? as u32,
-        propagation_ps: keys.number("propagation_ps", 10_000, 0, TIME_MAX_PS)?,
-        latency_ps: keys.number("latency_ps", 500_000, 0, TIME_MAX_PS)?,
-        host_frame_interval_ps: keys.number("host_frame_interval_ps", 0, 0, TIME_MAX_PS)?,
-        buffer_bytes: keys.number("buffer_bytes", 0, 0, 1 << 40)?,
-        forwarding: match header_bytes {
-            0 => Forwarding::StoreAndForward,
-            header_bytes => Forwarding::CutThrough { header_bytes },
-        },
-        choice: match keys.word("choice", "per_flow", &choices)?.as_str() {
-            "per_source" => Choice::PerSource,
-            "least_loaded" => Choice::LeastLoaded,
-            "spray" => Choice::Spray,
-            _ => Choice::PerFlow,
-        },
     })
 }
 
@@ -481,6 +487,8 @@ const RATE_MIN_BPS: u64 = 500_000;
 const RATE_MAX_BPS: u64 = 8_000_000_000_000;
 /// The longest message makes 16 million frames of it.
 const MTU_MIN_BYTES: u64 = 64;
+/// Parts that a run can have.
+const THREADS_MAX: u64 = super::ethernet::PARTS_MAX as u64;
 /// A frame whose serialisation at the slowest rate stays far below the range of time.
 const BYTES_MAX: u64 = 1 << 20;
 

@@ -1,81 +1,215 @@
 //! What a network costs: a bill derived from its topology, with the prices of a book.
 
-use super::topology::Topology;
+mod bisection;
+mod book;
 
-/// What the parts of a network cost, in whole units of a currency.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PriceBook {
-    /// Where and when these prices were found.
-    pub source: String,
-    /// Interface card of a host.
-    pub interface: Price,
-    /// Switch, or everything between the hosts' cables if `is_whole_fabric`.
-    pub switch: Price,
-    /// Ports of a switch.
-    pub switch_ports: u32,
-    /// The price of the switch is that of all of them and what joins them.
-    pub is_whole_fabric: bool,
-    /// Cable.
-    pub cable: Price,
-}
+pub use bisection::{Bisection, LinkRates};
+pub use book::{BookError, Part, PartFabric, PartKind, PriceBook};
 
-/// A part and its price.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Price {
-    /// What it is.
-    pub part: String,
-    /// Price of one.
-    pub each: u64,
+use super::topology::{LinkKind, Topology};
+
+/// What is to be bought.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Hosts, switches and cables.
+    pub topology: &'a Topology,
+    /// What the parts must be made for.
+    pub fabric: PartFabric,
+    /// What they must carry.
+    pub rates: LinkRates,
 }
 
 /// What a network costs.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Bill {
-    /// Part, how many, price of one.
-    pub lines: Vec<(String, u64, u64)>,
+    /// What is bought, each part once.
+    pub lines: Vec<BillLine>,
     /// What is wrong with it, in full sentences.
     pub findings: Vec<String>,
 }
 
-impl PriceBook {
-    /// The bill of a topology. Switches with fewer ports than cables are a finding, not an error.
-    pub fn bill(&self, topology: &Topology) -> Bill {
-        let hosts = u64::from(topology.hosts());
-        let all_cables = topology.links().len() as u64 / 2;
-        let (switches, cables) = if self.is_whole_fabric {
-            (1, hosts)
-        } else {
-            (u64::from(topology.switches()), all_cables)
-        };
-        let line = |price: &Price, count| (price.part.clone(), count, price.each);
-        let lines = vec![
-            line(&self.interface, hosts),
-            line(&self.switch, switches),
-            line(&self.cable, cables),
-        ];
-        Bill { lines, findings: self.short_of_ports(topology) }
-    }
+/// Parts of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BillLine {
+    /// How many.
+    pub count: u64,
+    /// Of what.
+    pub part: Part,
+}
 
-    fn short_of_ports(&self, topology: &Topology) -> Vec<String> {
-        let needed = topology.switch_ports_max();
-        if self.is_whole_fabric || needed <= self.switch_ports as usize {
-            return Vec::new();
-        }
-        let is_short = |&node: &u32| topology.outgoing(node).len() > self.switch_ports as usize;
-        let count = (topology.hosts()..topology.nodes()).filter(is_short).count();
-        vec![format!(
-            "{count} switches of {} need up to {needed} ports; {} has {}.",
-            topology.name(),
-            self.switch.part,
-            self.switch_ports
-        )]
+impl BillLine {
+    /// Price of all of them.
+    pub fn price(&self) -> f64 {
+        self.count as f64 * self.part.price
     }
 }
 
 impl Bill {
     /// The sum.
-    pub fn total(&self) -> u64 {
-        self.lines.iter().map(|(_, count, each)| count * each).sum()
+    pub fn total(&self) -> f64 {
+        self.lines.iter().map(BillLine::price).sum()
+    }
+
+    /// Whether the sum is this, to half a hundredth.
+    pub fn is_total(&self, amount: u64) -> bool {
+        (self.total() - amount as f64).abs() < 0.005
+    }
+
+    /// Power of everything, if the book knows that of every part that has one: cables may be without.
+    pub fn watts(&self) -> Option<f64> {
+        let is_passive =
+            |line: &&BillLine| matches!(line.part.kind, PartKind::Cable | PartKind::TrunkCable);
+        let powered =
+            self.lines.iter().filter(|line| line.part.watts.is_some() || !is_passive(line));
+        powered.map(|line| Some(line.part.watts? * line.count as f64)).sum()
+    }
+
+    fn add(&mut self, part: &Part, count: u64) {
+        if count == 0 {
+            return;
+        }
+        match self.lines.iter_mut().find(|line| line.part == *part) {
+            Some(line) => line.count += count,
+            None => self.lines.push(BillLine { count, part: part.clone() }),
+        }
+    }
+}
+
+impl PriceBook {
+    /// The cheapest bill of a network. Switches with fewer ports than cables are a finding, not an
+    /// error; a part that the book does not have at all is one.
+    pub fn bill(&self, wanted: &Wanted) -> Result<Bill, BookError> {
+        let Wanted { topology, fabric, rates } = *wanted;
+        let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };
+        let hosts = u64::from(topology.hosts());
+        bill.add(self.cheapest(PartKind::Interface, fabric, rates.host_bps)?, hosts);
+        let has_switches = self.fitting(PartKind::Switch, fabric).next().is_some();
+        let has_fabric = self.fitting(PartKind::Fabric, fabric).next().is_some();
+        if has_fabric && !has_switches {
+            self.add_whole_fabric(&mut bill, wanted)?;
+        } else {
+            self.add_switches(&mut bill, wanted)?;
+            let trunks = topology.links().len() as u64 / 2 - hosts;
+            if trunks > 0 {
+                let cable = self
+                    .cheapest(PartKind::TrunkCable, fabric, rates.trunk_bps)
+                    .or_else(|_| self.cheapest(PartKind::Cable, fabric, rates.trunk_bps))?;
+                bill.add(cable, trunks);
+            }
+        }
+        bill.add(self.cheapest(PartKind::Cable, fabric, rates.host_bps)?, hosts);
+        Ok(bill)
+    }
+
+    /// As many of what is sold as a whole as the hosts need; more than one are not joined.
+    fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), BookError> {
+        let Wanted { topology, fabric, rates } = *wanted;
+        let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);
+        let fitting: Vec<&Part> = self
+            .fitting(PartKind::Fabric, fabric)
+            .filter(|part| part.rate_bps >= rates.host_bps)
+            .collect();
+        let sufficient = fitting.iter().filter(|part| part.ports >= topology.hosts());
+        if let Some(part) = sufficient.min_by(|a, b| a.price.total_cmp(&b.price)) {
+            bill.add(part, 1);
+            return Ok(());
+        }
+        let part = fitting.iter().max_by_key(|part| part.ports).ok_or_else(missing)?;
+        bill.add(part, 1);
+        bill.findings.push(format!(
+            "{} hosts need {} ports; {} has {}.",
+            topology.hosts(),
+            topology.hosts(),
+            part.name,
+            part.ports
+        ));
+        Ok(())
+    }
+
+    /// For each switch the cheapest that has the ports; else the one with the most.
+    fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), BookError> {
+        let Wanted { topology, fabric, rates } = *wanted;
+        let mut short: Vec<(String, u32, u32, u64)> = Vec::new();
+        for switch in topology.hosts()..topology.nodes() {
+            let demand = Demand::of(topology, switch);
+            let usable: Vec<&Part> = self
+                .fitting(PartKind::Switch, fabric)
+                .filter(|part| demand.ports_missing(part, rates).is_some())
+                .collect();
+            let fits = |part: &&&Part| demand.ports_missing(part, rates) == Some(0);
+            if let Some(part) =
+                usable.iter().filter(fits).min_by(|a, b| a.price.total_cmp(&b.price))
+            {
+                bill.add(part, 1);
+                continue;
+            }
+            let fastest_bps = demand.fastest_bps(rates);
+            let largest = usable.iter().min_by_key(|part| demand.ports_missing(part, rates));
+            let part =
+                largest.ok_or_else(|| self.missing(PartKind::Switch, fabric, fastest_bps))?;
+            bill.add(part, 1);
+            let (needed, has) = (demand.hosts + demand.trunks, part.ports + part.uplink_ports);
+            match short.iter_mut().find(|(name, ..)| *name == part.name) {
+                Some((_, most, _, count)) => (*most, *count) = ((*most).max(needed), *count + 1),
+                None => short.push((part.name.clone(), needed, has, 1)),
+            }
+        }
+        bill.findings.extend(short.into_iter().map(|(part, needed, has, count)| {
+            format!(
+                "{count} switches of {} need up to {needed} ports; {part} has {has}.",
+                topology.name()
+            )
+        }));
+        Ok(())
+    }
+}
+
+/// Cables at a switch.
+#[derive(Clone, Copy)]
+struct Demand {
+    hosts: u32,
+    trunks: u32,
+}
+
+impl Demand {
+    fn of(topology: &Topology, switch: u32) -> Self {
+        let mut demand = Self { hosts: 0, trunks: 0 };
+        for &link in topology.outgoing(switch) {
+            match topology.links().get(link as usize).map(|link| link.kind) {
+                Some(LinkKind::Host) => demand.hosts += 1,
+                Some(LinkKind::Switch { .. }) => demand.trunks += 1,
+                None => {}
+            }
+        }
+        demand
+    }
+
+    const fn fastest_bps(self, rates: LinkRates) -> u64 {
+        let host_bps = if self.hosts > 0 { rates.host_bps } else { 0 };
+        if self.trunks > 0 && rates.trunk_bps > host_bps { rates.trunk_bps } else { host_bps }
+    }
+
+    /// Ports that a switch lacks; nothing if no port of it is as fast as a cable that is there.
+    fn ports_missing(self, part: &Part, rates: LinkRates) -> Option<u32> {
+        let mut needs = [(self.hosts, rates.host_bps), (self.trunks, rates.trunk_bps)];
+        // The fastest first: only they need the uplinks.
+        needs.sort_by_key(|need| std::cmp::Reverse(need.1));
+        let (mut ports, mut uplinks, mut missing) = (part.ports, part.uplink_ports, 0);
+        for (count, rate_bps) in needs {
+            let on_ports = part.rate_bps >= rate_bps;
+            let on_uplinks = part.uplink_rate_bps >= rate_bps && part.uplink_ports > 0;
+            if count > 0 && !on_ports && !on_uplinks {
+                return None;
+            }
+            let mut left = count;
+            for (is_fast, free) in [(on_ports, &mut ports), (on_uplinks, &mut uplinks)] {
+                let taken = if is_fast { left.min(*free) } else { 0 };
+                *free -= taken;
+                left -= taken;
+            }
+            missing += left;
+        }
+        Some(missing)
     }
 }
 
@@ -83,21 +217,57 @@ impl Bill {
 mod tests {
     use super::*;
 
+    const RATES: LinkRates = LinkRates { host_bps: 10, trunk_bps: 40 };
+
+    fn book(parts: &[&str]) -> PriceBook {
+        let mut text = "name = \"made up\"\ncurrency = \"shells\"\n".to_owned();
+        for part in parts {
+            text.push_str("[[part]]\nfabric = \"ethernet\"\nsource = \"me\"\ndate = \"2001\"\n");
+            text.push_str(&part.replace("; ", "\n"));
+            text.push('\n');
+        }
+        PriceBook::parse("a.toml", &text).expect("it is well formed")
+    }
+
+    const CARD: &str = "part = \"card\"; kind = \"interface\"; rate_bps = 10; price = 3; watts = 1";
+    const CABLE: &str = "part = \"cable\"; kind = \"cable\"; rate_bps = 40; price = 2";
+
     #[test]
     fn a_bill_counts_the_cables_of_the_topology() {
-        let price = |part: &str, each| Price { part: part.to_owned(), each };
-        let book = PriceBook {
-            source: "made up".to_owned(),
-            interface: price("card", 3),
-            switch: price("switch", 100),
-            switch_ports: 9,
-            is_whole_fabric: false,
-            cable: price("cable", 2),
-        };
+        let switch = "part = \"switch\"; kind = \"switch\"; rate_bps = 40; ports = 9; price = 100";
         let topology = Topology::leaf_spine(2, 8, 1, 2).expect("a leaf-spine");
-        let bill = book.bill(&topology);
-        assert_eq!(bill.total(), 16 * 3 + 3 * 100 + (16 + 4) * 2);
+        let wanted = Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES };
+        let bill = book(&[CARD, CABLE, switch]).bill(&wanted).expect("all parts are there");
+        assert!((bill.total() - f64::from(16 * 3 + 3 * 100 + (16 + 4) * 2)).abs() < 1e-9);
         assert_eq!(bill.findings.len(), 1, "leaves have 10 cables each");
         assert!(bill.findings[0].starts_with("2 switches"), "{:?}", bill.findings);
+        assert_eq!(bill.watts(), None, "the book does not know the power of the switch");
+    }
+
+    #[test]
+    fn each_switch_is_the_cheapest_with_enough_ports_fast_enough() {
+        let small = "part = \"small\"; kind = \"switch\"; rate_bps = 10; ports = 8; uplink_ports = \
+                     2; uplink_rate_bps = 40; price = 100; watts = 20";
+        let slow = "part = \"slow\"; kind = \"switch\"; rate_bps = 10; ports = 64; price = 5";
+        let large = "part = \"large\"; kind = \"switch\"; rate_bps = 40; ports = 64; price = 900; \
+                     watts = 50";
+        let topology = Topology::leaf_spine(2, 8, 1, 2).expect("a leaf-spine");
+        let wanted = Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES };
+        let bill = book(&[CARD, CABLE, slow, large, small]).bill(&wanted).expect("all are there");
+        let count = |name: &str| {
+            bill.lines.iter().find(|line| line.part.name == name).map(|line| line.count)
+        };
+        assert_eq!((count("small"), count("large"), count("slow")), (Some(2), Some(1), None));
+        assert!(bill.findings.is_empty());
+        assert_eq!(bill.watts(), Some(16.0 + 2.0 * 20.0 + 50.0));
+    }
+
+    #[test]
+    fn parts_that_are_not_there_are_told_with_the_remedy() {
+        let topology = Topology::star(4).expect("a star");
+        let wanted = Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES };
+        let error = book(&[CARD, CABLE]).bill(&wanted).expect_err("no switch").to_string();
+        assert!(error.contains("a.toml: no switch for ethernet of 10 b/s"), "{error}");
+        assert!(error.contains("add a [[part]] with kind = \"switch\""), "{error}");
     }
 }

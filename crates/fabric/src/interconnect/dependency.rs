@@ -33,7 +33,7 @@ pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec
 }
 
 /// A link and a lane: a class of virtual channels, or the number of the cable.
-type Channel = (u32, u8);
+pub(super) type Channel = (u32, u8);
 
 fn lanes(paths: &Paths, hop: &Hop, channels: usize) -> Vec<Channel> {
     let cables = paths.links(hop);
@@ -50,7 +50,7 @@ fn lanes(paths: &Paths, hop: &Hop, channels: usize) -> Vec<Channel> {
 }
 
 /// A circle in a sorted list of edges, by depth-first search without recursion.
-fn find(edges: &[(Channel, Channel)]) -> Option<Vec<Channel>> {
+pub(super) fn find(edges: &[(Channel, Channel)]) -> Option<Vec<Channel>> {
     let after = |channel: Channel| {
         let start = edges.partition_point(|(from, _)| *from < channel);
         edges.get(start..).unwrap_or_default().iter().take_while(move |(from, _)| *from == channel)

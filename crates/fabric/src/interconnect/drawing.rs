@@ -8,16 +8,56 @@ use super::topology::{LinkKind, Topology};
 /// A drawing of a topology: switches as boxes with the number of their hosts, cables as lines, as
 /// thick as there are parallel ones. Grids are drawn as grids, others in layers above the hosts.
 pub fn draw(topology: &Topology) -> String {
+    draw_with(topology, None)
+}
+
+/// The same as a heat map: `heat` has for each link how hot it is, from 0 to 1. Cables and the boxes
+/// of switches, for the cables of their hosts, have the colour of the hottest of those they stand
+/// for; `what` says what heat means.
+pub fn draw_heat(topology: &Topology, heat: &[f64], what: &str) -> String {
+    draw_with(topology, Some(&Heat { links: heat, what }))
+}
+
+/// The colour of some heat, from 0 to 1, as `#rrggbb`: pale blue, yellow, red, dark red.
+pub fn heat_colour(heat: f64) -> String {
+    let place = heat.clamp(0.0, 1.0) * (SCALE.len() - 1) as f64;
+    let below = (place as usize).min(SCALE.len() - 2);
+    let share = place - below as f64;
+    let mix = |channel: usize| {
+        let (a, b) = (SCALE[below][channel], SCALE[below + 1][channel]);
+        (f64::from(a) + (f64::from(b) - f64::from(a)) * share).round() as u8
+    };
+    format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
+}
+
+struct Heat<'a> {
+    links: &'a [f64],
+    what: &'a str,
+}
+
+impl Heat<'_> {
+    /// Of the hottest direction of the cables with these numbers.
+    fn of(&self, cables: impl IntoIterator<Item = u32>) -> f64 {
+        let links = cables.into_iter().flat_map(|cable| [2 * cable, 2 * cable + 1]);
+        let heats = links.filter_map(|link| self.links.get(link as usize));
+        heats.copied().fold(0.0, f64::max)
+    }
+}
+
+fn draw_with(topology: &Topology, heat: Option<&Heat>) -> String {
     let places = places(topology);
     let width = places.iter().map(|place| place.0).fold(0.0, f64::max) + 2.0 * MARGIN;
     let height = places.iter().map(|place| place.1).fold(0.0, f64::max) + 2.0 * MARGIN + TITLE;
+    let widened = width.max(if heat.is_some() { WIDTH_MIN } else { 0.0 });
+    let (left, width) = (MARGIN + (widened - width) / 2.0, widened);
     let mut svg = String::new();
     // Writing to a `String` cannot fail.
     let _ = write!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<title>{name}</title>\n<text x=\"{MARGIN}\" \
-         y=\"20\" font-size=\"14\">{name}: {} hosts, {} switches, {} cables</text>\n",
+         font-family=\"sans-serif\" font-size=\"11\" fill=\"currentColor\">\n<title>{name}</title>\n\
+         <text x=\"{MARGIN}\" y=\"20\" font-size=\"14\">{name}: {} hosts, {} switches, {} \
+         cables</text>\n",
         topology.hosts(),
         topology.switches(),
         topology.links().len() / 2,
@@ -25,48 +65,91 @@ pub fn draw(topology: &Topology) -> String {
     );
     let at = |switch: u32| {
         let (x, y) = places.get(switch as usize).copied().unwrap_or_default();
-        (x + MARGIN, y + MARGIN + TITLE)
+        (x + left, y + MARGIN + TITLE)
     };
-    for ((from, to), (count, is_wrap)) in bundles(topology) {
-        let ((x1, y1), (x2, y2)) = (at(from), at(to));
-        let stroke = if is_wrap { "#c08030" } else { "#7088a0" };
-        // Wraps are bent, as straight ones would hide behind the cables between neighbours.
-        let bend = if is_wrap { BEND } else { 0.0 };
-        let (middle_x, middle_y) = (f64::midpoint(x1, x2) + bend, f64::midpoint(y1, y2) - bend);
-        let thickness = (0.8 * f64::from(count).sqrt()).min(5.0);
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{x1:.1} {y1:.1}Q{middle_x:.1} {middle_y:.1} {x2:.1} {y2:.1}\" fill=\"none\" \
-             stroke=\"{stroke}\" stroke-width=\"{thickness:.1}\"><title>s{from} - s{to}, {count} \
-             cables</title></path>"
-        );
+    for ((from, to), bundle) in bundles(topology) {
+        cable(&mut svg, (from, at(from)), (to, at(to)), &bundle, heat);
     }
-    let mut hosts = vec![0_u32; topology.switches() as usize];
+    let mut hosts = vec![Vec::new(); topology.switches() as usize];
     for host in 0..topology.hosts() {
-        if let Some(count) = hosts.get_mut(topology.host_switch(host) as usize) {
-            *count += 1;
+        if let Some(cables) = hosts.get_mut(topology.host_switch(host) as usize) {
+            cables.push(topology.host_link(host) / 2);
         }
     }
-    for (switch, count) in (0..).zip(&hosts) {
-        let (x, y) = at(switch);
-        let (fill, label) = match count {
-            0 => ("#e8ecf0", String::new()),
-            count => ("#d0e8d0", format!("{count} h")),
-        };
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{BOX}\" height=\"{BOX}\" rx=\"4\" fill=\"{fill}\" \
-             stroke=\"#405060\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">s{switch}\
-             </text><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#507050\">{label}\
-             </text>",
-            x - BOX / 2.0,
-            y - BOX / 2.0,
-            y - 1.0,
-            y + 11.0,
-        );
+    for (switch, cables) in (0..).zip(&hosts) {
+        node(&mut svg, switch, at(switch), cables, heat);
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+fn cable(
+    svg: &mut String,
+    (from, (x1, y1)): (u32, (f64, f64)),
+    (to, (x2, y2)): (u32, (f64, f64)),
+    bundle: &Bundle,
+    heat: Option<&Heat>,
+) {
+    let count = bundle.cables.len();
+    // Wraps are bent, as straight ones would hide behind the cables between neighbours.
+    let bend = if bundle.is_wrap { BEND } else { 0.0 };
+    let (middle_x, middle_y) = (f64::midpoint(x1, x2) + bend, f64::midpoint(y1, y2) - bend);
+    let mut thickness = (0.8 * (count as f64).sqrt()).min(5.0);
+    let (stroke, note) = match heat {
+        None if bundle.is_wrap => ("#c08030".to_owned(), String::new()),
+        None => ("#7088a0".to_owned(), String::new()),
+        Some(heat) => {
+            thickness += 1.2;
+            let hottest = heat.of(bundle.cables.iter().copied());
+            let note = format!(", {:.1} % {}", hottest * 100.0, escaped(heat.what));
+            (heat_colour(hottest), note)
+        }
+    };
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{x1:.1} {y1:.1}Q{middle_x:.1} {middle_y:.1} {x2:.1} {y2:.1}\" fill=\"none\" \
+         stroke=\"{stroke}\" stroke-width=\"{thickness:.1}\"><title>s{from} - s{to}, {count} \
+         cables{note}</title></path>"
+    );
+}
+
+fn node(
+    svg: &mut String,
+    switch: u32,
+    (x, y): (f64, f64),
+    host_cables: &[u32],
+    heat: Option<&Heat>,
+) {
+    let label = match host_cables.len() {
+        0 => String::new(),
+        count => format!("{count} h"),
+    };
+    let (fill, ink, note) = match heat {
+        None if host_cables.is_empty() => ("#e8ecf0".to_owned(), INK, String::new()),
+        None => ("#d0e8d0".to_owned(), INK, String::new()),
+        Some(_) if host_cables.is_empty() => ("#f1f3f6".to_owned(), INK, String::new()),
+        Some(heat) => {
+            let hottest = heat.of(host_cables.iter().copied());
+            let ink = if hottest > 0.6 { "#ffffff" } else { INK };
+            let note = format!(
+                "<title>s{switch}, hottest cable of its hosts {:.1} % {}</title>",
+                hottest * 100.0,
+                escaped(heat.what)
+            );
+            (heat_colour(hottest), ink, note)
+        }
+    };
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{BOX}\" height=\"{BOX}\" rx=\"4\" fill=\"{fill}\" \
+         stroke=\"#405060\">{note}</rect><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
+         fill=\"{ink}\">s{switch}</text><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
+         fill=\"{ink}\">{label}</text>",
+        x - BOX / 2.0,
+        y - BOX / 2.0,
+        y - 1.0,
+        y + 11.0,
+    );
 }
 
 /// Where each switch is drawn.
@@ -126,14 +209,23 @@ fn layers(topology: &Topology) -> Vec<u32> {
     layers
 }
 
-/// Pairs of switches with cables: how many, and whether they are wraps.
-fn bundles(topology: &Topology) -> BTreeMap<(u32, u32), (u32, bool)> {
-    let mut bundles = BTreeMap::new();
-    for link in topology.links().iter().step_by(2) {
+/// Parallel cables between two switches.
+#[derive(Default)]
+struct Bundle {
+    /// Numbers of the cables: those of their links by two.
+    cables: Vec<u32>,
+    is_wrap: bool,
+}
+
+/// Pairs of switches with cables.
+fn bundles(topology: &Topology) -> BTreeMap<(u32, u32), Bundle> {
+    let mut bundles: BTreeMap<(u32, u32), Bundle> = BTreeMap::new();
+    for (cable, link) in (0..).zip(topology.links().iter().step_by(2)) {
         let LinkKind::Switch { is_wrap, .. } = link.kind else { continue };
         let ends = (link.from - topology.hosts(), link.to - topology.hosts());
-        let bundle = bundles.entry(ends).or_insert((0, is_wrap));
-        bundle.0 += 1;
+        let bundle = bundles.entry(ends).or_default();
+        bundle.is_wrap |= is_wrap;
+        bundle.cables.push(cable);
     }
     bundles
 }
@@ -147,6 +239,12 @@ const BOX: f64 = 34.0;
 const MARGIN: f64 = 40.0;
 const TITLE: f64 = 20.0;
 const BEND: f64 = 22.0;
+/// So that small networks are not drawn as giants on a page.
+const WIDTH_MIN: f64 = 720.0;
+const INK: &str = "#1d2330";
+/// Colours from cold to hot.
+const SCALE: [[u8; 3]; 5] =
+    [[200, 214, 229], [143, 190, 201], [242, 193, 78], [222, 94, 60], [122, 20, 48]];
 
 #[cfg(test)]
 mod tests {
@@ -163,5 +261,16 @@ mod tests {
             assert_eq!(svg.matches("<path").count(), bundles(&topology).len());
             assert!(svg.ends_with("</svg>\n"));
         }
+    }
+
+    #[test]
+    fn the_hottest_link_gives_the_colour() {
+        let topology = Topology::leaf_spine(2, 2, 1, 2).expect("a leaf-spine");
+        let mut heat = vec![0.0; topology.links().len()];
+        heat[9] = 1.0;
+        let svg = draw_heat(&topology, &heat, "busy");
+        assert_eq!(svg.matches("100.0 % busy").count(), 1, "{svg}");
+        assert_eq!(svg.matches(&heat_colour(1.0)).count(), 1);
+        assert_eq!((heat_colour(0.0), heat_colour(9.0)), ("#c8d6e5".into(), "#7a1430".into()));
     }
 }

@@ -23,10 +23,9 @@ use engine::{ConnectionHandle, Scratch};
 use mem::{GhostPlacement, MemoryTable, RegisterError, TableLimits};
 use semantics::{CompletionQueue, StatusTable};
 
-use super::ethernet::{Ethernet, EthernetConfiguration};
+use super::ethernet::{Ethernet, EthernetConfiguration, PortCounters};
 use super::routing::{RouteTable, Routing, RoutingError};
-use super::simulation::{Context, FABRIC_PLACES, Fabric, Message, Stuck};
-use super::slab::Slab;
+use super::simulation::{Context, FABRIC_PLACES, Fabric, Stuck};
 use super::topology::Topology;
 use super::wheel::Event;
 pub use counts::Counts;
@@ -201,8 +200,6 @@ struct Work {
     placed: Vec<GhostPlacement>,
     /// Frames that will arrive soon, and where.
     coming: Vec<(u32, u32)>,
-    /// Means nothing: without it, nobody would need what is touched ahead.
-    touched: u64,
 }
 
 /// Two hosts that have a connection, or will.
@@ -454,7 +451,7 @@ impl Fabric for EdgeFabric {
 
     #[inline]
     fn handle(&mut self, context: &mut Context, event: Event) {
-        if event.place & OWN != 0 {
+        if event.place & OWN == OWN {
             self.on_own_event(context, event);
             return;
         }
@@ -467,28 +464,30 @@ impl Fabric for EdgeFabric {
     }
 
     /// A thousand hosts are more than the caches hold: a third of the time is saved.
-    const LOOKS_AHEAD: bool = true;
-
-    fn look_ahead(&mut self, events: &[Event], messages: &Slab<Message>) {
+    fn foresee(&mut self, context: &Context) {
         let Self { rails, work, frames, hosts, .. } = self;
         work.coming.clear();
-        for event in events.iter().filter(|event| event.place < FABRIC_PLACES) {
-            if event.place & OWN == 0 {
-                let rail = &mut rails[(event.place >> RAIL_SHIFT & RAIL_MASK) as usize];
+        let mut seen = 0;
+        for event in context.wheel.due().iter().filter(|event| event.place < FABRIC_PLACES) {
+            if event.place & OWN != OWN {
+                let rail = &rails[(event.place >> RAIL_SHIFT & RAIL_MASK) as usize];
                 let place = event.place & !(RAIL_MASK << RAIL_SHIFT);
-                work.coming.extend(rail.touch(place, event.subject).map(|message| (message, 0)));
+                let (bytes, message) = rail.touch(place, event.subject);
+                seen ^= u64::from(bytes);
+                work.coming.extend(message.map(|message| (message, 0)));
             }
         }
         // Each step needs what the one before has brought.
         for (message, destination) in &mut work.coming {
-            let known = messages.get(*message);
+            let known = context.messages.get(*message);
             (*message, *destination) = (known.tag, known.destination);
         }
         for &(frame, destination) in &work.coming {
             let host = &hosts[destination as usize];
-            work.touched = work.touched.wrapping_add(frames.touch(frame));
-            work.touched = work.touched.wrapping_add(host.free_ps ^ host.inbox.len() as u64);
+            seen ^= frames.touch(frame) ^ host.free_ps ^ host.inbox.len() as u64;
         }
+        // What was read is of no use but to be near.
+        std::hint::black_box(seen);
     }
 
     fn diagnose(&self, _context: &Context) -> Stuck {
@@ -499,6 +498,19 @@ impl Fabric for EdgeFabric {
                 self.open_messages
             ),
         }
+    }
+
+    fn port_counters(&self) -> Vec<PortCounters> {
+        let of_rail = |(number, rail): (usize, &Ethernet)| {
+            let mut counters = rail.port_counters();
+            if number > 0 {
+                for port in &mut counters {
+                    port.name = format!("rail {number} {}", port.name);
+                }
+            }
+            counters
+        };
+        self.rails.iter().enumerate().flat_map(of_rail).collect()
     }
 
     fn hops(&self) -> u64 {
@@ -520,8 +532,8 @@ const FRAME_BYTES_MAX: u16 = 65_507;
 /// Later than any event.
 const NEVER_PS: u64 = u64::MAX;
 
-/// Where the rail is in a place. Below are links and switches of a rail, above it is whether the place
-/// is the engine of a switch.
+/// Where the rail is in a place. Below are links and switches of a rail; above are two marks of its
+/// Ethernet, for the engine of a switch and for the queue of a link.
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
@@ -529,8 +541,8 @@ const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
 /// The most rails.
 pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
 
-/// Places that are no rail's; below are kind and number.
-const OWN: u32 = 1 << 28;
+/// Both marks, which no place of an Ethernet has: places that are no rail's; below are kind and number.
+const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 /// An outage begins or ends.
 const CHANGE: u32 = OWN;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::workload::{Actions, Received, Workload};
+use super::workload::{Actions, Received, Separable, Workload};
 
 /// A program of rounds: in each, a rank sends a message to each of its partners at once, waits for one
 /// from each rank whose partner it is, and goes on. Others may be rounds ahead.
@@ -121,10 +121,28 @@ impl Workload for Exchange {
         )
     }
 
+    /// Of the rank that waits for most of the others: those that only send are ahead.
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let rank = match self.partners {
+            Partners::Incast(target) => target,
+            Partners::AllToAll | Partners::Shift(_) => 0,
+        };
+        let state = self.states.get(rank as usize)?;
+        Some(f64::from(state.round) / f64::from(self.rounds.max(1)))
+    }
+
     fn pairs(&self) -> Vec<(u32, u32)> {
         let of =
             |rank| (0..self.degrees(rank).0).map(move |index| (rank, self.partner(rank, index)));
         (0..self.ranks).flat_map(of).collect()
+    }
+}
+
+impl Separable for Exchange {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        let state = std::mem::take(&mut part.states[rank as usize]);
+        self.finished += u32::from(state.round == self.rounds);
+        self.states[rank as usize] = state;
     }
 }
 

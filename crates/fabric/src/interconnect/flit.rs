@@ -5,6 +5,8 @@
 //! sender notes when each slot of the buffer at the other end will be free again, and only a sender
 //! that waits for one is woken.
 
+mod recording;
+
 use std::collections::VecDeque;
 
 use super::routing::{LaneChoice, Paths};
@@ -284,6 +286,11 @@ impl FlitFabric {
             slots_ps[slot] = NEVER;
             end.slot = if usize::from(end.slot) + 1 == depth { 0 } else { end.slot + 1 };
             output.free_ps = start_ps + configuration.flit_ps;
+            if let Some(recorder) = &mut context.recorder
+                && configuration.ports.rate_bps == 0
+            {
+                recorder.on_busy(link, start_ps, output.free_ps);
+            }
             context.schedule(start_ps + output.latency_ps, channel, index << 1);
             *flits -= 1;
             self.hops += 1;
@@ -356,10 +363,13 @@ impl FlitFabric {
     fn try_send(&mut self, context: &mut Context, input: u32, link: u32) -> Wait {
         let now_ps = context.wheel.now_ps();
         let Some((index, is_tail)) = self.first(input) else { return Wait::ForOther };
-        if !self.inputs[input as usize].has_channel
-            && let Err(wait) = self.allocate(now_ps, input, index, link)
-        {
-            return wait;
+        if !self.inputs[input as usize].has_channel {
+            if let Err(wait) = self.allocate(now_ps, input, index, link) {
+                return wait;
+            }
+            if context.recorder.is_some() {
+                self.record_head(context, input, index, link);
+            }
         }
         let channel = link * u32::from(self.configuration.channels)
             + u32::from(self.inputs[input as usize].channel);
@@ -377,6 +387,9 @@ impl FlitFabric {
         }
         if is_tail {
             output.owner = NOBODY;
+        }
+        if context.recorder.is_some() {
+            self.record_flit(context, channel, index, is_tail);
         }
         let output = &mut self.links[link as usize];
         output.free_ps = now_ps + self.configuration.flit_ps;
@@ -490,6 +503,8 @@ impl FlitFabric {
         let start_ps = self.aligned(now_ps.max(free_ps));
         self.sources[packet.destination as usize].exit_free_ps = start_ps + frame_ps + gap_ps;
         let end_ps = start_ps + self.aligned(frame_ps);
+        let link = self.host_links[packet.destination as usize] ^ 1;
+        self.record_port(context, (link, index), (now_ps, start_ps, end_ps), false);
         context.schedule(end_ps, DELIVERED | packet.destination, index);
     }
 
@@ -578,6 +593,9 @@ impl Fabric for FlitFabric {
             if self.configuration.ports.rate_bps == 0 {
                 self.enter(context, packet);
             } else {
+                let now_ps = context.wheel.now_ps();
+                let link = self.host_links[source as usize];
+                self.record_port(context, (link, packet), (now_ps, start_ps, stored_ps), true);
                 context.schedule(stored_ps, ENTER | source, packet);
             }
             left -= payload;
@@ -596,6 +614,9 @@ impl Fabric for FlitFabric {
             ENTER => self.enter(context, subject),
             _ => {
                 let message = self.packets.remove(subject).message;
+                if let Some(recorder) = &mut context.recorder {
+                    recorder.on_arrived(subject, message);
+                }
                 let remaining = &mut context.messages.get_mut(message).remaining;
                 *remaining -= 1;
                 if *remaining == 0 {

@@ -2,7 +2,8 @@
 //!
 //! Whenever a message begins or ends, the rates of all are found anew by progressive filling: the
 //! rates of all rise together until a link is full, those that cross it keep what they have, and so
-//! on. Work per change is messages × links; good for hundreds of messages at a time.
+//! on; once for all that begin or end together. Work per change is messages × links; good for hundreds
+//! of messages at a time.
 
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -34,6 +35,9 @@ pub struct Fluid {
     now_ps: u64,
     /// Which schedule of the next end is valid.
     generation: u32,
+    /// Messages have begun since rates were found; they will be found anew at this time, once for
+    /// all that begin together.
+    is_stale: bool,
     finished: u64,
 }
 
@@ -62,6 +66,7 @@ impl Fluid {
             flows: Vec::new(),
             now_ps: 0,
             generation: 0,
+            is_stale: false,
             finished: 0,
         }
     }
@@ -99,10 +104,15 @@ impl Fluid {
             }
         }
         let mut open = self.flows.len();
+        let mut used: Vec<usize> = (0..left.len()).filter(|&link| users[link] > 0).collect();
         while open > 0 {
+            used.retain(|&link| users[link] > 0);
             let share = |link: usize| left[link] / f64::from(users[link]);
-            let used = (0..left.len()).filter(|&link| users[link] > 0);
-            let Some(tightest) = used.min_by(|&a, &b| share(a).total_cmp(&share(b))) else { break };
+            let Some(tightest) =
+                used.iter().copied().min_by(|&a, &b| share(a).total_cmp(&share(b)))
+            else {
+                break;
+            };
             let rate = share(tightest);
             for flow in &mut self.flows {
                 if flow.rate >= 0.0 || !flow.links.contains(&(tightest as u32)) {
@@ -120,6 +130,7 @@ impl Fluid {
 
     /// Finds rates and when the next message ends.
     fn schedule_next(&mut self, context: &mut Context) {
+        self.is_stale = false;
         self.share();
         self.generation = self.generation.wrapping_add(1);
         let ends = self.flows.iter().map(|flow| flow.remaining_bits / flow.rate);
@@ -138,16 +149,26 @@ impl Fabric for Fluid {
         let links = self.path(message.source, message.destination);
         let remaining_bits = f64::from(message.bytes) * 8.0;
         self.flows.push(Flow { message: index, links, remaining_bits, rate: 0.0 });
-        self.schedule_next(context);
+        if !std::mem::replace(&mut self.is_stale, true) {
+            context.schedule(self.now_ps, BEGUN, 0);
+        }
     }
 
     fn handle(&mut self, context: &mut Context, event: Event) {
-        if event.place != NEXT_END {
-            context.deliver(event.subject);
-            return;
-        }
-        if event.subject != self.generation {
-            return;
+        match event.place {
+            DELIVERED => {
+                context.deliver(event.subject);
+                return;
+            }
+            BEGUN => {
+                if self.is_stale {
+                    self.advance(event.time_ps);
+                    self.schedule_next(context);
+                }
+                return;
+            }
+            _ if event.subject != self.generation => return,
+            _ => {}
         }
         self.advance(event.time_ps);
         let latency_ps = self.configuration.link_latency_ps;
@@ -156,6 +177,15 @@ impl Fabric for Fluid {
             let has_ended = flow.remaining_bits <= ENDED_BITS;
             if has_ended {
                 let time_ps = event.time_ps + latency_ps * flow.links.len() as u64;
+                if let Some(recorder) = &mut context.recorder {
+                    let message = *context.messages.get(flow.message);
+                    let from_ps = recorder.handed_ps(flow.message).unwrap_or(message.posted_ps);
+                    for &link in &flow.links {
+                        let bits = f64::from(message.bytes) * 8.0;
+                        let busy_ps = bits / self.capacities[link as usize];
+                        recorder.on_carried(link, from_ps, busy_ps as u64, message.bytes);
+                    }
+                }
                 context.schedule(time_ps, DELIVERED, flow.message);
                 ended += 1;
             }
@@ -180,6 +210,8 @@ impl Fabric for Fluid {
 
 const NEXT_END: u32 = 0;
 const DELIVERED: u32 = 1;
+/// After all that is delivered at the same time and may be answered at once.
+const BEGUN: u32 = 2;
 /// Less than what passes in a picosecond at 8 Tb/s: the end is rounded up to whole picoseconds.
 const ENDED_BITS: f64 = 1e-3;
 /// Events are far apart here.

@@ -22,7 +22,7 @@ mod parser;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::workload::{Actions, Received, Workload};
+use super::workload::{Actions, Received, Separable, Workload};
 
 pub use parser::GoalError;
 
@@ -30,6 +30,7 @@ pub use parser::GoalError;
 #[derive(Clone, Debug)]
 pub struct Goal {
     ranks: Vec<Program>,
+    operations: u64,
     unfinished: u64,
 }
 
@@ -46,6 +47,7 @@ struct Program {
     /// Messages nobody has asked for yet, by source and tag.
     unexpected: BTreeMap<(u32, u32), u32>,
     ready: Vec<u32>,
+    unfinished: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,7 @@ impl Goal {
             };
             if has_ended {
                 self.unfinished -= 1;
+                program.unfinished -= 1;
                 program.release(operation.dependents, false);
             }
         }
@@ -126,6 +129,7 @@ impl Goal {
     fn end(&mut self, rank: u32, index: u32) {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];
+        program.unfinished -= 1;
         program.release(program.operations[index as usize].dependents, false);
     }
 }
@@ -198,6 +202,10 @@ impl Workload for Goal {
         self.unfinished == 0
     }
 
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        Some(1.0 - self.unfinished as f64 / self.operations.max(1) as f64)
+    }
+
     fn awaits(&self) -> String {
         let waiting = |program: &Program| {
             let first = program.posted.iter().next();
@@ -214,6 +222,14 @@ impl Workload for Goal {
             }
         }
         format!("{} operations are left", self.unfinished)
+    }
+}
+
+impl Separable for Goal {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        let (own, other) = (&mut self.ranks[rank as usize], &mut part.ranks[rank as usize]);
+        self.unfinished -= own.unfinished - other.unfinished;
+        std::mem::swap(own, other);
     }
 }
 

@@ -35,6 +35,15 @@ pub enum Choice {
     LeastLoaded,
     /// At random for each packet: spraying.
     Spray,
+    /// The frames of a flow that follow each other closely take the same, after a gap the one that is
+    /// free first.
+    Flowlet {
+        /// The least time after the last frame, in picoseconds.
+        gap_ps: u64,
+    },
+    /// For each packet the one that is free first on the shortest way, or a detour over a random
+    /// switch where backlog times hops is less (UGAL).
+    Ugal,
 }
 
 impl Choice {
@@ -108,7 +117,7 @@ pub enum RoutingError {
 /// For each switch and each destination, the links that lead there.
 ///
 /// Destinations are switches with hosts, not hosts, and equal sets of links are stored once, so the
-/// table of a fat tree with 8192 hosts takes 320 B a host.
+/// table of a fat tree with 8192 hosts takes 190 B a host.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
     /// Column of a host's switch.
@@ -116,8 +125,13 @@ pub struct RouteTable {
     /// The link from its switch down to each host.
     host_links: Vec<u32>,
     columns: usize,
-    /// By switch and column: where the set begins in `sets`, and its size in the low byte.
-    entries: Vec<u32>,
+    /// By switch and column: which of the spans of the switch. Two bytes, as this is what does not
+    /// fit into the caches.
+    entries: Vec<u16>,
+    /// Where the spans of each switch begin.
+    span_starts: Vec<u32>,
+    /// Where a set begins in `sets`, and its size in the low byte; the first of each switch is empty.
+    spans: Vec<u32>,
     sets: Vec<u32>,
 }
 
@@ -131,6 +145,8 @@ impl RouteTable {
             host_links: Vec::new(),
             columns: 0,
             entries: Vec::new(),
+            span_starts: Vec::new(),
+            spans: Vec::new(),
             sets: Vec::new(),
         };
         for host in 0..topology.hosts() {
@@ -151,11 +167,22 @@ impl RouteTable {
         table.entries = vec![0; switches * table.columns];
         let ways = Ways::new(topology, routing)?;
         let mut known = BTreeMap::new();
+        let mut spans = vec![vec![0]; switches];
         for (column, &destination) in column_switches.iter().enumerate() {
             for (switch, links) in ways.to(destination)?.into_iter().enumerate() {
-                table.entries[switch * table.columns + column] =
-                    table.set_of(topology, &mut known, links)?;
+                let span = table.set_of(topology, &mut known, links)?;
+                let own = &mut spans[switch];
+                let place = own.iter().position(|other| *other == span).unwrap_or(own.len());
+                if place == own.len() {
+                    own.push(span);
+                }
+                let place = u16::try_from(place).map_err(|_| too_large(topology, "routes"))?;
+                table.entries[switch * table.columns + column] = place;
             }
+        }
+        for own in &spans {
+            table.span_starts.push(table.spans.len() as u32);
+            table.spans.extend(own);
         }
         Ok(table)
     }
@@ -164,13 +191,30 @@ impl RouteTable {
     /// cable.
     #[inline]
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
-        let entry = self.entries
-            [switch as usize * self.columns + self.host_columns[host as usize] as usize];
-        let (start, count) = ((entry >> 8) as usize, (entry & 0xff) as usize);
+        let (start, count) = split_span(self.span(switch, host));
         if count == 0 {
             return &self.host_links[host as usize..=host as usize];
         }
         &self.sets[start..start + count]
+    }
+
+    #[inline]
+    fn span(&self, switch: u32, host: u32) -> u32 {
+        let column = self.host_columns[host as usize] as usize;
+        let entry = self.entries[switch as usize * self.columns + column];
+        self.spans[self.span_starts[switch as usize] as usize + usize::from(entry)]
+    }
+
+    /// Whether a host is at this switch.
+    #[inline]
+    pub fn is_local(&self, switch: u32, host: u32) -> bool {
+        self.span(switch, host) == 0
+    }
+
+    /// Whether two hosts are at the same switch.
+    #[inline]
+    pub fn is_same_switch(&self, a: u32, b: u32) -> bool {
+        self.host_columns[a as usize] == self.host_columns[b as usize]
     }
 
     /// The link from its switch down to a host.
@@ -179,10 +223,27 @@ impl RouteTable {
         self.host_links[host as usize]
     }
 
+    /// For each of `links` links, whether any packet between hosts may take it.
+    pub fn used_links(&self, links: usize) -> Vec<bool> {
+        let mut used = vec![false; links];
+        for &link in self.sets.iter().chain(&self.host_links) {
+            if let Some(used) = used.get_mut(link as usize) {
+                *used = true;
+            }
+        }
+        for &link in &self.host_links {
+            if let Some(used) = used.get_mut((link ^ 1) as usize) {
+                *used = true;
+            }
+        }
+        used
+    }
+
     /// Memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<u32>() * (self.host_columns.len() + self.host_links.len() + self.entries.len())
-            + size_of::<u32>() * self.sets.len()
+        let words = self.host_columns.len() + self.host_links.len() + self.span_starts.len();
+        size_of::<u32>() * (words + self.spans.len() + self.sets.len())
+            + size_of::<u16>() * self.entries.len()
     }
 
     fn set_of(
@@ -205,6 +266,12 @@ impl RouteTable {
         known.insert(links, entry);
         Ok(entry)
     }
+}
+
+/// Where the set of a span begins, and its size.
+#[inline]
+const fn split_span(span: u32) -> (usize, usize) {
+    ((span >> 8) as usize, (span & 0xff) as usize)
 }
 
 fn too_large(topology: &Topology, what: &'static str) -> RoutingError {
@@ -448,8 +515,7 @@ impl Paths {
         let mut at = from;
         let mut steps = 0;
         while at != to {
-            let entry = table.entries
-                [at as usize * table.columns + table.host_columns[host as usize] as usize];
+            let span = table.span(at, host);
             let links = table.candidates(at, host);
             let next =
                 links.first().map(|&link| topology.links()[link as usize].to - topology.hosts());
@@ -461,7 +527,7 @@ impl Paths {
                 .take_while(|&&link| topology.links()[link as usize].to - topology.hosts() == next);
             self.hops.push(Hop {
                 link: links[0],
-                links_start: entry >> 8,
+                links_start: span >> 8,
                 links_count: lanes.count() as u8,
                 lane: LaneChoice::Any,
             });

@@ -1,9 +1,17 @@
 //! A run: ranks on hosts that do a workload over a fabric, in virtual time.
 
+mod parallel;
+
+use super::edge::Counts;
+use super::ethernet::PortCounters;
+use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
+use super::records::{Backlog, Recorder, Records, Work};
 use super::slab::Slab;
 use super::statistics::{Histogram, Summary, mix};
 use super::wheel::{Event, Wheel};
 use super::workload::{Action, Actions, Received, Workload};
+
+pub use parallel::{Driver, InTurns, Part, Parts, Window};
 
 /// What carries messages from host to host.
 pub trait Fabric {
@@ -13,18 +21,19 @@ pub trait Fabric {
     /// An event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
-    /// Whether it wants to be told of the events that come next.
-    const LOOKS_AHEAD: bool = false;
-
-    /// Told of the events that come next (others may come between): a fabric may touch the memory that
-    /// they need, all at once, so that the processor waits once and not for each.
+    /// Told when the events of a slot of the wheel are about to happen ([`Wheel::due`]): a fabric
+    /// whose state is larger than the caches may look at what they need, all at once, instead of
+    /// waiting for one after the other.
     #[inline]
-    fn look_ahead(&mut self, events: &[Event], messages: &Slab<Message>) {
-        let _ = (events, messages);
-    }
+    fn foresee(&mut self, _context: &Context) {}
 
     /// Told when nothing will happen any more, with messages under way: what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
+
+    /// What happened at ports where something was lost, marked or paused.
+    fn port_counters(&self) -> Vec<PortCounters> {
+        Vec::new()
+    }
 
     /// Packet-hops (flit-hops of a flit fabric) so far: links crossed.
     fn hops(&self) -> u64;
@@ -40,6 +49,8 @@ pub struct Context {
     pub wheel: Wheel,
     /// Messages under way.
     pub messages: Slab<Message>,
+    /// Told of links and messages; nothing in a run that is not recorded.
+    pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
     /// Added to the place of what is scheduled.
@@ -54,6 +65,7 @@ impl Context {
         Self {
             wheel: Wheel::new(slot_ps),
             messages: Slab::new(),
+            recorder: None,
             delivered: Vec::new(),
             dropped: 0,
             place_base: 0,
@@ -137,7 +149,7 @@ pub enum Stuck {
     },
     /// More events than allowed.
     #[error(
-        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: the load is more than the network carries, or the workload is endless"
+        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
     )]
     Endless {
         /// Events handled.
@@ -146,6 +158,8 @@ pub enum Stuck {
         now_ps: u64,
         /// Messages under way.
         messages: usize,
+        /// Whether they kept growing.
+        verdict: &'static str,
     },
     /// The workload waits although everything arrived.
     #[error("nothing will happen any more, but {what}")]
@@ -250,8 +264,29 @@ pub struct Outcome {
     /// Hash of all deliveries: when, from whom, to whom, what. Does not depend on the order in
     /// which they were recorded.
     pub hash: u64,
-    /// The most messages under way at a time.
+    /// The most messages under way at a time; of a divided run, the sum of what its parts had at most.
     pub messages_max: usize,
+    /// Ports where something was lost, marked or paused.
+    pub ports: Vec<PortCounters>,
+    /// Messages under way over time.
+    pub backlog: Backlog,
+    /// What was recorded, if that was asked for.
+    pub records: Option<Box<Records>>,
+    /// What engines counted, if hosts have such.
+    pub engines: Option<Box<Counts>>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Share of the work that is done, from 0 to 1, if the workload knows.
+    pub share: Option<f64>,
+    /// Virtual time, in picoseconds.
+    pub now_ps: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Messages under way.
+    pub messages: usize,
 }
 
 /// Ranks, hosts and a fabric.
@@ -269,6 +304,11 @@ pub struct Simulation<F, W> {
     ranks: Vec<u32>,
     /// When the processor of each rank's host is free.
     free_ps: Vec<u64>,
+    receiving: ReceivingConfiguration,
+    /// Of hosts that are interrupted; none of hosts that poll.
+    interrupts: Option<Interrupts>,
+    /// Messages from hosts to themselves: when they will be there, the rank, and which.
+    loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
 }
 
@@ -290,6 +330,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             actions: Actions::default(),
             hosts: placement.to_vec(),
             free_ps: vec![0; placement.len()],
+            receiving: ReceivingConfiguration::default(),
+            interrupts: None,
+            loopback: Vec::new(),
             ranks,
             outcome: Outcome::new(),
         }
@@ -302,68 +345,142 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self
     }
 
+    /// Sets what frames cost processors, and how hosts learn of messages.
+    #[must_use]
+    pub fn with_receiving(mut self, receiving: ReceivingConfiguration) -> Self {
+        let interrupts = receiving.interrupts;
+        self.interrupts = interrupts.map(|how| Interrupts::new(how, self.hosts.len()));
+        self.receiving = receiving;
+        self
+    }
+
+    /// Records the run.
+    #[must_use]
+    pub fn with_recorder(mut self, mut recorder: Recorder) -> Self {
+        recorder.set_costs(self.costs);
+        self.context.recorder = Some(Box::new(recorder));
+        self
+    }
+
     /// Runs to the end.
     pub fn run(self) -> Result<Outcome, Stuck> {
         self.run_to_end().map(|(outcome, _)| outcome)
     }
 
     /// Runs to the end and returns the fabric too, for what it counted.
-    pub fn run_to_end(mut self) -> Result<(Outcome, F), Stuck> {
+    pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
+        self.run_watched(&mut |_| {})
+    }
+
+    /// Runs to the end and tells every few thousand events how far it is.
+    pub fn run_watched(mut self, watch: &mut dyn FnMut(Progress)) -> Result<(Outcome, F), Stuck> {
+        let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
-            self.workload.start(rank, &mut self.actions);
-            self.act(rank);
+            self.start(rank);
         }
-        while let Some(event) = self.context.wheel.pop() {
-            self.outcome.events += 1;
-            if F::LOOKS_AHEAD {
-                let Context { wheel, messages, .. } = &mut self.context;
-                self.fabric.look_ahead(wheel.begun_slot(), messages);
-            }
-            if event.place < FABRIC_PLACES {
-                self.fabric.handle(&mut self.context, event);
-            } else {
-                self.handle_own(event);
-            }
-            while let Some(message) = self.context.delivered.pop() {
-                self.on_delivered(message);
-            }
-            if self.outcome.events >= self.limits.events || event.time_ps > END_PS {
-                return Err(Stuck::Endless {
-                    events: self.outcome.events,
-                    now_ps: self.context.wheel.now_ps(),
-                    messages: self.context.messages.len(),
-                });
+        while self.context.wheel.turn() {
+            self.fabric.foresee(&self.context);
+            while let Some(event) = self.context.wheel.pop_due() {
+                self.step(event)?;
+                if self.outcome.events >= check {
+                    check = self.outcome.events + CHECK_EVENTS;
+                    self.outcome.backlog.sample(event.time_ps, self.context.messages.len());
+                    watch(self.progress(event.time_ps));
+                }
             }
         }
         self.finish()
+    }
+
+    /// Lets a rank begin.
+    fn start(&mut self, rank: u32) {
+        self.workload.start(rank, &mut self.actions);
+        self.act(rank);
+    }
+
+    /// One event.
+    #[inline]
+    fn step(&mut self, event: Event) -> Result<(), Stuck> {
+        self.outcome.events += 1;
+        if event.place < FABRIC_PLACES {
+            self.fabric.handle(&mut self.context, event);
+        } else {
+            self.handle_own(event);
+        }
+        while let Some(message) = self.context.delivered.pop() {
+            self.on_delivered(message);
+        }
+        if self.outcome.events >= self.limits.events || event.time_ps > END_PS {
+            return Err(self.endless());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn endless(&mut self) -> Stuck {
+        let now_ps = self.context.wheel.now_ps();
+        self.outcome.backlog.sample(now_ps, self.context.messages.len());
+        Stuck::Endless {
+            events: self.outcome.events,
+            now_ps,
+            messages: self.context.messages.len(),
+            verdict: match self.outcome.backlog.growth() {
+                Some(_) => SATURATED,
+                None => ENDLESS,
+            },
+        }
+    }
+
+    fn progress(&self, now_ps: u64) -> Progress {
+        let share = self.workload.done(now_ps);
+        Progress {
+            share,
+            now_ps,
+            events: self.outcome.events,
+            messages: self.context.messages.len(),
+        }
     }
 
     fn finish(mut self) -> Result<(Outcome, F), Stuck> {
         self.outcome.dropped = self.context.dropped;
         self.outcome.hops = self.fabric.hops();
         self.outcome.messages_max = self.context.messages.len_max();
-        let is_left = !self.context.messages.is_empty();
-        if is_left && self.context.dropped == 0 {
-            return Err(self.fabric.diagnose(&self.context));
-        }
-        match self.workload.is_finished() {
-            true => Ok((self.outcome, self.fabric)),
-            false if self.context.dropped > 0 => Err(Stuck::Lost { packets: self.context.dropped }),
-            false => Err(Stuck::Unfinished { what: self.workload.awaits() }),
-        }
+        self.outcome.ports = self.fabric.port_counters();
+        let recorder = self.context.recorder.take();
+        self.outcome.records = recorder.map(|recorder| Box::new(recorder.finish()));
+        let left = !self.context.messages.is_empty();
+        let stuck = left.then(|| self.fabric.diagnose(&self.context));
+        check_end(self.context.dropped, stuck, &self.workload)?;
+        Ok((self.outcome, self.fabric))
     }
 
     /// A timer of a rank or its processor.
     fn handle_own(&mut self, event: Event) {
         let rank = event.place & RANK_MASK;
         match event.place & !RANK_MASK {
+            INTERRUPT => self.on_interrupt(rank),
+            LOOPBACK => {
+                let is_due = |entry: &(u64, u32, u32)| (entry.0, entry.1) == (event.time_ps, rank);
+                if let Some(at) = self.loopback.iter().position(is_due) {
+                    let (_, _, index) = self.loopback.remove(at);
+                    self.on_received(rank, index);
+                }
+            }
             WAKE => {
                 self.outcome.completed_ps = self.outcome.completed_ps.max(event.time_ps);
                 self.actions.now_ps = event.time_ps;
+                if let Some(recorder) = &mut self.context.recorder {
+                    recorder.on_worked(rank, event.subject, event.time_ps);
+                }
                 self.workload.on_wake(rank, event.subject, &mut self.actions);
                 self.act(rank);
             }
-            INJECT => self.fabric.inject(&mut self.context, event.subject),
+            INJECT => {
+                if let Some(recorder) = &mut self.context.recorder {
+                    recorder.on_handed(event.subject, event.time_ps);
+                }
+                self.fabric.inject(&mut self.context, event.subject);
+            }
             _ => self.on_received(rank, event.subject),
         }
     }
@@ -372,6 +489,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     fn on_delivered(&mut self, index: u32) {
         let now_ps = self.context.wheel.now_ps();
         let message = *self.context.messages.get(index);
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.on_delivered(index, now_ps);
+        }
         if message.posted_ps >= self.limits.warmup_ps {
             self.outcome.latency.add(now_ps - message.posted_ps);
             self.outcome.histogram.add(now_ps - message.posted_ps);
@@ -384,14 +504,48 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.outcome.hash = self.outcome.hash.wrapping_add(hash);
 
         let rank = self.ranks[message.destination as usize];
-        let cost_ps = self.costs.receive(message.bytes);
+        if let Some(interrupts) = &mut self.interrupts {
+            let frames = self.receiving.frames(message.bytes);
+            match interrupts.on_message(rank, index, frames, now_ps) {
+                Noticed::At(time_ps) => self.context.schedule(time_ps, INTERRUPT | rank, 0),
+                Noticed::Later => {}
+                Noticed::Now => self.process(rank, index),
+            }
+            return;
+        }
+        self.process(rank, index);
+    }
+
+    /// The processor of a rank's host turns to a message.
+    fn process(&mut self, rank: u32, index: u32) {
+        let bytes = self.context.messages.get(index).bytes;
+        let mut cost_ps = self.costs.receive(bytes) + self.receiving.reassembly_ps(bytes);
+        if self.interrupts.is_some() {
+            // What one interrupt brings happens one after the other.
+            cost_ps = cost_ps.max(1);
+        }
         if cost_ps == 0 {
             self.on_received(rank, index);
             return;
         }
         let free = &mut self.free_ps[rank as usize];
-        *free = (*free).max(now_ps) + cost_ps;
+        *free = (*free).max(self.context.wheel.now_ps()) + cost_ps;
         self.context.schedule(*free, RECEIVED | rank, index);
+    }
+
+    /// A host is interrupted: its processor turns to the interrupt, then to all that arrived.
+    fn on_interrupt(&mut self, rank: u32) {
+        let now_ps = self.context.wheel.now_ps();
+        let Some(interrupts) = &mut self.interrupts else { return };
+        let Some((cost_ps, messages)) = interrupts.take(rank, now_ps) else { return };
+        let free = &mut self.free_ps[rank as usize];
+        *free = (*free).max(now_ps) + cost_ps;
+        for index in messages {
+            self.process(rank, index);
+        }
+        if let Some(interrupts) = &mut self.interrupts {
+            interrupts.on_handled(rank, self.free_ps[rank as usize]);
+        }
     }
 
     /// A rank gets a message.
@@ -400,6 +554,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let now_ps = self.context.wheel.now_ps();
         self.outcome.completed_ps = self.outcome.completed_ps.max(now_ps);
         self.actions.now_ps = now_ps;
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.on_received(index, now_ps);
+        }
         let received = Received {
             from: self.ranks[message.source as usize],
             bytes: message.bytes,
@@ -428,13 +585,15 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         remaining: 0,
                     };
                     let index = self.context.messages.insert(message);
-                    let cost_ps = self.costs.send(bytes);
+                    self.outcome.backlog.on_posted(now_ps);
+                    if let Some(recorder) = &mut self.context.recorder {
+                        recorder.on_posted(index, &message);
+                    }
+                    let cost_ps = self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
                     if source == destination {
-                        self.context.schedule(
-                            (*free).max(now_ps) + cost_ps,
-                            RECEIVED | rank,
-                            index,
-                        );
+                        let time_ps = (*free).max(now_ps) + self.costs.send(bytes);
+                        self.loopback.push((time_ps, rank, index));
+                        self.context.schedule(time_ps, LOOPBACK | rank, 0);
                     } else if cost_ps == 0 {
                         self.fabric.inject(&mut self.context, index);
                     } else {
@@ -443,10 +602,20 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                     }
                 }
                 Action::Compute { time_ps, tag } => {
-                    *free = (*free).max(now_ps) + time_ps;
+                    let start_ps = (*free).max(now_ps);
+                    *free = start_ps + time_ps;
+                    if let Some(recorder) = &mut self.context.recorder {
+                        recorder.on_asked(Work::new(rank, tag, [now_ps, start_ps, *free], false));
+                    }
                     self.context.schedule(*free, WAKE | rank, tag);
                 }
-                Action::Wake { time_ps, tag } => self.context.schedule(time_ps, WAKE | rank, tag),
+                Action::Wake { time_ps, tag } => {
+                    if let Some(recorder) = &mut self.context.recorder {
+                        let end_ps = time_ps.max(now_ps);
+                        recorder.on_asked(Work::new(rank, tag, [now_ps, now_ps, end_ps], true));
+                    }
+                    self.context.schedule(time_ps, WAKE | rank, tag);
+                }
             }
         }
         self.actions.list = list;
@@ -466,10 +635,42 @@ impl Outcome {
             hops: 0,
             hash: 0,
             messages_max: 0,
+            ports: Vec::new(),
+            backlog: Backlog::default(),
+            records: None,
+            engines: None,
         }
+    }
+
+    /// Adds what another part of the same run came to, except for what its fabric counted.
+    fn merge(&mut self, part: &Self) {
+        self.completed_ps = self.completed_ps.max(part.completed_ps);
+        self.latency.merge(&part.latency);
+        self.histogram.merge(&part.histogram);
+        self.delivered += part.delivered;
+        self.delivered_bytes += part.delivered_bytes;
+        self.dropped += part.dropped;
+        self.events += part.events;
+        self.hash = self.hash.wrapping_add(part.hash);
     }
 }
 
+/// Whether a run that has come to its end may: what was lost, what stands still, what is not done.
+fn check_end(dropped: u64, stuck: Option<Stuck>, workload: &impl Workload) -> Result<(), Stuck> {
+    match stuck {
+        Some(stuck) if dropped == 0 || matches!(stuck, Stuck::Deadlock { .. }) => Err(stuck),
+        _ if workload.is_finished() => Ok(()),
+        _ if dropped > 0 => Err(Stuck::Lost { packets: dropped }),
+        _ => Err(Stuck::Unfinished { what: workload.awaits() }),
+    }
+}
+
+const SATURATED: &str = "they kept growing, so the load is more than the network carries";
+const ENDLESS: &str =
+    "they did not keep growing, so the workload is endless or the limit of events too low";
+const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
+/// A fraction of a millisecond of real time, and often enough for a sample of what is under way.
+const CHECK_EVENTS: u64 = 4_096;
 /// Two months of virtual time: no sum of times wraps before.
 const END_PS: u64 = 1 << 62;
 
@@ -478,5 +679,9 @@ pub const FABRIC_PLACES: u32 = 1 << 30;
 const WAKE: u32 = 1 << 30;
 const INJECT: u32 = 2 << 30;
 const RECEIVED: u32 = 3 << 30;
-const RANK_MASK: u32 = FABRIC_PLACES - 1;
+/// An interrupt of a host, and a message to itself.
+const INTERRUPT: u32 = WAKE | OTHER;
+const LOOPBACK: u32 = RECEIVED | OTHER;
+const OTHER: u32 = 1 << 29;
+const RANK_MASK: u32 = OTHER - 1;
 const NO_RANK: u32 = u32::MAX;

@@ -4,7 +4,7 @@
 ///
 /// The numbers of removed values are given out again, last in first out, so that a run with n live
 /// values touches the memory of n. Unlike a `HashMap` it neither hashes nor allocates per value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Slab<T> {
     values: Vec<T>,
     vacant: Vec<u32>,

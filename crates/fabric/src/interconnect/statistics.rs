@@ -27,6 +27,15 @@ impl Summary {
         self.squares += u128::from(time_ps) * u128::from(time_ps);
     }
 
+    /// Adds all times of another one.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.min_ps = self.min_ps.min(other.min_ps);
+        self.max_ps = self.max_ps.max(other.max_ps);
+        self.sum_ps += other.sum_ps;
+        self.squares += other.squares;
+    }
+
     /// How many times were added.
     pub const fn count(&self) -> u64 {
         self.count
@@ -84,6 +93,14 @@ impl Histogram {
             *count += 1;
         }
         self.total += 1;
+    }
+
+    /// Adds all times of another one.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.total += other.total;
     }
 
     /// The time below which this share, from 0 to 1, of all lies; in µs.

@@ -32,7 +32,8 @@ pub struct Wheel {
     current: Vec<Event>,
     /// Number of the slot being drained: its time divided by the width of a slot.
     current_slot: u64,
-    /// Unsorted events of the slots after the current one; slot n is in bucket n modulo their count.
+    /// Unsorted events of the slots after the current one; slot n is in bucket n modulo their count,
+    /// a power of two.
     buckets: Vec<Vec<Event>>,
     /// One bit per bucket: whether it holds events.
     occupied: Vec<u64>,
@@ -42,10 +43,10 @@ pub struct Wheel {
     slot_shift: u32,
     /// Crowded slots seen of late, less those that were not.
     crowded: u32,
+    /// So many make slots narrower; doubled whenever that is of no use.
+    crowded_max: u32,
     now_ps: u64,
     len: usize,
-    /// A slot was begun since [`Wheel::begun_slot`] was asked.
-    has_turned: bool,
 }
 
 impl Wheel {
@@ -60,9 +61,9 @@ impl Wheel {
             overflow: BinaryHeap::new(),
             slot_shift: slot_ps.max(1).ilog2(),
             crowded: 0,
+            crowded_max: CROWDED_TURNS,
             now_ps: 0,
             len: 0,
-            has_turned: false,
         }
     }
 
@@ -91,7 +92,7 @@ impl Wheel {
         if slot <= self.current_slot {
             let at = self.current.partition_point(|other| *other > event);
             self.current.insert(at, event);
-        } else if slot - self.current_slot < BUCKETS as u64 {
+        } else if slot - self.current_slot < self.buckets.len() as u64 {
             self.push_in_ring(slot, event);
         } else {
             self.overflow.push(Reverse(event));
@@ -101,86 +102,130 @@ impl Wheel {
     /// The next event; advances the clock to it.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
-        let event = match self.current.pop() {
-            Some(event) => event,
-            None => self.turn()?,
-        };
+        if self.current.is_empty() {
+            self.turn();
+        }
+        self.pop_due()
+    }
+
+    /// The next event of the slot that is being drained; advances the clock to it.
+    #[inline]
+    pub fn pop_due(&mut self) -> Option<Event> {
+        let event = self.current.pop()?;
         self.now_ps = event.time_ps;
         self.len -= 1;
         Some(event)
     }
 
-    /// The events that come next, latest first, if some are known that were not shown before: for who
-    /// wants to look ahead.
+    /// The events of the slot that is being drained, latest first.
+    pub fn due(&self) -> &[Event] {
+        &self.current
+    }
+
+    /// The same if it happens before `end_ps`.
     #[inline]
-    pub fn begun_slot(&mut self) -> &[Event] {
-        if std::mem::take(&mut self.has_turned) { &self.current } else { &[] }
+    pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
+        self.current.last().filter(|event| event.time_ps < end_ps)?;
+        self.pop_due()
+    }
+
+    /// The time of the next event, in picoseconds. It does not turn the wheel: what is scheduled later
+    /// for times before that event then still goes into the ring.
+    pub fn next_ps(&self) -> Option<u64> {
+        if let Some(event) = self.current.last() {
+            return Some(event.time_ps);
+        }
+        match self.next_occupied() {
+            Some(slot) => {
+                let bucket = &self.buckets[slot as usize & (self.buckets.len() - 1)];
+                bucket.iter().map(|event| event.time_ps).min()
+            }
+            None => self.overflow.peek().map(|Reverse(event)| event.time_ps),
+        }
     }
 
     #[inline]
     fn push_in_ring(&mut self, slot: u64, event: Event) {
-        let bucket = slot as usize % BUCKETS;
+        let bucket = slot as usize & (self.buckets.len() - 1);
         self.buckets[bucket].push(event);
         self.occupied[bucket / WORD_BITS] |= 1 << (bucket % WORD_BITS);
     }
 
-    /// Moves on to the next slot that has events, and takes the first of them.
-    fn turn(&mut self) -> Option<Event> {
-        if self.crowded >= CROWDED_TURNS {
+    /// Moves on to the next slot that has events, if the one that was drained is empty and there is
+    /// another. Whether any event is due then.
+    pub fn turn(&mut self) -> bool {
+        if self.current.is_empty() && self.crowded >= self.crowded_max {
             self.narrow();
-            // Some may be due in the slot of the clock itself now.
-            if let Some(event) = self.current.pop() {
-                return Some(event);
-            }
         }
-        let next = match self.next_occupied() {
-            Some(slot) => slot,
-            None => self.overflow.peek()?.0.time_ps >> self.slot_shift,
+        // With narrower slots, some may be due in that of the clock itself.
+        if !self.current.is_empty() {
+            return true;
+        }
+        let next = match (self.next_occupied(), self.overflow.peek()) {
+            (Some(slot), _) => slot,
+            (None, Some(Reverse(event))) => event.time_ps >> self.slot_shift,
+            (None, None) => return false,
         };
         self.current_slot = next;
-        while let Some(Reverse(event)) = self.overflow.peek().copied() {
-            let slot = event.time_ps >> self.slot_shift;
-            if slot - next >= BUCKETS as u64 {
-                break;
-            }
-            self.overflow.pop();
-            self.push_in_ring(slot, event);
-        }
-        let bucket = next as usize % BUCKETS;
+        self.refill();
+        let bucket = next as usize & (self.buckets.len() - 1);
         self.occupied[bucket / WORD_BITS] &= !(1 << (bucket % WORD_BITS));
         std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
         self.current.sort_unstable_by(|a, b| b.cmp(a));
-        self.has_turned = true;
         self.crowded = if self.current.len() > CROWD {
             self.crowded + 1
         } else {
             self.crowded.saturating_sub(1)
         };
-        self.current.pop()
+        true
     }
 
-    /// Halves the width of slots, unless so much lies beyond the ring already that more would cost
-    /// more than it saves. Only while no slot is being drained.
+    /// Moves what the ring reaches by now from the heap into it.
+    fn refill(&mut self) {
+        while let Some(Reverse(event)) = self.overflow.peek().copied() {
+            let slot = event.time_ps >> self.slot_shift;
+            if slot - self.current_slot >= self.buckets.len() as u64 {
+                break;
+            }
+            self.overflow.pop();
+            self.push_in_ring(slot, event);
+        }
+    }
+
+    /// Halves the width of slots. If then too much would lie beyond the ring, where it costs more
+    /// than sorting saves, the ring gets twice as many; if it has as many as it may, nothing is done.
+    /// Only while no slot is being drained.
     fn narrow(&mut self) {
         self.crowded = 0;
-        if self.slot_shift == 0 || self.overflow.len() > self.len / 4 {
+        let count = self.buckets.len();
+        let start = self.current_slot as usize;
+        let far = (count / 2..count).map(|ahead| (start + ahead) & (count - 1));
+        let far: usize = far.map(|bucket| self.buckets[bucket].len()).sum();
+        let is_short = far + self.overflow.len() > self.len / 16;
+        if self.slot_shift == 0 || is_short && count == BUCKETS_MAX {
+            self.crowded_max = self.crowded_max.saturating_mul(2);
             return;
         }
-        let buckets: Vec<Event> =
+        let events: Vec<Event> =
             self.buckets.iter_mut().flat_map(|bucket| bucket.drain(..)).collect();
+        if is_short {
+            self.buckets.resize(2 * count, Vec::new());
+            self.occupied.resize(2 * count / WORD_BITS, 0);
+        }
         self.occupied.fill(0);
         self.slot_shift -= 1;
         self.current_slot = self.now_ps >> self.slot_shift;
-        self.len -= buckets.len();
-        for event in buckets {
+        self.len -= events.len();
+        for event in events {
             self.push(event);
         }
-        // What was beyond the ring is beyond the shorter one.
+        self.refill();
     }
 
     /// The first slot after the current one that has a bucket with events.
     fn next_occupied(&self) -> Option<u64> {
-        let start = self.current_slot as usize % BUCKETS + 1;
+        let count = self.buckets.len();
+        let start = (self.current_slot as usize & (count - 1)) + 1;
         let words = self.occupied.len();
         let first = start / WORD_BITS % words;
         let mut mask = u64::MAX << (start % WORD_BITS);
@@ -189,7 +234,7 @@ impl Wheel {
             let found = self.occupied[index] & mask;
             if found != 0 {
                 let bucket = index * WORD_BITS + found.trailing_zeros() as usize;
-                let ahead = (bucket + BUCKETS - start) % BUCKETS;
+                let ahead = (bucket + count - start) & (count - 1);
                 return Some(self.current_slot + 1 + ahead as u64);
             }
             mask = u64::MAX;
@@ -199,7 +244,7 @@ impl Wheel {
 }
 
 /// Sorting more events than this costs more than going through a few more slots.
-const CROWD: usize = 24;
+const CROWD: usize = 32;
 /// Not at the first crowd: events of a synchronised workload fall together, and no width parts them.
 const CROWDED_TURNS: u32 = 8;
 
@@ -207,6 +252,9 @@ const CROWDED_TURNS: u32 = 8;
 /// the ring when slots are as wide as a few nanoseconds: 8192 × 0.5 ns = 4 µs; the heads of the
 /// buckets, 24 B each, stay in the second cache.
 const BUCKETS: usize = 8192;
+/// Twice as many when thousands of hosts crowd narrow slots; their heads still leave most of a cache
+/// of a megabyte.
+const BUCKETS_MAX: usize = 16_384;
 const WORD_BITS: usize = 64;
 
 #[cfg(test)]
@@ -275,6 +323,37 @@ mod tests {
             heap.push(Reverse(event));
         }
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
+    }
+
+    /// Windows of time take the same events in the same order as popping them all.
+    #[test]
+    fn events_before_a_time_are_those_and_in_order() {
+        let mut random = Random::new(4);
+        let (mut whole, mut windows) = (Wheel::new(64), Wheel::new(64));
+        for subject in 0..5_000 {
+            let reach = [1_000, 1_000_000, 1_000_000_000][random.below(3) as usize];
+            let time_ps = random.below(reach);
+            let event = Event { time_ps, place: 0, subject };
+            whole.push(event);
+            windows.push(event);
+        }
+        while let Some(start_ps) = windows.next_ps() {
+            let end_ps = start_ps + random.below(100_000) + 1;
+            while windows.next_ps().is_some_and(|time_ps| time_ps < end_ps) {
+                windows.turn();
+                let Some(event) = windows.pop_due_before(end_ps) else { break };
+                assert!(event.time_ps < end_ps);
+                assert_eq!(whole.pop(), Some(event));
+                if random.below(8) == 0 {
+                    let time_ps = end_ps + random.below(10_000_000);
+                    let event = Event { time_ps, place: 1, subject: event.subject };
+                    whole.push(event);
+                    windows.push(event);
+                }
+            }
+            assert!(windows.next_ps().is_none_or(|time_ps| time_ps >= end_ps));
+        }
+        assert!(whole.is_empty());
     }
 
     #[test]

@@ -22,10 +22,23 @@ pub trait Workload {
         Vec::new()
     }
 
+    /// Share of the work that is done at a time, from 0 to 1, if that is known.
+    fn done(&self, now_ps: u64) -> Option<f64> {
+        let _ = now_ps;
+        None
+    }
+
     /// What is not done, for a text, when nothing will happen any more and it is not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
     }
+}
+
+/// A workload whose ranks share nothing, so that each part of a divided run can have a copy of the
+/// whole and do only its own ranks.
+pub trait Separable: Workload + Clone + Send {
+    /// Takes over from another copy what a rank did there; it did nothing here.
+    fn adopt(&mut self, rank: u32, part: &mut Self);
 }
 
 /// What a rank learns of a message.
@@ -75,28 +88,30 @@ impl Actions {
 /// the right.
 #[derive(Clone, Debug)]
 pub struct TokenPass {
-    ranks: u32,
     bytes: u32,
     delay_ps: u64,
-    passes_left: u32,
+    passes: u32,
+    /// How often each rank will still pass the token on.
+    passes_left: Vec<u32>,
 }
 
 impl TokenPass {
     /// A token of `bytes` that is passed on `passes` times among `ranks` ranks, with a delay before
     /// each but the first.
-    pub const fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
-        Self { ranks, bytes, delay_ps, passes_left: passes }
+    pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
+        let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
+        Self { bytes, delay_ps, passes, passes_left: passes_left.collect() }
     }
 
     fn pass(&mut self, rank: u32, actions: &mut Actions) {
-        self.passes_left -= 1;
-        actions.send((rank + 1) % self.ranks, self.bytes, 0);
+        self.passes_left[rank as usize] -= 1;
+        actions.send((rank + 1) % self.passes_left.len() as u32, self.bytes, 0);
     }
 }
 
 impl Workload for TokenPass {
     fn start(&mut self, rank: u32, actions: &mut Actions) {
-        if rank == 0 && self.passes_left > 0 {
+        if rank == 0 && self.passes_left[0] > 0 {
             self.pass(rank, actions);
         }
     }
@@ -105,18 +120,30 @@ impl Workload for TokenPass {
         self.pass(rank, actions);
     }
 
-    fn on_received(&mut self, _rank: u32, _received: Received, actions: &mut Actions) {
-        if self.passes_left > 0 {
+    fn on_received(&mut self, rank: u32, _received: Received, actions: &mut Actions) {
+        if self.passes_left[rank as usize] > 0 {
             actions.compute(self.delay_ps, 0);
         }
     }
 
     fn is_finished(&self) -> bool {
-        self.passes_left == 0
+        self.passes_left.iter().all(|&left| left == 0)
+    }
+
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let left: u32 = self.passes_left.iter().sum();
+        Some(1.0 - f64::from(left) / f64::from(self.passes.max(1)))
     }
 
     fn pairs(&self) -> Vec<(u32, u32)> {
-        (0..self.ranks).map(|rank| (rank, (rank + 1) % self.ranks)).collect()
+        let ranks = self.passes_left.len() as u32;
+        (0..ranks).map(|rank| (rank, (rank + 1) % ranks)).collect()
+    }
+}
+
+impl Separable for TokenPass {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        self.passes_left[rank as usize] = part.passes_left[rank as usize];
     }
 }
 
@@ -231,6 +258,21 @@ impl Workload for MeshExchange {
         let ranks = 0..self.states.len() as u32;
         ranks.flat_map(|rank| self.neighbours(rank).map(|neighbour| (rank, neighbour))).collect()
     }
+
+    /// Ranks are at most a few iterations apart, so one of them tells of all.
+    fn done(&self, _now_ps: u64) -> Option<f64> {
+        let iteration = self.states.first()?.iteration;
+        Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
+    }
+}
+
+impl Separable for MeshExchange {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        let state = part.states[rank as usize];
+        let iterations = self.configuration.iterations;
+        self.finished += u32::from(state.iteration == iterations);
+        self.states[rank as usize] = state;
+    }
 }
 
 /// To whom the messages of [`OpenLoad`] go.
@@ -330,6 +372,10 @@ impl Workload for OpenLoad {
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
 
+    fn done(&self, now_ps: u64) -> Option<f64> {
+        Some((now_ps as f64 / self.until_ps.max(1) as f64).min(1.0))
+    }
+
     /// An open load has no end of its own: what was lost is not waited for.
     fn is_finished(&self) -> bool {
         true
@@ -342,5 +388,11 @@ impl Workload for OpenLoad {
             Pattern::Permutation(to) => ranks.zip(to.iter().copied()).collect(),
             Pattern::Incast(to) => ranks.map(|rank| (rank, *to)).collect(),
         }
+    }
+}
+
+impl Separable for OpenLoad {
+    fn adopt(&mut self, rank: u32, part: &mut Self) {
+        self.random[rank as usize] = part.random[rank as usize].clone();
     }
 }

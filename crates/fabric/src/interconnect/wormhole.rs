@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use super::records::Grant;
 use super::routing::{Hop, LaneChoice, Paths};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
@@ -262,6 +263,25 @@ impl Wormhole {
             (start_ps + hop_characters * character_ps, 0)
         };
         let rank = self.channels[link as usize].rank;
+        if let Some(recorder) = &mut context.recorder {
+            let worm = self.worms.get(index);
+            let exit_ps = exit_characters * character_ps;
+            recorder.on_granted(Grant {
+                packet: index,
+                message: worm.message,
+                link,
+                channel: 0,
+                is_first: worm.granted == 1,
+                bytes: worm.length * self.configuration.character_bytes,
+                ready_ps: (worm.granted == 1)
+                    .then(|| recorder.handed_ps(worm.message).unwrap_or(start_ps)),
+                started_ps: start_ps,
+                sent_ps: if is_last { time_ps - exit_ps } else { start_ps },
+                arrived_ps: time_ps,
+                busy_until_ps: None,
+                is_counted: true,
+            });
+        }
         context.schedule(time_ps, place | rank, index);
         self.hops += 1;
         self.release_behind(context, index, is_last);
@@ -293,6 +313,10 @@ impl Wormhole {
             let channel = &mut self.channels[link as usize];
             channel.holder = NOBODY;
             channel.free_ps = release_ps;
+            if let Some(recorder) = &mut context.recorder {
+                recorder.on_released(link, 0, release_ps);
+                recorder.on_busy(link, self.grants_ps[start + own], release_ps);
+            }
             if !channel.waiting.is_empty() {
                 context.schedule(release_ps, RELEASE | link, 0);
             }
@@ -359,6 +383,9 @@ impl Wormhole {
     fn arrive(&mut self, context: &mut Context, index: u32) {
         let worm = self.worms.remove(index);
         self.is_awake[worm.destination as usize] = true;
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_arrived(index, worm.message);
+        }
         context.deliver(worm.message);
     }
 

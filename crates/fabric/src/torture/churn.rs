@@ -13,7 +13,7 @@ use super::end::End;
 use super::healing::OUTAGE_EXCUSED_NS;
 use super::plan::{Disaster, Plan, Wiring};
 use super::report::{Options, Report};
-use super::run::{Run, Wake};
+use super::run::{Run, SLICE_NS, Wake};
 use crate::host::HostEngine;
 use crate::oracle::Violation;
 use crate::{EdgeHost, Faults, Kind, Random, World, port_address};
@@ -238,17 +238,49 @@ impl<E: HostEngine> Run<'_, E> {
         let rest_ns = self.churn.random.between(REST_NS_MIN, REST_NS_MAX);
         let end = world.now().after_ns(rest_ns);
         self.advance(world, world.now().after_ns(REST_NS_MIN));
-        for host in 0..self.plan.hosts {
-            if self.violation.is_none() && world.engine(host).poll_timeout() != Instant::NEVER {
-                let what = format!("host {host} finds no rest");
-                self.check(Err(Violation::NoConvergence { what }));
-            }
-        }
+        self.expect_rest(world);
+        let before = world.trace.events();
         if self.violation.is_none()
             && let Err(stuck) = world.run_until(end, self)
         {
             let (host, time_ns) = (stuck.host, stuck.time.0);
             self.check(Err(Violation::Livelock { host, time_ns }));
+        }
+        self.expect_rest(world);
+        self.check_rest(world, world.trace.events() - before);
+    }
+
+    /// A rest of so many events has left the links as they were, and was one.
+    fn check_rest(&mut self, world: &World<E>, events: u64) {
+        let links = (self.pairs.len() * self.plan.links.len()) as u64;
+        if self.violation.is_none() && events > links * REST_EVENTS_MAX {
+            let what = format!("{events} events in a rest, on {links} links");
+            return self.check(Err(Violation::NoConvergence { what }));
+        }
+        if self.violation.is_none()
+            && let Some(what) = self.missing_links(world)
+        {
+            self.check(Err(Violation::NoConvergence { what }));
+        }
+    }
+
+    /// No engine has anything under way but keep-alives; an exchange that a keep-alive has just begun
+    /// may end first.
+    fn expect_rest(&mut self, world: &mut World<E>) {
+        let deadline = world.now().after_ns(EXCHANGE_NS);
+        while self.violation.is_none()
+            && let Some(host) = (0..self.plan.hosts).find(|&host| !world.engine(host).is_at_rest())
+        {
+            if world.now() >= deadline {
+                let links: Vec<String> = self
+                    .connections_of(host)
+                    .into_iter()
+                    .map(|(connection, _)| world.engine(host).describe_links(connection))
+                    .collect();
+                let what = format!("host {host} finds no rest: {}", links.join("; and "));
+                return self.check(Err(Violation::NoConvergence { what }));
+            }
+            self.advance(world, world.now().after_ns(SLICE_NS));
         }
     }
 
@@ -446,6 +478,17 @@ const PAUSE_NS_MAX: u64 = 300_000_000;
 
 /// A way that loses less does not lose all probes of five seconds.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
+
+/// Longest time until nothing is under way but keep-alives: the memory of lost packets lasts a smoothed
+/// round trip and two probe timeouts (0.9 s and twice 2.8 s after a full queue of 1 MiB at 10 Mb/s),
+/// and a keep-alive, with what its Links make both ends tell each other, a probe timeout of 1 s if a
+/// frame of it is lost.
+const EXCHANGE_NS: u64 = 7_500_000_000;
+
+/// Events on each link of a pair in a rest: within a minute two keep-alives and one comparison of
+/// links fall due, and both ends may ask at once; a question is a timer, a frame that is sent and
+/// arrives, and an acknowledgement that does so after a timer at most: 3 × 2 × 6.
+const REST_EVENTS_MAX: u64 = 36;
 
 /// Rest between two episodes.
 const REST_NS_MIN: u64 = 3_000_000_000;

@@ -405,12 +405,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let (host, old) = (other.host, other.target);
-        // The reader may have everything while the acknowledgement of that is lost: then the answer
-        // is sent again, from memory that must still be there. Who takes it away before ends the
-        // connection, as with any operation under way.
-        if world.engine(host).is_answering() {
-            return;
-        }
+        // The reader has everything, though the acknowledgement of that may be lost.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
         engine.deregister(now, old);

@@ -198,6 +198,7 @@ impl Plan {
 
 fn draw_link(random: &mut Random) -> LinkPlan {
     let model = LinkModel {
+        bucket: None,
         rate: random.pick(&[10_000_000_000, 1_000_000_000, 1_000_000_000, 100_000_000]),
         overhead: random.pick(&[Overhead::UDP, Overhead::ETHERNET]),
         propagation_ns: random.pick(&[1_000, 5_000, 50_000, 500_000]),

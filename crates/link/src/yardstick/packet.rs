@@ -54,6 +54,32 @@ impl BarePacket {
         self.bare.framing.station
     }
 
+    /// Sends one frame that carries `number` in its first eight bytes.
+    ///
+    /// # Errors
+    /// Kind [`io::ErrorKind::WouldBlock`] if the kernel could not take it now.
+    ///
+    /// # Panics
+    /// If the frames carry less than eight bytes.
+    #[inline]
+    pub fn send_number(&mut self, to: Station, number: u64) -> io::Result<()> {
+        let at = self.bare.framing.header_bytes();
+        self.frame[at..at + 8].copy_from_slice(&number.to_be_bytes());
+        self.send(to)
+    }
+
+    /// The sender of the next frame that has come, and the number in it, if one has that has a number.
+    #[inline]
+    pub fn poll_number(&mut self) -> Option<(Station, u64)> {
+        let at = self.bare.framing.header_bytes();
+        let ring = self.bare.ring_mut()?;
+        let bytes = ring.peek()?.bytes;
+        let number = bytes.get(at..).and_then(|content| content.first_chunk());
+        let found = sender(bytes).zip(number.map(|bytes| u64::from_be_bytes(*bytes)));
+        ring.release();
+        found
+    }
+
     /// Sends one frame.
     ///
     /// # Errors

@@ -67,6 +67,9 @@ pub enum FragmentPayload {
     /// In the record of the operation: [`Pools::inline_payload`] has the bytes, until the next call
     /// of a method of [`Outbound`].
     Inline,
+    /// A Control message instead of bytes: the memory that this read found is gone, so that what was
+    /// sent of it before cannot be sent again.
+    Gone(OperationNumber),
 }
 
 /// The local memory of an operation is gone.
@@ -126,7 +129,7 @@ impl Outbound {
         let fragment = if !self.is_wanted(pools, &carried) {
             None
         } else if kind == CarriedKind::Answer {
-            Self::answer_fragment(memory, pools, slot, offset, end, room)?
+            Self::answer_again(memory, pools, carried, room)
         } else {
             match own_operation(pools, self.connection, &carried) {
                 Some(operation) => {
@@ -203,6 +206,34 @@ impl Outbound {
         let carried =
             Carried { slot, number, offset, length: len as u16, kind: CarriedKind::Answer, last };
         Ok(Some(Fragment { header, flags, payload, carried }))
+    }
+
+    /// A part of an answer that was sent before. The peer may have it, and its application may have had
+    /// that told to the owner of the memory, before the acknowledgement is here: then the memory may be
+    /// gone, and only the peer knows whether anything is missing.
+    fn answer_again(
+        memory: &MemoryAccess<'_>,
+        pools: &Pools,
+        carried: Carried,
+        room: u32,
+    ) -> Option<Fragment> {
+        let Carried { slot, number, offset, length, .. } = carried;
+        let end = offset + u32::from(length);
+        let is_there = |fragment: &Fragment| match fragment.payload {
+            FragmentPayload::Target(target, offset, len) => {
+                memory.source_of(&target, offset, len).is_ok()
+            }
+            _ => true,
+        };
+        match Self::answer_fragment(memory, pools, slot, offset, end, room) {
+            Ok(fragment) if fragment.as_ref().is_none_or(is_there) => fragment,
+            _ => Some(Fragment {
+                header: Header::Control,
+                flags: Flags::default(),
+                payload: FragmentPayload::Gone(number),
+                carried,
+            }),
+        }
     }
 
     /// What of the operation at the cursor may be sent now; None if the peer must say more first.

@@ -203,7 +203,7 @@ impl Side {
     pub(super) fn payload(&self, fragment: &Fragment) -> Vec<u8> {
         let memory = self.table.access();
         match fragment.payload {
-            FragmentPayload::None => Vec::new(),
+            FragmentPayload::None | FragmentPayload::Gone(_) => Vec::new(),
             FragmentPayload::Inline => self.pools.inline_payload(&fragment.carried).to_vec(),
             FragmentPayload::Region(region, offset, len) => {
                 let mut out = vec![0; len as usize];

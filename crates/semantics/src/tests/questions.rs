@@ -5,10 +5,12 @@ use std::sync::Arc;
 use mem::{Buffer, Rights};
 use wire_edge::{AtomicOpcode, Flags, Header, OperationNumber};
 
-use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, remote, source};
+use super::pair::{
+    Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source,
+};
 use crate::{
-    Answer, CompletionKind, LocalFault, Operation, OperationFlags, OperationStatus, Ordering,
-    PostError, Request, Verdict,
+    Answer, CompletionKind, FragmentPayload, LocalFault, Operation, OperationFlags,
+    OperationStatus, Ordering, PostError, Request, Verdict,
 };
 
 #[test]
@@ -186,6 +188,42 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
     let answer =
         side.outbound.handle_answer(&memory, &mut side.pools, Flags::LAST, &header, &[1; 64]);
     assert_eq!(answer, Err(LocalFault { operation: OperationNumber(0) }));
+}
+
+/// The answer is here and its acknowledgement lost, when the memory it was read from goes.
+#[test]
+fn an_answer_whose_memory_is_gone_is_not_sent_again_and_not_missed() {
+    for length in [64, 1000] {
+        let mut pair = Pair::new(Config::default(), 1);
+        let (key, address) = remote(&pair, 0);
+        let sink = pair.sides[0].region.id;
+        let request = Request::Read { sink, sink_offset: 0, key, address };
+        pair.sides[0].post(&operation(request, 0, length, flags(Ordering::Relaxed))).unwrap();
+        let question = pair.sides[0].fragment(128).unwrap();
+        let verdict = pair.sides[1].handle(question.flags, &question.header, &[]);
+        assert_eq!(verdict, Verdict::Accepted);
+        let answer = pair.sides[1].fragment(1400).unwrap();
+        let bytes = pair.sides[1].payload(&answer);
+        let region = pair.sides[1].region.id;
+        pair.sides[1].table.deregister(region).unwrap();
+        let Side { outbound, pools, .. } = &mut pair.sides[1];
+        outbound.on_lost(pools, answer.carried);
+        let again = pair.sides[1].fragment(1400).unwrap();
+        assert_eq!(again.header, Header::Control);
+        assert!(matches!(again.payload, FragmentPayload::Gone(OperationNumber(0))));
+        assert_eq!(again.carried, answer.carried);
+
+        let Side { outbound, pools, .. } = &mut pair.sides[0];
+        assert!(outbound.lacks_answer(pools, OperationNumber(0)));
+        let verdict = pair.sides[0].answer(answer.flags, &answer.header, &bytes);
+        assert_eq!(verdict, Answer::Accepted);
+        let Side { outbound, pools, .. } = &mut pair.sides[0];
+        assert!(!outbound.lacks_answer(pools, OperationNumber(0)));
+
+        let Side { outbound, pools, .. } = &mut pair.sides[1];
+        outbound.on_acknowledged(pools, again.carried);
+        assert_eq!((outbound.answering(), pools.in_use().responses), (0, 0));
+    }
 }
 
 #[test]

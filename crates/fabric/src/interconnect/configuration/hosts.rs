@@ -6,6 +6,8 @@ use super::super::edge::{
     EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, Protocol, RAILS_MAX,
     WINDOW_MAX,
 };
+use super::super::ethernet::{ClassBy, EthernetConfiguration, NicConfiguration};
+use super::super::receiving::ReceivingConfiguration;
 use super::reader::Reader;
 use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
 
@@ -66,6 +68,47 @@ pub(super) fn read(
     }))
 }
 
+/// What the engine has of its own cannot be had a second time, from the model of hosts.
+pub(super) fn check(
+    host: &Reader,
+    fabric: &Reader,
+    network: &FabricConfiguration,
+    receiving: &ReceivingConfiguration,
+) -> Result<(), ConfigurationError> {
+    let with_engines = |instead: &str| format!("{instead} with [host] kind = \"edge\"");
+    if receiving.interrupts.is_some() {
+        let expected = with_engines("polling (see interrupt_interval_ps)");
+        return Err(host.wrong_word("receiving", "interrupts", &expected));
+    }
+    for (key, value) in
+        [("segment_ps", receiving.segment_ps), ("reassemble_ps", receiving.reassemble_ps)]
+    {
+        if value > 0 {
+            let expected = with_engines("0 (see frame_send_ps and frame_receive_ps)");
+            return Err(host.wrong_number(key, value, &expected));
+        }
+    }
+    let FabricConfiguration::Ethernet(EthernetConfiguration { nic, queues, .. }) = network else {
+        return Ok(());
+    };
+    let single = NicConfiguration::SINGLE;
+    for (key, value, only) in [
+        ("rails", nic.rails.into(), u64::from(single.rails)),
+        ("nic_rate_bps", nic.rate_bps, single.rate_bps),
+        ("nic_frame_interval_ps", nic.frame_interval_ps, single.frame_interval_ps),
+    ] {
+        if value != only {
+            let expected = with_engines(&format!("{only} (rails are those of [host])"));
+            return Err(fabric.wrong_number(key, value, &expected));
+        }
+    }
+    if queues.classes > 1 && queues.class_by == ClassBy::Tag {
+        // Frames of the engine do not know the tags of messages.
+        return Err(fabric.wrong_word("class_by", "tag", &with_engines("source or size")));
+    }
+    Ok(())
+}
+
 fn read_costs(keys: &mut Reader) -> Result<EdgeCosts, ConfigurationError> {
     let mut time = |key, most| keys.number(key, 0, 0, most);
     Ok(EdgeCosts {
@@ -112,3 +155,44 @@ pub(super) fn read_outages(
 
 /// Records of operations that an engine has.
 const POSTED_MAX: u64 = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::records::RecordLimits;
+    use super::super::super::simulation::InTurns;
+    use super::super::{Configuration, Watch};
+
+    const HOSTS: &str = "[host]\nkind = \"edge\"\n";
+
+    #[test]
+    fn what_engines_have_of_their_own_is_refused() {
+        for (text, key) in [
+            ("receiving = \"interrupts\"\n", "receiving"),
+            ("segment_ps = 1\n", "segment_ps"),
+            ("reassemble_ps = 1\n", "reassemble_ps"),
+            ("[fabric]\nrails = 2\n", "rails"),
+            ("[fabric]\nnic_rate_bps = 1_000_000_000\n", "nic_rate_bps"),
+            ("[fabric]\nnic_frame_interval_ps = 5\n", "nic_frame_interval_ps"),
+            ("[fabric]\nclasses = 2\n", "class_by"),
+        ] {
+            let text = format!("{HOSTS}{text}");
+            let error = Configuration::parse("a.toml", &text).expect_err("it is wrong").to_string();
+            assert!(error.contains(key) && error.contains("kind = \"edge\""), "{error}");
+        }
+    }
+
+    #[test]
+    fn runs_with_engines_are_neither_divided_nor_recorded() {
+        let text = format!("{HOSTS}[workload]\nkind = \"ring\"\nrounds = 1\n[run]\nthreads = 2\n");
+        let mut configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+        let run = |configuration: &Configuration, watch| configuration.run_watched(&InTurns, watch);
+        let divided = run(&configuration, Watch::default()).expect_err("it cannot").to_string();
+        assert!(divided.contains("edge runs on 1 thread, not on 2"), "{divided}");
+        configuration.threads = 1;
+        let watch = Watch { records: Some(RecordLimits::default()), progress: None };
+        let recorded = run(&configuration, watch).expect_err("it cannot").to_string();
+        assert!(recorded.contains("cannot be recorded"), "{recorded}");
+        let outcome = run(&configuration, Watch::default()).expect("it ends");
+        assert!(outcome.engines.is_some_and(|counts| counts.operations > 0));
+    }
+}

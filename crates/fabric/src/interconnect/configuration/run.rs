@@ -1,42 +1,61 @@
 //! From a configuration to what it comes to.
 
 use super::super::dependency;
-use super::super::edge::{Counts, EdgeConfiguration, EdgeFabric};
+use super::super::edge::{EdgeConfiguration, EdgeFabric};
 use super::super::ethernet::{Ethernet, EthernetConfiguration};
 use super::super::exchange::Exchange;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
+use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable};
-use super::super::simulation::{Fabric, Outcome, Simulation};
+use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Progress, Simulation};
 use super::super::statistics::mix;
-use super::super::workload::{MeshExchange, OpenLoad, TokenPass, Workload};
+use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
+/// What is to be told of a run.
+#[derive(Default)]
+pub struct Watch<'a> {
+    /// What is kept of it, if it is recorded.
+    pub records: Option<RecordLimits>,
+    /// Told every few thousand events how far it is.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
 impl Configuration {
-    /// Runs it.
+    /// Runs it, on one thread.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
-        self.run_counting().map(|(outcome, _)| outcome)
+        Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
     }
 
-    /// Runs it, and tells what engines counted, if its hosts have such.
-    pub fn run_counting(&self) -> Result<(Outcome, Option<Counts>), ConfigurationError> {
+    /// Runs it, recorded or watched; on several threads if that is wanted, as so many parts that
+    /// `driver` does. What is recorded runs on one thread all the same, and a divided run does not tell
+    /// how far it is.
+    pub fn run_watched(
+        &self,
+        driver: &dyn Driver,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
             WorkloadConfiguration::Exchange { partners, bytes, rounds } => {
-                self.run_workload_counting(Exchange::new(hosts, *partners, *bytes, *rounds), hosts)
+                let exchange = Exchange::new(hosts, *partners, *bytes, *rounds);
+                self.run_divided(exchange, hosts, driver, watch)
             }
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
-                self.run_workload_counting(TokenPass::new(hosts, *bytes, *delay_ps, *passes), hosts)
+                let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
+                self.run_divided(token, hosts, driver, watch)
             }
             WorkloadConfiguration::Mesh(mesh) => {
-                self.run_workload_counting(MeshExchange::new(*mesh), mesh.width * mesh.height)
+                let ranks = mesh.width * mesh.height;
+                self.run_divided(MeshExchange::new(*mesh), ranks, driver, watch)
             }
             WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_workload_counting(load, hosts)
+                self.run_divided(load, hosts, driver, watch)
             }
         }
     }
@@ -59,68 +78,104 @@ impl Configuration {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
-    /// Runs another workload than its own, of so many ranks, on the hosts from 0.
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0, as so many parts as
+    /// there are threads.
+    pub fn run_divided(
+        &self,
+        workload: impl Separable,
+        ranks: u32,
+        driver: &dyn Driver,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
+        let fabric = match &self.fabric {
+            FabricConfiguration::Ethernet(_) if self.edge.is_some() && self.threads > 1 => "edge",
+            _ if self.threads == 1 || watch.records.is_some() => {
+                return self.run_workload_watched(workload, ranks, watch);
+            }
+            FabricConfiguration::Ethernet(ethernet) => {
+                let routes = RouteTable::new(&self.topology, self.routing)?;
+                let ethernet = Ethernet::new(&self.topology, routes, *ethernet);
+                let simulation = self.simulation(ethernet, workload, ranks);
+                return Ok(simulation.divide(&self.topology, self.threads).run(driver)?);
+            }
+            FabricConfiguration::Wormhole(_) => "wormhole",
+            FabricConfiguration::Flit(_) => "flit",
+            FabricConfiguration::Fluid(_) => "fluid",
+            FabricConfiguration::LogGp(_) => "loggp",
+        };
+        Err(ConfigurationError::Undivided { fabric, threads: self.threads })
+    }
+
+    /// Runs another workload than its own, of so many ranks, on the hosts from 0, on one thread.
     pub fn run_workload(
         &self,
         workload: impl Workload,
         ranks: u32,
     ) -> Result<Outcome, ConfigurationError> {
-        self.run_workload_counting(workload, ranks).map(|(outcome, _)| outcome)
+        self.run_workload_watched(workload, ranks, Watch::default())
     }
 
-    fn run_workload_counting(
+    /// The same, recorded or watched.
+    pub fn run_workload_watched(
         &self,
         workload: impl Workload,
         ranks: u32,
-    ) -> Result<(Outcome, Option<Counts>), ConfigurationError> {
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let table = || RouteTable::new(&self.topology, self.routing);
-        let outcome = match &self.fabric {
+        match &self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
                 if let Some(edge) = &self.edge {
-                    let (outcome, counts) = self.run_edge(*ethernet, edge, workload, ranks)?;
-                    return Ok((outcome, Some(counts)));
+                    return self.run_edge(*ethernet, edge, workload, ranks, watch);
                 }
-                self.finish(Ethernet::new(&self.topology, table()?, *ethernet), workload, ranks)
+                let fabric = Ethernet::new(&self.topology, table()?, *ethernet);
+                self.finish(fabric, workload, ranks, watch)
             }
             FabricConfiguration::Wormhole(wormhole) => {
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
-                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks)
+                self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks, watch)
             }
             FabricConfiguration::Flit(flit) => {
                 let channels = flit.channels.into();
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
-                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks)
+                self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks, watch)
             }
             FabricConfiguration::Fluid(fluid) => {
-                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks)
+                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks, watch)
             }
             FabricConfiguration::LogGp(loggp) => {
-                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks)
+                self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks, watch)
             }
-        }?;
-        Ok((outcome, None))
+        }
     }
 
+    /// Runs a workload on hosts with the real engine.
     fn run_edge(
         &self,
         ethernet: EthernetConfiguration,
         edge: &EdgeConfiguration,
         workload: impl Workload,
         ranks: u32,
-    ) -> Result<(Outcome, Counts), ConfigurationError> {
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
+        if watch.records.is_some() {
+            return Err(ConfigurationError::Unrecorded);
+        }
         let edge = edge.clone();
         let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
         fabric.connect_ahead(&workload.pairs())?;
-        let placement: Vec<u32> = (0..ranks).collect();
-        let simulation =
-            Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
-        let (outcome, fabric) = simulation.run_to_end()?;
+        let simulation = self.simulation(fabric, workload, ranks);
+        let (mut outcome, fabric) = match watch.progress {
+            Some(progress) => simulation.run_watched(progress),
+            None => simulation.run_to_end(),
+        }?;
         if !fabric.violations().is_empty() {
             return Err(ConfigurationError::Violations {
                 violations: fabric.violations().to_vec(),
             });
         }
-        Ok((outcome, fabric.counts()))
+        outcome.engines = Some(Box::new(fabric.counts()));
+        Ok(outcome)
     }
 
     fn finish(
@@ -128,10 +183,33 @@ impl Configuration {
         fabric: impl Fabric,
         workload: impl Workload,
         ranks: u32,
+        watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
+        let mut simulation = self.simulation(fabric, workload, ranks);
+        if let Some(limits) = watch.records {
+            let channels = match &self.fabric {
+                FabricConfiguration::Flit(flit) => usize::from(flit.channels),
+                _ => 1,
+            };
+            let links = self.topology.links().len();
+            simulation = simulation.with_recorder(Recorder::new(limits, links, channels));
+        }
+        let (outcome, _) = match watch.progress {
+            Some(progress) => simulation.run_watched(progress),
+            None => simulation.run_to_end(),
+        }?;
+        Ok(outcome)
+    }
+
+    fn simulation<F: Fabric, W: Workload>(
+        &self,
+        fabric: F,
+        workload: W,
+        ranks: u32,
+    ) -> Simulation<F, W> {
         let placement: Vec<u32> = (0..ranks).collect();
-        let simulation =
-            Simulation::new(fabric, workload, &placement, self.costs).with_limits(self.limits);
-        Ok(simulation.run()?)
+        Simulation::new(fabric, workload, &placement, self.costs)
+            .with_receiving(self.receiving)
+            .with_limits(self.limits)
     }
 }

@@ -57,8 +57,11 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
             return Err(GoalError::Circle { file: file.to_owned(), rank, line });
         }
     }
-    let unfinished = parser.ranks.iter().map(|program| program.operations.len() as u64).sum();
-    Ok(Goal { ranks: parser.ranks, unfinished })
+    for program in &mut parser.ranks {
+        program.unfinished = program.operations.len() as u64;
+    }
+    let unfinished = parser.ranks.iter().map(|program| program.unfinished).sum();
+    Ok(Goal { ranks: parser.ranks, operations: unfinished, unfinished })
 }
 
 struct Parser<'a> {

@@ -1,5 +1,6 @@
 //! The three interconnects of the paper, as configurations of the simulator.
 
+use super::super::cost::BookError;
 use super::super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
 use super::super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::super::routing::{Choice, LanePolicy, Paths, RouteTable, Routing, RoutingError};
@@ -44,6 +45,9 @@ pub enum PaperError {
     /// No such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
+    /// The prices are of no use.
+    #[error(transparent)]
+    Prices(#[from] BookError),
     /// A run stopped early.
     #[error("{interconnect}, {what}: {cause}")]
     Stuck {

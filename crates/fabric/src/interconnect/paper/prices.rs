@@ -1,6 +1,6 @@
 //! The prices of the paper (1999, US dollars), and what it says the networks cost.
 
-use super::super::cost::{Bill, Price, PriceBook};
+use super::super::cost::{Bill, BookError, LinkRates, PartFabric, PriceBook, Wanted};
 use super::configurations::Networks;
 use super::reference::Interconnect;
 
@@ -20,28 +20,19 @@ pub struct Cost {
 impl Cost {
     /// The total in thousands of dollars, rounded to tens as in the text.
     pub fn is_as_quoted(&self) -> bool {
-        (self.bill.total() + 5_000) / 10_000 * 10 == self.quoted_thousands
+        (self.bill.total() / 10_000.0).round() as u64 * 10 == self.quoted_thousands
     }
 }
 
 /// The costs of all three, and where the paper contradicts itself.
-pub fn costs(networks: &Networks) -> (Vec<Cost>, Vec<String>) {
-    let costs: Vec<Cost> = [Interconnect::Ethernet, Interconnect::Myrinet, Interconnect::Avici]
-        .into_iter()
-        .map(|interconnect| {
-            let (topology, formula, quoted_thousands) = match interconnect {
-                Interconnect::Ethernet => {
-                    (&networks.ethernet.0, 256 * 700 + 5 * 50_000 + (256 + 4 * 6) * 75, 450)
-                }
-                Interconnect::Myrinet => {
-                    (&networks.myrinet.0, 256 * 1_700 + 32 * 5_000 + 12 * 32 * 200, 670)
-                }
-                Interconnect::Avici => (&networks.avici.0, 256 * (700 + 75) + 350_000, 550),
-            };
-            let bill = book(interconnect).bill(topology);
-            Cost { interconnect, bill, formula, quoted_thousands }
-        })
-        .collect();
+pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), BookError> {
+    let book = book()?;
+    let costs: Result<Vec<Cost>, BookError> =
+        [Interconnect::Ethernet, Interconnect::Myrinet, Interconnect::Avici]
+            .into_iter()
+            .map(|interconnect| cost(&book, networks, interconnect))
+            .collect();
+    let costs = costs?;
     let mut findings: Vec<String> = costs
         .iter()
         .filter(|cost| cost.interconnect == Interconnect::Ethernet)
@@ -53,37 +44,45 @@ pub fn costs(networks: &Networks) -> (Vec<Cost>, Vec<String>) {
          450 200 is that of 24."
             .to_owned(),
     );
-    (costs, findings)
+    Ok((costs, findings))
 }
 
-/// What the paper gives as prices.
-pub fn book(interconnect: Interconnect) -> PriceBook {
-    let price = |part: &str, each| Price { part: part.to_owned(), each };
-    let source = "Chen, Wyckoff, Moor, 1999, US dollars".to_owned();
-    match interconnect {
-        Interconnect::Ethernet => PriceBook {
-            source,
-            interface: price("Gigabit Ethernet card", 700),
-            switch: price("64-port Gigabit Ethernet switch", 50_000),
-            switch_ports: 64,
-            is_whole_fabric: false,
-            cable: price("fibre cable", 75),
-        },
-        Interconnect::Myrinet => PriceBook {
-            source,
-            interface: price("Myrinet card", 1_700),
-            switch: price("16-port Myrinet switch", 5_000),
-            switch_ports: 16,
-            is_whole_fabric: false,
-            cable: price("Myrinet cable", 200),
-        },
-        Interconnect::Avici => PriceBook {
-            source,
-            interface: price("Gigabit Ethernet card", 700),
-            switch: price("Avici terabit switch router, 256 ports", 350_000),
-            switch_ports: 256,
-            is_whole_fabric: true,
-            cable: price("fibre cable", 75),
-        },
-    }
+fn cost(
+    book: &PriceBook,
+    networks: &Networks,
+    interconnect: Interconnect,
+) -> Result<Cost, BookError> {
+    let (topology, fabric, rate_bps, formula, quoted_thousands) = match interconnect {
+        Interconnect::Ethernet => (
+            &networks.ethernet.0,
+            PartFabric::Ethernet,
+            GIGABIT_BPS,
+            256 * 700 + 5 * 50_000 + (256 + 4 * 6) * 75,
+            450,
+        ),
+        Interconnect::Myrinet => (
+            &networks.myrinet.0,
+            PartFabric::Wormhole,
+            MYRINET_BPS,
+            256 * 1_700 + 32 * 5_000 + 12 * 32 * 200,
+            670,
+        ),
+        Interconnect::Avici => {
+            (&networks.avici.0, PartFabric::Flit, GIGABIT_BPS, 256 * (700 + 75) + 350_000, 550)
+        }
+    };
+    let rates = LinkRates { host_bps: rate_bps, trunk_bps: rate_bps };
+    let bill = book.bill(&Wanted { topology, fabric, rates })?;
+    Ok(Cost { interconnect, bill, formula, quoted_thousands })
 }
+
+/// The book of the paper's prices.
+pub fn book() -> Result<PriceBook, BookError> {
+    PriceBook::parse("prices1999.toml (included)", BOOK)
+}
+
+/// The same as it is written, as an example of a book.
+pub const BOOK: &str = include_str!("prices1999.toml");
+
+const GIGABIT_BPS: u64 = 1_000_000_000;
+const MYRINET_BPS: u64 = 1_280_000_000;

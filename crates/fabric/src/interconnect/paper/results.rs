@@ -143,7 +143,7 @@ impl Reproduction {
                 curves.push(runs.curve(interconnect, bytes, &network_only)?);
             }
         }
-        let (costs, findings) = costs(&networks);
+        let (costs, findings) = costs(&networks)?;
         let (mut hash, mut events) = (runs.hash, runs.events);
         let eight = runs_with_eight_trunks(configurations)?;
         hash = mix(hash, eight.hash);

@@ -328,11 +328,6 @@ impl HostEngine for PlainEngine {
 
     fn release(&mut self, _connection: ConnectionHandle) {}
 
-    fn is_answering(&self) -> bool {
-        // Answers are copied when they are made.
-        false
-    }
-
     fn register(&mut self, length_bytes: u32) -> Region {
         let number = self.next_region;
         self.next_region += 1;

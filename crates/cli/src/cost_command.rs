@@ -1,0 +1,213 @@
+//! `ethernot sim cost`: what a simulated network would cost.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::cost::{Bill, Bisection, PriceBook};
+use fabric::interconnect::paper::prices;
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::run_command::read;
+
+/// Say what a simulated network would cost: a bill of materials, with the prices of a book.
+///
+/// The bill follows from the topology: an interface for each host, for each switch the cheapest with
+/// enough ports of the rate, and the cables. Switches that do not exist with so many ports are told.
+/// The book that is included is that of a study of 1999; no prices of today are invented, so write
+/// a book with those you were quoted.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim cost cluster.toml\n  \
+    ethernot sim cost cluster.toml --prices book.toml --simulate\n  \
+    ethernot sim cost cluster.toml --prices book.toml --result run.json --json\n  \
+    ethernot sim cost --print-book > book.toml")]
+pub(crate) struct Arguments {
+    /// The configuration; `-` for standard input
+    #[arg(required_unless_present = "print_book")]
+    configuration: Option<PathBuf>,
+    /// The price book [default: that of the study of 1999]
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Run the simulation, for the cost of speed
+    #[arg(long, conflicts_with = "result")]
+    simulate: bool,
+    /// Take the speed from what `ethernot sim run --manifest` wrote for this configuration
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
+    /// Print the included book, to write one's own from
+    #[arg(long, exclusive = true)]
+    print_book: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Some(path) = arguments.configuration.as_ref().filter(|_| !arguments.print_book) else {
+        io::stdout().write_all(prices::BOOK.as_bytes())?;
+        return Ok(());
+    };
+    let configuration = read(path)?;
+    let book = match &arguments.prices {
+        None => prices::book()?,
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = fs::read_to_string(path).map_err(|error| format!("read {name}: {error}"))?;
+            PriceBook::parse(&name, &text)?
+        }
+    };
+    let completed_us = if arguments.simulate {
+        Some(configuration.run()?.completed_ps as f64 * 1e-6)
+    } else {
+        arguments.result.as_deref().map(|path| completed_us(path, &configuration)).transpose()?
+    };
+    let cost = Cost {
+        bill: book.bill(&configuration.wanted()?)?,
+        bisection: configuration.bisection()?,
+        hosts: configuration.topology.hosts(),
+        book,
+        completed_us,
+    };
+    let text = if arguments.json {
+        format!("{:#}\n", to_json(&configuration, &cost))
+    } else {
+        to_text(&configuration, &cost)
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+struct Cost {
+    book: PriceBook,
+    bill: Bill,
+    bisection: Option<Bisection>,
+    hosts: u32,
+    /// Time that the simulated program takes.
+    completed_us: Option<f64>,
+}
+
+impl Cost {
+    fn per_node(&self) -> f64 {
+        self.bill.total() / f64::from(self.hosts)
+    }
+
+    fn per_bisection_gbps(&self) -> Option<f64> {
+        let rate = self.bisection.as_ref()?.bits_per_second;
+        (rate > 0).then(|| self.bill.total() / (rate as f64 * 1e-9))
+    }
+
+    /// Price of one run of the program per second.
+    fn per_speed(&self) -> Option<f64> {
+        Some(self.bill.total() * self.completed_us? * 1e-6)
+    }
+}
+
+/// The time in a manifest, which must be of this configuration.
+fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failure> {
+    let wrong = |what: &str| format!("{}: {what}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+    let manifest: Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+    if manifest["configuration"].as_str() != Some(&configuration.effective) {
+        return Err(wrong(
+            "this is of another configuration; write one of this with `ethernot sim run --manifest`",
+        )
+        .into());
+    }
+    let time = manifest["completed_us"].as_f64();
+    Ok(time.ok_or_else(|| wrong("no `completed_us`"))?)
+}
+
+/// Writing to a `String` cannot fail, so results of `writeln!` are dropped.
+fn to_text(configuration: &Configuration, cost: &Cost) -> String {
+    let Cost { book, bill, bisection, .. } = cost;
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}, prices of {} in {}",
+        configuration.topology.name(),
+        book.name,
+        book.currency
+    );
+    let width = bill.lines.iter().map(|line| line.part.name.len()).max().unwrap_or(0);
+    for line in &bill.lines {
+        let watts = line.part.watts.map_or(String::new(), |watts| format!("  {watts} W each"));
+        let _ = writeln!(
+            text,
+            "{:6} x {:width$}  at {:>12.2} = {:>14.2}  ({}:{}, {}){watts}",
+            line.count,
+            line.part.name,
+            line.part.price,
+            line.price(),
+            book.file,
+            line.part.line,
+            line.part.date,
+        );
+    }
+    let _ = writeln!(text, "total {:.2}, {:.2} for each node", bill.total(), cost.per_node());
+    if let Some(Bisection { bits_per_second, halving, tried }) = bisection {
+        let per = cost
+            .per_bisection_gbps()
+            .map_or(String::new(), |price| format!(": {price:.2} for each Gb/s"));
+        let _ = writeln!(
+            text,
+            "bisection {:.2} Gb/s each way{per} (greatest flow, {halving}; the least of {tried} \
+             halvings tried)",
+            *bits_per_second as f64 * 1e-9
+        );
+    }
+    match (cost.completed_us, cost.per_speed()) {
+        (Some(time_us), Some(price)) => {
+            let _ = writeln!(
+                text,
+                "the program takes {time_us:.3} us, so runs {:.3} times a second: {price:.4} for \
+                 each run a second",
+                1e6 / time_us
+            );
+        }
+        _ => text.push_str("the cost of speed needs a run: --simulate or --result\n"),
+    }
+    let _ = match bill.watts() {
+        Some(watts) => writeln!(
+            text,
+            "power {watts:.1} W, {:.2} W for each node",
+            watts / f64::from(cost.hosts)
+        ),
+        None => writeln!(text, "power: not in the book for all parts (key `watts`)"),
+    };
+    for finding in &bill.findings {
+        let _ = writeln!(text, "FINDING: {finding}");
+    }
+    text
+}
+
+fn to_json(configuration: &Configuration, cost: &Cost) -> Value {
+    let Cost { book, bill, bisection, hosts, completed_us } = cost;
+    json!({
+        "topology": configuration.topology.name(),
+        "hosts": hosts,
+        "book": { "name": book.name, "file": book.file, "currency": book.currency },
+        "lines": bill.lines.iter().map(|line| json!({
+            "part": line.part.name,
+            "kind": line.part.kind.to_string(),
+            "count": line.count,
+            "price_each": line.part.price,
+            "price": line.price(),
+            "watts_each": line.part.watts,
+            "source": line.part.source,
+            "date": line.part.date,
+        })).collect::<Vec<_>>(),
+        "total": bill.total(),
+        "per_node": cost.per_node(),
+        "watts": bill.watts(),
+        "bisection_bits_per_second": bisection.as_ref().map(|found| found.bits_per_second),
+        "per_bisection_gigabit_per_second": cost.per_bisection_gbps(),
+        "completed_us": completed_us,
+        "per_run_per_second": cost.per_speed(),
+        "findings": bill.findings,
+    })
+}

@@ -1,0 +1,187 @@
+//! What `ethernot sim run` and `sim goal` have in common: a run that is watched, and all that is
+//! written of it.
+
+mod diagnosis;
+mod page;
+mod progress;
+mod record_file;
+mod trace_file;
+
+use progress::RunProgress;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use fabric::interconnect::configuration::{Configuration, ConfigurationError, Watch};
+use fabric::interconnect::records::RecordLimits;
+use fabric::interconnect::simulation::Outcome;
+use serde_json::Value;
+
+use crate::Failure;
+
+/// What is to be written of a run.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArguments {
+    /// Write each message: when it was posted, handed over, delivered and received. `.csv` or `.json`
+    #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
+    messages: Option<PathBuf>,
+    /// Write what each link carried and what waited for it. `.csv` or `.json`
+    #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
+    links: Option<PathBuf>,
+    /// Write the queues of all links over time. `.csv` or `.json`
+    #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
+    queues: Option<PathBuf>,
+    /// Write messages, computations and busy links as a timeline for Chrome or ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The most spans of the timeline, the earliest first
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    trace_limit: usize,
+    /// Write a self-contained page: latencies, heat map of the links, busiest links, critical path
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Say which waits and which links the completion time came from, and which are saturated
+    #[arg(long)]
+    why: bool,
+    /// The most messages that are recorded; of crossings of links four times as many
+    #[arg(long, value_name = "N", default_value_t = RecordLimits::default().messages)]
+    record_limit: usize,
+}
+
+/// A run that is over, and how long it took.
+pub(crate) struct Finished {
+    pub(crate) outcome: Outcome,
+    pub(crate) seconds: f64,
+}
+
+impl OutputArguments {
+    /// Runs `run` with a progress bar, recorded if something that is wanted needs it.
+    pub(crate) fn watch(
+        &self,
+        run: impl FnOnce(Watch) -> Result<Outcome, ConfigurationError>,
+    ) -> Result<Finished, Failure> {
+        let is_recorded = self.why
+            || [&self.messages, &self.links, &self.queues, &self.trace, &self.html]
+                .into_iter()
+                .any(Option::is_some);
+        let limits = RecordLimits {
+            messages: self.record_limit,
+            crossings: self.record_limit.saturating_mul(4),
+        };
+        let mut progress = RunProgress::new();
+        let watch = Watch {
+            records: is_recorded.then_some(limits),
+            progress: Some(&mut |told| progress.tell(told)),
+        };
+        let outcome = run(watch);
+        let seconds = progress.finish();
+        Ok(Finished { outcome: outcome?, seconds })
+    }
+
+    /// Writes all files that were asked for.
+    pub(crate) fn write(
+        &self,
+        configuration: &Configuration,
+        finished: &Finished,
+    ) -> Result<(), Failure> {
+        let Some(records) = finished.outcome.records.as_deref() else { return Ok(()) };
+        let topology = &configuration.topology;
+        if let Some(path) = &self.messages {
+            record_file::write(path, &record_file::messages(records))?;
+        }
+        if let Some(path) = &self.links {
+            let rates = configuration.fabric.rates();
+            record_file::write(path, &record_file::links(records, topology, rates))?;
+        }
+        if let Some(path) = &self.queues {
+            record_file::write(path, &record_file::queues(records, topology))?;
+        }
+        if let Some(path) = &self.trace {
+            let left_out =
+                writing(path, |file| trace_file::write(file, records, topology, self.trace_limit))?;
+            if left_out > 0 {
+                eprintln!(
+                    "ethernot: {}: {left_out} later spans left out; --trace-limit {} has them all",
+                    path.display(),
+                    self.trace_limit + left_out
+                );
+            }
+        }
+        if let Some(path) = &self.html {
+            let page = page::page(configuration, finished, records)?;
+            writing(path, |file| file.write_all(page.as_bytes()))?;
+        }
+        if records.left_out.messages + records.left_out.crossings > 0 && self.needs_all() {
+            eprintln!(
+                "ethernot: {} messages and {} crossings of links were not recorded; raise \
+                 --record-limit above {}",
+                records.left_out.messages, records.left_out.crossings, self.record_limit
+            );
+        }
+        Ok(())
+    }
+
+    /// What is to be said besides: saturation always, causes if they were asked for.
+    pub(crate) fn diagnosis(&self, configuration: &Configuration, outcome: &Outcome) -> String {
+        let mut text = String::new();
+        if self.why
+            && let Some(records) = &outcome.records
+        {
+            diagnosis::critical_path(&mut text, records, &configuration.topology);
+        }
+        for sentence in diagnosis::saturation(outcome, &configuration.topology) {
+            text.push_str(&sentence);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The same as JSON.
+    pub(crate) fn diagnosis_json(&self, configuration: &Configuration, outcome: &Outcome) -> Value {
+        diagnosis::to_json(outcome, &configuration.topology, self.why)
+    }
+
+    const fn needs_all(&self) -> bool {
+        self.messages.is_some() || self.trace.is_some() || self.html.is_some()
+    }
+}
+
+/// Writes a file; what fails is told with its name and, if there is one, a remedy. A file that could
+/// not be written as a whole is removed.
+pub(crate) fn writing<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<T>,
+) -> Result<T, Failure> {
+    let written = fs::File::create(path).and_then(|file| {
+        let mut file = io::BufWriter::new(file);
+        let result = write(&mut file)?;
+        io::Write::flush(&mut file)?;
+        Ok(result)
+    });
+    written.map_err(|error| {
+        let is_half_written = fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+            && !matches!(error.kind(), io::ErrorKind::PermissionDenied);
+        if is_half_written {
+            // Nothing more can be done if this fails, too.
+            let _ = fs::remove_file(path);
+        }
+        explained(path, &error).into()
+    })
+}
+
+/// An error of writing a file, with a remedy.
+pub(crate) fn explained(path: &Path, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space or name a file on another disk"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; name a file in a folder that you may write to"
+        }
+        io::ErrorKind::NotFound => "; make its folder first",
+        _ => "",
+    };
+    format!("write {}: {error}{remedy}", path.display())
+}

@@ -1,0 +1,177 @@
+//! Why a run took as long as it did, in words.
+
+use std::fmt::Write as _;
+
+use fabric::interconnect::records::{CriticalPath, Records, StepKind};
+use fabric::interconnect::simulation::Outcome;
+use fabric::interconnect::topology::Topology;
+use serde_json::{Value, json};
+
+/// The steps that the completion time came from, by cause and by link.
+///
+/// Writing to a `String` cannot fail, here and below.
+pub(super) fn critical_path(text: &mut String, records: &Records, topology: &Topology) {
+    let path = match records.critical_path() {
+        Ok(path) => path,
+        Err(error) => {
+            let _ = writeln!(text, "{error} (--record-limit)");
+            return;
+        }
+    };
+    let _ = writeln!(
+        text,
+        "critical path: {} steps over {} messages made the {:.3} us",
+        path.steps.len(),
+        path.messages,
+        us(path.completed_ps)
+    );
+    for (kind, share) in path.by_kind() {
+        let _ = writeln!(
+            text,
+            "  {:22} {:12.3} us {:5.1} %",
+            kind.name(),
+            us(share.total_ps),
+            percent(share.total_ps, path.completed_ps)
+        );
+    }
+    let _ = writeln!(text, "{}", verdict(&path, topology));
+    for (link, share) in path.by_link().into_iter().take(LINKS_SHOWN) {
+        let _ = writeln!(
+            text,
+            "  {:22} {:12.3} us, {:.3} us of them waits",
+            topology.link_name(link),
+            us(share.total_ps),
+            us(share.wait_ps)
+        );
+    }
+}
+
+/// What made it late, in a sentence.
+pub(super) fn verdict(path: &CriticalPath, topology: &Topology) -> String {
+    let first = path.by_kind().into_iter().next();
+    let Some((kind, share)) = first else { return "nothing happened".to_owned() };
+    let most = format!(
+        "most of it, {:.1} %, is {}",
+        percent(share.total_ps, path.completed_ps),
+        kind.name()
+    );
+    match path.by_link().first() {
+        Some((link, share)) if share.wait_ps > 0 => format!(
+            "{most}; the link that made it late is {}, with waits of {:.3} us ({:.1} %)",
+            topology.link_name(*link),
+            us(share.wait_ps),
+            percent(share.wait_ps, path.completed_ps)
+        ),
+        Some(_) => format!("{most}; nothing on it waited for a link"),
+        None => most,
+    }
+}
+
+/// What is asked of the network and not carried, in sentences.
+pub(super) fn saturation(outcome: &Outcome, topology: &Topology) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let links = outcome.records.as_deref().map(Records::saturated_links);
+    for found in links.iter().flatten().take(LINKS_SHOWN) {
+        sentences.push(format!(
+            "SATURATED: the queue of {} kept growing, from {:.3} to {:.3} us; it was busy {:.1} % of \
+             the second half",
+            topology.link_name(found.link),
+            found.early_ps * 1e-6,
+            found.late_ps * 1e-6,
+            found.busy.min(1.0) * 100.0
+        ));
+    }
+    let count = links.as_ref().map_or(0, Vec::len);
+    if count > LINKS_SHOWN {
+        sentences.push(format!("SATURATED: {} more links", count - LINKS_SHOWN));
+    }
+    if let Some(growth) = outcome.backlog.growth() {
+        let remedy = match links {
+            None => "; --why names the links",
+            Some(_) => "",
+        };
+        sentences.push(format!(
+            "SATURATED: messages under way kept growing, from {:.0} to {:.0}, as long as new ones were \
+             posted: the load is more than hosts and links carry, and latencies depend on how long it \
+             lasts{remedy}",
+            growth.early, growth.late
+        ));
+    }
+    sentences
+}
+
+/// Saturation, and the critical path if it is wanted and known.
+pub(super) fn to_json(outcome: &Outcome, topology: &Topology, has_path: bool) -> Value {
+    let path = outcome.records.as_deref().filter(|_| has_path).map(Records::critical_path);
+    let path = path.map(|path| match path {
+        Err(error) => json!({ "error": error.to_string() }),
+        Ok(path) => path_json(&path, topology),
+    });
+    let links = outcome.records.as_deref().map(|records| {
+        let found = records.saturated_links();
+        let links = found.iter().map(|found| {
+            json!({
+                "link": topology.link_name(found.link),
+                "early_wait_us": found.early_ps * 1e-6,
+                "late_wait_us": found.late_ps * 1e-6,
+                "busy_share": found.busy.min(1.0),
+            })
+        });
+        links.collect::<Vec<_>>()
+    });
+    let growth = outcome.backlog.growth();
+    json!({
+        "is_saturated": growth.is_some() || links.as_ref().is_some_and(|links| !links.is_empty()),
+        "messages_under_way": growth.map(|growth| json!({
+            "early": growth.early,
+            "late": growth.late,
+        })),
+        "saturated_links": links,
+        "critical_path": path,
+    })
+}
+
+fn path_json(path: &CriticalPath, topology: &Topology) -> Value {
+    let kinds = path.by_kind().into_iter().map(|(kind, share)| {
+        json!({ "cause": kind.name(), "us": us(share.total_ps), "steps": share.steps })
+    });
+    let links = path.by_link().into_iter().map(|(link, share)| {
+        json!({
+            "link": topology.link_name(link),
+            "us": us(share.total_ps),
+            "wait_us": us(share.wait_ps),
+        })
+    });
+    let steps = path.steps.iter().take(STEPS_IN_JSON).map(|step| {
+        json!({
+            "cause": step.kind.name(),
+            "from_us": us(step.from_ps),
+            "until_us": us(step.until_ps),
+            "link": step.link.map(|link| topology.link_name(link)),
+            "host": step.host.map(|host| topology.node_name(host)),
+            "message": step.message,
+        })
+    });
+    json!({
+        "completed_us": us(path.completed_ps),
+        "messages": path.messages,
+        "verdict": verdict(path, topology),
+        "by_cause": kinds.collect::<Vec<_>>(),
+        "by_link": links.collect::<Vec<_>>(),
+        "steps": steps.collect::<Vec<_>>(),
+        "steps_left_out": path.steps.len().saturating_sub(STEPS_IN_JSON),
+        "has_link_waits": path.steps.iter().any(|step| step.kind == StepKind::LinkWait),
+    })
+}
+
+pub(super) fn us(time_ps: u64) -> f64 {
+    time_ps as f64 * 1e-6
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64 * 100.0
+}
+
+const LINKS_SHOWN: usize = 5;
+/// A few megabytes.
+const STEPS_IN_JSON: usize = 20_000;

@@ -1,0 +1,203 @@
+//! From a run to the page that shows it.
+
+use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::drawing;
+use fabric::interconnect::records::{NEVER_PS, Records};
+use fabric::interconnect::simulation::Outcome;
+use fabric::interconnect::topology::LinkKind;
+use report::simulation::{Cause, Fact, LinkOnPath, LinkRow, Path, Simulation, simulation_page};
+
+use super::Finished;
+use super::diagnosis::{saturation, us, verdict};
+use crate::Failure;
+
+/// The page of a recorded run.
+pub(super) fn page(
+    configuration: &Configuration,
+    finished: &Finished,
+    records: &Records,
+) -> Result<String, Failure> {
+    let topology = &configuration.topology;
+    let Finished { outcome, seconds } = finished;
+    let heat: Vec<f64> = records.links.iter().map(|link| records.busy_share(link)).collect();
+    let mut latencies: Vec<u64> = records
+        .messages
+        .iter()
+        .filter(|message| message.delivered_ps != NEVER_PS)
+        .map(|message| message.delivered_ps - message.posted_ps)
+        .collect();
+    let simulation = Simulation {
+        title: format!("{}, {}", topology.name(), configuration.fabric.name()),
+        facts: facts(outcome, *seconds),
+        findings: findings(configuration, outcome, records),
+        latencies_us: distribution(&mut latencies),
+        completions_us: distribution(&mut completions(records)),
+        backlog: backlog(records),
+        heat_map: drawing::draw_heat(topology, &heat, "of the time busy"),
+        heat_scale: [0.0, 0.25, 0.5, 0.75, 1.0].map(drawing::heat_colour),
+        links: links(configuration, records),
+        path: records.critical_path().ok().map(|path| Path {
+            verdict: verdict(&path, topology),
+            completed_us: us(path.completed_ps),
+            messages: path.messages,
+            causes: path
+                .by_kind()
+                .into_iter()
+                .map(|(kind, share)| Cause { name: kind.name().to_owned(), us: us(share.total_ps) })
+                .collect(),
+            links: path
+                .by_link()
+                .into_iter()
+                .take(LINKS_SHOWN)
+                .map(|(link, share)| LinkOnPath {
+                    name: topology.link_name(link),
+                    us: us(share.total_ps),
+                    wait_us: us(share.wait_ps),
+                })
+                .collect(),
+        }),
+        configuration: configuration.effective.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    Ok(simulation_page(&simulation)?)
+}
+
+fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {
+    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
+    let quantile = |share| format!("{:.2} µs", outcome.histogram.quantile_us(share));
+    let rate = outcome.delivered_bytes as f64 * 8e3 / outcome.completed_ps.max(1) as f64;
+    vec![
+        fact("completed", format!("{:.2} µs", us(outcome.completed_ps))),
+        fact("messages", outcome.delivered.to_string()),
+        fact("delivered", format!("{rate:.2} Gb/s")),
+        fact("latency, median", quantile(0.5)),
+        fact("99 %", quantile(0.99)),
+        fact("largest", format!("{:.2} µs", outcome.latency.max_us())),
+        fact("packets lost", outcome.dropped.to_string()),
+        fact("simulated in", format!("{seconds:.2} s")),
+    ]
+}
+
+fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records) -> Vec<String> {
+    let mut findings = saturation(outcome, &configuration.topology);
+    if outcome.dropped > 0 {
+        findings.push(format!("{} packets were lost in full queues", outcome.dropped));
+    }
+    let left_out = records.left_out;
+    if left_out.messages + left_out.crossings > 0 {
+        findings.push(format!(
+            "{} messages and {} crossings of links were not recorded: curves of messages and the \
+             critical path are of the rest (--record-limit)",
+            left_out.messages, left_out.crossings
+        ));
+    }
+    findings
+}
+
+/// Messages under way at the most, in as many equal parts of the time as are drawn.
+fn backlog(records: &Records) -> Vec<(f64, f64)> {
+    let mut changes: Vec<(u64, bool)> = Vec::with_capacity(records.messages.len() * 2);
+    for message in records.messages.iter().filter(|message| message.delivered_ps != NEVER_PS) {
+        changes.extend([(message.posted_ps, true), (message.delivered_ps, false)]);
+    }
+    // What ends makes room for what begins at the same time.
+    changes.sort_unstable();
+    let end_ps = changes.last().map_or(0, |change| change.0);
+    let part_ps = end_ps.div_ceil(POINTS as u64).max(1);
+    let mut points: Vec<(f64, f64)> =
+        (0..=end_ps / part_ps).map(|part| (us(part * part_ps), 0.0)).collect();
+    let (mut messages, mut drawn) = (0_u32, 0);
+    for (at_ps, is_posted) in changes {
+        let part = (at_ps / part_ps) as usize;
+        for passed in points.iter_mut().take(part + 1).skip(drawn) {
+            passed.1 = passed.1.max(f64::from(messages));
+        }
+        drawn = part;
+        messages = if is_posted { messages + 1 } else { messages - 1 };
+        if let Some(point) = points.get_mut(part) {
+            point.1 = point.1.max(f64::from(messages));
+        }
+    }
+    points
+}
+
+/// When each host had received its last message.
+fn completions(records: &Records) -> Vec<u64> {
+    let mut last: Vec<u64> = Vec::new();
+    for message in records.messages.iter().filter(|message| message.received_ps != NEVER_PS) {
+        let host = message.destination as usize;
+        if last.len() <= host {
+            last.resize(host + 1, 0);
+        }
+        last[host] = last[host].max(message.received_ps);
+    }
+    last.retain(|time_ps| *time_ps > 0);
+    last
+}
+
+/// Times in microseconds with the share of all up to them, at most some hundred points.
+fn distribution(times_ps: &mut [u64]) -> Vec<(f64, f64)> {
+    times_ps.sort_unstable();
+    let count = times_ps.len();
+    let point = |place: usize| {
+        let time_ps = times_ps.get(place).copied().unwrap_or_default();
+        (us(time_ps), (place + 1) as f64 / count as f64)
+    };
+    let mut points: Vec<(f64, f64)> =
+        (0..POINTS.min(count)).map(|index| point(index * count / POINTS.min(count))).collect();
+    if count > 0 {
+        points.push(point(count - 1));
+    }
+    points
+}
+
+/// The busiest links.
+fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
+    let mut order: Vec<usize> =
+        (0..records.links.len()).filter(|&link| records.links[link].packets > 0).collect();
+    order.sort_by_key(|&link| {
+        let record = &records.links[link];
+        (std::cmp::Reverse((record.busy_ps, record.wait_max_ps)), link)
+    });
+    let rates = configuration.fabric.rates();
+    order
+        .into_iter()
+        .take(LINKS_SHOWN)
+        .map(|link| {
+            let record = &records.links[link];
+            let kind = configuration.topology.links()[link].kind;
+            let is_host = kind == LinkKind::Host;
+            let rate_bps = rates.map_or(0, |r| if is_host { r.host_bps } else { r.trunk_bps });
+            LinkRow {
+                name: configuration.topology.link_name(link as u32),
+                rate_bps,
+                packets: record.packets,
+                bytes: record.bytes,
+                busy_share: records.busy_share(record),
+                wait_mean_us: record.wait_mean_ps() * 1e-6,
+                wait_max_us: us(record.wait_max_ps),
+                queue_max_bytes: record.wait_max_ps as f64 * rate_bps as f64 / 8e12,
+                wait_max_at_us: us(record.wait_max_at_ps),
+            }
+        })
+        .collect()
+}
+
+const LINKS_SHOWN: usize = 20;
+const POINTS: usize = 400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_ends_with_all() {
+        let mut times: Vec<u64> = (1..=10_000).rev().map(|time| time * 1_000_000).collect();
+        let points = distribution(&mut times);
+        assert!(points.len() <= POINTS + 1);
+        assert_eq!(points.last(), Some(&(10_000.0, 1.0)));
+        assert!(points.is_sorted());
+        assert_eq!(distribution(&mut []), Vec::new());
+        assert_eq!(distribution(&mut [2_000_000]), vec![(2.0, 1.0), (2.0, 1.0)]);
+    }
+}

@@ -1,0 +1,82 @@
+//! The progress of one simulation.
+
+use std::time::{Duration, Instant};
+
+use fabric::interconnect::simulation::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar with the time that is left and the events per second, on a terminal; silence elsewhere.
+pub(crate) struct RunProgress {
+    bar: ProgressBar,
+    start: Instant,
+    /// When the bar was drawn last.
+    drawn: Instant,
+}
+
+impl RunProgress {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self { bar: ProgressBar::hidden(), start: now, drawn: now }
+    }
+
+    /// Called every few thousand events.
+    pub(crate) fn tell(&mut self, progress: Progress) {
+        let now = Instant::now();
+        if now - self.drawn < INTERVAL {
+            return;
+        }
+        self.drawn = now;
+        if self.bar.is_hidden() {
+            // Runs that are over at once have no bar.
+            self.bar = bar(progress.share.is_some());
+        }
+        if let Some(share) = progress.share {
+            self.bar.set_position((share * STEPS as f64) as u64);
+        }
+        self.bar.set_message(figures(progress, now - self.start));
+    }
+
+    /// Removes the bar; how long the run took, in seconds.
+    pub(crate) fn finish(self) -> f64 {
+        self.bar.finish_and_clear();
+        self.start.elapsed().as_secs_f64()
+    }
+}
+
+fn bar(knows_share: bool) -> ProgressBar {
+    let bar = ProgressBar::new(STEPS);
+    let template = if knows_share { TEMPLATE } else { TEMPLATE_WITHOUT_SHARE };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("━━╌"));
+    }
+    bar
+}
+
+fn figures(progress: Progress, elapsed: Duration) -> String {
+    format!(
+        "{:.1} M events/s · {:.3} ms simulated · {} messages under way",
+        progress.events as f64 / elapsed.as_secs_f64().max(1e-9) * 1e-6,
+        progress.now_ps as f64 * 1e-9,
+        progress.messages
+    )
+}
+
+const STEPS: u64 = 1_000;
+const INTERVAL: Duration = Duration::from_millis(200);
+const TEMPLATE: &str = "{bar:24.cyan/dim} {percent:>3} %, {eta} left · {wide_msg}";
+const TEMPLATE_WITHOUT_SHARE: &str = "{spinner} {elapsed} · {wide_msg}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_say_how_fast_it_is() {
+        let told =
+            Progress { share: Some(0.5), now_ps: 2_500_000_000, events: 30_000_000, messages: 7 };
+        assert_eq!(
+            figures(told, Duration::from_secs(2)),
+            "15.0 M events/s · 2.500 ms simulated · 7 messages under way"
+        );
+    }
+}

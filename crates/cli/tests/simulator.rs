@@ -1,0 +1,164 @@
+//! What `ethernot sim` writes of simulated clusters, as a user runs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const CLUSTER: &str = "[topology]\nkind = \"leaf_spine\"\nleaves = 2\nhosts = 8\nspines = 1\n\
+                       [fabric]\nhost_rate_bps = 1_000_000_000\n[workload]\nkind = \"mesh\"\n\
+                       iterations = 3\nbytes = 5000\n";
+
+/// A folder that is removed with its content.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulator-{name}"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("cluster.toml"), CLUSTER).unwrap();
+        Self(path)
+    }
+
+    fn sim(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+        command.current_dir(&self.0).arg("sim").args(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.sim(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.sim(arguments);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn everything_that_is_asked_for_is_written() {
+    let folder = Folder::new("all");
+    let result = folder.json(&[
+        "run",
+        "cluster.toml",
+        "--json",
+        "--why",
+        "--messages",
+        "messages.csv",
+        "--links",
+        "links.csv",
+        "--queues",
+        "queues.json",
+        "--trace",
+        "trace.json",
+        "--html",
+        "report.html",
+    ]);
+    let messages = 16 * 4 * 3;
+    assert_eq!(result["messages"], messages);
+    assert_eq!(folder.text("messages.csv").lines().count(), messages + 1);
+    assert_eq!(folder.text("links.csv").lines().count(), 2 * (16 + 2) + 1);
+    let queues: Value = serde_json::from_str(&folder.text("queues.json")).unwrap();
+    assert!(queues.as_array().is_some_and(|rows| rows.iter().all(|row| row["link"].is_string())));
+    let trace: Value = serde_json::from_str(&folder.text("trace.json")).unwrap();
+    assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > messages));
+    assert!(folder.text("report.html").contains("what the completion time came from"));
+    let path = &result["diagnosis"]["critical_path"];
+    let causes = path["by_cause"].as_array().unwrap().iter();
+    let sum: f64 = causes.map(|cause| cause["us"].as_f64().unwrap()).sum();
+    assert!((sum - result["completed_us"].as_f64().unwrap()).abs() < 1e-3, "{path}");
+    let late = path["by_link"][0]["link"].as_str().unwrap();
+    assert!(late == "s0->s2" || late == "s1->s2" || late.starts_with("s2->"), "{late}");
+    // The same run without records.
+    assert_eq!(
+        folder.json(&["run", "cluster.toml", "--json"])["result_hash"],
+        result["result_hash"]
+    );
+}
+
+#[test]
+fn files_that_cannot_be_written_are_named_with_a_remedy() {
+    let folder = Folder::new("full");
+    std::os::unix::fs::symlink("/dev/full", folder.0.join("full.csv")).unwrap();
+    let error = folder.refused(&["run", "cluster.toml", "--messages", "full.csv"]);
+    assert!(error.contains("write full.csv") && error.contains("free some space"), "{error}");
+    let error = folder.refused(&["run", "cluster.toml", "--html", "nowhere/report.html"]);
+    assert!(error.contains("nowhere/report.html") && error.contains("make its folder"), "{error}");
+    let error = folder.refused(&["run", "cluster.toml", "--links", "links.txt"]);
+    assert!(error.contains(".csv or .json"), "{error}");
+}
+
+#[test]
+fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
+    let folder = Folder::new("sweep");
+    fs::write(folder.0.join("grid.toml"), "[topology]\nhosts = 4\n[sweep.run]\nseed = [1, 2, 3]\n")
+        .unwrap();
+    let sweep = ["sweep", "grid.toml", "--into", "results", "--jobs", "1"];
+    let first = folder.sim(&sweep);
+    assert!(first.status.success());
+    // Each result is written under another name first, which now leads to a full device.
+    for entry in fs::read_dir(folder.0.join("results")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/full", path.with_extension("unfinished")).unwrap();
+    }
+    let error = folder.refused(&sweep);
+    assert!(error.contains("the disk is full") && error.contains("results/"), "{error}");
+    assert_eq!(error.matches("write ").count(), 1, "the others were not run: {error}");
+    for entry in fs::read_dir(folder.0.join("results")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    assert_eq!(folder.sim(&sweep).stdout, first.stdout);
+}
+
+#[test]
+fn the_bill_of_the_study_is_that_of_its_topology() {
+    let folder = Folder::new("cost");
+    let cost = folder.json(&["cost", "cluster.toml", "--json", "--simulate"]);
+    let expected = f64::from(16 * 700 + 3 * 50_000 + 18 * 75);
+    assert_eq!(cost["total"].as_f64(), Some(expected));
+    assert_eq!(cost["watts"], Value::Null);
+    assert_eq!(cost["bisection_bits_per_second"], 1_000_000_000_u64);
+    let speed = cost["completed_us"].as_f64().unwrap() * 1e-6 * expected;
+    assert!((cost["per_run_per_second"].as_f64().unwrap() - speed).abs() < 1e-6);
+
+    let fast = CLUSTER.replace("1_000_000_000", "10_000_000_000");
+    fs::write(folder.0.join("fast.toml"), fast).unwrap();
+    let error = folder.refused(&["cost", "fast.toml"]);
+    assert!(error.contains("no interface for ethernet of 10000000000 b/s"), "{error}");
+    fs::write(folder.0.join("book.toml"), "name = \"a\"\ncurrency = \"b\"\nparts = 3\n").unwrap();
+    let error = folder.refused(&["cost", "cluster.toml", "--prices", "book.toml"]);
+    assert!(error.contains("book.toml") && error.contains("line 3"), "{error}");
+}
+
+#[test]
+fn fidelities_are_compared() {
+    let folder = Folder::new("compare");
+    let result = folder.json(&["compare", "cluster.toml", "--json"]);
+    let fidelities = result["fidelities"].as_array().unwrap();
+    assert_eq!(fidelities.len(), 3);
+    let completed = |at: usize| fidelities[at]["completed_us"].as_f64().unwrap();
+    // Without a network nothing waits for the trunk that eight hosts share.
+    assert!(completed(1) < completed(0) && completed(1) < completed(2), "{result}");
+    assert_eq!(result["sizes"][0]["messages"], 16 * 4 * 3);
+    let error = folder.refused(&["compare", "cluster.toml", "--fidelity", "packet"]);
+    assert!(error.contains("two fidelities"), "{error}");
+    fs::write(folder.0.join("loggp.toml"), "[fabric]\nkind = \"loggp\"\n").unwrap();
+    let error = folder.refused(&["compare", "loggp.toml"]);
+    assert!(error.contains("loggp.toml: fabric loggp has no packets"), "{error}");
+}

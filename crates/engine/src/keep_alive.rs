@@ -1,0 +1,107 @@
+//! Keep-alive: an idle connection finds out whether its peer is there, and whether both ends have the
+//! same links (protocol.md §4.3, §7.7).
+
+use delivery::Instant;
+use wire_edge::LinkIndex;
+
+use crate::connection::Connection;
+use crate::control::{LINKS, RETIRED_NS};
+use crate::engine::Engine;
+use crate::path::Path;
+
+impl Connection {
+    /// Indices (by bit) of the links that the peer should have, too.
+    pub(crate) fn settled_links(&self) -> u16 {
+        let settled = self.paths.iter().filter(|path| path.is_settled());
+        settled.fold(0, |links, path| links | 1 << path.index.0)
+    }
+
+    /// Links have come or gone: when that has settled, both ends see whether they agree.
+    pub(crate) fn compare_links_soon(&mut self, now: Instant) {
+        if self.keep_alive_at != Instant::NEVER {
+            self.compares_links = true;
+            self.keep_alive_at = self.keep_alive_at.min(now.after_ns(COMPARE_NS));
+        }
+    }
+}
+
+impl Engine {
+    /// Asks the peer for a sign of life on every link, if none came lately.
+    #[cold]
+    pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
+        let quiet_at = connection.heard_at.after_ns(self.config.keep_alive_ns);
+        // Of a link that does not work the peer may know nothing, however often it is heard on others.
+        let is_doubtful = |path: &Path| path.is_settled() && !path.state.may_carry_data();
+        let compares = connection.compares_links || connection.paths.iter().any(is_doubtful);
+        if quiet_at > now && !compares {
+            connection.keep_alive_at = quiet_at;
+            return;
+        }
+        connection.compares_links = false;
+        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
+        for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
+            path.control |= LINKS;
+        }
+        self.tell_links(connection);
+    }
+
+    /// Tells on the nearest link which links there are, and where those without a part are reached.
+    fn tell_links(&self, connection: &mut Connection) {
+        let idle = self.links_without_part(connection);
+        let nearest = connection.nearest_path();
+        if let Some(path) = connection.paths.get_mut(nearest) {
+            path.control |= LINKS;
+            path.addresses |= idle;
+        }
+    }
+
+    /// The peer tells which links it has. What only one end has is no link.
+    #[cold]
+    pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
+        let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
+        // The peer may not have heard yet of a new one.
+        let is_new = |path: &Path| path.opened_at.after_ns(2 * RETIRED_NS) > now;
+        let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index);
+        let is_gone = |path: &Path| is_missing(path) && !is_new(path);
+        while let Some((index, link)) =
+            connection.paths.iter().find(|path| is_gone(path)).map(|path| (path.index, path.link))
+            && self.drop_path(connection, index)
+        {
+            connection.tell_address(link);
+            connection.join_due = true;
+        }
+        if connection.paths.iter().any(is_missing) {
+            connection.compare_links_soon(now);
+        }
+        let is_here = |index: LinkIndex| {
+            let is_retired = connection.retired.iter().any(|retired| {
+                retired.path.index == index && retired.at.after_ns(2 * RETIRED_NS) > now
+            });
+            is_retired || connection.paths.iter().any(|path| path.index == index)
+        };
+        let unknown = (0..=LinkIndex::MAX)
+            .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
+            .fold(0, |links, index| links | 1_u32 << index);
+        if let Some(path) = connection.paths.first_mut() {
+            path.removed |= unknown;
+        }
+        if self.links_without_part(connection) != 0 {
+            self.tell_links(connection);
+        }
+    }
+
+    /// Links (by bit) of this end that could carry frames of the connection and do not, if the peer is
+    /// the one to try them.
+    fn links_without_part(&self, connection: &Connection) -> u16 {
+        if connection.is_initiator() {
+            return 0;
+        }
+        let used = connection.paths.iter().filter(|path| path.state.may_carry_data());
+        let used = used.fold(0, |links, path| links | 1_u16 << path.link.0);
+        self.usable_links() & !used & !connection.unwanted_links()
+    }
+}
+
+/// How long after a change of its links a connection compares them with the peer's, in nanoseconds:
+/// longer than an index rests.
+const COMPARE_NS: u64 = 3_000_000_000;

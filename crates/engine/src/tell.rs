@@ -1,0 +1,239 @@
+//! Control frames going out: questions, answers, and what is told of links.
+
+use delivery::{Instant, PacketClass};
+use mem::PayloadSlice;
+use semantics::{Carried, CarriedKind};
+use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus, Prefix};
+
+use crate::connection::{Connection, Phase};
+use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING, STATUS};
+use crate::engine::Engine;
+use crate::transmit::{Emit, push_frame};
+
+impl Engine {
+    /// Sends control messages that are pending on any link; false if some wait for a full one.
+    pub(crate) fn send_control(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        emit: Emit<'_>,
+    ) -> bool {
+        let nearest = connection.nearest_path();
+        gather_status(connection, nearest);
+        let mut sent = true;
+        for position in 0..connection.paths.len() {
+            let path = &mut connection.paths[position];
+            if path.state.deadline() <= now {
+                let (index, change) = (path.index, path.state.on_challenge_due(now));
+                self.on_path_change(now, connection, index, change);
+            }
+            let path = &mut connection.paths[position];
+            let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
+            let announces = position == nearest
+                && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
+            if !challenged && path.control == 0 && path.response.is_none() && !announces {
+                continue;
+            }
+            if !challenged && self.is_full(path.link) {
+                sent = false;
+                continue;
+            }
+            let challenge = challenged.then(|| self.random());
+            self.send_control_on(now, connection, position, challenge, announces, emit);
+            // The addresses of many new links take several frames.
+            while announces && connection.paths[position].addresses != 0 {
+                self.send_control_on(now, connection, position, None, true, emit);
+            }
+        }
+        sent
+    }
+
+    fn send_control_on(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        position: usize,
+        challenge: Option<u64>,
+        announces: bool,
+        emit: Emit<'_>,
+    ) {
+        let statuses: [Option<LinkStatus>; 16] = statuses_of(connection, position, announces);
+        let settled = connection.settled_links();
+        let Connection { paths, close, close_data, peer_id, peer_epoch, phase, .. } = connection;
+        let path = &mut paths[position];
+        let mut body = Vec::with_capacity(64);
+        let mut add = |message: Control<'_>| {
+            let mut bytes = [0; CONTROL_BYTES_MAX];
+            let len = message.encode(&mut bytes);
+            body.extend_from_slice(&bytes[..len]);
+        };
+        if path.control & PING != 0 {
+            add(Control::Ping);
+        }
+        if path.control & LINKS != 0 {
+            add(Control::Links(settled));
+        }
+        if path.control & CLOSE != 0 {
+            let (reason, operation) = *close;
+            add(Control::Close { reason, operation, private_data: close_data });
+        }
+        if path.control & CLOSE_ACK != 0 {
+            add(Control::CloseAck);
+        }
+        if let Some(nonce) = challenge {
+            add(Control::PathChallenge(nonce));
+            path.state.on_challenge_sent(nonce);
+            path.counters.path_challenges_sent += 1;
+        }
+        if let Some(nonce) = path.response.take() {
+            add(Control::PathResponse(nonce));
+        }
+        for (index, status) in statuses.iter().enumerate() {
+            if let Some(status) = status {
+                add(Control::LinkStatus(LinkIndex(index as u8), *status));
+            }
+        }
+        let mut addresses = 0;
+        if announces {
+            addresses = self.links_to_tell(path.addresses);
+            for (index, link) in self.links.iter().enumerate() {
+                if let Some(link) = link
+                    && addresses >> index & 1 != 0
+                {
+                    add(Control::Address(link.caps.local));
+                }
+            }
+        }
+        // A peer that has forgotten the connection answers with a reset only what is no shorter than
+        // that; and a frame of one Ping may be all that is ever sent to it.
+        let len = body.len();
+        pad(&mut body, len);
+        let told = if announces { path.retry_status | path.removed } else { 0 };
+        let told = told & 0xffff | u32::from(addresses) << 16;
+        let control = core::mem::take(&mut path.control);
+        let kept = u32::from(control) | if announces { STATUS } else { 0 };
+        path.counters.control_frames_sent += 1;
+        // What only asks or answers whether the way works is not repeated by loss detection.
+        // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
+        // it asks.
+        let open = *phase == Phase::Established;
+        let class =
+            if kept == 0 || !open { PacketClass::Unacknowledged } else { PacketClass::Data };
+        let carried =
+            Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
+        let urgent =
+            if control & (PING | LINKS | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
+        let prefix = Prefix {
+            kind: Header::Control.kind(),
+            link: path.index,
+            flags: urgent,
+            epoch: *peer_epoch,
+            connection: *peer_id,
+            packet: path.send.next_packet().truncate(),
+        };
+        if announces {
+            path.retry_status = 0;
+            path.removed = 0;
+            // If none was told, those are not attached any more.
+            path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
+            if path.addresses != 0 {
+                // The rest of them follows for the same reason.
+                path.control |= control & LINKS;
+            }
+        }
+        let link = path.link;
+        self.batch.reset(path.peer);
+        push_frame(&mut self.batch, &prefix, &Header::Control, &[]);
+        self.batch.header_mut().extend_from_slice(&body);
+        self.batch.finish_frame(PayloadSlice::EMPTY);
+        let bytes = self.batch.frame(0).len() as u32;
+        path.send.on_sent(&mut self.sent, now, bytes, class, carried);
+        path.counters.frames_sent += 1;
+        path.counters.bytes_sent += u64::from(bytes);
+        for (position, status) in statuses.iter().enumerate() {
+            if status.is_some()
+                && let Some(told) = paths.iter_mut().find(|path| path.index.0 == position as u8)
+            {
+                told.announce = None;
+            }
+        }
+        self.emit_one(link, emit);
+    }
+
+    /// Of a set of links (by bit), those that are attached, as many as one frame takes.
+    fn links_to_tell(&self, links: u16) -> u16 {
+        let mut told = 0_u16;
+        for (index, link) in self.links.iter().enumerate() {
+            let is_one = link.is_some() && links >> index & 1 != 0;
+            if is_one && told.count_ones() < ADDRESSES_PER_FRAME {
+                told |= 1 << index;
+            }
+        }
+        told
+    }
+}
+
+/// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
+/// length.
+pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
+    if let Some(missing) = CONTROL_BODY_MIN.checked_sub(len).filter(|&bytes| bytes > 0) {
+        out.extend_from_slice(&[PADDING, missing as u8]);
+        out.resize(out.len() + missing, 0);
+    }
+}
+
+/// Collects what is to be told of the links on the nearest one.
+fn gather_status(connection: &mut Connection, nearest: usize) {
+    if connection.paths.len() < 2 {
+        return;
+    }
+    let (mut status, mut removed, mut addresses) = (0, 0, 0);
+    for path in &mut connection.paths {
+        status |= core::mem::take(&mut path.retry_status);
+        removed |= core::mem::take(&mut path.removed);
+        addresses |= core::mem::take(&mut path.addresses);
+        if path.announce.is_some() {
+            status |= 1 << path.index.0;
+        }
+    }
+    if let Some(path) = connection.paths.get_mut(nearest) {
+        path.retry_status = status;
+        path.removed = removed;
+        path.addresses = addresses;
+    }
+}
+
+/// What to tell of each link index on the link at `position`.
+fn statuses_of(
+    connection: &Connection,
+    position: usize,
+    announces: bool,
+) -> [Option<LinkStatus>; 16] {
+    let mut statuses = [None; 16];
+    if !announces {
+        return statuses;
+    }
+    let Some(carrier) = connection.paths.get(position) else { return statuses };
+    for (index, slot) in statuses.iter_mut().enumerate() {
+        if (carrier.removed | carrier.retry_status) & 1 << index == 0 {
+            continue;
+        }
+        let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);
+        *slot = Some(match path {
+            None => LinkStatus::Removed,
+            Some(path) if path.state.may_carry_data() => LinkStatus::Available,
+            Some(_) => LinkStatus::Down,
+        });
+    }
+    statuses
+}
+
+/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
+const CONTROL_BODY_MIN: usize = 12;
+
+/// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
+/// connection's stays below 256 bytes.
+const ADDRESSES_PER_FRAME: u32 = 6;
+
+/// Type of the control message that means nothing (protocol.md §3.5).
+const PADDING: u8 = 0;

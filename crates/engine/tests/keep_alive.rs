@@ -1,0 +1,213 @@
+//! What idle connections find out by themselves (protocol.md §4.3, §7.7).
+
+mod pair;
+
+use delivery::LinkState;
+use engine::{Closed, EngineConfig};
+use pair::{Host, Pair};
+use semantics::{AccessFault, OperationError, Request};
+use wire_edge::{CloseReason, Control, Header, LinkStatus, control_messages, decode};
+
+/// Pause between questions of an idle connection, and the silence after one that ends it.
+const KEEP_ALIVE_NS: u64 = 30_000_000_000;
+const SILENCE_NS: u64 = 5_000_000_000;
+
+/// Frames on the wire from now on for so long.
+fn frames_in(pair: &mut Pair, ns: u64) -> u64 {
+    let before = pair.frames;
+    pair.run_for(ns);
+    pair.frames - before
+}
+
+fn set_all(pair: &mut Pair, link: usize, up: bool) {
+    for host in 0..2 {
+        pair.set_up(host, link, up);
+    }
+}
+
+fn is_gone(closed: &[Closed]) -> bool {
+    matches!(closed, [Closed::Unreachable { silence_ms: 5000, .. }])
+}
+
+#[test]
+fn an_idle_connection_goes_on_and_costs_little() {
+    for links in 1..4_u8 {
+        let mut pair = Pair::connected(links);
+        pair.run_for(10_000_000_000);
+        // Each end asks on each link at most every 30 s; a question on each makes an answer on each.
+        let most = 20 * 2 * u64::from(links) * 2;
+        let frames = frames_in(&mut pair, 20 * KEEP_ALIVE_NS);
+        assert!((20..=most).contains(&frames), "{frames} frames on {links} links");
+        assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+        pair.assert_idle();
+    }
+}
+
+#[test]
+fn without_keep_alive_an_idle_connection_says_nothing() {
+    let config = EngineConfig { keep_alive_ns: u64::MAX, ..EngineConfig::default() };
+    let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
+    pair.run_for(1_000_000_000);
+    set_all(&mut pair, 0, false);
+    assert_eq!(frames_in(&mut pair, 100 * KEEP_ALIVE_NS), 0);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+}
+
+#[test]
+fn an_idle_connection_whose_only_link_is_cut_ends_but_not_for_a_short_cut() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000_000);
+    set_all(&mut pair, 0, false);
+    pair.run_for(KEEP_ALIVE_NS - 2_000_000_000);
+    set_all(&mut pair, 0, true);
+    pair.run_for(10 * KEEP_ALIVE_NS);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+    set_all(&mut pair, 0, false);
+    pair.run_for(KEEP_ALIVE_NS + SILENCE_NS + 1_000_000_000);
+    assert!(pair.hosts.iter().all(|host| is_gone(&host.closed())));
+    assert!(pair.hosts.iter().all(|host| host.engine.connection_count() == 0));
+}
+
+#[test]
+fn an_idle_connection_finds_out_that_its_peer_has_restarted() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000_000);
+    pair.restart(1, 77);
+    pair.run_for(KEEP_ALIVE_NS + 1_000_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
+}
+
+#[test]
+fn an_idle_connection_finds_out_that_one_of_its_links_is_dead_and_when_it_is_back() {
+    for dead in 0..2 {
+        for direction in 0..3 {
+            let mut pair = Pair::connected(2);
+            pair.run_for(10_000_000_000);
+            for host in (0..2).filter(|&host| direction != 1 - host) {
+                pair.set_up(host, dead, false);
+            }
+            let is = |pair: &Pair, up: bool| {
+                let ends = pair.hosts.iter().map(Host::info);
+                ends.flat_map(|info| info.paths).all(|path| {
+                    let works = path.state == LinkState::Up;
+                    works == (up || usize::from(path.link.0) != dead)
+                })
+            };
+            pair.run_until(KEEP_ALIVE_NS + SILENCE_NS, "it is found out", |pair| is(pair, false));
+            pair.run_for(1_000_000_000);
+            set_all(&mut pair, dead, true);
+            pair.run_until(SILENCE_NS, "the link is back", |pair| is(pair, true));
+            assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+        }
+    }
+}
+
+#[test]
+fn a_link_that_one_end_alone_has_is_given_up() {
+    for host in 0..2 {
+        let mut pair = Pair::connected(3);
+        pair.run_for(10_000_000_000);
+        // Nothing tells the peer that the link is taken away, until the links are compared.
+        pair.filter = Box::new(|_, flight| {
+            let Ok(frame) = decode(&flight.bytes) else { return true };
+            let mut messages = control_messages(frame.payload)
+                .take_while(|_| matches!(frame.header, Header::Control));
+            messages
+                .all(|message| !matches!(message, Ok(Control::LinkStatus(_, LinkStatus::Removed))))
+        });
+        let handle = pair.hosts[host].connection.unwrap();
+        pair.hosts[host].engine.remove_path(handle, 2).unwrap();
+        pair.run_until(3 * KEEP_ALIVE_NS, "both ends have the same links", |pair| {
+            let left = |host: usize| {
+                let paths = pair.hosts[host].info().paths;
+                paths.iter().map(|path| path.index).collect::<Vec<_>>()
+            };
+            left(0) == left(1)
+        });
+        assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+    }
+}
+
+#[test]
+fn both_ends_may_take_away_different_links_while_nothing_gets_through() {
+    for outage_ns in [300_000_000, 700_000_000, 1_400_000_000, 3_000_000_000] {
+        for links in 2..5_u8 {
+            let mut pair = Pair::connected(links);
+            pair.run_for(10_000_000_000);
+            let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
+            for link in 0..links {
+                set_all(&mut pair, usize::from(link), false);
+            }
+            for (link, (host, handle)) in (0..).zip(pair.hosts.iter_mut().zip(handles)) {
+                host.engine.remove_path(handle, link).unwrap();
+            }
+            pair.run_for(outage_ns);
+            for link in 0..links {
+                set_all(&mut pair, usize::from(link), true);
+            }
+            pair.fill(0, 100_000);
+            pair.write(0, 0, 100_000, 1);
+            pair.run_for(2 * KEEP_ALIVE_NS);
+            assert_eq!(pair.done(0).iter().map(|done| done.result).collect::<Vec<_>>(), [Ok(())]);
+            assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+            let ends = pair.hosts.each_ref().map(|host| {
+                let mut indices: Vec<u8> = host.info().paths.iter().map(|p| p.index).collect();
+                indices.sort_unstable();
+                indices
+            });
+            assert_eq!(ends[0], ends[1], "{links} links, {outage_ns} ns");
+            assert!(ends[0].len() >= usize::from(links).saturating_sub(2).max(1));
+            let paths = pair.hosts.iter().flat_map(|host| host.info().paths);
+            assert!(paths.into_iter().all(|path| path.state == LinkState::Up));
+        }
+    }
+}
+
+#[test]
+fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
+    for length in [8, 200, 1000, 50_000] {
+        let mut pair = Pair::connected(1);
+        pair.run_for(1_000_000_000);
+        read(&mut pair, length);
+        pair.run_until(1_000_000_000, "the read is done", |pair| {
+            // Its acknowledgements have been sent and are lost.
+            pair.hosts[0].info().outstanding == 0
+        });
+        pair.wire.clear();
+        let region = pair.hosts[1].region.id;
+        pair.hosts[1].memory.deregister(region).unwrap();
+        pair.run_for(2_000_000_000);
+        let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();
+        assert_eq!(results, [Ok(())]);
+        assert!(pair.hosts.iter().all(|host| host.closed().is_empty()), "{length}");
+        pair.assert_idle();
+    }
+}
+
+#[test]
+fn memory_that_goes_before_a_read_is_answered_ends_the_connection() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000_000);
+    pair.filter = Box::new(|_, flight| {
+        let frame = decode(&flight.bytes);
+        !frame.is_ok_and(|frame| matches!(frame.header, Header::ReadResponse { .. }))
+    });
+    read(&mut pair, 1000);
+    pair.run_for(100_000);
+    let region = pair.hosts[1].region.id;
+    pair.hosts[1].memory.deregister(region).unwrap();
+    pair.run_for(2_000_000_000);
+    let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();
+    assert!(results == [Err(OperationError::RemoteAccess(AccessFault::Key))], "{results:?}");
+    for host in &pair.hosts {
+        assert_eq!(host.closed(), [Closed::PeerRefused(CloseReason::LocalMemoryGone)]);
+    }
+    pair.assert_idle();
+}
+
+fn read(pair: &mut Pair, length: u32) {
+    let (key, address) = pair.remote(1, 0);
+    let sink = pair.hosts[0].region.id;
+    pair.post(0, Request::Read { sink, sink_offset: 0, key, address }, length, 1);
+    pair.turn(0);
+}

@@ -1,0 +1,78 @@
+//! What a configuration would need to be bought, and what its links carry.
+
+use super::super::cost::{Bisection, BookError, LinkRates, PartFabric, Wanted};
+use super::super::routing::RouteTable;
+use super::{Configuration, ConfigurationError, FabricConfiguration};
+
+impl Configuration {
+    /// What is to be bought for it. A formula cannot be bought; for fluids it is Ethernet of their
+    /// rates.
+    pub fn wanted(&self) -> Result<Wanted<'_>, BookError> {
+        let fabric = match self.fabric {
+            FabricConfiguration::Ethernet(_) | FabricConfiguration::Fluid(_) => {
+                PartFabric::Ethernet
+            }
+            FabricConfiguration::Wormhole(_) => PartFabric::Wormhole,
+            FabricConfiguration::Flit(_) => PartFabric::Flit,
+            FabricConfiguration::LogGp(_) => {
+                return Err(BookError::NothingToBuy { fabric: self.fabric.name() });
+            }
+        };
+        let rates =
+            self.fabric.rates().ok_or(BookError::NothingToBuy { fabric: self.fabric.name() })?;
+        Ok(Wanted { topology: &self.topology, fabric, rates })
+    }
+
+    /// What the links that its routes use carry between halves of the hosts; nothing for a formula
+    /// without links.
+    pub fn bisection(&self) -> Result<Option<Bisection>, ConfigurationError> {
+        let Some(rates) = self.fabric.rates() else { return Ok(None) };
+        let table = RouteTable::new(&self.topology, self.routing)?;
+        let used = table.used_links(self.topology.links().len());
+        let is_used = |link: u32| used.get(link as usize).copied().unwrap_or_default();
+        Ok(Some(Bisection::new(&self.topology, rates, is_used)))
+    }
+}
+
+impl FabricConfiguration {
+    /// Its kind, as it is written in a configuration.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ethernet(_) => "ethernet",
+            Self::Wormhole(_) => "wormhole",
+            Self::Flit(_) => "flit",
+            Self::LogGp(_) => "loggp",
+            Self::Fluid(_) => "fluid",
+        }
+    }
+
+    /// What its links carry; nothing for a formula without links. Of flits, what remains for
+    /// payload between routers.
+    pub fn rates(&self) -> Option<LinkRates> {
+        let rate = |bytes: u32, time_ps: u64| u64::from(bytes) * 8 * PS_PER_S / time_ps.max(1);
+        Some(match self {
+            Self::Ethernet(ethernet) => {
+                LinkRates { host_bps: ethernet.host_rate_bps, trunk_bps: ethernet.trunk_rate_bps }
+            }
+            Self::Fluid(fluid) => {
+                LinkRates { host_bps: fluid.host_rate_bps, trunk_bps: fluid.trunk_rate_bps }
+            }
+            Self::Wormhole(worm) => {
+                let rate_bps = rate(worm.character_bytes, worm.character_ps);
+                LinkRates { host_bps: rate_bps, trunk_bps: rate_bps }
+            }
+            Self::Flit(flit) => {
+                let trunk_bps = rate(flit.flit_payload_bytes, flit.flit_ps);
+                let host_bps = match flit.ports.rate_bps {
+                    0 => trunk_bps,
+                    rate_bps => rate_bps,
+                };
+                LinkRates { host_bps, trunk_bps }
+            }
+            Self::LogGp(_) => return None,
+        })
+    }
+}
+
+/// A byte a picosecond of the longest character, 2^20 bytes, stays below 2^64.
+const PS_PER_S: u64 = 1_000_000_000_000;

@@ -1,0 +1,310 @@
+//! Price books: parts, what they cost, and who says so.
+
+use std::fmt;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// Parts and their prices, read from TOML.
+#[derive(Clone, Debug)]
+pub struct PriceBook {
+    /// Where it was read, for errors.
+    pub file: String,
+    /// What it is called.
+    pub name: String,
+    /// What prices are in, e.g. `US dollars of 1999`.
+    pub currency: String,
+    /// In the order of the file, at least one.
+    pub parts: Vec<Part>,
+}
+
+/// A part and its price.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// What it is.
+    pub name: String,
+    /// What it is for.
+    pub kind: PartKind,
+    /// Which networks it is made for.
+    pub fabric: PartFabric,
+    /// Ports, each of `rate_bps`; 0 of a cable.
+    pub ports: u32,
+    /// Rate of each port or of the cable, in bits per second.
+    pub rate_bps: u64,
+    /// Further ports of a switch, each of `uplink_rate_bps`.
+    pub uplink_ports: u32,
+    /// Rate of each of them, in bits per second.
+    pub uplink_rate_bps: u64,
+    /// Price of one, in the currency of the book.
+    pub price: f64,
+    /// Electrical power of one, if the book knows it.
+    pub watts: Option<f64>,
+    /// Who says so.
+    pub source: String,
+    /// When.
+    pub date: String,
+    /// Line of the file, from 1.
+    pub line: usize,
+}
+
+/// What a part is for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// Interface card of a host.
+    Interface,
+    /// Switch.
+    Switch,
+    /// All switches and what joins them, sold as one.
+    Fabric,
+    /// Cable of a host; between switches too, if there is no other.
+    Cable,
+    /// Cable between switches.
+    TrunkCable,
+}
+
+/// Which networks a part is made for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum PartFabric {
+    /// Ethernet switches.
+    Ethernet,
+    /// Wormhole switching.
+    Wormhole,
+    /// Flits with credits.
+    Flit,
+}
+
+/// Why a price book is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BookError {
+    /// Not TOML, or not the keys of a book.
+    #[error("{file}: {cause}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// What the parser says, with line and column.
+        cause: toml::de::Error,
+    },
+    /// A value that cannot be.
+    #[error("{file}:{line}: {what}")]
+    Value {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        what: String,
+    },
+    /// A part that the network needs is not there.
+    #[error(
+        "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another book"
+    )]
+    MissingPart {
+        /// The file.
+        file: String,
+        /// What for.
+        kind: PartKind,
+        /// For which networks.
+        fabric: PartFabric,
+        /// Rate that it must have, in bits per second.
+        rate_bps: u64,
+        /// Parts there are.
+        parts: usize,
+    },
+    /// The simulated fabric is a formula, not a thing that can be bought.
+    #[error(
+        "fabric {fabric} is a model without switches and cables, so it has no cost; set [fabric] kind to ethernet, wormhole or flit"
+    )]
+    NothingToBuy {
+        /// The kind of fabric.
+        fabric: &'static str,
+    },
+}
+
+impl PriceBook {
+    /// Reads a book; `file` is named in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, BookError> {
+        let book: Book = toml::from_str(text)
+            .map_err(|cause| BookError::Syntax { file: file.to_owned(), cause })?;
+        let parts: Result<Vec<Part>, BookError> =
+            book.part.into_iter().map(|entry| checked(file, text, entry)).collect();
+        let parts = parts?;
+        if parts.is_empty() {
+            let what = "no [[part]] at all".to_owned();
+            return Err(BookError::Value { file: file.to_owned(), line: 1, what });
+        }
+        Ok(Self { file: file.to_owned(), name: book.name, currency: book.currency, parts })
+    }
+
+    /// The cheapest part of a kind that is as fast as this.
+    pub fn cheapest(
+        &self,
+        kind: PartKind,
+        fabric: PartFabric,
+        rate_bps: u64,
+    ) -> Result<&Part, BookError> {
+        self.fitting(kind, fabric)
+            .filter(|part| part.rate_bps >= rate_bps)
+            .min_by(|a, b| a.price.total_cmp(&b.price))
+            .ok_or_else(|| self.missing(kind, fabric, rate_bps))
+    }
+
+    /// The parts of a kind, of any rate.
+    pub fn fitting(&self, kind: PartKind, fabric: PartFabric) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(move |part| part.kind == kind && part.fabric == fabric)
+    }
+
+    pub(super) fn missing(&self, kind: PartKind, fabric: PartFabric, rate_bps: u64) -> BookError {
+        let (file, parts) = (self.file.clone(), self.parts.len());
+        BookError::MissingPart { file, kind, fabric, rate_bps, parts }
+    }
+}
+
+impl fmt::Display for PartKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Interface => "interface",
+            Self::Switch => "switch",
+            Self::Fabric => "fabric",
+            Self::Cable => "cable",
+            Self::TrunkCable => "trunk_cable",
+        })
+    }
+}
+
+impl fmt::Display for PartFabric {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Ethernet => "ethernet",
+            Self::Wormhole => "wormhole",
+            Self::Flit => "flit",
+        })
+    }
+}
+
+/// The file as it stands.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Book {
+    name: String,
+    currency: String,
+    #[serde(default)]
+    part: Vec<Spanned<Entry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    part: String,
+    kind: PartKind,
+    fabric: PartFabric,
+    #[serde(default)]
+    ports: u32,
+    rate_bps: u64,
+    #[serde(default)]
+    uplink_ports: u32,
+    #[serde(default)]
+    uplink_rate_bps: u64,
+    price: f64,
+    watts: Option<f64>,
+    source: String,
+    date: String,
+}
+
+fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, BookError> {
+    let line = 1 + text.bytes().take(entry.span().start).filter(|byte| *byte == b'\n').count();
+    let entry = entry.into_inner();
+    let wrong = |what: String| BookError::Value { file: file.to_owned(), line, what };
+    let name = &entry.part;
+    let is_amount = |amount: f64| amount.is_finite() && amount >= 0.0;
+    if !is_amount(entry.price) {
+        return Err(wrong(format!("the price of {name} is {}, not 0 or more", entry.price)));
+    }
+    if let Some(watts) = entry.watts.filter(|watts| !is_amount(*watts)) {
+        return Err(wrong(format!("the watts of {name} are {watts}, not 0 or more")));
+    }
+    if entry.rate_bps == 0 {
+        return Err(wrong(format!("the rate of {name} is 0 b/s")));
+    }
+    if matches!(entry.kind, PartKind::Switch | PartKind::Fabric) && entry.ports == 0 {
+        return Err(wrong(format!("{name} is a {} without ports", entry.kind)));
+    }
+    if entry.uplink_ports > 0 && entry.uplink_rate_bps == 0 {
+        return Err(wrong(format!("{name} has uplink_ports, but no uplink_rate_bps")));
+    }
+    if entry.source.trim().is_empty() || entry.date.trim().is_empty() {
+        return Err(wrong(format!("{name} needs a source and a date: a price without is a guess")));
+    }
+    Ok(Part {
+        name: entry.part,
+        kind: entry.kind,
+        fabric: entry.fabric,
+        ports: entry.ports,
+        rate_bps: entry.rate_bps,
+        uplink_ports: entry.uplink_ports,
+        uplink_rate_bps: entry.uplink_rate_bps,
+        price: entry.price,
+        watts: entry.watts,
+        source: entry.source,
+        date: entry.date,
+        line,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "name = \"a\"\ncurrency = \"euros\"\n";
+
+    fn part(lines: &str) -> String {
+        format!("{HEAD}[[part]]\npart = \"p\"\nfabric = \"ethernet\"\n{lines}")
+    }
+
+    fn refused(text: &str) -> String {
+        PriceBook::parse("a.toml", text).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_file_and_line() {
+        let rest = "source = \"s\"\ndate = \"2001\"\n";
+        let cable = "kind = \"cable\"\nrate_bps = 5\n";
+        let error = refused(&part(&format!("{cable}price = -1\n{rest}")));
+        assert!(error.starts_with("a.toml:3: the price of p is -1"), "{error}");
+        let error = refused(&part(&format!("{cable}prise = 1\n{rest}")));
+        assert!(error.contains("line 8") && error.contains("`prise`"), "{error}");
+        let error = refused(&part("kind = \"cable\"\nrate_bps = 5\nprice = 1\n"));
+        assert!(error.contains("missing field `source`"), "{error}");
+        let switch = "kind = \"switch\"\nrate_bps = 5\nprice = 1\n";
+        assert!(refused(&part(&format!("{switch}{rest}"))).contains("without ports"));
+        let unsourced = "source = \" \"\ndate = \"2001\"\n";
+        assert!(refused(&part(&format!("{cable}price = 1\n{unsourced}"))).contains("a guess"));
+        assert!(refused(HEAD).contains("no [[part]]"));
+    }
+
+    #[test]
+    fn the_cheapest_part_that_is_fast_enough_is_taken() {
+        let one = |name: &str, rate: u64, price: u32| {
+            format!(
+                "[[part]]\npart = \"{name}\"\nfabric = \"ethernet\"\nkind = \"cable\"\nrate_bps = \
+                 {rate}\nprice = {price}\nsource = \"s\"\ndate = \"2001\"\n"
+            )
+        };
+        let text = format!("{HEAD}{}{}{}", one("a", 1, 1), one("b", 10, 9), one("c", 20, 8));
+        let book = PriceBook::parse("a.toml", &text).expect("it is well formed");
+        let found = book.cheapest(PartKind::Cable, PartFabric::Ethernet, 5).expect("two fit");
+        assert_eq!((found.name.as_str(), found.line), ("c", 19));
+        let error =
+            book.cheapest(PartKind::Cable, PartFabric::Ethernet, 30).expect_err("none fits");
+        assert!(error.to_string().contains("a.toml: no cable for ethernet of 30 b/s"), "{error}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "(name|currency|part|kind|price|ports|=|\"|\\[\\[part\\]\\]|[ \n0-9a-]){0,80}") {
+            let _ = PriceBook::parse("a.toml", &text);
+        }
+    }
+}

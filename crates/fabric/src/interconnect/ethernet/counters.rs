@@ -1,0 +1,93 @@
+//! What ports counted, and what they wait for when nothing moves.
+
+use super::super::dependency;
+use super::super::simulation::Stuck;
+use super::{End, Ethernet};
+
+/// What happened at the queue of a link.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PortCounters {
+    /// The link, e.g. `s1->s2#1` for the second of parallel cables; `rail 1 ` before it for those of
+    /// the second rail.
+    pub name: String,
+    /// Frames lost for want of room, or as the link was down.
+    pub dropped: u64,
+    /// Frames marked for congestion (ECN).
+    pub marked: u64,
+    /// Times that it was told to pause a class.
+    pub pauses: u64,
+    /// How long classes were paused, added, in picoseconds.
+    pub paused_ps: u64,
+    /// The most that waited, in bytes.
+    pub queue_bytes_max: u64,
+    /// The most of what came by this link that was in the headroom of one class at its other end, in
+    /// bytes.
+    pub headroom_bytes_max: u64,
+}
+
+/// A class of a link that is paused, and another that it waits for, with the frames between.
+pub(in super::super) type Wait = (Channel, Channel, u32);
+type Channel = (u32, u8);
+
+impl Ethernet {
+    /// Ports where something was lost, marked or paused.
+    pub fn counters(&self) -> Vec<PortCounters> {
+        let ports = 0..self.ports.len() as u32;
+        let counted = ports.filter_map(|port| {
+            let dropped = self.dropped.get(&port).copied().unwrap_or(0);
+            let queues = self.queues.as_ref();
+            let counters = queues.map(|queues| queues.counters(port)).unwrap_or_default();
+            let counters = PortCounters { name: self.port_name(port), dropped, ..counters };
+            let PortCounters { marked, pauses, headroom_bytes_max, .. } = counters;
+            (dropped + marked + pauses + headroom_bytes_max > 0).then_some(counters)
+        });
+        counted.collect()
+    }
+
+    /// Takes over what the ports of another part counted.
+    pub(in super::super) fn merge(&mut self, part: &Self) {
+        self.hops += part.hops;
+        for (port, lost) in &part.dropped {
+            *self.dropped.entry(*port).or_default() += lost;
+        }
+        for (port, other) in self.ports.iter_mut().zip(&part.ports) {
+            port.bytes += other.bytes;
+        }
+        if let (Some(queues), Some(other)) = (&mut self.queues, &part.queues) {
+            queues.merge(other);
+        }
+    }
+
+    /// Why nothing moves any more, from what all parts of the network wait for.
+    pub(in super::super) fn stuck(&self, waits: &[Wait], messages: usize) -> Stuck {
+        let mut edges: Vec<_> = waits.iter().map(|&(held, wanted, _)| (held, wanted)).collect();
+        edges.sort_unstable();
+        let Some(circle) = dependency::find(&edges) else { return Stuck::Silent { messages } };
+        let next = circle.iter().cycle().skip(1);
+        let describe = |(held, wanted): (&Channel, &Channel)| {
+            let found = waits.iter().find(|wait| wait.0 == *held && wait.1 == *wanted);
+            let frames = found.map_or(0, |wait| wait.2);
+            format!(
+                "{} class {} is paused, as {frames} frames that came by it wait for {}",
+                self.port_name(held.0),
+                held.1,
+                self.port_name(wanted.0)
+            )
+        };
+        Stuck::Deadlock { circle: circle.iter().zip(next).map(describe).collect() }
+    }
+
+    fn port_name(&self, port: u32) -> String {
+        let node = |end: End| match end.node().checked_sub(self.hosts) {
+            Some(switch) => format!("s{switch}"),
+            None => format!("h{}", end.node()),
+        };
+        let (to, from) = (self.ends[port as usize], self.ends[port as usize ^ 1]);
+        let lane = if to.lane() > 0 { format!("#{}", to.lane()) } else { String::new() };
+        let rail = match port / self.links {
+            0 => String::new(),
+            rail => format!("rail {rail} "),
+        };
+        format!("{rail}{}->{}{lane}", node(from), node(to))
+    }
+}

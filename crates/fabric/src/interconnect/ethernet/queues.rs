@@ -1,0 +1,400 @@
+//! The state of queues that exist, and who gets room in the buffer of a switch.
+
+use std::collections::VecDeque;
+
+use super::super::statistics::mix;
+use super::counters::Wait;
+use super::{CLASSES_MAX, Ethernet, EthernetConfiguration, NOWHERE, PortCounters};
+
+/// Queues of all ports, and the buffers of switches.
+#[derive(Clone, Debug)]
+pub(super) struct Queues {
+    pub(super) configuration: EthernetConfiguration,
+    pub(super) classes: usize,
+    pub(super) outputs: Vec<Output>,
+    /// Shared buffer in use, in bytes, of each switch.
+    used_bytes: Vec<u64>,
+    /// What came by each port and is in the switch at its other end, by port and class.
+    inputs: Vec<Input>,
+    /// Room of each input after a pause, in bytes; by the rate of a host's link or a trunk.
+    headroom_bytes: [u64; 2],
+}
+
+/// The queues before a link.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    /// One for each class, the first served first.
+    pub(super) waiting: Vec<ClassQueue>,
+    /// Bytes that wait or are being sent.
+    pub(super) bytes: u64,
+    pub(super) sending: Option<Sending>,
+    /// Classes that are paused, bit n for class n.
+    pub(super) paused: u8,
+    /// When it will be looked at; [`u64::MAX`] if that is not scheduled.
+    pub(super) serve_ps: u64,
+    /// When the pauses sent by it have left.
+    pub(super) pause_free_ps: u64,
+    /// When the paused classes were last counted.
+    paused_since_ps: u64,
+    counters: Counters,
+}
+
+/// What an output counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    marked: u64,
+    pauses: u64,
+    paused_ps: u64,
+    bytes_max: u64,
+}
+
+/// Frames of one class that wait for a link.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClassQueue {
+    pub(super) frames: VecDeque<Waiting>,
+    pub(super) bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) index: u32,
+    pub(super) pool: Pool,
+    pub(super) ready_ps: u64,
+}
+
+/// A frame that is being sent, and still in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) bytes: u32,
+    pub(super) input: u32,
+    pub(super) class: u8,
+    pub(super) pool: Pool,
+}
+
+/// Where a frame is stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pool {
+    /// At a host, which has room for all.
+    Host,
+    /// In the shared buffer of a switch.
+    Shared,
+    /// In what its input and class have to themselves.
+    Headroom,
+}
+
+/// What came by a link in one class and has not left the switch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Input {
+    shared_bytes: u64,
+    headroom_bytes: u64,
+    headroom_bytes_max: u64,
+    is_paused: bool,
+}
+
+/// What a buffer says to a frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Admission {
+    /// There is room.
+    Stored(Pool),
+    /// There is room, but its sender must pause.
+    StoredAndPause(Pool),
+    /// It is lost.
+    Dropped,
+}
+
+impl Queues {
+    pub(super) fn new(ethernet: &Ethernet) -> Self {
+        let configuration = ethernet.configuration;
+        let queues = configuration.queues;
+        let classes = usize::from(queues.classes.clamp(1, CLASSES_MAX));
+        let output = Output {
+            waiting: vec![ClassQueue::default(); classes],
+            bytes: 0,
+            sending: None,
+            paused: 0,
+            serve_ps: u64::MAX,
+            pause_free_ps: 0,
+            paused_since_ps: 0,
+            counters: Counters::default(),
+        };
+        let inputs = if queues.lossless == 0 { 0 } else { ethernet.ports.len() * classes };
+        let headroom_bytes = ethernet.byte_times.map(|byte_time| match queues.headroom_bytes {
+            0 => headroom_bytes(&configuration, classes as u64, u64::from(byte_time)),
+            bytes => bytes,
+        });
+        Self {
+            configuration,
+            classes,
+            outputs: vec![output; ethernet.ports.len()],
+            used_bytes: vec![0; ethernet.engines_ps.len()],
+            inputs: vec![Input::default(); inputs],
+            headroom_bytes,
+        }
+    }
+
+    /// Bytes that wait for a link, the frame being sent excluded.
+    pub(super) fn waiting_bytes(&self, port: u32) -> u64 {
+        let output = &self.outputs[port as usize];
+        output.bytes - output.sending.map_or(0, |sending| u64::from(sending.bytes))
+    }
+
+    /// How long a pause takes on a wire, in picoseconds.
+    pub(super) const fn pause_ps(byte_time: u64) -> u64 {
+        (PAUSE_BYTES * byte_time) >> 8
+    }
+
+    /// Asks for room for a frame of `bytes` at a switch (its place in tables), between the port by
+    /// which it came and that by which it leaves; takes it.
+    pub(super) fn admit(
+        &mut self,
+        switch: u32,
+        (input, output): (u32, u32),
+        (class, bytes): (u8, u64),
+        is_trunk: bool,
+    ) -> Admission {
+        let EthernetConfiguration { queues, buffer_bytes, .. } = self.configuration;
+        let used = &mut self.used_bytes[switch as usize];
+        let free = match queues.shared_bytes {
+            0 => u64::MAX / 1024,
+            shared => shared.saturating_sub(*used),
+        };
+        let threshold = free.saturating_mul(u64::from(queues.alpha_percent)) / 100;
+        if queues.lossless >> class & 1 == 0 {
+            let output = &self.outputs[output as usize];
+            let queue = output.waiting[usize::from(class)].bytes;
+            let is_full = buffer_bytes > 0 && output.bytes + bytes > buffer_bytes;
+            if is_full || bytes > free || queue + bytes > threshold {
+                return Admission::Dropped;
+            }
+            *used += bytes;
+            return Admission::Stored(Pool::Shared);
+        }
+        let input = &mut self.inputs[input as usize * self.classes + usize::from(class)];
+        if bytes <= free && input.shared_bytes + bytes <= threshold.min(queues.pause_bytes) {
+            *used += bytes;
+            input.shared_bytes += bytes;
+            return Admission::Stored(Pool::Shared);
+        }
+        if input.headroom_bytes + bytes > self.headroom_bytes[usize::from(is_trunk)] {
+            return Admission::Dropped;
+        }
+        input.headroom_bytes += bytes;
+        input.headroom_bytes_max = input.headroom_bytes_max.max(input.headroom_bytes);
+        if std::mem::replace(&mut input.is_paused, true) {
+            return Admission::Stored(Pool::Headroom);
+        }
+        Admission::StoredAndPause(Pool::Headroom)
+    }
+
+    /// A frame has left its switch. Whether its sender may go on that was paused.
+    pub(super) fn release(&mut self, switch: u32, sent: Sending) -> bool {
+        let bytes = u64::from(sent.bytes);
+        if sent.pool == Pool::Shared {
+            self.used_bytes[switch as usize] -= bytes;
+        }
+        let queues = &self.configuration.queues;
+        if sent.pool == Pool::Host || queues.lossless >> sent.class & 1 == 0 {
+            return false;
+        }
+        let input = &mut self.inputs[sent.input as usize * self.classes + usize::from(sent.class)];
+        match sent.pool {
+            Pool::Headroom => input.headroom_bytes -= bytes,
+            _ => input.shared_bytes -= bytes,
+        }
+        // All of the headroom must be there for the next pause.
+        let resume_bytes = queues.resume_bytes.min(queues.pause_bytes);
+        if input.is_paused && input.headroom_bytes == 0 && input.shared_bytes <= resume_bytes {
+            input.is_paused = false;
+            return true;
+        }
+        false
+    }
+
+    /// Whether a frame that finds so many bytes before it is marked; `number` tells frames apart.
+    pub(super) fn marks(&mut self, port: u32, number: u64) -> bool {
+        let queues = &self.configuration.queues;
+        let output = &mut self.outputs[port as usize];
+        let bytes = output.bytes;
+        if queues.ecn_max_bytes == 0 || bytes <= queues.ecn_min_bytes {
+            return false;
+        }
+        let is_marked = if bytes > queues.ecn_max_bytes {
+            true
+        } else {
+            let slope = queues.ecn_max_bytes - queues.ecn_min_bytes;
+            let share = (bytes - queues.ecn_min_bytes) * u64::from(queues.ecn_max_percent);
+            let drawn = mix(mix(u64::from(port), 4), number) >> 32;
+            // drawn / 2^32 < share / slope / 100, without losing bits.
+            u128::from(drawn) * u128::from(slope) * 100 < u128::from(share) << 32
+        };
+        output.counters.marked += u64::from(is_marked);
+        is_marked
+    }
+
+    /// Puts a frame into a queue for which there is room.
+    pub(super) fn store(&mut self, port: u32, class: u8, bytes: u32, waiting: Waiting) {
+        let output = &mut self.outputs[port as usize];
+        output.bytes += u64::from(bytes);
+        output.counters.bytes_max = output.counters.bytes_max.max(output.bytes);
+        let queue = &mut output.waiting[usize::from(class)];
+        queue.bytes += u64::from(bytes);
+        queue.frames.push_back(waiting);
+    }
+
+    /// A class of a port is told to pause or to go on.
+    pub(super) fn set_paused(&mut self, port: u32, class: u8, is_paused: bool, now_ps: u64) {
+        let output = &mut self.outputs[port as usize];
+        let paused = u64::from(output.paused.count_ones());
+        output.counters.paused_ps += paused * (now_ps - output.paused_since_ps);
+        output.paused_since_ps = now_ps;
+        if is_paused {
+            output.counters.pauses += 1;
+            output.paused |= 1 << class;
+        } else {
+            output.paused &= !(1 << class);
+        }
+    }
+
+    pub(super) fn counters(&self, port: u32) -> PortCounters {
+        let Counters { marked, pauses, paused_ps, bytes_max } =
+            self.outputs[port as usize].counters;
+        let start = port as usize * self.classes;
+        let inputs = self.inputs.get(start..start + self.classes).unwrap_or_default();
+        let headroom = inputs.iter().map(|input| input.headroom_bytes_max).max();
+        PortCounters {
+            name: String::new(),
+            dropped: 0,
+            marked,
+            pauses,
+            paused_ps,
+            queue_bytes_max: bytes_max,
+            headroom_bytes_max: headroom.unwrap_or(0),
+        }
+    }
+
+    /// Takes over the counters of another part; each port counts in one part only.
+    pub(super) fn merge(&mut self, part: &Self) {
+        for (output, other) in self.outputs.iter_mut().zip(&part.outputs) {
+            let (counters, other) = (&mut output.counters, &other.counters);
+            counters.marked += other.marked;
+            counters.pauses += other.pauses;
+            counters.paused_ps += other.paused_ps;
+            counters.bytes_max = counters.bytes_max.max(other.bytes_max);
+        }
+        for (input, other) in self.inputs.iter_mut().zip(&part.inputs) {
+            input.headroom_bytes_max = input.headroom_bytes_max.max(other.headroom_bytes_max);
+        }
+    }
+}
+
+impl Ethernet {
+    /// Which paused classes of links wait for which others.
+    pub(in super::super) fn waits(&self) -> Vec<Wait> {
+        let Some(queues) = &self.queues else { return Vec::new() };
+        let mut waits: Vec<Wait> = Vec::new();
+        for (port, output) in (0..).zip(&queues.outputs) {
+            let paused = (0..queues.classes as u8).filter(|class| output.paused >> class & 1 == 1);
+            for class in paused {
+                let mut inputs: Vec<u32> = output.waiting[usize::from(class)]
+                    .frames
+                    .iter()
+                    .map(|waiting| self.states[waiting.index as usize].input)
+                    .filter(|&input| input != NOWHERE)
+                    .collect();
+                inputs.sort_unstable();
+                for group in inputs.chunk_by(|a, b| a == b) {
+                    waits.push(((group[0], class), (port, class), group.len() as u32));
+                }
+            }
+        }
+        waits
+    }
+}
+
+/// What may still arrive after a pause was decided: it waits for the frame that is being sent the
+/// other way, and for pauses of the other classes; crosses the cable; finds a frame just begun; and
+/// what is on the cable then arrives too. One frame more for cutting through, where a frame counts
+/// from its header.
+fn headroom_bytes(configuration: &EthernetConfiguration, classes: u64, byte_time: u64) -> u64 {
+    let frame = u64::from(configuration.frame_bytes_max() + configuration.gap_bytes);
+    let cable = ((2 * configuration.propagation_ps) << 8).div_ceil(byte_time.max(1));
+    4 * frame + (2 * classes + 1) * PAUSE_BYTES + cable
+}
+
+/// A pause on the wire: 64 bytes, with preamble and gap.
+const PAUSE_BYTES: u64 = 84;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::routing::{RouteTable, Routing};
+    use super::super::super::topology::Topology;
+    use super::super::{ClassBy, QueueConfiguration};
+    use super::*;
+
+    fn queues(queues: QueueConfiguration) -> Queues {
+        let topology = Topology::star(4).expect("a star");
+        let routes = RouteTable::new(&topology, Routing::Shortest).expect("routes");
+        let configuration =
+            EthernetConfiguration { queues, ..EthernetConfiguration::with_rate(1_000_000_000) };
+        Queues::new(&Ethernet::new(&topology, routes, configuration))
+    }
+
+    #[test]
+    fn a_queue_may_take_its_part_of_what_is_free() {
+        let configuration = QueueConfiguration {
+            shared_bytes: 10_000,
+            alpha_percent: 100,
+            classes: 2,
+            class_by: ClassBy::Tag,
+            ..QueueConfiguration::NONE
+        };
+        let mut queues = queues(configuration);
+        let mut admitted = 0;
+        // With α = 1 one queue gets half: what it has then equals what is free.
+        while queues.admit(0, (0, 3), (0, 500), false) == Admission::Stored(Pool::Shared) {
+            queues.outputs[3].waiting[0].bytes += 500;
+            admitted += 500;
+        }
+        assert_eq!(admitted, 5_000);
+        assert_eq!(queues.admit(0, (0, 5), (1, 500), false), Admission::Stored(Pool::Shared));
+    }
+
+    #[test]
+    fn a_lossless_class_pauses_once_and_resumes_when_its_headroom_is_empty() {
+        let configuration = QueueConfiguration {
+            lossless: 1,
+            pause_bytes: 1_000,
+            resume_bytes: 500,
+            headroom_bytes: 1_000,
+            ..QueueConfiguration::NONE
+        };
+        let mut queues = queues(configuration);
+        let mut admit = || queues.admit(0, (0, 3), (0, 500), false);
+        assert_eq!([admit(), admit()], [Admission::Stored(Pool::Shared); 2]);
+        assert_eq!(admit(), Admission::StoredAndPause(Pool::Headroom));
+        assert_eq!(admit(), Admission::Stored(Pool::Headroom));
+        assert_eq!(admit(), Admission::Dropped);
+        let sent = |pool| Sending { bytes: 500, input: 0, class: 0, pool };
+        let order = [Pool::Shared, Pool::Shared, Pool::Headroom, Pool::Headroom];
+        let resumed = order.map(|pool| queues.release(0, sent(pool)));
+        assert_eq!(resumed, [false, false, false, true]);
+    }
+
+    #[test]
+    fn marks_follow_the_slope() {
+        let configuration = QueueConfiguration {
+            ecn_min_bytes: 1_000,
+            ecn_max_bytes: 3_000,
+            ecn_max_percent: 50,
+            ..QueueConfiguration::NONE
+        };
+        let mut queues = queues(configuration);
+        let mut marked = |bytes| {
+            queues.outputs[1].bytes = bytes;
+            (0..10_000).filter(|&number| queues.marks(1, number)).count()
+        };
+        assert_eq!([marked(0), marked(1_000), marked(3_001)], [0, 0, 10_000]);
+        let half = marked(2_000);
+        assert!((2_300..2_700).contains(&half), "{half}");
+    }
+}

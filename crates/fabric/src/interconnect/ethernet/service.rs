@@ -1,0 +1,183 @@
+//! How queues that exist are filled and served.
+//!
+//! Three events a frame and hop: it arrives, it begins to leave, it has left and its room is free. A
+//! port that is busy takes the next frame when the last has left, so that these are one.
+
+use super::super::simulation::Context;
+use super::super::wheel::Event;
+use super::queues::{Admission, Pool, Queues, Sending, Waiting};
+use super::{Ethernet, Forwarding, NOWHERE, QUEUE};
+
+impl Ethernet {
+    /// Puts a frame that can leave at `ready_ps` into the queue of a port, or loses it.
+    pub(super) fn enqueue(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
+        let bytes = self.frames.get(index).bytes;
+        let state = self.states[index as usize];
+        let admission = if self.ends[port as usize].is_from_host() {
+            Admission::Stored(Pool::Host)
+        } else {
+            let switch = self.switch_of(port);
+            let is_trunk = self.ends[state.input as usize].is_trunk();
+            let Some(queues) = &mut self.queues else { return };
+            let links = (state.input, port);
+            queues.admit(switch, links, (state.class, u64::from(bytes)), is_trunk)
+        };
+        let pool = match admission {
+            Admission::Dropped => return self.lose(context, port, index),
+            Admission::Stored(pool) => pool,
+            Admission::StoredAndPause(pool) => {
+                self.send_pause(context, state.input, state.class, true);
+                pool
+            }
+        };
+        let number = self.ports[port as usize].bytes;
+        let Some(queues) = &mut self.queues else { return };
+        let number = number + queues.waiting_bytes(port);
+        if !state.is_marked && pool != Pool::Host && queues.marks(port, number) {
+            self.states[index as usize].is_marked = true;
+        }
+        queues.store(port, state.class, bytes, Waiting { index, pool, ready_ps });
+        if queues.outputs[port as usize].sending.is_none() {
+            self.look_at(context, port, ready_ps.max(context.wheel.now_ps()));
+        }
+    }
+
+    /// An event of the queue of a port.
+    pub(super) fn handle_queue(&mut self, context: &mut Context, port: u32, subject: u32) {
+        let now_ps = context.wheel.now_ps();
+        let Some(queues) = &mut self.queues else { return };
+        if subject == SERVE {
+            let output = &mut queues.outputs[port as usize];
+            if output.serve_ps == now_ps {
+                output.serve_ps = u64::MAX;
+                self.serve(context, port);
+            }
+            return;
+        }
+        queues.set_paused(port, (subject >> CLASS_SHIFT) as u8, subject & IS_ON != 0, now_ps);
+        if queues.outputs[port as usize].sending.is_none() {
+            self.serve(context, port);
+        }
+    }
+
+    /// Has a port looked at, at a time.
+    fn look_at(&mut self, context: &mut Context, port: u32, time_ps: u64) {
+        let Some(queues) = &mut self.queues else { return };
+        let output = &mut queues.outputs[port as usize];
+        let time_ps = time_ps.max(self.ports[port as usize].free_ps);
+        if time_ps < output.serve_ps {
+            output.serve_ps = time_ps;
+            context.schedule(time_ps, QUEUE | port, SERVE);
+        }
+    }
+
+    /// Frees the room of what has left, and begins with the next.
+    fn serve(&mut self, context: &mut Context, port: u32) {
+        let now_ps = context.wheel.now_ps();
+        let free_ps = self.ports[port as usize].free_ps;
+        if free_ps > now_ps {
+            self.look_at(context, port, free_ps);
+            return;
+        }
+        self.release(context, port);
+        let Some(queues) = &mut self.queues else { return };
+        let output = &mut queues.outputs[port as usize];
+        let mut next_ps = u64::MAX;
+        let mut chosen = None;
+        for (class, queue) in output.waiting.iter_mut().enumerate() {
+            let Some(first) = queue.frames.front() else { continue };
+            if output.paused >> class & 1 == 1 {
+                continue;
+            }
+            if first.ready_ps <= now_ps {
+                chosen = queue.frames.pop_front().map(|waiting| (class, waiting));
+                break;
+            }
+            next_ps = next_ps.min(first.ready_ps);
+        }
+        match chosen {
+            Some((class, waiting)) => self.begin(context, port, class, waiting),
+            None if next_ps < u64::MAX => self.look_at(context, port, next_ps),
+            None => {}
+        }
+    }
+
+    /// Begins to send a frame.
+    fn begin(&mut self, context: &mut Context, port: u32, class: usize, waiting: Waiting) {
+        let Waiting { index, pool, ready_ps, .. } = waiting;
+        let frame = *self.frames.get(index);
+        let input = self.states[index as usize].input;
+        let byte_time = u64::from(self.byte_time(port));
+        let Some(queues) = &mut self.queues else { return };
+        let output = &mut queues.outputs[port as usize];
+        output.waiting[class].bytes -= u64::from(frame.bytes);
+        output.sending = Some(Sending { bytes: frame.bytes, input, class: class as u8, pool });
+        let time_ps = |bytes: u32| (u64::from(bytes) * byte_time) >> 8;
+        let now_ps = context.wheel.now_ps();
+        let free_ps = now_ps + time_ps(frame.bytes) + time_ps(self.configuration.gap_bytes);
+        let state = &mut self.ports[port as usize];
+        state.free_ps = free_ps;
+        state.bytes += u64::from(frame.bytes);
+        let first_bytes = match self.configuration.forwarding {
+            Forwarding::CutThrough { header_bytes }
+                if self.ends[port as usize].node() >= self.hosts =>
+            {
+                header_bytes.min(frame.bytes)
+            }
+            _ => frame.bytes,
+        };
+        let arrival_ps = now_ps + time_ps(first_bytes) + self.configuration.propagation_ps;
+        if context.recorder.is_some() {
+            let sent_ps = now_ps + time_ps(first_bytes);
+            let busy_ps = now_ps + time_ps(frame.bytes);
+            self.record(context, port, index, ready_ps, [now_ps, sent_ps, arrival_ps, busy_ps]);
+        }
+        if !self.cross(arrival_ps, port, index) {
+            context.schedule(arrival_ps, port, index);
+        }
+        self.look_at(context, port, free_ps);
+    }
+
+    /// The last frame has left a port.
+    fn release(&mut self, context: &mut Context, port: u32) {
+        let switch = if self.ends[port as usize].is_from_host() { 0 } else { self.switch_of(port) };
+        let Some(queues) = &mut self.queues else { return };
+        let output = &mut queues.outputs[port as usize];
+        let Some(sent) = output.sending.take() else { return };
+        output.bytes -= u64::from(sent.bytes);
+        if queues.release(switch, sent) {
+            self.send_pause(context, sent.input, sent.class, false);
+        }
+    }
+
+    /// Tells the sender of a link to pause a class, or to go on: by the way back, after the frame
+    /// that is being sent there. The time of pauses is not taken from frames.
+    fn send_pause(&mut self, context: &mut Context, input: u32, class: u8, is_on: bool) {
+        debug_assert_ne!(input, NOWHERE, "hosts have room for all");
+        let back = input ^ 1;
+        let byte_time = u64::from(self.byte_time(back));
+        let sender = self.ends[back as usize].node();
+        let Some(queues) = &mut self.queues else { return };
+        let pause_ps = Queues::pause_ps(byte_time);
+        let output = &mut queues.outputs[back as usize];
+        let free_ps = self.ports[back as usize].free_ps.max(output.pause_free_ps);
+        output.pause_free_ps = free_ps.max(context.wheel.now_ps()) + pause_ps;
+        let event = Event {
+            time_ps: output.pause_free_ps + self.configuration.propagation_ps,
+            place: QUEUE | input,
+            subject: u32::from(class) << CLASS_SHIFT | if is_on { IS_ON } else { 0 } | PAUSE,
+        };
+        self.schedule_at(context, event, sender);
+    }
+
+    /// Place in tables of the switch that sends by a port.
+    fn switch_of(&self, port: u32) -> u32 {
+        self.switch_place(self.ends[port as usize ^ 1].node() - self.hosts, self.base(port))
+    }
+}
+
+/// Subjects of events: a look at the queue, or a pause with its class and whether it begins.
+const SERVE: u32 = 0;
+const PAUSE: u32 = 1;
+const IS_ON: u32 = 2;
+const CLASS_SHIFT: u32 = 2;

@@ -1,0 +1,500 @@
+//! What happened in a run: each message, each link that a packet crossed, and what waited.
+//!
+//! A [`Simulation`](super::simulation::Simulation) with a [`Recorder`] tells it what ranks do, its
+//! fabric tells it of links; without one each of these places is a test of a pointer. Sums over
+//! links are complete. Single messages and crossings are kept up to [`RecordLimits`], and
+//! [`Records::left_out`] says whether there were more.
+
+mod critical;
+mod links;
+mod saturation;
+
+pub use critical::{CriticalPath, PathError, Share, Step, StepKind};
+pub use links::{LinkRecord, Window};
+pub use saturation::{Backlog, Growth, SaturatedLink};
+
+use super::simulation::{HostCosts, Message};
+use links::LinkTable;
+
+/// The most that is kept of a run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RecordLimits {
+    /// Messages, of 72 bytes each, and as many works of processors, of 48.
+    pub messages: usize,
+    /// Crossings of links by packets, of 64 bytes each.
+    pub crossings: usize,
+}
+
+impl Default for RecordLimits {
+    /// At most 376 MB.
+    fn default() -> Self {
+        Self { messages: 1_000_000, crossings: 4_000_000 }
+    }
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct Records {
+    /// In the order of posting.
+    pub messages: Vec<MessageRecord>,
+    /// In the order in which they began to be known.
+    pub crossings: Vec<Crossing>,
+    /// What occupied the processors of ranks, and their waits for a time.
+    pub works: Vec<Work>,
+    /// Each link of the topology.
+    pub links: Vec<LinkRecord>,
+    /// Width of the windows of the links, in picoseconds.
+    pub window_ps: u64,
+    /// When the last message was posted, in picoseconds.
+    pub posting_ended_ps: u64,
+    /// What is missing.
+    pub left_out: LeftOut,
+    costs: HostCosts,
+    last: Cause,
+    completed_ps: u64,
+}
+
+/// What there was no room for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LeftOut {
+    /// Messages, with what they crossed.
+    pub messages: u64,
+    /// Crossings of messages that are there.
+    pub crossings: u64,
+}
+
+/// A message and when it was where, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MessageRecord {
+    /// When the rank posted it.
+    pub posted_ps: u64,
+    /// When its processor had handed it to the network.
+    pub handed_ps: u64,
+    /// When its first packet began to cross its first link.
+    pub started_ps: u64,
+    /// When its last byte was at the destination host; [`NEVER_PS`] if that did not happen.
+    pub delivered_ps: u64,
+    /// When the processor there had received it; [`NEVER_PS`] if that did not happen.
+    pub received_ps: u64,
+    /// Host that sends.
+    pub source: u32,
+    /// Host that receives.
+    pub destination: u32,
+    /// Payload, in bytes.
+    pub bytes: u32,
+    /// What the workload calls it.
+    pub tag: u32,
+    /// What its rank was told when it posted it.
+    pub cause: Cause,
+    /// Last link of the packet that arrived last: place in [`Records::crossings`].
+    pub last_crossing: Option<u32>,
+}
+
+/// A packet crosses a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crossing {
+    /// When it could have been sent, in picoseconds.
+    pub ready_ps: u64,
+    /// When its first bit left, in picoseconds.
+    pub started_ps: u64,
+    /// Until when the sending of it is what its arrival waits for, in picoseconds: its last bit,
+    /// where it is stored; its head, where that goes on alone.
+    pub sent_ps: u64,
+    /// When it was at the other end, in picoseconds: all of it, or its head.
+    pub arrived_ps: u64,
+    /// Until when it occupied the link, in picoseconds; 0 if that did not end.
+    pub busy_until_ps: u64,
+    /// The link.
+    pub link: u32,
+    /// Place in [`Records::messages`].
+    pub message: u32,
+    /// Length on the link, in bytes.
+    pub bytes: u32,
+    /// Virtual channel.
+    pub channel: u8,
+    /// The link that the same packet crossed before: place in [`Records::crossings`].
+    pub previous: Option<u32>,
+}
+
+/// The processor of a host works for its rank, or the rank waits for a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// When the rank asked for it, in picoseconds.
+    pub asked_ps: u64,
+    /// When the processor began, in picoseconds.
+    pub started_ps: u64,
+    /// When it ended, in picoseconds.
+    pub ended_ps: u64,
+    /// The rank.
+    pub rank: u32,
+    /// A wait for a time, which leaves the processor free.
+    pub is_timer: bool,
+    /// What the rank was told when it asked.
+    pub cause: Cause,
+    tag: u32,
+}
+
+/// Why a rank does something: what it was told just before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// The run began.
+    Start,
+    /// A message was there: place in [`Records::messages`].
+    Received(u32),
+    /// Work was done: place in [`Records::works`].
+    Worked(u32),
+    /// Something that there was no room to record.
+    Unknown,
+}
+
+/// Writes [`Records`] during a run.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    limits: RecordLimits,
+    messages: Vec<MessageRecord>,
+    crossings: Vec<Crossing>,
+    works: Vec<Work>,
+    links: LinkTable,
+    left_out: LeftOut,
+    costs: HostCosts,
+    cause: Cause,
+    last: (u64, Cause),
+    posting_ended_ps: u64,
+    /// Record of each live message, by its number in the run; [`NONE`] if there is none.
+    record_of: Vec<u32>,
+    /// Last crossing of each live packet, by its number in the fabric; [`NONE`] if there is none.
+    crossing_of: Vec<u32>,
+    /// Crossing that has each channel of each link, if its end is not known; else [`NONE`].
+    open: Vec<u32>,
+    channels: usize,
+    /// Works that have not ended, of each rank.
+    pending: Vec<Vec<u32>>,
+}
+
+/// What a fabric tells of a packet that is given a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    /// The packet's number in the fabric.
+    pub packet: u32,
+    /// The message's number in the run.
+    pub message: u32,
+    /// The link.
+    pub link: u32,
+    /// Virtual channel, 0 without such.
+    pub channel: u8,
+    /// The packet has crossed nothing before.
+    pub is_first: bool,
+    /// Length on the link, in bytes.
+    pub bytes: u32,
+    /// When it could have been sent, in picoseconds; nothing for when it arrived from the link
+    /// before.
+    pub ready_ps: Option<u64>,
+    /// When its first bit leaves, in picoseconds.
+    pub started_ps: u64,
+    /// See [`Crossing::sent_ps`].
+    pub sent_ps: u64,
+    /// When it will be at the other end, in picoseconds.
+    pub arrived_ps: u64,
+    /// When the link will be free; nothing if [`Recorder::on_released`] will tell.
+    pub busy_until_ps: Option<u64>,
+    /// Whether this is a link of the topology, not a way within a switch.
+    pub is_counted: bool,
+}
+
+impl Recorder {
+    /// For a network of so many links with so many virtual channels each.
+    pub fn new(limits: RecordLimits, links: usize, channels: usize) -> Self {
+        Self {
+            limits,
+            messages: Vec::new(),
+            crossings: Vec::new(),
+            works: Vec::new(),
+            links: LinkTable::new(links),
+            left_out: LeftOut::default(),
+            costs: HostCosts::default(),
+            cause: Cause::Start,
+            last: (0, Cause::Start),
+            posting_ended_ps: 0,
+            record_of: Vec::new(),
+            crossing_of: Vec::new(),
+            open: vec![NONE; links * channels.max(1)],
+            channels: channels.max(1),
+            pending: Vec::new(),
+        }
+    }
+
+    /// What was recorded, of a run that is over.
+    pub fn finish(self) -> Records {
+        let (completed_ps, last) = self.last;
+        let (links, window_ps) = self.links.finish();
+        Records {
+            messages: self.messages,
+            crossings: self.crossings,
+            works: self.works,
+            links,
+            window_ps,
+            posting_ended_ps: self.posting_ended_ps,
+            left_out: self.left_out,
+            costs: self.costs,
+            last,
+            completed_ps,
+        }
+    }
+
+    /// What messages cost the hosts of this run.
+    pub(super) const fn set_costs(&mut self, costs: HostCosts) {
+        self.costs = costs;
+    }
+
+    /// A rank posts a message.
+    #[cold]
+    pub(super) fn on_posted(&mut self, index: u32, message: &Message) {
+        self.posting_ended_ps = message.posted_ps;
+        let record = if self.messages.len() < self.limits.messages {
+            self.messages.push(MessageRecord {
+                posted_ps: message.posted_ps,
+                handed_ps: message.posted_ps,
+                started_ps: NEVER_PS,
+                delivered_ps: NEVER_PS,
+                received_ps: NEVER_PS,
+                source: message.source,
+                destination: message.destination,
+                bytes: message.bytes,
+                tag: message.tag,
+                cause: self.cause,
+                last_crossing: None,
+            });
+            self.messages.len() as u32 - 1
+        } else {
+            self.left_out.messages += 1;
+            NONE
+        };
+        *slot(&mut self.record_of, index) = record;
+    }
+
+    /// The network gets a message.
+    #[cold]
+    pub(super) fn on_handed(&mut self, index: u32, now_ps: u64) {
+        if let Some(message) = self.message(index) {
+            message.handed_ps = now_ps;
+        }
+    }
+
+    /// The last byte of a message is at its host.
+    #[cold]
+    pub(super) fn on_delivered(&mut self, index: u32, now_ps: u64) {
+        if let Some(message) = self.message(index) {
+            message.delivered_ps = now_ps;
+        }
+    }
+
+    /// A rank is told of a message.
+    #[cold]
+    pub(super) fn on_received(&mut self, index: u32, now_ps: u64) {
+        let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
+        self.cause = Cause::Unknown;
+        if let Some(message) = self.messages.get_mut(record as usize) {
+            message.received_ps = now_ps;
+            self.cause = Cause::Received(record);
+        }
+        self.last = (now_ps, self.cause);
+    }
+
+    /// A rank asks for work of its processor from `started_ps` to `ended_ps`.
+    #[cold]
+    pub(super) fn on_asked(&mut self, mut work: Work) {
+        if self.works.len() >= self.limits.messages {
+            return;
+        }
+        work.cause = self.cause;
+        slot(&mut self.pending, work.rank).push(self.works.len() as u32);
+        self.works.push(work);
+    }
+
+    /// A rank is told that work is done.
+    #[cold]
+    pub(super) fn on_worked(&mut self, rank: u32, tag: u32, now_ps: u64) {
+        let works = &self.works;
+        let pending = slot(&mut self.pending, rank);
+        let is_it = |&work: &u32| {
+            works.get(work as usize).is_some_and(|work| work.ended_ps == now_ps && work.tag == tag)
+        };
+        let found = pending.iter().position(is_it);
+        self.cause = found.map_or(Cause::Unknown, |at| Cause::Worked(pending.swap_remove(at)));
+        self.last = (now_ps, self.cause);
+    }
+
+    /// When the network got a message, in picoseconds, if that was recorded.
+    pub fn handed_ps(&self, message: u32) -> Option<u64> {
+        let record = *self.record_of.get(message as usize)?;
+        self.messages.get(record as usize).map(|message| message.handed_ps)
+    }
+
+    /// A packet is given a link.
+    #[cold]
+    pub fn on_granted(&mut self, grant: Grant) {
+        let previous = if grant.is_first {
+            NONE
+        } else {
+            self.crossing_of.get(grant.packet as usize).copied().unwrap_or(NONE)
+        };
+        let before = self.crossings.get(previous as usize);
+        let ready_ps =
+            grant.ready_ps.or(before.map(|before| before.arrived_ps)).unwrap_or(grant.started_ps);
+        if grant.is_counted {
+            let wait_ps = grant.started_ps.saturating_sub(ready_ps);
+            self.links.on_packet(grant.link, ready_ps, wait_ps, grant.bytes);
+            if let Some(until_ps) = grant.busy_until_ps {
+                self.links.on_busy(grant.link, grant.started_ps, until_ps);
+            }
+        }
+        let record = self.record_of.get(grant.message as usize).copied().unwrap_or(NONE);
+        let crossing = self.keep(record, &grant, ready_ps, previous);
+        *slot(&mut self.crossing_of, grant.packet) = crossing;
+        if grant.busy_until_ps.is_none() {
+            let at = grant.link as usize * self.channels + usize::from(grant.channel);
+            if let Some(open) = self.open.get_mut(at) {
+                *open = crossing;
+            }
+        }
+    }
+
+    fn keep(&mut self, record: u32, grant: &Grant, ready_ps: u64, previous: u32) -> u32 {
+        let Some(message) = self.messages.get_mut(record as usize) else { return NONE };
+        if self.crossings.len() >= self.limits.crossings {
+            self.left_out.crossings += 1;
+            return NONE;
+        }
+        message.started_ps = message.started_ps.min(grant.started_ps);
+        self.crossings.push(Crossing {
+            ready_ps,
+            started_ps: grant.started_ps,
+            sent_ps: grant.sent_ps,
+            arrived_ps: grant.arrived_ps,
+            busy_until_ps: grant.busy_until_ps.unwrap_or(0),
+            link: grant.link,
+            message: record,
+            bytes: grant.bytes,
+            channel: grant.channel,
+            previous: (previous != NONE).then_some(previous),
+        });
+        self.crossings.len() as u32 - 1
+    }
+
+    /// A channel of a link is free again.
+    #[cold]
+    pub fn on_released(&mut self, link: u32, channel: u8, until_ps: u64) {
+        let at = link as usize * self.channels + usize::from(channel);
+        let Some(open) = self.open.get_mut(at) else { return };
+        if let Some(crossing) = self.crossings.get_mut(*open as usize) {
+            crossing.busy_until_ps = until_ps;
+        }
+        *open = NONE;
+    }
+
+    /// A link carries something.
+    #[cold]
+    pub fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
+        self.links.on_busy(link, from_ps, until_ps);
+    }
+
+    /// A link has carried so many bytes of a fluid, which would have taken so long alone.
+    #[cold]
+    pub fn on_carried(&mut self, link: u32, from_ps: u64, busy_ps: u64, bytes: u32) {
+        self.links.on_packet(link, from_ps, 0, bytes);
+        self.links.on_busy(link, from_ps, from_ps.saturating_add(busy_ps));
+    }
+
+    /// The tail of a packet follows its head over the last link: it is sent at `sent_ps`.
+    #[cold]
+    pub fn on_tail(&mut self, packet: u32, sent_ps: u64, arrived_ps: u64) {
+        let crossing = self.crossing_of.get(packet as usize).copied().unwrap_or(NONE);
+        if let Some(crossing) = self.crossings.get_mut(crossing as usize) {
+            (crossing.sent_ps, crossing.arrived_ps) = (sent_ps, arrived_ps);
+        }
+    }
+
+    /// A packet has reached its host. The one told of last is what its message waited for.
+    #[cold]
+    pub fn on_arrived(&mut self, packet: u32, message: u32) {
+        let crossing = self.crossing_of.get(packet as usize).copied().unwrap_or(NONE);
+        if let Some(message) = self.message(message) {
+            message.last_crossing = (crossing != NONE).then_some(crossing);
+        }
+    }
+
+    fn message(&mut self, index: u32) -> Option<&mut MessageRecord> {
+        let record = *self.record_of.get(index as usize)?;
+        self.messages.get_mut(record as usize)
+    }
+}
+
+impl Work {
+    /// Work that is asked for at `asked_ps`; what caused it is known to the recorder.
+    pub(super) const fn new(rank: u32, tag: u32, times_ps: [u64; 3], is_timer: bool) -> Self {
+        let [asked_ps, started_ps, ended_ps] = times_ps;
+        Self { asked_ps, started_ps, ended_ps, rank, is_timer, cause: Cause::Unknown, tag }
+    }
+}
+
+impl Records {
+    /// When the last rank did its last thing, in picoseconds.
+    pub const fn completed_ps(&self) -> u64 {
+        self.completed_ps
+    }
+
+    /// Share of the run for which a link was occupied, from 0 to 1.
+    pub fn busy_share(&self, link: &LinkRecord) -> f64 {
+        (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
+    }
+
+    /// Picoseconds that the packet of a message that arrived last waited for links; nothing if not
+    /// all of its way was kept.
+    pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {
+        let mut next = Some(message.last_crossing?);
+        let mut wait_ps = 0;
+        while let Some(at) = next {
+            let crossing = self.crossings.get(at as usize)?;
+            // Behind packets of its own message it does not wait for others.
+            let started_ps = match crossing.previous {
+                None => message.started_ps.min(crossing.started_ps),
+                Some(_) => crossing.started_ps,
+            };
+            wait_ps += started_ps.saturating_sub(crossing.ready_ps);
+            next = crossing.previous;
+        }
+        Some(wait_ps)
+    }
+}
+
+/// The value at a place of a list that grows.
+fn slot<T: Clone + Vacant>(list: &mut Vec<T>, index: u32) -> &mut T {
+    if list.len() <= index as usize {
+        list.resize(index as usize + 1, T::vacant());
+    }
+    &mut list[index as usize]
+}
+
+/// What stands in the places of a list that nothing was put into.
+trait Vacant {
+    fn vacant() -> Self;
+}
+
+impl Vacant for u32 {
+    fn vacant() -> Self {
+        NONE
+    }
+}
+
+impl Vacant for Vec<u32> {
+    fn vacant() -> Self {
+        Self::new()
+    }
+}
+
+/// What has not happened.
+pub const NEVER_PS: u64 = u64::MAX;
+const NONE: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<MessageRecord>() == 72);
+const _: () = assert!(size_of::<Crossing>() == 64 && size_of::<Work>() <= 48);

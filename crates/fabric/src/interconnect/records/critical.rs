@@ -1,0 +1,248 @@
+//! Which waits, links and works a run's end came from.
+//!
+//! The last thing that a rank was told has a cause: work that ended, or a message; and that was asked
+//! for or posted when its rank was told of something before; and so on back to the start. Each of
+//! these happened exactly when the one before it made it possible, so the steps between them fill
+//! the time of the run without a gap, and making any other part faster would not have helped.
+
+use std::collections::BTreeMap;
+
+use super::{Cause, Crossing, MessageRecord, NEVER_PS, Records, Work};
+
+/// The steps that the end of a run came from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CriticalPath {
+    /// From the start to the end, each beginning where the one before ends.
+    pub steps: Vec<Step>,
+    /// End of the last step, in picoseconds.
+    pub completed_ps: u64,
+    /// Messages on it.
+    pub messages: u64,
+}
+
+/// A part of the time of a run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Step {
+    /// What happened.
+    pub kind: StepKind,
+    /// When it began, in picoseconds.
+    pub from_ps: u64,
+    /// When it ended, in picoseconds.
+    pub until_ps: u64,
+    /// The link where it happened, if it was one.
+    pub link: Option<u32>,
+    /// The host or rank where it happened, if it was one.
+    pub host: Option<u32>,
+    /// The message it was about: place in [`Records::messages`].
+    pub message: Option<u32>,
+}
+
+/// What happened in a step.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum StepKind {
+    /// A rank computed.
+    Compute,
+    /// A rank waited for a time of its own choice.
+    Timer,
+    /// A processor was busy with something else.
+    ProcessorWait,
+    /// A processor sent.
+    Send,
+    /// A processor received.
+    Receive,
+    /// A packet waited for a link that others used.
+    LinkWait,
+    /// A packet was sent on a link, or the packets of its message before it.
+    Serialisation,
+    /// A packet was on a cable or within a switch.
+    Latency,
+    /// A message was in a network of which only a formula is known.
+    Network,
+}
+
+impl StepKind {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "computation",
+            Self::Timer => "waits of the program",
+            Self::ProcessorWait => "waits for a processor",
+            Self::Send => "processor, sending",
+            Self::Receive => "processor, receiving",
+            Self::LinkWait => "waits for links",
+            Self::Serialisation => "serialisation",
+            Self::Latency => "cables and switches",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// Why the path is not known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// Parts of it were not recorded.
+    #[error(
+        "the critical path is not known: {messages} messages and {crossings} crossings were left out; raise the limit of records"
+    )]
+    LeftOut {
+        /// Messages left out.
+        messages: u64,
+        /// Crossings left out.
+        crossings: u64,
+    },
+}
+
+/// What a kind of steps, or a link, takes of a path.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Share {
+    /// Steps.
+    pub steps: u64,
+    /// All of them together, in picoseconds.
+    pub total_ps: u64,
+    /// Waits for it among them, in picoseconds.
+    pub wait_ps: u64,
+}
+
+impl CriticalPath {
+    /// Time by kind of step, longest first.
+    pub fn by_kind(&self) -> Vec<(StepKind, Share)> {
+        shares(self.steps.iter().map(|step| (step.kind, step)))
+    }
+
+    /// Time by link, longest waits first: the first made the run late.
+    pub fn by_link(&self) -> Vec<(u32, Share)> {
+        let steps = self.steps.iter().filter_map(|step| Some((step.link?, step)));
+        let mut shares = shares(steps);
+        shares.sort_by_key(|(_, share)| std::cmp::Reverse((share.wait_ps, share.total_ps)));
+        shares
+    }
+}
+
+fn shares<'a, K: Ord + Copy>(steps: impl Iterator<Item = (K, &'a Step)>) -> Vec<(K, Share)> {
+    let mut shares: BTreeMap<K, Share> = BTreeMap::new();
+    for (key, step) in steps {
+        let share = shares.entry(key).or_default();
+        let length_ps = step.until_ps - step.from_ps;
+        share.steps += 1;
+        share.total_ps += length_ps;
+        if step.kind == StepKind::LinkWait {
+            share.wait_ps += length_ps;
+        }
+    }
+    let mut shares: Vec<(K, Share)> = shares.into_iter().collect();
+    shares.sort_by_key(|(_, share)| std::cmp::Reverse(share.total_ps));
+    shares
+}
+
+impl Records {
+    /// The steps that the end of the run came from.
+    pub fn critical_path(&self) -> Result<CriticalPath, PathError> {
+        let left_out = PathError::LeftOut {
+            messages: self.left_out.messages,
+            crossings: self.left_out.crossings,
+        };
+        let mut way = Way { steps: Vec::new(), at_ps: self.completed_ps, messages: 0 };
+        let mut cause = self.last;
+        loop {
+            cause = match cause {
+                Cause::Start => break,
+                Cause::Unknown => return Err(left_out),
+                Cause::Worked(index) => {
+                    let work = self.works.get(index as usize).ok_or(left_out)?;
+                    way.back_through_work(work)
+                }
+                Cause::Received(index) => {
+                    let message = self.messages.get(index as usize).ok_or(left_out)?;
+                    if self.left_out.crossings > 0 && message.last_crossing.is_none() {
+                        return Err(left_out);
+                    }
+                    self.back_through_message(&mut way, index, message).ok_or(left_out)?
+                }
+            };
+        }
+        way.steps.reverse();
+        let Way { steps, messages, .. } = way;
+        Ok(CriticalPath { steps, completed_ps: self.completed_ps, messages })
+    }
+
+    fn back_through_message(
+        &self,
+        way: &mut Way,
+        index: u32,
+        message: &MessageRecord,
+    ) -> Option<Cause> {
+        way.messages += 1;
+        let about = Place { link: None, host: Some(message.destination), message: Some(index) };
+        if message.delivered_ps == NEVER_PS {
+            // From a host to itself: only its processor works.
+            let started_ps = way.at_ps.saturating_sub(self.costs.send(message.bytes));
+            way.step(StepKind::Send, started_ps, about);
+            way.step(StepKind::ProcessorWait, message.posted_ps, about);
+            return Some(message.cause);
+        }
+        let cost_ps = self.costs.receive(message.bytes);
+        way.step(StepKind::Receive, way.at_ps.saturating_sub(cost_ps), about);
+        way.step(StepKind::ProcessorWait, message.delivered_ps, about);
+        let mut next = message.last_crossing;
+        if next.is_none() {
+            way.step(StepKind::Network, message.handed_ps, Place { host: None, ..about });
+        }
+        while let Some(at) = next {
+            let crossing = self.crossings.get(at as usize)?;
+            way.back_through_link(crossing, message, index);
+            next = crossing.previous;
+        }
+        let about = Place { host: Some(message.source), ..about };
+        way.step(StepKind::LinkWait, message.handed_ps, about);
+        let cost_ps = self.costs.send(message.bytes);
+        way.step(StepKind::Send, way.at_ps.saturating_sub(cost_ps), about);
+        way.step(StepKind::ProcessorWait, message.posted_ps, about);
+        Some(message.cause)
+    }
+}
+
+/// What has been found, from the end on.
+struct Way {
+    steps: Vec<Step>,
+    at_ps: u64,
+    messages: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    link: Option<u32>,
+    host: Option<u32>,
+    message: Option<u32>,
+}
+
+impl Way {
+    /// What was before: a step from `from_ps` on, unless it is empty.
+    fn step(&mut self, kind: StepKind, from_ps: u64, place: Place) {
+        if from_ps < self.at_ps {
+            let Place { link, host, message } = place;
+            self.steps.push(Step { kind, from_ps, until_ps: self.at_ps, link, host, message });
+            self.at_ps = from_ps;
+        }
+    }
+
+    fn back_through_work(&mut self, work: &Work) -> Cause {
+        let place = Place { link: None, host: Some(work.rank), message: None };
+        let kind = if work.is_timer { StepKind::Timer } else { StepKind::Compute };
+        self.step(kind, work.started_ps, place);
+        self.step(StepKind::ProcessorWait, work.asked_ps, place);
+        work.cause
+    }
+
+    fn back_through_link(&mut self, crossing: &Crossing, message: &MessageRecord, index: u32) {
+        let place = Place { link: Some(crossing.link), host: None, message: Some(index) };
+        self.step(StepKind::Latency, crossing.arrived_ps, place);
+        self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
+        self.step(StepKind::Serialisation, crossing.started_ps, place);
+        if crossing.previous.is_none() {
+            // The packets of the message before this one.
+            self.step(StepKind::Serialisation, message.started_ps, place);
+        }
+        self.step(StepKind::LinkWait, crossing.ready_ps, place);
+    }
+}

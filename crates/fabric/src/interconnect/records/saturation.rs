@@ -1,0 +1,158 @@
+//! Whether a network carries what is asked of it: queues that keep growing say that it does not.
+
+use super::Records;
+
+/// Messages under way over the time of a run, sampled.
+#[derive(Clone, Debug, Default)]
+pub struct Backlog {
+    samples: Vec<(u64, u32)>,
+    /// Samples offered since the last that was kept.
+    skipped: u32,
+    /// Samples offered for each that is kept, less one.
+    stride: u32,
+    posting_ended_ps: u64,
+}
+
+/// Messages under way kept growing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// Mean of the second quarter of the time in which messages were posted.
+    pub early: f64,
+    /// Mean of the last quarter.
+    pub late: f64,
+}
+
+/// A link whose queue kept growing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SaturatedLink {
+    /// The link.
+    pub link: u32,
+    /// Longest waits in the second quarter of the time in which messages were posted, in
+    /// picoseconds, in the mean of windows.
+    pub early_ps: f64,
+    /// The same in the last quarter.
+    pub late_ps: f64,
+    /// Share of the second half of the time for which it was occupied, from 0 to 1.
+    pub busy: f64,
+}
+
+impl Backlog {
+    /// A sample; they may come as often as is convenient.
+    pub(in super::super) fn sample(&mut self, now_ps: u64, messages: usize) {
+        if self.skipped < self.stride {
+            self.skipped += 1;
+            return;
+        }
+        self.skipped = 0;
+        self.samples.push((now_ps, messages as u32));
+        if self.samples.len() == SAMPLES_MAX {
+            let mut is_kept = false;
+            self.samples.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+            self.stride = self.stride * 2 + 1;
+        }
+    }
+
+    /// When the last message was posted.
+    pub(in super::super) const fn on_posted(&mut self, now_ps: u64) {
+        self.posting_ended_ps = now_ps;
+    }
+
+    /// Messages under way with the times in picoseconds.
+    pub fn samples(&self) -> &[(u64, u32)] {
+        &self.samples
+    }
+
+    /// How messages under way grew, if they kept growing as long as new ones were posted.
+    pub fn growth(&self) -> Option<Growth> {
+        let quarter = |number: u64| {
+            let (from, until) =
+                (number * self.posting_ended_ps / 4, (number + 1) * self.posting_ended_ps / 4);
+            let within = self.samples.iter().filter(|(at, _)| (from..until).contains(at));
+            mean(within.map(|(_, messages)| f64::from(*messages)))
+        };
+        let (second, third, last) = (quarter(1)?, quarter(2)?, quarter(3)?);
+        let is_growing = is_growing(second, third, last) && last - second > MESSAGES_MIN;
+        is_growing.then_some(Growth { early: second, late: last })
+    }
+}
+
+impl Records {
+    /// Links whose queues kept growing as long as messages were posted, the longest first.
+    pub fn saturated_links(&self) -> Vec<SaturatedLink> {
+        let windows = (self.posting_ended_ps / self.window_ps.max(1)) as usize;
+        if windows < WINDOWS_MIN {
+            return Vec::new();
+        }
+        let mut found: Vec<SaturatedLink> = (0..self.links.len() as u32)
+            .filter_map(|link| self.saturation(link, windows))
+            .collect();
+        found.sort_by(|a, b| b.late_ps.total_cmp(&a.late_ps).then(a.link.cmp(&b.link)));
+        found
+    }
+
+    fn saturation(&self, link: u32, windows: usize) -> Option<SaturatedLink> {
+        let record = self.links.get(link as usize)?;
+        let used = record.windows.get(..windows)?;
+        let quarter = |number: usize| {
+            let part = used.get(number * windows / 4..(number + 1) * windows / 4)?;
+            mean(part.iter().map(|window| window.wait_max_ps as f64))
+        };
+        let (second, third, last) = (quarter(1)?, quarter(2)?, quarter(3)?);
+        let half = used.get(windows / 2..)?;
+        let busy = mean(half.iter().map(|window| window.busy_ps as f64))? / self.window_ps as f64;
+        // Of packets as long as these in the mean.
+        let packet_ps = record.busy_ps as f64 / record.packets.max(1) as f64;
+        let is_long = last > PACKETS_MIN * packet_ps;
+        let is_saturated = is_growing(second, third, last) && is_long && busy > BUSY_MIN;
+        is_saturated.then_some(SaturatedLink { link, early_ps: second, late_ps: last, busy })
+    }
+}
+
+/// A queue that grows steadily is 1.4 times as long in the middle of the third quarter of the time
+/// as in the middle of the second, and 2.3 times in the last.
+fn is_growing(second: f64, third: f64, last: f64) -> bool {
+    third > second * 1.15 && last > third * 1.1 && last > second * 1.5
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+const SAMPLES_MAX: usize = 512;
+/// Growth by fewer is chance.
+const MESSAGES_MIN: f64 = 32.0;
+const WINDOWS_MIN: usize = 12;
+/// Queues up to so many packets form by chance.
+const PACKETS_MIN: f64 = 20.0;
+/// Below, a link carries what it is asked to; gaps between frames are not counted as occupied.
+const BUSY_MIN: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth(messages: impl Fn(u64) -> usize) -> Option<Growth> {
+        let mut backlog = Backlog::default();
+        for at in 0..5_000 {
+            backlog.sample(at, messages(at));
+            if at < 4_000 {
+                backlog.on_posted(at);
+            }
+        }
+        assert!(backlog.samples().len() < SAMPLES_MAX);
+        backlog.growth()
+    }
+
+    #[test]
+    fn steady_growth_is_told_from_noise() {
+        let growing = growth(|at| at as usize).expect("it grows all the time");
+        assert!((growing.early - 1_500.0).abs() < 20.0 && (growing.late - 3_500.0).abs() < 20.0);
+        assert_eq!(growth(|at| 200 + at as usize % 97), None);
+        assert_eq!(growth(|at| at.min(500) as usize), None, "it has settled");
+        assert_eq!(growth(|_| 0), None);
+    }
+}

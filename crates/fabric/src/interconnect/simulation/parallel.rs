@@ -1,0 +1,284 @@
+//! A run in parts that can be done at the same time.
+//!
+//! Each part has some switches with their hosts, and a queue of events of its own. What happens in
+//! one part makes something happen in another only after the lookahead, the least time that a frame
+//! takes from switch to switch. So all parts can do the events of a window of that length from the
+//! earliest one on without knowing of each other; then they exchange what crosses. In each part the
+//! events have the same order as in the whole, and so the result is the same for any number of parts.
+//!
+//! Who does the parts, in turns or on several processors, is a [`Driver`].
+
+use std::sync::Arc;
+
+use super::super::ethernet::{Ethernet, PARTS_MAX, Parcel, Wait};
+use super::super::topology::Topology;
+use super::super::workload::Separable;
+use super::{Context, DIVIDED, Fabric, Limits, NO_RANK, Outcome, Simulation, Stuck, check_end};
+
+/// One part of a run.
+pub trait Part: Send {
+    /// When its next event happens, in picoseconds; `None` if none will.
+    fn next_ps(&self) -> Option<u64>;
+
+    /// Does the events before `end_ps`, and returns how many there were since the beginning.
+    fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck>;
+
+    /// What goes to another part, to be asked for after each window.
+    fn parcel(&mut self, to: usize) -> Parcel;
+
+    /// Takes what part `from` has for it.
+    fn accept(&mut self, from: usize, parcel: Parcel);
+}
+
+/// How far parts may go on without each other, and when to give up.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Parts may do what happens less than this after the earliest event of all, in picoseconds.
+    pub lookahead_ps: u64,
+    /// The most events of all parts together.
+    pub events: u64,
+}
+
+/// Does the parts of a run.
+pub trait Driver {
+    /// Repeats until no part has an event: all do one window, all exchange parcels.
+    fn drive(&self, parts: &mut [&mut dyn Part], window: Window) -> Result<(), Stuck>;
+}
+
+/// Does one part after the other: the same result with one processor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InTurns;
+
+impl Driver for InTurns {
+    fn drive(&self, parts: &mut [&mut dyn Part], window: Window) -> Result<(), Stuck> {
+        while let Some(start_ps) = parts.iter().filter_map(|part| part.next_ps()).min() {
+            let end_ps = start_ps.saturating_add(window.lookahead_ps);
+            let mut events = 0;
+            for part in parts.iter_mut() {
+                events += part.run_before(end_ps)?;
+            }
+            if events >= window.events {
+                return Err(window.endless(events, end_ps));
+            }
+            for from in 0..parts.len() {
+                for to in 0..parts.len() {
+                    if from != to {
+                        let parcel = parts[from].parcel(to);
+                        parts[to].accept(from, parcel);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Window {
+    /// The error of a run with too many events; [`Parts::run`] adds the messages under way.
+    pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
+        Stuck::Endless { events, now_ps, messages: 0, verdict: DIVIDED }
+    }
+}
+
+/// A run on an Ethernet, divided.
+#[derive(Debug)]
+pub struct Parts<W> {
+    whole: Simulation<Ethernet, W>,
+    shares: Vec<Share<W>>,
+    lookahead_ps: u64,
+}
+
+/// A part with the ranks it does.
+#[derive(Debug)]
+struct Share<W> {
+    simulation: Simulation<Ethernet, W>,
+    ranks: Vec<u32>,
+    has_started: bool,
+}
+
+impl<W: Separable> Simulation<Ethernet, W> {
+    /// Divides a run that has not begun into at most `count` parts: no more than there are switches,
+    /// and one if frames can cross a link in no time.
+    pub fn divide(self, topology: &Topology, count: u32) -> Parts<W> {
+        let lookahead_ps = self.fabric.lookahead_ps();
+        let count = if lookahead_ps == 0 { 1 } else { count.clamp(1, PARTS_MAX) };
+        let nodes: Arc<[u8]> = assign(topology, count).into();
+        let count = nodes.iter().max().map_or(1, |&last| u32::from(last) + 1);
+        let part = |own: u32| {
+            let ranks = (0_u32..).zip(&self.hosts);
+            let ranks = ranks.filter(|(_, host)| u32::from(nodes[**host as usize]) == own);
+            Share {
+                ranks: ranks.map(|(rank, _)| rank).collect(),
+                simulation: self.copy(self.fabric.part(&nodes, own)),
+                has_started: false,
+            }
+        };
+        let shares = (0..count).map(part).collect();
+        Parts { whole: self, shares, lookahead_ps }
+    }
+
+    /// The same run that has not begun, on another fabric.
+    fn copy(&self, fabric: Ethernet) -> Self {
+        Self {
+            context: Context::new(fabric.slot_ps()),
+            fabric,
+            workload: self.workload.clone(),
+            costs: self.costs,
+            limits: self.limits,
+            actions: super::Actions::default(),
+            hosts: self.hosts.clone(),
+            ranks: self.ranks.clone(),
+            free_ps: self.free_ps.clone(),
+            receiving: self.receiving,
+            interrupts: self.interrupts.clone(),
+            loopback: Vec::new(),
+            outcome: Outcome::new(),
+        }
+    }
+}
+
+impl<W: Separable> Parts<W> {
+    /// How many parts there are.
+    pub const fn count(&self) -> usize {
+        self.shares.len()
+    }
+
+    /// Runs all parts to the end.
+    pub fn run(mut self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
+        let Limits { events, .. } = self.whole.limits;
+        let window = Window { lookahead_ps: self.lookahead_ps, events };
+        let mut parts: Vec<&mut dyn Part> = Vec::new();
+        for part in &mut self.shares {
+            parts.push(part);
+        }
+        match driver.drive(&mut parts, window) {
+            Err(Stuck::Endless { events, now_ps, .. }) => {
+                let under_way = |share: &Share<W>| share.simulation.context.messages.len();
+                let messages = self.shares.iter().map(under_way).sum();
+                Err(Stuck::Endless { events, now_ps, messages, verdict: DIVIDED })
+            }
+            Err(stuck) => Err(stuck),
+            Ok(()) => self.finish(),
+        }
+    }
+
+    fn finish(self) -> Result<Outcome, Stuck> {
+        let Self { mut whole, shares, .. } = self;
+        let mut outcome = Outcome::new();
+        let mut waits: Vec<Wait> = Vec::new();
+        let mut messages = 0;
+        for Share { mut simulation, ranks, .. } in shares {
+            simulation.outcome.dropped = simulation.context.dropped;
+            outcome.merge(&simulation.outcome);
+            outcome.messages_max += simulation.context.messages.len_max();
+            messages += simulation.context.messages.len();
+            waits.extend(simulation.fabric.waits());
+            whole.fabric.merge(&simulation.fabric);
+            for rank in ranks {
+                whole.workload.adopt(rank, &mut simulation.workload);
+            }
+        }
+        waits.sort_unstable();
+        outcome.hops = whole.fabric.hops();
+        outcome.ports = whole.fabric.port_counters();
+        let stuck = (messages > 0).then(|| whole.fabric.stuck(&waits, messages));
+        check_end(outcome.dropped, stuck, &whole.workload)?;
+        Ok(outcome)
+    }
+}
+
+impl<W: Separable> Part for Share<W> {
+    fn next_ps(&self) -> Option<u64> {
+        // The ranks begin at time 0.
+        if self.has_started { self.simulation.context.wheel.next_ps() } else { Some(0) }
+    }
+
+    fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck> {
+        let simulation = &mut self.simulation;
+        if !self.has_started {
+            self.has_started = true;
+            for &rank in &self.ranks {
+                simulation.start(rank);
+            }
+        }
+        while simulation.context.wheel.next_ps().is_some_and(|time_ps| time_ps < end_ps) {
+            simulation.context.wheel.turn();
+            simulation.fabric.foresee(&simulation.context);
+            while let Some(event) = simulation.context.wheel.pop_due_before(end_ps) {
+                simulation.step(event)?;
+            }
+        }
+        Ok(simulation.outcome.events)
+    }
+
+    fn parcel(&mut self, to: usize) -> Parcel {
+        self.simulation.fabric.parcel(to)
+    }
+
+    fn accept(&mut self, from: usize, parcel: Parcel) {
+        let Simulation { fabric, context, .. } = &mut self.simulation;
+        fabric.accept(context, from, parcel);
+    }
+}
+
+/// The part of each node. Switches are sorted by how far they are from hosts, and of each distance
+/// every part gets as many in a row: switches with near numbers are near each other in all
+/// topologies. Hosts are where their switch is.
+fn assign(topology: &Topology, count: u32) -> Vec<u8> {
+    let (hosts, nodes) = (topology.hosts(), topology.nodes() as usize);
+    let mut distances = vec![NO_RANK; nodes];
+    let mut open: Vec<u32> = (0..hosts).collect();
+    let mut parts = vec![0; nodes];
+    let mut distance = 0;
+    while !open.is_empty() {
+        let mut next = Vec::new();
+        for &node in &open {
+            distances[node as usize] = distance;
+        }
+        for &node in &open {
+            let ends = topology.outgoing(node).iter().map(|&link| topology.links()[link as usize]);
+            next.extend(ends.map(|link| link.to).filter(|&to| distances[to as usize] == NO_RANK));
+        }
+        next.sort_unstable();
+        next.dedup();
+        for (place, &switch) in (0_u64..).zip(&next) {
+            // At most PARTS_MAX.
+            parts[switch as usize] = (place * u64::from(count) / next.len() as u64) as u8;
+        }
+        open = next;
+        distance += 1;
+    }
+    for host in 0..hosts {
+        parts[host as usize] = parts[(hosts + topology.host_switch(host)) as usize];
+    }
+    // With fewer switches than parts some have none.
+    let mut used: Vec<u8> = parts.clone();
+    used.sort_unstable();
+    used.dedup();
+    parts.iter().map(|part| used.partition_point(|other| other < part) as u8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_of_a_fat_tree_stay_together() {
+        let tree = Topology::fat_tree(4).expect("a fat tree");
+        let parts = assign(&tree, 2);
+        let part_of = |switch: u32| parts[(tree.hosts() + switch) as usize];
+        assert_eq!((0..8).map(part_of).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!((8..16).map(part_of).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!((16..20).map(part_of).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        for host in 0..16 {
+            assert_eq!(parts[host as usize], part_of(tree.host_switch(host)));
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_parts_than_switches() {
+        let cascade = Topology::cascade(3, 2, 1).expect("a cascade");
+        assert_eq!(assign(&cascade, 64).iter().max(), Some(&2));
+        assert!(assign(&Topology::star(5).expect("a star"), 4).iter().all(|&part| part == 0));
+    }
+}

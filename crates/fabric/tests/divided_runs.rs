@@ -1,0 +1,261 @@
+//! Runs in parts: the same result for any number of parts, and nothing lost on the way.
+
+use fabric::interconnect::ethernet::{
+    ClassBy, Ethernet, EthernetConfiguration, Forwarding, NicConfiguration, QueueConfiguration,
+    Striping,
+};
+use fabric::interconnect::goal::Goal;
+use fabric::interconnect::receiving::{InterruptConfiguration, ReceivingConfiguration};
+use fabric::interconnect::routing::{Choice, RouteTable, Routing};
+use fabric::interconnect::simulation::{HostCosts, InTurns, Limits, Outcome, Simulation, Stuck};
+use fabric::interconnect::topology::Topology;
+use fabric::interconnect::workload::{
+    MeshConfiguration, MeshExchange, OpenLoad, Pattern, Separable, Sizes, TokenPass,
+};
+use proptest::prelude::*;
+
+/// A network with hosts, to be run whole or in parts.
+#[derive(Clone, Debug)]
+struct Cluster {
+    topology: Topology,
+    configuration: EthernetConfiguration,
+    costs: HostCosts,
+    receiving: ReceivingConfiguration,
+}
+
+impl Cluster {
+    fn simulation<W: Separable>(&self, workload: W, ranks: u32) -> Simulation<Ethernet, W> {
+        let routes = RouteTable::new(&self.topology, Routing::Shortest).expect("routes");
+        let ethernet = Ethernet::new(&self.topology, routes, self.configuration);
+        let placement: Vec<u32> = (0..ranks).collect();
+        let limits = Limits { events: 3_000_000, ..Limits::default() };
+        Simulation::new(ethernet, workload, &placement, self.costs)
+            .with_receiving(self.receiving)
+            .with_limits(limits)
+    }
+
+    /// Runs whole and in 1, 2 and 4 parts, and compares.
+    fn compare<W: Separable>(&self, workload: &W, ranks: u32) -> Result<Outcome, Stuck> {
+        let whole = self.simulation(workload.clone(), ranks).run();
+        for count in [1, 2, 4] {
+            let parts = self.simulation(workload.clone(), ranks).divide(&self.topology, count);
+            let divided = parts.run(&InTurns);
+            match (&whole, &divided) {
+                (Ok(whole), Ok(divided)) => {
+                    let figures = |outcome: &Outcome| {
+                        (
+                            (outcome.hash, outcome.delivered, outcome.delivered_bytes),
+                            (outcome.completed_ps, outcome.latency, outcome.dropped),
+                            (outcome.events, outcome.hops, outcome.ports.clone()),
+                        )
+                    };
+                    assert_eq!(figures(whole), figures(divided), "{count} parts");
+                }
+                // A run that is given up is so at the end of a window.
+                (Err(Stuck::Endless { .. }), Err(Stuck::Endless { .. })) => {}
+                (Err(whole), Err(divided)) => assert_eq!(whole, divided, "{count} parts"),
+                _ => panic!("{count} parts: {whole:?}, {divided:?}"),
+            }
+        }
+        whole
+    }
+}
+
+fn topologies() -> impl Strategy<Value = Topology> {
+    prop_oneof![
+        (2_u32..12).prop_map(Topology::star),
+        (1_u32..5, 1_u32..5, 1_u32..4).prop_map(|(a, b, c)| Topology::cascade(a, b.max(2), c)),
+        (2_u32..5, 1_u32..5, 1_u32..4, 1_u32..3).prop_map(|(leaves, hosts, spines, trunks)| {
+            Topology::leaf_spine(leaves, hosts, spines, trunks)
+        }),
+        Just(Topology::fat_tree(4)),
+        (2_u32..5, 2_u32..4, 1_u32..3).prop_map(|(x, y, hosts)| Topology::torus(&[x, y], hosts, 1)),
+        (2_u32..4, 1_u32..3, 1_u32..3)
+            .prop_map(|(switches, hosts, global)| Topology::dragonfly(switches, hosts, global)),
+    ]
+    .prop_map(|topology| topology.expect("sizes are in range"))
+}
+
+fn choices() -> impl Strategy<Value = Choice> {
+    prop_oneof![
+        Just(Choice::PerFlow),
+        Just(Choice::PerSource),
+        Just(Choice::LeastLoaded),
+        Just(Choice::Spray),
+        Just(Choice::Ugal),
+        (0_u64..5_000_000).prop_map(|gap_ps| Choice::Flowlet { gap_ps }),
+    ]
+}
+
+fn queues() -> impl Strategy<Value = QueueConfiguration> {
+    let class_by = prop_oneof![
+        Just(ClassBy::Tag),
+        Just(ClassBy::Source),
+        Just(ClassBy::Size { small_bytes: 500 })
+    ];
+    let shared = prop_oneof![Just(0_u64), 5_000_u64..60_000];
+    let marks = prop_oneof![Just((0_u64, 0_u64)), (1_000_u64..9_000, 9_000_u64..30_000)];
+    (shared, 10_u32..400, marks, 1_u8..=8, class_by, any::<u8>(), 1_u64..20_000, 0_u64..20_000)
+        .prop_map(|(shared_bytes, alpha_percent, ecn, classes, class_by, lossless, on, off)| {
+            QueueConfiguration {
+                shared_bytes,
+                alpha_percent,
+                ecn_min_bytes: ecn.0,
+                ecn_max_bytes: ecn.1,
+                ecn_max_percent: 50,
+                classes,
+                class_by,
+                lossless,
+                pause_bytes: on,
+                resume_bytes: off,
+                headroom_bytes: 0,
+            }
+        })
+}
+
+fn nics() -> impl Strategy<Value = NicConfiguration> {
+    let striping = prop_oneof![Just(Striping::PerMessage), Just(Striping::PerPacket)];
+    let rate_bps = prop_oneof![Just(0_u64), Just(3_000_000_000)];
+    (1_u32..4, striping, rate_bps, 0_u64..300_000).prop_map(
+        |(rails, striping, rate_bps, frame_interval_ps)| NicConfiguration {
+            rails,
+            striping,
+            rate_bps,
+            frame_interval_ps,
+        },
+    )
+}
+
+fn receiving() -> impl Strategy<Value = ReceivingConfiguration> {
+    let interrupts = (0_u64..500_000, 0_u64..500_000, 0_u32..5, 0_u64..2_000_000).prop_map(
+        |(latency_ps, cost_ps, coalesce_frames, coalesce_ps)| InterruptConfiguration {
+            latency_ps,
+            cost_ps,
+            coalesce_frames,
+            coalesce_ps,
+        },
+    );
+    (0_u64..2_000, 0_u64..2_000, prop::option::of(interrupts)).prop_map(
+        |(segment_ps, reassemble_ps, interrupts)| ReceivingConfiguration {
+            frame_bytes: 1_500,
+            segment_ps,
+            reassemble_ps,
+            interrupts,
+        },
+    )
+}
+
+fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<Value = Cluster> {
+    let forwarding = prop_oneof![
+        Just(Forwarding::StoreAndForward),
+        Just(Forwarding::CutThrough { header_bytes: 64 })
+    ];
+    let buffer = prop_oneof![Just(0_u64), 3_000_u64..30_000];
+    let costs = prop_oneof![Just(0_u64), 1_u64..300_000];
+    (
+        (topologies(), choices(), queues, nics(), receiving()),
+        (forwarding, buffer, costs, 0_u64..1_000_000, 1_u64..200_000, any::<bool>()),
+    )
+        .prop_map(
+            |(
+                (topology, choice, queues, nic, receiving),
+                (forwarding, buffer_bytes, cost_ps, latency_ps, propagation_ps, is_limited),
+            )| {
+                // Frames before the engine are in no buffer.
+                let has_engine = is_limited && queues.lossless == 0;
+                let configuration = EthernetConfiguration {
+                    choice,
+                    forwarding,
+                    buffer_bytes,
+                    latency_ps,
+                    propagation_ps,
+                    host_frame_interval_ps: if has_engine { 300_000 } else { 0 },
+                    trunk_rate_bps: 4_000_000_000,
+                    nic,
+                    queues,
+                    ..EthernetConfiguration::with_rate(2_000_000_000)
+                };
+                let costs = HostCosts::symmetric(cost_ps, cost_ps / 1_000);
+                Cluster { topology, configuration, costs, receiving }
+            },
+        )
+}
+
+/// Small and large messages, more than some links carry.
+fn load(ranks: u32, pattern: Pattern, seed: u64) -> OpenLoad {
+    let sizes = Sizes::Mix(vec![(1, 1), (100, 2), (4_000, 3), (20_000, 1)]);
+    OpenLoad::new(ranks, pattern, sizes, 8_000_000, LOAD_PS, seed)
+}
+
+fn plain() -> impl Strategy<Value = QueueConfiguration> {
+    Just(QueueConfiguration::NONE)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_come_to_what_the_whole_does(cluster in clusters(plain()), seed: u64, is_incast: bool) {
+        let hosts = cluster.topology.hosts();
+        let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
+        let outcome = cluster.compare(&load(hosts, pattern, seed), hosts).expect("it ends");
+        prop_assert!(cluster.configuration.buffer_bytes > 0 || outcome.dropped == 0);
+    }
+
+    #[test]
+    fn parts_with_queues_come_to_what_the_whole_does(
+        cluster in clusters(queues()),
+        seed: u64,
+        is_incast: bool,
+    ) {
+        let hosts = cluster.topology.hosts();
+        let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
+        // Pauses on a torus may end in a deadlock, which parts must tell alike.
+        let _ = cluster.compare(&load(hosts, pattern, seed), hosts);
+    }
+
+    #[test]
+    fn programs_in_parts_end_as_in_the_whole(cluster in clusters(queues()), iterations in 0_u32..4) {
+        let hosts = cluster.topology.hosts();
+        let configuration = EthernetConfiguration {
+            buffer_bytes: 0,
+            queues: QueueConfiguration { shared_bytes: 0, lossless: 0, ..cluster.configuration.queues },
+            ..cluster.configuration
+        };
+        let cluster = Cluster { configuration, ..cluster };
+        let mesh = MeshExchange::new(MeshConfiguration {
+            width: hosts,
+            height: 1,
+            bytes: 3_000,
+            iterations,
+            compute_ps: 1_000_000,
+            order: [0, 1, 3, 2],
+        });
+        // Of the four neighbours two are the rank itself.
+        let outcome = cluster.compare(&mesh, hosts).expect("nothing is lost");
+        prop_assert_eq!(outcome.delivered, u64::from(hosts * 2 * iterations));
+        let token = TokenPass::new(hosts, 100, 5_000, 2 * hosts + 1);
+        prop_assert_eq!(cluster.compare(&token, hosts).expect("it ends").delivered, u64::from(2 * hosts + 1));
+        let ring = Goal::parse("ring", &Goal::ring(hosts, iterations + 1)).expect("a trace");
+        cluster.compare(&ring, hosts).expect("it ends");
+    }
+}
+
+/// What waits for ever is told in parts as in the whole.
+#[test]
+fn a_trace_that_waits_is_told_alike() {
+    let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
+    let cluster = Cluster {
+        topology,
+        configuration: EthernetConfiguration::with_rate(1_000_000_000),
+        costs: HostCosts::default(),
+        receiving: ReceivingConfiguration::default(),
+    };
+    let text = "num_ranks 4\nrank 0 {\na: send 9b to 3 tag 1\n}\nrank 1 {\n}\nrank 2 {\n}\nrank 3 \
+                {\na: recv 9b from 0 tag 1\nb: recv 9b from 1 tag 2\n}\n";
+    let trace = Goal::parse("a.goal", text).expect("it is well formed");
+    let stuck = cluster.compare(&trace, 4).expect_err("it waits").to_string();
+    assert!(stuck.contains("1 operations are left"), "{stuck}");
+}
+
+const LOAD_PS: u64 = 200_000_000;

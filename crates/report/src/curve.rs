@@ -1,0 +1,139 @@
+//! One curve over an axis of numbers, as SVG that takes its colours from the page's style sheet.
+
+use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+
+use crate::chart::{
+    COLOURS, ChartError, GRID, TEXT, series_colour, tick_label, ticks, with_classes,
+};
+
+/// What is drawn.
+#[derive(Debug)]
+pub(crate) struct Curve<'a> {
+    /// What it is to those who do not see it.
+    pub(crate) title: &'a str,
+    /// Under the axis.
+    pub(crate) x_axis: &'a str,
+    /// Beside the axis.
+    pub(crate) y_axis: &'a str,
+    /// Number of its colour in the style sheet.
+    pub(crate) colour: usize,
+    /// By growing x.
+    pub(crate) points: &'a [(f64, f64)],
+    /// x is shown by its order of magnitude, if it spans enough of them.
+    pub(crate) is_logarithmic: bool,
+    /// The curve stays as it is until the next point, and jumps there.
+    pub(crate) has_steps: bool,
+}
+
+/// Draws a curve over an axis that begins at 0, or at its first point if that is logarithmic. Nothing
+/// if there are no points beyond 0.
+pub(crate) fn draw(curve: &Curve) -> Result<Option<String>, ChartError> {
+    let xs = || curve.points.iter().map(|point| point.0);
+    let (low, high) = (xs().fold(f64::MAX, f64::min), xs().fold(0.0, f64::max));
+    if high <= 0.0 {
+        return Ok(None);
+    }
+    let is_logarithmic = curve.is_logarithmic && low > 0.0 && high / low > LOGARITHMIC_FROM;
+    let mut svg = String::new();
+    let drawn = if is_logarithmic {
+        let (from, until) = (low / 1.1, high * 1.1);
+        let marks = ticks(&(from..until));
+        draw_on(&mut svg, curve, (from..until).log_scale().with_key_points(marks), from)
+    } else {
+        draw_on(&mut svg, curve, 0.0..high * 1.03, 0.0)
+    };
+    drawn.map_err(|reason| ChartError::new(curve.title, reason))?;
+    Ok(Some(with_classes(&svg, curve.title, SIZE_PIXELS)))
+}
+
+fn draw_on<X>(svg: &mut String, curve: &Curve, x: X, start: f64) -> Result<(), String>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let top = curve.points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let top = if top > 0.0 { top * 1.04 } else { 1.0 };
+    let root = SVGBackend::with_string(svg, SIZE_PIXELS).into_drawing_area();
+    let text = || ("sans-serif", 15).into_font().color(&TEXT);
+    let mut chart = ChartBuilder::on(&root)
+        .margin(8)
+        .margin_right(20)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(x, 0.0..top)
+        .map_err(|error| error.to_string())?;
+    chart
+        .configure_mesh()
+        .axis_style(GRID)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .label_style(text())
+        .x_labels(7)
+        .y_labels(6)
+        .x_label_formatter(&|at| mark(*at))
+        .y_label_formatter(&|value| mark(*value))
+        .x_desc(curve.x_axis)
+        .y_desc(curve.y_axis)
+        .axis_desc_style(text())
+        .draw()
+        .map_err(|error| error.to_string())?;
+    let mut line = Vec::with_capacity(curve.points.len() * 2 + 1);
+    if curve.has_steps {
+        line.push((start, 0.0));
+    }
+    let mut before = 0.0;
+    for &(at, value) in curve.points {
+        if curve.has_steps {
+            line.push((at, before));
+        }
+        line.push((at, value));
+        before = value;
+    }
+    let colour = series_colour(curve.colour % COLOURS);
+    let mut area = line.clone();
+    area.extend(line.last().map(|&(at, _)| (at, 0.0)));
+    area.extend(line.first().map(|&(at, _)| (at, 0.0)));
+    chart.draw_series([Polygon::new(area, colour.mix(0.12))]).map_err(|error| error.to_string())?;
+    let line = LineSeries::new(line, colour.stroke_width(2));
+    chart.draw_series(line).map_err(|error| error.to_string())?;
+    drop(chart);
+    root.present().map_err(|error| error.to_string())
+}
+
+/// Sums of steps of an axis are not exactly 0 where they should be.
+fn mark(value: f64) -> String {
+    if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
+}
+
+/// Less is better seen on a plain axis.
+const LOGARITHMIC_FROM: f64 = 8.0;
+const SIZE_PIXELS: (u32, u32) = (520, 320);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(points: &[(f64, f64)]) -> Option<String> {
+        let curve = Curve {
+            title: "t",
+            x_axis: "µs",
+            y_axis: "share",
+            colour: 3,
+            points,
+            is_logarithmic: true,
+            has_steps: true,
+        };
+        draw(&curve).unwrap()
+    }
+
+    #[test]
+    fn curves_have_no_fixed_colours_and_survive_any_points() {
+        let svg = curve(&[(1.0, 0.1), (200.0, 0.9), (3000.0, 1.0)]).unwrap();
+        assert!(svg.contains("var(--series-3)") && !svg.contains("\"#0"), "{svg}");
+        assert!(svg.contains("1000") && !svg.contains("0e0"), "{svg}");
+        assert!(curve(&[(5.0, 1.0)]).is_some() && curve(&[(0.0, 1.0), (1.0, 0.0)]).is_some());
+        assert!(curve(&[]).is_none() && curve(&[(0.0, 1.0)]).is_none());
+    }
+}

@@ -1,0 +1,347 @@
+//! A page that shows a simulated run: how long things took, where it was hot, what made it late.
+
+use std::fmt::Write;
+
+use crate::chart::ChartError;
+use crate::curve::{self, Curve};
+use crate::format::{digits, scaled};
+use crate::page::{STYLE, escaped};
+
+/// A run, as it is shown. All times are in microseconds of virtual time.
+#[derive(Debug, Clone, Default)]
+pub struct Simulation {
+    /// Name of the network.
+    pub title: String,
+    /// Figures at the top.
+    pub facts: Vec<Fact>,
+    /// What is wrong, in sentences.
+    pub findings: Vec<String>,
+    /// Latencies with the share of messages that took at most that.
+    pub latencies_us: Vec<(f64, f64)>,
+    /// Times with the share of hosts that had received their last message by then.
+    pub completions_us: Vec<(f64, f64)>,
+    /// Times with the number of messages under way.
+    pub backlog: Vec<(f64, f64)>,
+    /// SVG of the topology, its links coloured by how busy they were.
+    pub heat_map: String,
+    /// Its colours from never busy to always, as CSS.
+    pub heat_scale: [String; 5],
+    /// The busiest links, busiest first.
+    pub links: Vec<LinkRow>,
+    /// What the completion time came from, if it is known.
+    pub path: Option<Path>,
+    /// The configuration, as TOML.
+    pub configuration: String,
+    /// Version of the simulator.
+    pub version: String,
+}
+
+/// A figure with its name.
+#[derive(Debug, Clone)]
+pub struct Fact {
+    /// What it is.
+    pub name: String,
+    /// With its unit.
+    pub value: String,
+}
+
+/// A link.
+#[derive(Debug, Clone)]
+pub struct LinkRow {
+    /// E.g. `s0->s4`.
+    pub name: String,
+    /// In bits per second; 0 if the model has none.
+    pub rate_bps: u64,
+    /// Packets that crossed it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Share of the run for which it was occupied, from 0 to 1.
+    pub busy_share: f64,
+    /// Mean wait of a packet.
+    pub wait_mean_us: f64,
+    /// The longest wait: the queue at its longest.
+    pub wait_max_us: f64,
+    /// What the link sends in that time, in bytes; 0 if the model has no rates.
+    pub queue_max_bytes: f64,
+    /// When that was.
+    pub wait_max_at_us: f64,
+}
+
+/// What the completion time came from.
+#[derive(Debug, Clone)]
+pub struct Path {
+    /// In a sentence.
+    pub verdict: String,
+    /// The time.
+    pub completed_us: f64,
+    /// Messages on it.
+    pub messages: u64,
+    /// Its parts by cause, longest first.
+    pub causes: Vec<Cause>,
+    /// Its parts by link, those with the longest waits first.
+    pub links: Vec<LinkOnPath>,
+}
+
+/// A part of the completion time.
+#[derive(Debug, Clone)]
+pub struct Cause {
+    /// What it is.
+    pub name: String,
+    /// How long it took.
+    pub us: f64,
+}
+
+/// The part of the completion time that passed at a link.
+#[derive(Debug, Clone)]
+pub struct LinkOnPath {
+    /// The link.
+    pub name: String,
+    /// How long that was.
+    pub us: f64,
+    /// Waits among it.
+    pub wait_us: f64,
+}
+
+/// A page with everything inside.
+pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
+    let title = "Ethernot simulation";
+    let mut body = String::new();
+    // Writing to a string does not fail, here and below.
+    let _ = writeln!(
+        body,
+        "<header><h1>{title}</h1><p>{}</p></header>\n<div class=\"facts\">",
+        escaped(&run.title)
+    );
+    for Fact { name, value } in &run.facts {
+        let (name, value) = (escaped(name), escaped(value));
+        let _ = writeln!(body, "<div><b>{value}</b><span>{name}</span></div>");
+    }
+    body.push_str("</div>\n");
+    for finding in &run.findings {
+        let _ = writeln!(body, "<p class=\"finding\">{}</p>", escaped(finding));
+    }
+    path_section(&mut body, run);
+    curves(&mut body, run)?;
+    heat_section(&mut body, run);
+    links_section(&mut body, run);
+    let _ = writeln!(
+        body,
+        "<section><h2>configuration</h2><details><summary>all settings, defaults \
+         included</summary><pre>{}</pre></details></section>\n<footer>Times are of the simulated \
+         clock. busy: share of the run for which a link was occupied, gaps between frames left out. \
+         longest wait: how long the packet that waited longest did so, which is the queue in units of \
+         time; in KB it is what the link sends meanwhile.<br>ethernot {}</footer>",
+        escaped(&run.configuration),
+        escaped(&run.version)
+    );
+    Ok(format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{title}: {}</title><style>{STYLE}{OWN_STYLE}</style></head>\n<body>\n{body}</body>\
+         </html>\n",
+        escaped(&run.title)
+    ))
+}
+
+/// The completion time as one bar, cut by cause.
+fn path_section(body: &mut String, run: &Simulation) {
+    let Some(path) = &run.path else { return };
+    let percent = |us: f64| us / path.completed_us.max(f64::MIN_POSITIVE) * 100.0;
+    let _ = writeln!(
+        body,
+        "<section><h2>what the completion time came from</h2><p>The critical path, {} messages one \
+         after another: {}.</p>\n<div class=\"bar\">",
+        path.messages,
+        escaped(&path.verdict)
+    );
+    for (cause, colour) in path.causes.iter().zip(CAUSE_COLOURS.iter().cycle()) {
+        let share = percent(cause.us);
+        let _ = write!(
+            body,
+            "<span style=\"width:{share:.3}%;background:var(--series-{colour})\" title=\"{}: {share:.1} \
+             %\"></span>",
+            escaped(&cause.name)
+        );
+    }
+    body.push_str("</div>\n<ul class=\"legend\">");
+    for (cause, colour) in path.causes.iter().zip(CAUSE_COLOURS.iter().cycle()) {
+        let _ = write!(
+            body,
+            "<li><span style=\"background:var(--series-{colour})\"></span>{} <b>{:.1} %</b> ({} \
+             µs)</li>",
+            escaped(&cause.name),
+            percent(cause.us),
+            digits(cause.us)
+        );
+    }
+    body.push_str("</ul>\n");
+    if !path.links.is_empty() {
+        body.push_str(
+            "<div class=\"wide narrow\"><table class=\"plain\"><thead><tr><th>link on the path</th>\
+             <th>waits µs</th><th>waits %</th><th>in all µs</th></tr></thead><tbody>\n",
+        );
+        for link in path.links.iter().take(PATH_LINKS_SHOWN) {
+            let _ = writeln!(
+                body,
+                "<tr><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td></tr>",
+                escaped(&link.name),
+                digits(link.wait_us),
+                percent(link.wait_us),
+                digits(link.us)
+            );
+        }
+        body.push_str("</tbody></table></div>\n");
+    }
+    body.push_str("</section>\n");
+}
+
+fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
+    let curves = [
+        Curve {
+            title: "Latency of messages",
+            x_axis: "latency (µs)",
+            y_axis: "share of messages",
+            colour: 3,
+            points: &run.latencies_us,
+            is_logarithmic: true,
+            has_steps: true,
+        },
+        Curve {
+            title: "Hosts that had received their last message",
+            x_axis: "time (µs)",
+            y_axis: "share of hosts",
+            colour: 4,
+            points: &run.completions_us,
+            is_logarithmic: false,
+            has_steps: true,
+        },
+        Curve {
+            title: "Messages under way",
+            x_axis: "time (µs)",
+            y_axis: "messages",
+            colour: 6,
+            points: &run.backlog,
+            is_logarithmic: false,
+            has_steps: false,
+        },
+    ];
+    body.push_str("<section><h2>messages</h2><div class=\"charts three\">\n");
+    for curve in &curves {
+        if let Some(svg) = curve::draw(curve)? {
+            let _ =
+                writeln!(body, "<figure><figcaption>{}</figcaption>{svg}</figure>", curve.title);
+        }
+    }
+    body.push_str("</div></section>\n");
+    Ok(())
+}
+
+fn heat_section(body: &mut String, run: &Simulation) {
+    body.push_str(
+        "<section><h2>links</h2><p>A cable has the colour of its busier direction, a box that of the \
+         busiest cable of its hosts.</p><div class=\"scale\"><span>0 %</span><i style=\"background:\
+         linear-gradient(90deg",
+    );
+    for colour in &run.heat_scale {
+        let _ = write!(body, ",{}", escaped(colour));
+    }
+    let _ = writeln!(
+        body,
+        "\"></i><span>100 % busy</span></div><figure class=\"map\">{}</figure></section>",
+        run.heat_map
+    );
+}
+
+fn links_section(body: &mut String, run: &Simulation) {
+    if run.links.is_empty() {
+        return;
+    }
+    body.push_str(
+        "<section><h2>busiest links</h2><div class=\"wide\"><table class=\"plain\"><thead><tr>\
+         <th>link</th><th>rate</th><th>busy</th><th>packets</th><th>MB</th><th>mean wait µs</th>\
+         <th>longest wait µs</th><th>queue at most, KB</th><th>at µs</th></tr></thead><tbody>\n",
+    );
+    for link in &run.links {
+        let rate = match link.rate_bps {
+            0 => "–".to_string(),
+            rate => scaled(rate as f64, "b/s"),
+        };
+        let percent = link.busy_share * 100.0;
+        let bar = link.busy_share * BAR_REM;
+        let _ = writeln!(
+            body,
+            "<tr><td>{}</td><td>{rate}</td><td class=\"busy\"><i style=\"width:{bar:.2}rem\"></i>\
+             {percent:.1} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&link.name),
+            link.packets,
+            digits(link.bytes as f64 * 1e-6),
+            digits(link.wait_mean_us),
+            digits(link.wait_max_us),
+            digits(link.queue_max_bytes * 1e-3),
+            digits(link.wait_max_at_us)
+        );
+    }
+    body.push_str("</tbody></table></div></section>\n");
+}
+
+/// Neighbouring causes get colours far apart.
+const CAUSE_COLOURS: [usize; 8] = [3, 2, 4, 5, 6, 7, 1, 0];
+const PATH_LINKS_SHOWN: usize = 8;
+/// Width of the bar of a link that is always busy, which its column has room for.
+const BAR_REM: f64 = 4.5;
+const OWN_STYLE: &str = include_str!("simulation.css");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Simulation {
+        Simulation {
+            title: "<b>torus</b>".to_string(),
+            facts: vec![Fact { name: "completed".into(), value: "12 µs".into() }],
+            findings: vec!["SATURATED: s0->s1".into()],
+            latencies_us: vec![(1.0, 0.5), (100.0, 1.0)],
+            heat_map: "<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>".into(),
+            path: Some(Path {
+                verdict: "it waits".into(),
+                completed_us: 10.0,
+                messages: 2,
+                causes: vec![Cause { name: "computation".into(), us: 7.5 }],
+                links: vec![LinkOnPath { name: "s0->s1".into(), us: 2.5, wait_us: 1.0 }],
+            }),
+            links: vec![LinkRow {
+                name: "s0->s1".into(),
+                rate_bps: 1_000_000_000,
+                packets: 3,
+                bytes: 4_500_000,
+                busy_share: 0.5,
+                wait_mean_us: 0.1,
+                wait_max_us: 0.5,
+                queue_max_bytes: 62.5,
+                wait_max_at_us: 3.0,
+            }],
+            ..Simulation::default()
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere_and_shows_what_it_got() {
+        let page = simulation_page(&run()).unwrap();
+        for reference in ["src=", "href=", "url(", "@import", "<script", "http:"] {
+            let page = page.replace("http://www.w3.org/2000/svg", "");
+            assert!(!page.contains(reference), "{reference}");
+        }
+        for part in ["75.0 %", "&lt;b&gt;torus", "SATURATED: s0-&gt;s1", "50.0 %", "1.00 Gb/s"] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("<b>torus"));
+    }
+
+    #[test]
+    fn an_empty_run_has_a_page() {
+        let page = simulation_page(&Simulation::default()).unwrap();
+        assert!(page.ends_with("</html>\n") && !page.contains("NaN"));
+    }
+}
