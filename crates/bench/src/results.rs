@@ -117,7 +117,7 @@ pub struct Measurement {
     pub extra_frame_percent: Option<f64>,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
-    /// Compared with the baseline and the yardstick, repetition by repetition, where these were
+    /// Compared with the baseline and the yardsticks, repetition by repetition, where these were
     /// measured and are not this one itself.
     pub ratios: Vec<Ratio>,
     /// Mean of each counter of the transport over the samples.

@@ -16,7 +16,7 @@ use crate::results::{
 use crate::statistics;
 use crate::switched::LinkShape;
 use crate::transport::{LinkAddresses, Setup, Test};
-use crate::transports::{self, BASELINE, YARDSTICK};
+use crate::transports::{self, BASELINE, MEMCPY, YARDSTICK};
 
 /// Is told how a run proceeds.
 pub trait Observer {
@@ -280,7 +280,7 @@ impl Bench {
                 samples.push(sample);
             }
         }
-        let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK]
+        let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK, MEMCPY]
             .into_iter()
             .filter_map(|name| {
                 let mut contenders = case.contenders.iter().zip(&samples);

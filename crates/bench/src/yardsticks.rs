@@ -2,6 +2,7 @@
 
 pub mod bare;
 pub mod bare_stream;
+pub mod memcpy;
 mod sockperf;
 mod tool;
 mod ucx;

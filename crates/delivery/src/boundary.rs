@@ -1,6 +1,6 @@
 //! What passes between the engine and the drivers of its links.
 
-use mem::PayloadSlice;
+use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
 
 use crate::Instant;
@@ -45,14 +45,35 @@ pub enum LinkEvent {
 /// One received frame, borrowed from the driver for the length of the callback.
 #[derive(Debug)]
 pub struct RxFrame<'a> {
-    /// The edge frame. Mutable so that it can be opened in place.
+    /// The edge frame, or its headers if the payload lies elsewhere. Mutable so that it can be opened
+    /// in place.
     pub bytes: &'a mut [u8],
+    /// The payload if it lies elsewhere: in memory that another process shares. Empty otherwise.
+    pub outside: Payload<'a>,
     /// When the kernel or NIC received it, not when it was read.
     pub received_at: Instant,
     /// Whether the network marked congestion (ECN CE).
     pub congestion_experienced: bool,
     /// Whom it claims to be from.
     pub from: PeerAddr,
+}
+
+impl RxFrame<'_> {
+    /// Bytes of the whole frame.
+    pub const fn len(&self) -> usize {
+        self.bytes.len() + self.outside.len()
+    }
+
+    /// Whether it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the whole frame to `out`: for those who keep it.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.bytes);
+        self.outside.append_to(out);
+    }
 }
 
 /// One outgoing frame: header bytes the engine wrote, then payload that lies in registered memory.
@@ -62,6 +83,9 @@ pub struct TxFrame<'a> {
     pub header: &'a [u8],
     /// The rest of the payload.
     pub payload: PayloadSlice,
+    /// The payload stays as it is until the peer has acknowledged it or the operation has failed, so
+    /// that the peer may read it where it lies. Otherwise it is good until the driver returns.
+    pub is_lasting: bool,
 }
 
 impl TxFrame<'_> {
@@ -82,8 +106,8 @@ impl TxFrame<'_> {
 pub struct TxBatch {
     to: PeerAddr,
     headers: Vec<u8>,
-    /// End of each header in `headers`, and the payload behind it.
-    frames: Vec<(u32, PayloadSlice)>,
+    /// End of each header in `headers`, and the payload behind it, which may be lasting.
+    frames: Vec<(u32, PayloadSlice, bool)>,
 }
 
 impl TxBatch {
@@ -110,7 +134,12 @@ impl TxBatch {
 
     /// Ends the frame whose header was just appended.
     pub fn finish_frame(&mut self, payload: PayloadSlice) {
-        self.frames.push((self.headers.len() as u32, payload));
+        self.frames.push((self.headers.len() as u32, payload, false));
+    }
+
+    /// The same with payload that stays as it is until the peer has acknowledged it.
+    pub fn finish_lasting_frame(&mut self, payload: PayloadSlice) {
+        self.frames.push((self.headers.len() as u32, payload, true));
     }
 
     /// Where the frames go.
@@ -139,8 +168,8 @@ impl TxBatch {
     /// If `index` is not below [`TxBatch::len`].
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         let start = if index == 0 { 0 } else { self.frames[index - 1].0 as usize };
-        let (end, payload) = self.frames[index];
-        TxFrame { header: &self.headers[start..end as usize], payload }
+        let (end, payload, is_lasting) = self.frames[index];
+        TxFrame { header: &self.headers[start..end as usize], payload, is_lasting }
     }
 
     /// All header bytes of the frames `range`, back to back.

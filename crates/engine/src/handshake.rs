@@ -184,9 +184,9 @@ impl Engine {
         epoch: Epoch,
     ) {
         self.counters.unknown_connection += 1;
-        let Ok(decoded) = wire_edge::decode(frame.bytes) else { return };
+        let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
         // A reset is no longer than the frame that asked for it, and there are only so many.
-        if frame.bytes.len() < RESET_BYTES || !self.reset_limit.allow(now) {
+        if frame.len() < RESET_BYTES || !self.reset_limit.allow(now) {
             self.counters.rate_limited += 1;
             return;
         }

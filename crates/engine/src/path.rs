@@ -1,8 +1,8 @@
 //! One link of one connection.
 
 use delivery::{
-    Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState, ReceivedPackets,
-    SendConfig, SendHalf,
+    CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState,
+    ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
@@ -219,7 +219,7 @@ fn send_config(
     parameters: &Parameters,
     mtu: &PathMtu,
 ) -> SendConfig {
-    SendConfig {
+    let own = SendConfig {
         algorithm: config.congestion,
         initial_window_frames: config.initial_window_frames,
         frame_bytes: u32::from(mtu.current()),
@@ -230,5 +230,24 @@ fn send_config(
         nominal_rate: caps.rate.map(|bits| bits / 8),
         packets_max: config.packets_max,
         ..SendConfig::default()
+    };
+    // Memory has no queue that overflows and loses nothing: a full ring makes the sender wait. What
+    // would be congestion elsewhere is a processor that does something else for a while.
+    if caps.local.is_shared_memory() {
+        return SendConfig {
+            algorithm: CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES },
+            receive_buffer_bytes: caps.receive_buffer_bytes,
+            probe_timeout_min_ns: own.probe_timeout_min_ns.max(MEMORY_PROBE_NS),
+            ..own
+        };
     }
+    own
 }
+
+/// Frames in flight over shared memory: four times those after which an acknowledgement is asked for,
+/// so that the sender never waits for one.
+const MEMORY_WINDOW_FRAMES: u32 = 256;
+
+/// Shortest probe timeout over shared memory, in nanoseconds: the kernel gives other processes the
+/// processor for some milliseconds at a time. That the peer has ended is told by its socket.
+const MEMORY_PROBE_NS: u64 = 50_000_000;

@@ -1,7 +1,7 @@
 //! Frames of connections coming in.
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
-use mem::MemoryAccess;
+use mem::{MemoryAccess, Payload};
 use semantics::{AccessFault, Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
@@ -46,10 +46,12 @@ impl Engine {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        let Ok(decoded) = wire_edge::decode(frame.bytes) else {
+        let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else {
             self.counters.malformed += 1;
             return;
         };
+        let is_inside = frame.outside.is_empty();
+        let payload = if is_inside { decoded.payload.into() } else { frame.outside };
         if matches!(connection.phase, Phase::Connecting | Phase::Requested | Phase::Gone) {
             return;
         }
@@ -65,7 +67,7 @@ impl Engine {
         let arrival = path.received.classify(decoded.prefix.packet);
         let counters = &mut path.counters;
         counters.frames_received += 1;
-        counters.bytes_received += frame.bytes.len() as u64;
+        counters.bytes_received += frame.len() as u64;
         match arrival {
             Arrival::New { .. } => {}
             Arrival::Implausible => {
@@ -91,7 +93,7 @@ impl Engine {
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, &decoded, acks, frame.received_at);
         }
-        if self.handle_body(now, memory, connection, position, &decoded) {
+        if self.handle_body(now, memory, connection, position, &decoded, payload) {
             // The connection's links may have changed.
             if let Some(path) = connection.path_mut(index) {
                 let at = frame.received_at;
@@ -337,6 +339,7 @@ impl Engine {
         connection: &mut Connection,
         position: usize,
         decoded: &Frame<'_>,
+        payload: Payload<'_>,
     ) -> bool {
         match decoded.header {
             Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
@@ -349,14 +352,14 @@ impl Engine {
                 } else {
                     connection.furthest = place;
                 }
-                self.handle_request(now, memory, connection, position, decoded)
+                self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadRequest { .. } | Header::Atomic { .. } => {
-                self.handle_request(now, memory, connection, position, decoded)
+                self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadResponse { .. } | Header::AtomicResponse { .. } => {
                 connection.paths[position].counters.data_frames_received += 1;
-                self.handle_answer(now, memory, connection, position, decoded)
+                self.handle_answer(now, memory, connection, position, decoded, payload)
             }
             Header::Control => {
                 connection.paths[position].counters.control_frames_received += 1;
@@ -389,18 +392,18 @@ impl Engine {
         connection: &mut Connection,
         position: usize,
         decoded: &Frame<'_>,
+        payload: Payload<'_>,
     ) -> bool {
         if !connection.is_open() {
             return true;
         }
         let Connection { inbound, outbound, paths, .. } = connection;
         let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
-        let verdict =
-            inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, decoded.payload);
+        let verdict = inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, payload);
         let counters = &mut paths[position].counters;
         match verdict {
             Verdict::Accepted => {
-                counters.payload_bytes_received += decoded.payload.len() as u64;
+                counters.payload_bytes_received += payload.len() as u64;
                 self.note_stall(connection);
                 true
             }
@@ -430,6 +433,7 @@ impl Engine {
         connection: &mut Connection,
         position: usize,
         decoded: &Frame<'_>,
+        payload: Payload<'_>,
     ) -> bool {
         if !connection.is_open() {
             return true;
@@ -437,15 +441,9 @@ impl Engine {
         let Connection { outbound, paths, .. } = connection;
         let counters = &mut paths[position].counters;
         let flags = decoded.prefix.flags;
-        match outbound.handle_answer(
-            memory,
-            &mut self.pools,
-            flags,
-            &decoded.header,
-            decoded.payload,
-        ) {
+        match outbound.handle_answer(memory, &mut self.pools, flags, &decoded.header, payload) {
             Ok(Answer::Accepted) => {
-                counters.payload_bytes_received += decoded.payload.len() as u64;
+                counters.payload_bytes_received += payload.len() as u64;
                 true
             }
             Ok(Answer::Duplicate) => {

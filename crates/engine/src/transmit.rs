@@ -304,7 +304,13 @@ impl Engine {
         let outside = append_payload(&mut self.batch, memory, &self.pools, fragment)
             .map_err(|()| operation)?;
         let bytes = (self.batch.header_mut().len() - start) as u32 + outside.len;
-        self.batch.finish_frame(outside);
+        // The source of an own operation stays as it is until that is complete; what a peer reads may
+        // change as soon as it was read.
+        if matches!(fragment.header, Header::Write { .. } | Header::Send { .. }) {
+            self.batch.finish_lasting_frame(outside);
+        } else {
+            self.batch.finish_frame(outside);
+        }
         path.send.on_sent(&mut self.sent, now, bytes, PacketClass::Data, fragment.carried);
         path.probes_allowed = path.probes_allowed.saturating_sub(1);
         let counters = &mut path.counters;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use delivery::{Instant, LinkEvent, LinkId, RxFrame};
+use mem::Payload;
 
 use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent};
 use crate::network::RECEIVE_BUFFER_BYTES;
@@ -316,6 +317,7 @@ impl<E: HostEngine> World<E> {
         let now = self.now();
         let frame = RxFrame {
             bytes: &mut arrival.bytes,
+            outside: Payload::EMPTY,
             received_at: now,
             congestion_experienced: arrival.marked,
             from: arrival.from,

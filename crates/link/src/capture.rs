@@ -128,7 +128,13 @@ impl<L: Link> Link for Capture<L> {
             };
             let congestion_experienced = frame.congestion_experienced;
             let envelope = Envelope { from: frame.from, to, congestion_experienced, ethernet };
-            recorder.record(at_ns, Direction::Inbound, &envelope, frame.bytes);
+            if frame.outside.is_empty() {
+                recorder.record(at_ns, Direction::Inbound, &envelope, frame.bytes);
+            } else {
+                let mut whole = Vec::with_capacity(frame.len());
+                frame.append_to(&mut whole);
+                recorder.record(at_ns, Direction::Inbound, &envelope, &whole);
+            }
             on_frame(frame);
         })
     }

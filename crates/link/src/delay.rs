@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use mem::Payload;
 use wire_edge::PeerAddr;
 
 use crate::{EthernetHeader, Link, LinkStatistics, WaitFds};
@@ -53,7 +54,7 @@ impl<L: Link> Link for Delay<L> {
         let received = link.receive(now, limit, &mut |frame| {
             let mut bytes = free.pop().unwrap_or_default();
             bytes.clear();
-            bytes.extend_from_slice(frame.bytes);
+            frame.append_to(&mut bytes);
             held.push_back(Held {
                 bytes,
                 arrives_at: frame.received_at.after_ns(*late_by_ns),
@@ -66,6 +67,7 @@ impl<L: Link> Link for Delay<L> {
             let Some(mut frame) = held.pop_front() else { break };
             on_frame(RxFrame {
                 bytes: &mut frame.bytes,
+                outside: Payload::EMPTY,
                 received_at: frame.arrives_at,
                 congestion_experienced: frame.congestion_experienced,
                 from: frame.from,

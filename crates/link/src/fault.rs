@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use mem::Payload;
 use wire_edge::PeerAddr;
 
 use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
@@ -269,8 +270,10 @@ impl Arrivals<'_> {
 
     fn hold(&mut self, frame: &RxFrame<'_>) {
         let distance = u64::from(self.config.distance_frames.max(1));
+        let mut bytes = Vec::with_capacity(frame.len());
+        frame.append_to(&mut bytes);
         self.held.push_back(Held {
-            bytes: frame.bytes.to_vec(),
+            bytes,
             received_at: frame.received_at,
             congestion_experienced: frame.congestion_experienced,
             from: frame.from,
@@ -291,6 +294,7 @@ impl Arrivals<'_> {
             self.delivered += 1;
             on_frame(RxFrame {
                 bytes: &mut held.bytes,
+                outside: Payload::EMPTY,
                 received_at: held.received_at,
                 congestion_experienced: held.congestion_experienced,
                 from: held.from,

@@ -74,7 +74,9 @@ pub trait Link: Send {
     /// Sends a prefix of the batch, in order, and returns its length; 0 when the driver is full.
     ///
     /// A frame that the host cannot send to this peer (too big, no route) counts as sent: the link
-    /// lost it. Payload memory is not read after return.
+    /// lost it. Payload memory is not read after return, except that a peer on the same host may read
+    /// that of large buffers of this library until it acknowledges the frame: their owner does not
+    /// change it before the operation completes.
     ///
     /// # Errors
     /// Kind [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside when payload memory

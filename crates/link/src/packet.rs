@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use mem::Payload;
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 
 use self::discovery::AnswerLimit;
@@ -316,7 +317,13 @@ impl Link for PacketLink {
                     delivered += 1;
                     statistics.receive_bytes += bytes.len() as u64;
                     let received_at = clock.instant(received.wall_ns, now);
-                    on_frame(RxFrame { bytes, received_at, congestion_experienced: false, from });
+                    on_frame(RxFrame {
+                        bytes,
+                        outside: Payload::EMPTY,
+                        received_at,
+                        congestion_experienced: false,
+                        from,
+                    });
                 }
                 Ok(Arrival::Discover { from }) => asked = Some(from),
                 // Nobody here has asked.

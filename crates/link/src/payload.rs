@@ -127,6 +127,43 @@ impl PayloadCopier {
 // answer for them.
 unsafe impl Send for PayloadCopier {}
 
+/// What was last found mapped.
+///
+/// A program that unmaps registered memory without saying so gets an error for it, not a signal, if it
+/// did so before this look. The look costs a system call of 0.2 µs where a copy by the kernel would
+/// cost 7 µs for 64 KiB, mostly for looking up each page.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    start: usize,
+    end: usize,
+}
+
+impl Mapped {
+    /// Whether all pages of the payload are mapped.
+    #[inline]
+    pub(crate) fn has(&mut self, payload: PayloadSlice) -> bool {
+        let start = payload.start as usize;
+        let end = start.saturating_add(payload.len as usize);
+        (self.start <= start && end <= self.end) || self.look(start, end)
+    }
+
+    fn look(&mut self, start: usize, end: usize) -> bool {
+        let start = start & !(PAGE_BYTES - 1);
+        let Some(end) = end.checked_next_multiple_of(PAGE_BYTES) else { return false };
+        let address = std::ptr::without_provenance_mut(start);
+        // SAFETY: the kernel checks the range; asked to write nothing back at once, it does nothing else.
+        let is_mapped = unsafe { libc::msync(address, end - start, libc::MS_ASYNC) } == 0;
+        if is_mapped {
+            *self = Self { start, end };
+        }
+        is_mapped
+    }
+}
+
+/// The page that is looked for, in bytes. Where pages are larger the kernel refuses the look, and then
+/// copies itself.
+const PAGE_BYTES: usize = 4096;
+
 /// Most payloads in one system call (`UIO_MAXIOV`).
 const PAYLOADS_MAX: usize = 1024;
 
@@ -176,6 +213,17 @@ mod tests {
         // The lowest page is never mapped.
         assert!(!append(PayloadSlice { start: 64 as *const u8, len: 3 }, &mut out));
         assert_eq!(out, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_found_before_it_is_read() {
+        let memory = vec![1_u8; 3 * PAGE_BYTES];
+        let slice = |from: usize, len| PayloadSlice { start: memory[from..].as_ptr(), len };
+        let mut mapped = Mapped::default();
+        assert!(mapped.has(slice(0, 3 * PAGE_BYTES as u32)));
+        assert!(mapped.has(slice(5, 7)), "known by now");
+        assert!(!mapped.has(PayloadSlice { start: 64 as *const u8, len: 3 }));
+        assert!(!mapped.has(PayloadSlice { start: (usize::MAX - 8) as *const u8, len: 300 }));
     }
 
     #[test]

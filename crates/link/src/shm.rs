@@ -1,7 +1,10 @@
 //! Frames in memory shared with processes of the same host.
 
+mod lending;
 mod ring;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use self::ring::fuzz_shm_ring;
 
@@ -9,13 +12,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch, TxFrame};
+use mem::Payload;
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-use self::ring::{FRAME_BYTES_MAX, Mapping, Read, Reader, Writer, Written};
-use self::socket::{Greeted, Greeting};
-use crate::payload::PayloadCopier;
+use self::lending::{Borrower, Lender};
+use self::ring::{FRAME_BYTES_MAX, Mapping, Outside, Read, Reader, Shape, Writer, Written};
+use self::socket::{Greeted, Greeting, Heard, Notice};
+use crate::payload::{Mapped, PayloadCopier};
 use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
 /// Why a link over shared memory could not be made.
@@ -37,8 +42,9 @@ pub struct ShmError {
 /// (A shared eventfd would be cheaper to call by, but a peer could make it block.) Two that connect
 /// to each other at the same time have two such channels, read both and send over the older.
 ///
-/// A frame is copied to private memory before anything looks at it, since the other process may
-/// change it at any time. Nothing is lost here: a full ring makes the sender wait.
+/// The headers of a frame are copied to private memory before anything looks at them, since the other
+/// process may change them at any time; payload is handed over as memory that others may write, and
+/// placed from where it lies. Nothing is lost here: a full ring makes the sender wait.
 #[derive(Debug)]
 pub struct ShmLink {
     local: PeerAddr,
@@ -69,6 +75,8 @@ struct Channel {
     socket: OwnedFd,
     writer: Writer,
     reader: Reader,
+    lender: Lender,
+    borrower: Borrower,
     /// The peer is gone, or does not keep to the protocol: what it wrote is read, then it is closed.
     is_over: bool,
 }
@@ -170,7 +178,18 @@ impl ShmLink {
         watch(&self.epoll, socket.as_fd(), key)?;
         // Whoever waits for frames right now sleeps without having said so to this peer.
         reader.announce_sleep();
-        self.channels.push(Channel { key, peer, socket, writer, reader, is_over: false });
+        let (lender, borrower) = (Lender::default(), Borrower::default());
+        let is_over = false;
+        self.channels.push(Channel {
+            key,
+            peer,
+            socket,
+            writer,
+            reader,
+            lender,
+            borrower,
+            is_over,
+        });
         Ok(())
     }
 
@@ -188,12 +207,15 @@ impl ShmLink {
             )
         };
         self.statistics.receive_calls += 1;
+        for channel in &mut self.channels {
+            channel.lender.forget_gone(channel.socket.as_fd());
+        }
         for entry in ready.iter().take(usize::try_from(count).unwrap_or(0)) {
             let key = entry.u64;
             if key == LISTENER_KEY {
                 self.accept();
             } else if let Some(channel) = self.channels.iter_mut().find(|c| c.key == key) {
-                if !socket::forget_calls(channel.socket.as_fd()) {
+                if !channel.listen() {
                     channel.end(&self.epoll);
                 }
             } else if let Some(at) = self.strangers.iter().position(|&(other, _)| other == key) {
@@ -254,20 +276,27 @@ impl ShmLink {
         limit: usize,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> Option<usize> {
-        let Self { channels, buffer, statistics, .. } = self;
+        let Self { channels, buffer, statistics, epoll, .. } = self;
         let channel = channels.get_mut(position)?;
+        let from = channel.peer;
         let mut frames = 0;
         while frames < limit {
             match channel.reader.read(buffer) {
-                Read::Frame(len) => {
+                Read::Frame(headers, outside) => {
                     frames += 1;
-                    statistics.receive_bytes += len as u64;
-                    on_frame(RxFrame {
-                        bytes: buffer.get_mut(..len)?,
-                        received_at: now,
-                        congestion_experienced: false,
-                        from: channel.peer,
-                    });
+                    if let Some(outside) = channel.payload(outside, epoll) {
+                        let bytes = buffer.get_mut(..headers)?;
+                        statistics.receive_bytes += (bytes.len() + outside.len()) as u64;
+                        on_frame(RxFrame {
+                            bytes,
+                            outside,
+                            received_at: now,
+                            congestion_experienced: false,
+                            from,
+                        });
+                    } else {
+                        statistics.receive_discarded += 1;
+                    }
                     if channel.reader.release() {
                         socket::wake(channel.socket.as_fd());
                     }
@@ -306,27 +335,75 @@ impl Channel {
         self.is_over = true;
     }
 
+    /// Hears what the peer says; false if it is gone or says what nobody says.
+    #[cold]
+    fn listen(&mut self) -> bool {
+        for _ in 0..NOTICES_MAX {
+            match socket::hear(self.socket.as_fd()) {
+                Heard::Nothing => return true,
+                Heard::Call => {}
+                Heard::Notice(Notice::Lent { memory, len }, Some(file)) => {
+                    if self.borrower.borrow(memory, len, file.as_fd()).is_err() {
+                        // What it has sent of it already is lost and will come through the ring.
+                        socket::tell(self.socket.as_fd(), Notice::Refused, None);
+                    }
+                }
+                Heard::Notice(Notice::Gone(memory), None) => self.borrower.give_back(memory),
+                Heard::Notice(Notice::Refused, None) => self.lender.on_refused(),
+                Heard::Notice(..) | Heard::End => return false,
+            }
+        }
+        true
+    }
+
+    /// The payload of the frame just read, where it lies; `None` if it is not to be had.
+    #[inline]
+    fn payload(&mut self, outside: Outside, epoll: &OwnedFd) -> Option<Payload<'_>> {
+        let (from, len) = match outside {
+            Outside::Nowhere => return Some(Payload::EMPTY),
+            Outside::Ring(from, len) => (from, len),
+            Outside::Lent(place, len) => {
+                let mut found = self.borrower.find(place, len);
+                if found.is_none() {
+                    // The peer has said on the socket what it lends before it wrote the frame.
+                    if !self.listen() {
+                        self.end(epoll);
+                    }
+                    found = self.borrower.find(place, len);
+                }
+                (found?, len)
+            }
+        };
+        // SAFETY: the ring has the bytes until they are released, and lent memory has them until the
+        // socket is listened to again; both come after the use of the payload. Nobody has a reference.
+        Some(unsafe { Payload::foreign(from, len) })
+    }
+
     /// Writes frame `index` of a batch.
     #[inline]
-    fn write(&mut self, batch: &TxBatch, index: usize, copier: &mut PayloadCopier) -> Written {
-        let frame = batch.frame(index);
-        let (header, payload) = (frame.header, frame.payload);
-        self.writer.write(frame.len(), |to| {
-            // SAFETY: the record has room for the whole frame, header first, of which no reference
-            // exists. Payload is readable while the batch is lent, as the program has promised for
-            // all of its regions; and otherwise it is read by the kernel.
-            unsafe {
-                mem::copy_foreign(to, header.as_ptr(), header.len());
-                if payload.len == 0 {
-                    return true;
-                }
-                let to = to.add(header.len());
-                if mem::is_payload_promised() {
-                    mem::copy_foreign(to, payload.start, payload.len as usize);
-                    return true;
-                }
-                copier.push(to, payload);
+    fn write(
+        &mut self,
+        batch: &TxBatch,
+        index: usize,
+        copier: &mut PayloadCopier,
+        mapped: &mut Mapped,
+    ) -> Written {
+        let TxFrame { header, payload, is_lasting } = batch.frame(index);
+        let place =
+            if is_lasting { self.lender.place_of(payload, self.socket.as_fd()) } else { None };
+        let shape = Shape { headers: header.len(), payload: payload.len as usize, lent: place };
+        self.writer.write(&shape, |to, payload_to| {
+            // SAFETY: the record has room for the headers, of which no reference exists.
+            unsafe { mem::copy_foreign(to, header.as_ptr(), header.len()) };
+            let Some(to) = payload_to else { return true };
+            if mem::is_payload_promised() && mapped.has(payload) {
+                // SAFETY: the record has room for the payload, which the program has promised to keep
+                // mapped, and which still was a moment ago.
+                unsafe { mem::copy_foreign(to, payload.start, payload.len as usize) };
+                return true;
             }
+            // SAFETY: as above for `to`; the kernel reads the payload.
+            unsafe { copier.push(to, payload) };
             copier.copy().is_ok()
         })
     }
@@ -391,14 +468,15 @@ impl Link for ShmLink {
         let mut sent = 0;
         let mut has_waited = false;
         let mut unmapped = false;
+        let mut mapped = Mapped::default();
         while sent < batch.len() {
             let len = batch.frame(sent).len();
-            if !(1..=FRAME_BYTES_MAX).contains(&len) {
+            if !(1..=FRAME_BYTES_MAX).contains(&len) || batch.frame(sent).header.is_empty() {
                 statistics.send_too_big += 1;
                 sent += 1;
                 continue;
             }
-            match channel.write(batch, sent, copier) {
+            match channel.write(batch, sent, copier, &mut mapped) {
                 Written::Yes => {
                     sent += 1;
                     statistics.send_frames += 1;
@@ -492,216 +570,13 @@ const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
 /// Sockets looked after in one go; the others are still ready at the next.
 const READY_MAX: usize = 16;
 
+/// Messages of a peer heard in one go: one for each time that this end has gone to sleep, and those
+/// about memory that it lends. The others are heard the next time.
+const NOTICES_MAX: usize = 3 * 64;
+
 /// Frames of one batch, at most; a frame costs no call.
 const SEGMENTS: u16 = 64;
 
 /// How often sockets are looked after while the link is polled: 10,000 calls of 200 ns a second are
 /// 0.2 % of a processor, and a peer that connects waits for no longer.
 const ATTEND_NS: u64 = 100_000;
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::RawFd;
-
-    use mem::PayloadSlice;
-
-    use super::*;
-    use crate::shm::socket::{connect, create_memory, greet};
-
-    #[test]
-    fn frames_go_both_ways_whoever_began() {
-        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-        send(&mut a, &b, b"from a");
-        assert_eq!(received(&mut b), [b"from a".to_vec()]);
-        send(&mut b, &a, b"from b");
-        assert_eq!(received(&mut a), [b"from b".to_vec()]);
-        assert_eq!((a.channels(), b.channels()), (1, 1), "one memory serves both directions");
-    }
-
-    #[test]
-    fn both_may_begin_at_the_same_time() {
-        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-        send(&mut a, &b, b"from a");
-        send(&mut b, &a, b"from b");
-        assert_eq!(received(&mut b), [b"from a".to_vec()]);
-        assert_eq!(received(&mut a), [b"from b".to_vec()]);
-        for round in 0..100_u8 {
-            send(&mut a, &b, &[round]);
-            send(&mut b, &a, &[round]);
-            assert_eq!(received(&mut b), [vec![round]]);
-            assert_eq!(received(&mut a), [vec![round]]);
-        }
-        assert!(a.channels() <= 2 && b.channels() <= 2);
-    }
-
-    #[test]
-    fn the_end_of_a_peer_is_told_after_its_last_frame() {
-        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-        let address = a.caps().local;
-        send(&mut a, &b, b"last words");
-        assert!(b.poll_event().is_none());
-        b.attend();
-        drop(a);
-        assert_eq!(received(&mut b), [b"last words".to_vec()]);
-        let events: Vec<_> = std::iter::from_fn(|| b.poll_event()).collect();
-        assert!(matches!(events[..], [LinkEvent::Refused(peer)] if peer == address), "{events:?}");
-        assert_eq!(b.channels(), 0, "its memory is given back");
-        send_to(&mut b, address, b"anybody there?");
-        assert!(matches!(b.poll_event(), Some(LinkEvent::Refused(peer)) if peer == address));
-    }
-
-    #[test]
-    fn a_sleeping_link_is_woken_by_its_descriptor() {
-        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-        send(&mut a, &b, b"x");
-        received(&mut b);
-        let calls = a.statistics().send_calls;
-        send(&mut a, &b, b"x");
-        received(&mut b);
-        // The first frame of a channel calls, in case the other end sleeps already.
-        assert!(a.statistics().send_calls <= calls + 1);
-        received(&mut b);
-        for _ in 0..100 {
-            assert!(b.prepare_sleep());
-            assert!(!is_readable(&b));
-            send(&mut a, &b, b"wake up");
-            assert!(is_readable(&b), "a wakeup was lost");
-            assert_eq!(received(&mut b).len(), 1);
-            b.attend();
-            let calls = a.statistics().send_calls;
-            send(&mut a, &b, b"awake");
-            assert_eq!(a.statistics().send_calls, calls, "nobody sleeps: no call");
-            assert!(!b.prepare_sleep(), "a frame waits");
-            assert_eq!(received(&mut b).len(), 1);
-        }
-    }
-
-    #[test]
-    fn memory_that_could_shrink_or_is_too_small_is_refused() {
-        let victim = ShmLink::open().unwrap();
-        let mut victim = victim;
-        let unsealed = memfd(ring::FILE_BYTES);
-        let short = memfd(4096);
-        seal(&short);
-        let whole = memfd(ring::FILE_BYTES);
-        seal(&whole);
-        let file = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
-        for (memory, is_good) in [(unsealed, false), (short, false), (file, false), (whole, true)] {
-            let (_, endpoint) = victim.caps().local.to_shared_memory().unwrap();
-            let socket = connect(endpoint).unwrap();
-            let greeting = Greeting { from: stranger(&victim), to: victim.caps().local };
-            greet(socket.as_fd(), &greeting, memory.as_fd()).unwrap();
-            victim.attend();
-            assert_eq!(victim.channels() == 1, is_good);
-        }
-    }
-
-    #[test]
-    fn greetings_for_somebody_else_or_of_another_host_are_refused() {
-        let mut victim = ShmLink::open().unwrap();
-        let here = victim.caps().local;
-        let elsewhere = PeerAddr::shared_memory(1, 2);
-        for (from, to) in [(stranger(&victim), elsewhere), (elsewhere, here)] {
-            let (_, endpoint) = here.to_shared_memory().unwrap();
-            let socket = connect(endpoint).unwrap();
-            let memory = create_memory().unwrap();
-            greet(socket.as_fd(), &Greeting { from, to }, memory.as_fd()).unwrap();
-            victim.attend();
-            assert_eq!(victim.channels(), 0);
-        }
-        assert_eq!(victim.statistics().receive_discarded, 2);
-        send_to(&mut victim, elsewhere, b"other hosts are not reached");
-        assert_eq!(victim.statistics().send_unreachable, 1);
-    }
-
-    #[test]
-    fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
-        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-        let (_, endpoint) = b.caps().local.to_shared_memory().unwrap();
-        let _silent: Vec<_> = (0..3 * STRANGERS_MAX)
-            .map(|_| {
-                b.attend();
-                connect(endpoint).unwrap()
-            })
-            .collect();
-        b.attend();
-        assert!(b.strangers.len() <= STRANGERS_MAX);
-        send(&mut a, &b, b"hello");
-        assert_eq!(received(&mut b), [b"hello".to_vec()]);
-    }
-
-    #[test]
-    fn a_full_ring_takes_no_more_and_loses_nothing() {
-        let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-        let payload = vec![9_u8; 30_000];
-        let slice = PayloadSlice { start: payload.as_ptr(), len: 30_000 };
-        let mut batch = TxBatch::new(64, 64 * 8);
-        batch.reset(b.caps().local);
-        for index in 0..64_u64 {
-            batch.header_mut().extend_from_slice(&index.to_le_bytes());
-            batch.finish_frame(slice);
-        }
-        let sent = a.send(&batch).unwrap();
-        assert!((4..16).contains(&sent), "{sent} frames of 30 kB in 256 KiB");
-        assert_eq!(a.send(&batch).unwrap(), 0);
-        assert!(a.prepare_sleep());
-        let frames = received(&mut b);
-        assert_eq!(frames.len(), sent);
-        for (index, frame) in frames.iter().enumerate() {
-            assert_eq!(frame[..8], (index as u64).to_le_bytes());
-            assert!(frame[8..] == payload);
-        }
-        assert!(is_readable(&a), "it is told that there is room");
-        assert!(a.send(&batch).unwrap() > 0);
-    }
-
-    fn stranger(victim: &ShmLink) -> PeerAddr {
-        let (host, _) = victim.caps().local.to_shared_memory().unwrap();
-        PeerAddr::shared_memory(host, 77)
-    }
-
-    fn send(from: &mut ShmLink, to: &ShmLink, bytes: &[u8]) {
-        send_to(from, to.caps().local, bytes);
-    }
-
-    fn send_to(from: &mut ShmLink, to: PeerAddr, bytes: &[u8]) {
-        let mut batch = TxBatch::new(1, 64);
-        batch.reset(to);
-        batch.header_mut().extend_from_slice(bytes);
-        batch.finish_frame(PayloadSlice::EMPTY);
-        assert_eq!(from.send(&batch).unwrap(), 1);
-    }
-
-    /// What waits, after a look at the sockets.
-    fn received(link: &mut ShmLink) -> Vec<Vec<u8>> {
-        let mut frames = Vec::new();
-        link.attend();
-        let now = Instant(1);
-        link.receive(now, 1000, &mut |frame| frames.push(frame.bytes.to_vec())).unwrap();
-        frames
-    }
-
-    fn is_readable(link: &ShmLink) -> bool {
-        let [Some(fd), _] = link.wait_fds() else { panic!("a descriptor") };
-        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which outlives the call.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
-    }
-
-    fn memfd(bytes: usize) -> OwnedFd {
-        // SAFETY: the name is a literal that ends with 0; the descriptor is new.
-        unsafe {
-            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-            let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
-            assert!(file >= 0);
-            assert_eq!(libc::ftruncate(file, bytes.cast_signed() as libc::off_t), 0);
-            OwnedFd::from_raw_fd(file)
-        }
-    }
-
-    fn seal(file: &OwnedFd) {
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: no memory is passed.
-        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
-    }
-}

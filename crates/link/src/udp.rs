@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use mem::Payload;
 use wire_edge::PeerAddr;
 
 use self::address::{Family, SocketName};
@@ -365,7 +366,8 @@ impl UdpLink {
         let mut frames = 0;
         for bytes in message.bytes.chunks_mut(segment_bytes) {
             frames += 1;
-            on_frame(RxFrame { bytes, received_at, congestion_experienced, from });
+            let outside = Payload::EMPTY;
+            on_frame(RxFrame { bytes, outside, received_at, congestion_experienced, from });
         }
         self.statistics.receive_frames += frames as u64;
         self.statistics.receive_bytes += bytes as u64;

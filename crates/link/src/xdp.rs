@@ -21,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use mem::Payload;
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 
 use self::config::{RING_FRAMES_MAX, RING_FRAMES_MIN};
@@ -398,6 +399,7 @@ impl Consumer for Arrivals<'_> {
                 self.statistics.receive_bytes += bytes.len() as u64;
                 (self.on_frame)(RxFrame {
                     bytes,
+                    outside: Payload::EMPTY,
                     received_at: self.now,
                     congestion_experienced: false,
                     from,

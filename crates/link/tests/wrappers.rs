@@ -8,7 +8,7 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use link::{
     Capture, CaptureClock, Cut, Fault, FaultConfig, Link, LinkStatistics, PayloadUnmapped, WaitFds,
 };
-use mem::PayloadSlice;
+use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
 
 #[test]
@@ -214,6 +214,7 @@ impl Link for Memory {
         for number in self.waiting.drain(..frames) {
             on_frame(RxFrame {
                 bytes: &mut number.to_le_bytes(),
+                outside: Payload::EMPTY,
                 received_at: now,
                 congestion_experienced: false,
                 from: address(2),

@@ -11,7 +11,8 @@ use crate::gate::Phase;
 use crate::slot::{Slot, SlotState};
 use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY};
 use crate::{
-    AccessError, MemoryTable, PayloadSlice, ProtectionDomain, Region, RegionId, Rights, copy, probe,
+    AccessError, MemoryTable, Payload, PayloadSlice, ProtectionDomain, Region, RegionId, Rights,
+    copy, probe,
 };
 
 /// The right to look regions up and touch their memory, for one engine turn on one thread.
@@ -126,13 +127,19 @@ impl<'a> MemoryAccess<'a> {
     ///
     /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
     #[inline]
-    pub fn place(&self, target: &Target, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
+    pub fn place<'p>(
+        &self,
+        target: &Target,
+        offset: u64,
+        bytes: impl Into<Payload<'p>>,
+    ) -> Result<(), AccessError> {
+        let bytes = bytes.into();
         let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
         if !place.kind.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_fault_safe);
         }
         // SAFETY: the region is live in this access, so its memory is mapped and writable by the
-        // contract of its registration, and the bounds were checked.
+        // contract of its registration, and the bounds were checked. A payload is readable.
         unsafe { copy::copy(place.memory, bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -143,12 +150,13 @@ impl<'a> MemoryAccess<'a> {
     /// They are the widest naturally aligned word that ends the range, so that a word whose last
     /// byte a program polls on is never seen torn. In the whole-address-space region it is one byte.
     #[inline]
-    pub fn place_tail(
+    pub fn place_tail<'p>(
         &self,
         target: &Target,
         offset: u64,
-        bytes: &[u8],
+        bytes: impl Into<Payload<'p>>,
     ) -> Result<(), AccessError> {
+        let bytes = bytes.into();
         let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
         if !place.kind.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
@@ -236,8 +244,8 @@ impl<'a> MemoryAccess<'a> {
     fn place_elsewhere(
         &self,
         place: &Place,
-        bytes: &[u8],
-        through_kernel: fn(u64, &[u8]) -> Result<(), AccessError>,
+        bytes: Payload<'_>,
+        through_kernel: fn(u64, Payload<'_>) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
         if place.kind.is_ghost() {
             self.table.log_ghost(place.address, bytes);

@@ -7,15 +7,22 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
 use crate::copy;
+use crate::lendable::LendablePages;
 
 /// Page-aligned zeroed memory for registration, shared between its user and the table.
 ///
 /// It stays allocated as long as somebody holds it, a registered region included, so registering it
 /// is safe. Its bytes are foreign memory like any other: they are copied in and out, and no
 /// reference to them exists.
+///
+/// The memory of large buffers, of 64 KiB and more, can be read in place by a process of this host
+/// and user that the buffer's user sends from it to over shared memory. A child that this process
+/// forks has the same bytes, not a copy of its own.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
+    /// Where the bytes are, if not on the heap.
+    pages: Option<LendablePages>,
 }
 
 impl Buffer {
@@ -26,10 +33,13 @@ impl Buffer {
     /// runs out.
     pub fn new(len: u64) -> Arc<Self> {
         let layout = Self::layout(len as usize);
+        if let Some(pages) = LendablePages::new(len as usize) {
+            return Arc::new(Self { start: pages.start(), len: len as usize, pages: Some(pages) });
+        }
         // SAFETY: the layout has a size that is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Arc::new(Self { start, len: len as usize })
+        Arc::new(Self { start, len: len as usize, pages: None })
     }
 
     /// Bytes.
@@ -126,6 +136,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.pages.is_some() {
+            return;
+        }
         // SAFETY: allocated in `new` with the same layout, and nobody else frees it.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
     }

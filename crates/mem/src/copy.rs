@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::AccessError;
+use crate::{AccessError, Payload};
 
 /// Copies `len` bytes; the ranges may overlap.
 ///
@@ -34,18 +34,25 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) {
     let width = tail_width(to as usize, len);
     let body = len - width;
     // SAFETY: `body + width` is `len`, and `tail_width` made the end of the body a multiple of
-    // `width`, so that each word is aligned; the source is read without alignment.
+    // `width`, so that each word is aligned. The source may be foreign, too: it is read as bytes,
+    // which need no alignment, and as volatile, about which the compiler draws no conclusions.
     unsafe {
         copy(to, from, body);
         let (to, from) = (to.add(body), from.add(body));
         match width {
-            8 => AtomicU64::from_ptr(to.cast())
-                .store(from.cast::<u64>().read_unaligned(), Ordering::Release),
-            4 => AtomicU32::from_ptr(to.cast())
-                .store(from.cast::<u32>().read_unaligned(), Ordering::Release),
-            2 => AtomicU16::from_ptr(to.cast())
-                .store(from.cast::<u16>().read_unaligned(), Ordering::Release),
-            1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Release),
+            8 => AtomicU64::from_ptr(to.cast()).store(
+                u64::from_ne_bytes(from.cast::<[u8; 8]>().read_volatile()),
+                Ordering::Release,
+            ),
+            4 => AtomicU32::from_ptr(to.cast()).store(
+                u32::from_ne_bytes(from.cast::<[u8; 4]>().read_volatile()),
+                Ordering::Release,
+            ),
+            2 => AtomicU16::from_ptr(to.cast()).store(
+                u16::from_ne_bytes(from.cast::<[u8; 2]>().read_volatile()),
+                Ordering::Release,
+            ),
+            1 => AtomicU8::from_ptr(to).store(from.read_volatile(), Ordering::Release),
             _ => {}
         }
     }
@@ -98,13 +105,11 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
 ///
 /// Bytes below the address in the error are written.
 #[cold]
-pub(crate) fn write_fault_safe(address: u64, bytes: &[u8]) -> Result<(), AccessError> {
+pub(crate) fn write_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     through_kernel(address, bytes.len(), |done| {
-        let local = libc::iovec {
-            iov_base: bytes[done..].as_ptr().cast_mut().cast(),
-            iov_len: bytes.len() - done,
-        };
-        let remote = foreign(address + done as u64, bytes.len() - done);
+        let left = bytes.slice(done..bytes.len());
+        let local = libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: left.len() };
+        let remote = foreign(address + done as u64, left.len());
         // SAFETY: `local` describes `bytes`, which the kernel reads; the kernel checks `remote`,
         // memory of this process as seen from outside, like a write to `/proc/self/mem`.
         unsafe {
@@ -117,11 +122,11 @@ pub(crate) fn write_fault_safe(address: u64, bytes: &[u8]) -> Result<(), AccessE
 ///
 /// It is only one byte because the kernel's copy promises no order among the bytes of a longer one.
 #[cold]
-pub(crate) fn write_tail_fault_safe(address: u64, bytes: &[u8]) -> Result<(), AccessError> {
-    let Some((last, body)) = bytes.split_last() else { return Ok(()) };
-    write_fault_safe(address, body)?;
+pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
+    let Some(body) = bytes.len().checked_sub(1) else { return Ok(()) };
+    write_fault_safe(address, bytes.slice(0..body))?;
     fence(Ordering::SeqCst);
-    write_fault_safe(address + body.len() as u64, core::slice::from_ref(last))
+    write_fault_safe(address + body as u64, bytes.slice(body..bytes.len()))
 }
 
 /// Copies from an address of this process through the kernel, which refuses instead of faulting.

@@ -4,6 +4,8 @@
 //! comes from. A simulated network carries the address instead of the bytes, writes the stamp where the
 //! payload would begin, and what is placed says by its stamp whence it came.
 
+use crate::Payload;
+
 /// Something that was placed in a ghost region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GhostPlacement {
@@ -26,11 +28,10 @@ pub fn write_stamp(address: u64, payload: &mut [u8]) {
 }
 
 /// The stamp of a payload.
-pub(crate) fn read_stamp(payload: &[u8]) -> u64 {
+pub(crate) fn read_stamp(payload: Payload<'_>) -> u64 {
     let mut stamp = [0; STAMP_BYTES];
-    for (to, byte) in stamp.iter_mut().zip(payload) {
-        *to = *byte;
-    }
+    let bytes = payload.len().min(STAMP_BYTES);
+    payload.slice(0..bytes).copy_to(&mut stamp[..bytes]);
     u64::from_le_bytes(stamp)
 }
 

@@ -50,8 +50,9 @@
 //! Registration touches every page once, as a network adapter pins them, and refuses a range that
 //! could not be accessed. A program that unmaps registered memory without deregistering it first
 //! breaks the contract of [`MemoryTable::register_raw`]: the next placement raises the signal that
-//! the program's own access would raise (a network adapter would keep the pages). Sends survive
-//! where the kernel reads the bytes and answers `EFAULT`, that is on all links but shared memory. The whole-address-space region is for
+//! the program's own access would raise (a network adapter would keep the pages). Sends survive:
+//! the kernel reads the bytes and answers `EFAULT`, or, for a link over shared memory, is asked before
+//! whether they are mapped. The whole-address-space region is for
 //! programs that make no promise: its copies go through the kernel and answer
 //! [`AccessError::Unmapped`].
 
@@ -61,8 +62,10 @@ mod copy;
 mod error;
 mod gate;
 mod ghost;
+mod lendable;
 #[cfg(all(test, not(miri)))]
 mod mapping;
+mod payload;
 mod probe;
 mod rights;
 mod slot;
@@ -73,6 +76,8 @@ pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
 pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
+pub use lendable::{LentMemory, lendable, lendable_changes, lendable_numbers};
+pub use payload::Payload;
 pub use rights::Rights;
 pub use slot::RegionId;
 pub use table::{

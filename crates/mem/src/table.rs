@@ -14,7 +14,7 @@ use crate::slot::{
     GrowingArray, KEY_GENERATION_BITS, KEY_GENERATION_MASK, KEY_SLOT_BITS, Slot, SlotKind,
     SlotState,
 };
-use crate::{Buffer, RegionId, RegisterError, Rights, probe};
+use crate::{Buffer, Payload, RegionId, RegisterError, Rights, probe};
 
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
@@ -232,7 +232,7 @@ impl MemoryTable {
         into.append(&mut self.ghosts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn log_ghost(&self, address: u64, bytes: &[u8]) {
+    pub(crate) fn log_ghost(&self, address: u64, bytes: Payload<'_>) {
         let placement =
             GhostPlacement { address, len: bytes.len() as u32, stamp: ghost::read_stamp(bytes) };
         self.ghosts.lock().unwrap_or_else(PoisonError::into_inner).push(placement);

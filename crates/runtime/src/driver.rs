@@ -12,7 +12,7 @@ use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
 use semantics::{PostError, StatusTable};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
@@ -124,11 +124,12 @@ pub(crate) struct Driver {
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
     held: HeldBack,
+    clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
 }
 
 impl Driver {
-    pub(crate) fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: Engine, clock: &Clock) -> Self {
         Self {
             engine,
             links: [const { None }; LINKS_MAX],
@@ -138,6 +139,7 @@ impl Driver {
             may_owe: false,
             has_put_off: false,
             held: HeldBack::new(),
+            clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
     }
@@ -150,7 +152,7 @@ impl Driver {
     /// the cell occupied.
     pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> bool {
         host.settle();
-        let now = host.clock.now();
+        let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
             host.polled_at.store(now.0, Ordering::Relaxed);
             self.counters.polls += 1;
@@ -203,7 +205,7 @@ impl Driver {
         if doorbell == Doorbell::Later {
             return Ok(false);
         }
-        let now = host.clock.now();
+        let now = self.clock.now(&host.clock);
         host.polled_at.store(now.0, Ordering::Relaxed);
         self.has_put_off = false;
         let more = self.transmit(host, now, &memory);
@@ -456,7 +458,8 @@ impl Driver {
             }
             // Looking at the clock costs as much as a small operation: one turn stands for several.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {
-                self.counters.protocol_ns += host.clock.now().since_ns(now) * TURNS_PER_SAMPLE;
+                let passed_ns = self.clock.now(&host.clock).since_ns(now);
+                self.counters.protocol_ns += passed_ns * TURNS_PER_SAMPLE;
             }
         }
     }

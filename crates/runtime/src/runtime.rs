@@ -124,10 +124,11 @@ impl Runtime {
         let home = HomeProcess::here();
         let status = Arc::new(StatusTable::new(config.handles_max));
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
+        let clock = Clock::start();
         let shared = Arc::new(Shared {
-            cell: ProgressCell::new(Driver::new(engine)),
+            cell: ProgressCell::new(Driver::new(engine, &clock)),
             host: Host {
-                clock: Clock::start(),
+                clock,
                 memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
                 status,
                 submissions: ArrayQueue::new(config.submissions_max.max(1) as usize),

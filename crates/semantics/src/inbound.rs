@@ -7,7 +7,7 @@ mod records;
 
 use std::sync::Arc;
 
-use mem::{AccessError, MemoryAccess, ProtectionDomain, Rights, Target};
+use mem::{AccessError, MemoryAccess, Payload, ProtectionDomain, Rights, Target};
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::operation::close_reason_of;
@@ -137,13 +137,14 @@ impl Inbound {
     /// in order, and never allocates.
     ///
     /// `header` must be of a request: answers go to [`Outbound::handle_answer`].
-    pub fn handle(
+    pub fn handle<'p>(
         &mut self,
         around: &mut Surroundings<'_, '_>,
         flags: Flags,
         header: &Header,
-        payload: &[u8],
+        payload: impl Into<Payload<'p>>,
     ) -> Verdict {
+        let payload = payload.into();
         let (number, offset, kind, immediate) = match *header {
             Header::Write { operation, offset, key, address, immediate } => {
                 let base = address.wrapping_sub(u64::from(offset));
@@ -390,7 +391,7 @@ impl Inbound {
         }
         let mut result = Ok(());
         received.uncovered(start, end, |low, high| {
-            let piece = &payload[(low - start) as usize..(high - start) as usize];
+            let piece = payload.slice((low - start) as usize..(high - start) as usize);
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };
                 result = self.place_yielding(memory, pools, next, order, low, piece, tail);

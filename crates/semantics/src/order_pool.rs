@@ -1,5 +1,7 @@
 //! Bounded storage for payload that is here but must not be placed yet.
 
+use mem::Payload;
+
 use crate::limits::ORDER_BLOCK_BYTES;
 use crate::slab::NIL;
 
@@ -80,7 +82,13 @@ impl OrderPool {
     /// Adds `payload`, for which there must be room ([`OrderPool::has_room`]), to `list`: if it ends
     /// with the last byte of its operation (`is_tail`) its last block goes behind all others, the
     /// rest before them, so that the tail is the last thing placed.
-    pub(crate) fn hold(&mut self, list: &mut HeldList, offset: u32, payload: &[u8], is_tail: bool) {
+    pub(crate) fn hold(
+        &mut self,
+        list: &mut HeldList,
+        offset: u32,
+        payload: Payload<'_>,
+        is_tail: bool,
+    ) {
         let end = offset + payload.len() as u32;
         let mut offset = offset;
         for chunk in payload.chunks(ORDER_BLOCK_BYTES) {
@@ -90,7 +98,7 @@ impl OrderPool {
             self.free = block.next;
             *block = Block { next: NIL, offset, len };
             let start = index as usize * ORDER_BLOCK_BYTES;
-            self.bytes[start..start + chunk.len()].copy_from_slice(chunk);
+            chunk.copy_to(&mut self.bytes[start..start + chunk.len()]);
             offset += len;
             if list.tail == NIL {
                 (list.head, list.tail) = (index, index);
@@ -164,11 +172,11 @@ mod tests {
             assert_eq!(OrderPool::blocks_for(tail.len() as u32), 3);
             assert!(pool.has_room(5));
             if tail_first {
-                pool.hold(&mut list, at, tail, true);
-                pool.hold(&mut list, 0, body, false);
+                pool.hold(&mut list, at, tail.into(), true);
+                pool.hold(&mut list, 0, body.into(), false);
             } else {
-                pool.hold(&mut list, 0, body, false);
-                pool.hold(&mut list, at, tail, true);
+                pool.hold(&mut list, 0, body.into(), false);
+                pool.hold(&mut list, at, tail.into(), true);
             }
             assert!(!pool.has_room(1));
             let mut back = vec![0; bytes.len()];

@@ -8,7 +8,7 @@ mod post;
 
 use std::sync::Arc;
 
-use mem::{MemoryAccess, RegionId};
+use mem::{MemoryAccess, Payload, RegionId};
 use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::completion::CompletionQueue;
@@ -279,18 +279,18 @@ impl Outbound {
     ///
     /// # Errors
     /// The local memory of the read is gone: the connection cannot go on.
-    pub fn handle_answer(
+    pub fn handle_answer<'p>(
         &mut self,
         memory: &MemoryAccess<'_>,
         pools: &mut Pools,
         flags: Flags,
         header: &Header,
-        payload: &[u8],
+        payload: impl Into<Payload<'p>>,
     ) -> Result<Answer, LocalFault> {
         match *header {
             Header::ReadResponse { operation, offset } => {
                 let last = flags.contains(Flags::LAST);
-                self.handle_read_answer(memory, pools, operation, offset, last, payload)
+                self.handle_read_answer(memory, pools, operation, offset, last, payload.into())
             }
             Header::AtomicResponse { operation, value } => {
                 Ok(self.handle_atomic_answer(pools, operation, value))

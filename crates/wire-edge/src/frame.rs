@@ -2,7 +2,7 @@
 
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
-use crate::rules::{check_flags, check_ranges, check_write};
+use crate::rules::{check_end, check_flags, check_ranges, check_write};
 use crate::{
     AckSection, ConnectionId, DecodeError, Epoch, Flags, Kind, LinkIndex, MessageNumber,
     OperationNumber, RemoteKey, handshake,
@@ -259,6 +259,13 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
 /// The messages in the payload of a control frame are checked by [`crate::control_messages`].
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
+    decode_split(bytes, 0)
+}
+
+/// [`decode`] of a frame whose payload of `outside` bytes lies elsewhere, if that is not 0: then
+/// only frames with bytes of an operation are possible, and `bytes` must end with their headers.
+#[inline]
+pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     // Nearly all frames of a large transfer are these: a Write whose header has its shortest form.
     if let Some((header, payload)) = bytes.split_first_chunk::<TAGGED_BYTES>()
         && header[0] & 0x0f == Kind::Write as u8
@@ -266,15 +273,18 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     {
         let (operation, offset, key, address) = tagged(header);
         let prefix = prefix(Kind::Write, header);
-        check_write(prefix.flags, offset, address, payload)?;
+        if outside > 0 {
+            check_end("headers", payload.len())?;
+        }
+        check_write(prefix.flags, offset, address, payload.len() + outside)?;
         let header = Header::Write { operation, offset, key, address, immediate: None };
         return Ok(Frame { prefix, header, acks: None, payload });
     }
-    decode_any(bytes)
+    decode_any(bytes, outside)
 }
 
-/// [`decode`] for frames of all kinds and shapes.
-fn decode_any(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
+/// [`decode_split`] for frames of all kinds and shapes.
+fn decode_any(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
         return Err(truncated("common header", COMMON_BYTES, bytes));
     };
@@ -288,7 +298,13 @@ fn decode_any(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     } else {
         (None, rest)
     };
-    check_ranges(prefix.flags, &header, payload)?;
+    if outside > 0 {
+        check_end("headers", payload.len())?;
+        if matches!(kind, Kind::Control | Kind::Probe) {
+            check_end("Control or Probe", outside)?;
+        }
+    }
+    check_ranges(prefix.flags, &header, payload.len() + outside)?;
     Ok(Frame { prefix, header, acks, payload })
 }
 
@@ -448,7 +464,30 @@ mod tests {
                     mutation.apply(&mut bytes);
                 }
             }
-            prop_assert_eq!(decode(&bytes), decode_any(&bytes));
+            prop_assert_eq!(decode(&bytes), decode_any(&bytes, 0));
+        }
+
+        /// Wherever the payload of a frame lies, it is the same frame.
+        #[test]
+        fn a_split_frame_decodes_as_the_whole(
+            parts in frame_parts(),
+            mutations in mutations(),
+            outside in 1..200_usize,
+        ) {
+            let mut bytes = parts.encode();
+            for mutation in &mutations {
+                mutation.apply(&mut bytes);
+            }
+            let headers = bytes.clone();
+            let split = decode_split(&headers, outside);
+            prop_assert_eq!(&split, &decode_any(&headers, outside));
+            bytes.resize(headers.len() + outside, 0);
+            let whole = decode(&bytes).ok().filter(|frame| frame.payload.len() == outside);
+            let carries_bytes = |frame: &Frame<'_>| {
+                !matches!(frame.prefix.kind, Kind::Control | Kind::Probe)
+            };
+            let whole = whole.filter(carries_bytes).map(|frame| (frame.prefix, frame.header));
+            prop_assert_eq!(split.ok().map(|frame| (frame.prefix, frame.header)), whole);
         }
 
         #[test]

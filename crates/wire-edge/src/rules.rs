@@ -23,11 +23,11 @@ pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The numbers of a header and what follows it agree.
+/// The numbers of a header and the bytes that follow it agree.
 pub(crate) fn check_ranges(
     flags: Flags,
     header: &Header,
-    payload: &[u8],
+    payload: usize,
 ) -> Result<(), DecodeError> {
     match *header {
         Header::Write { offset, address, .. } => check_write(flags, offset, address, payload),
@@ -47,7 +47,7 @@ pub(crate) fn check_ranges(
         }
         Header::AtomicResponse { .. } => check_end("AtomicResponse", payload),
         Header::Ack => check_end("Ack", payload),
-        Header::Control if payload.is_empty() => Err(DecodeError::ControlEmpty),
+        Header::Control if payload == 0 => Err(DecodeError::ControlEmpty),
         Header::Control | Header::Probe => Ok(()),
     }
 }
@@ -58,23 +58,23 @@ pub(crate) fn check_write(
     flags: Flags,
     offset: u32,
     address: u64,
-    payload: &[u8],
+    payload: usize,
 ) -> Result<(), DecodeError> {
     check_offset(flags, offset, payload)?;
     if address < offset.into() {
         return Err(DecodeError::AddressBeforeStart { address, offset });
     }
-    check_address(address, payload.len() as u64)
+    check_address(address, payload as u64)
 }
 
 /// The payload lies in the operation; there is none only if the operation has no bytes.
 #[inline]
-fn check_offset(flags: Flags, offset: u32, payload: &[u8]) -> Result<(), DecodeError> {
-    let end = u64::from(offset) + payload.len() as u64;
+fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeError> {
+    let end = u64::from(offset) + payload as u64;
     if end > OPERATION_BYTES_MAX {
         return Err(DecodeError::OperationLength { end });
     }
-    if payload.is_empty() && !(offset == 0 && flags.contains(Flags::LAST)) {
+    if payload == 0 && !(offset == 0 && flags.contains(Flags::LAST)) {
         return Err(DecodeError::PayloadEmpty { offset });
     }
     Ok(())
@@ -90,6 +90,6 @@ fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
 }
 
 /// Nothing follows.
-fn check_end(part: &'static str, rest: &[u8]) -> Result<(), DecodeError> {
-    if rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing { part, bytes: rest.len() }) }
+pub(crate) fn check_end(part: &'static str, rest: usize) -> Result<(), DecodeError> {
+    if rest == 0 { Ok(()) } else { Err(DecodeError::Trailing { part, bytes: rest }) }
 }

@@ -65,7 +65,7 @@ impl<'a> Runner<'a> {
             Probe::NotBuilt => Err(Failure::CannotRun("not built yet".to_owned())),
             Probe::Bench { arguments, of, figure } => {
                 let result = self.result(arguments).map_err(unmeasured)?;
-                bench_figure(&result, of, figure)
+                bench_figure(&result, path_of(arguments), of, figure)
             }
             Probe::Point { arguments, point, figure } => {
                 let result = self.result(arguments).map_err(unmeasured)?;
@@ -205,11 +205,22 @@ fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
     if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
 }
 
-/// A figure of the results of `ethernot bench`. The bounds are for the path between namespaces.
-fn bench_figure(result: &Value, of: Measurement, figure: Figure) -> Result<Found, Failure> {
+/// The path that a bound is for: network namespaces, unless loopback was asked for, as processes
+/// must that share memory.
+fn path_of(arguments: &[&str]) -> &'static str {
+    if arguments.contains(&"--loopback") { "loopback" } else { "namespaces" }
+}
+
+/// A figure of the results of `ethernot bench` over the path that the bound is for.
+fn bench_figure(
+    result: &Value,
+    wanted: &str,
+    of: Measurement,
+    figure: Figure,
+) -> Result<Found, Failure> {
     let path = result.pointer("/path/kind").and_then(Value::as_str).unwrap_or("an unknown path");
-    if path != "namespaces" {
-        let why = format!("measured over {path}; the bound is for network namespaces (as root)");
+    if path != wanted {
+        let why = format!("measured over {path}; the bound is for {wanted} (namespaces: as root)");
         return Err(Failure::CannotRun(why));
     }
     let own = entry(result, of)?;
@@ -391,16 +402,18 @@ mod tests {
     fn a_ratio_is_shown_with_both_figures() {
         let shown = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
         let figure = Figure::RatioTo { transport: "udp", of: "latency", shown };
-        let found = bench_figure(&results("namespaces"), EDGE, figure);
+        let found = bench_figure(&results("namespaces"), "namespaces", EDGE, figure);
         assert_eq!(found, Ok(Found { figure: 1.5, note: " (4.50 us; udp 3)".into() }));
     }
 
     #[test]
     fn a_counter_is_the_median_of_the_samples() {
-        let found = bench_figure(&results("namespaces"), EDGE, Figure::Counter("slowdown"));
+        let found =
+            bench_figure(&results("namespaces"), "namespaces", EDGE, Figure::Counter("slowdown"));
         assert_eq!(found, Ok(Found::plain(1.02)));
         let larger = Figure::Larger("slowdown", "memory");
-        let found = bench_figure(&results("namespaces"), EDGE, larger).expect("both are there");
+        let found = bench_figure(&results("namespaces"), "namespaces", EDGE, larger)
+            .expect("both are there");
         assert!((found.figure - 2000.0).abs() < 1e-9);
     }
 
@@ -451,8 +464,18 @@ mod tests {
 
     #[test]
     fn a_run_over_loopback_proves_nothing() {
-        let found = bench_figure(&results("loopback"), EDGE, Figure::Counter("slowdown"));
+        let found =
+            bench_figure(&results("loopback"), "namespaces", EDGE, Figure::Counter("slowdown"));
         assert!(matches!(found, Err(Failure::CannotRun(why)) if why.contains("loopback")));
+    }
+
+    #[test]
+    fn a_run_that_asked_for_loopback_proves_something_there() {
+        assert_eq!(path_of(&["bench", "--loopback"]), "loopback");
+        assert_eq!(path_of(&["bench"]), "namespaces");
+        let found =
+            bench_figure(&results("loopback"), "loopback", EDGE, Figure::Counter("slowdown"));
+        assert!(found.is_ok());
     }
 
     const EDGE: Measurement = Measurement { test: "ping-pong", transport: "edge" };

@@ -303,7 +303,7 @@ struct Counters {
     received_frames: f64,
     post_ns: f64,
     posts_timed: f64,
-    /// Of the first link, now.
+    /// Of the link that has sent most, now.
     round_trip_us: f64,
     window_bytes: f64,
     frame_bytes: f64,
@@ -314,6 +314,7 @@ impl Counters {
         let mut sum = Self::default();
         let Some(connection) = connection else { return Ok(sum) };
         let Some(info) = connection.info().map_err(other)? else { return Ok(sum) };
+        let mut busiest = 0;
         for path in info.paths {
             let counters = path.counters;
             let again = counters.retransmissions.min(counters.data_frames_sent);
@@ -324,7 +325,8 @@ impl Counters {
             sum.out_of_order += counters.out_of_order as f64;
             sum.lost += counters.packets_lost as f64;
             sum.probe_timeouts += counters.probe_timeouts as f64;
-            if path.index == 0 {
+            if counters.data_frames_sent > busiest {
+                busiest = counters.data_frames_sent;
                 sum.round_trip_us = path.srtt_ns as f64 / 1e3;
                 sum.window_bytes = f64::from(path.window_bytes);
                 sum.frame_bytes = f64::from(path.frame_bytes);
@@ -614,9 +616,9 @@ const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 const PACKETS_LOST: &str = "packets_lost";
 /// Times nothing was acknowledged for so long that a probe went out.
 const PROBE_TIMEOUTS: &str = "probe_timeouts";
-/// Smoothed round trips of both ends on the first link, added up.
+/// Smoothed round trips of both ends on the link that has sent most, added up.
 const ROUND_TRIP: &str = "round_trip_us";
-/// Congestion windows of both ends on the first link, added up.
+/// Congestion windows of both ends on the link that has sent most, added up.
 const WINDOW: &str = "window_bytes";
-/// Frame sizes of both ends on the first link, added up.
+/// Frame sizes of both ends on the link that has sent most, added up.
 const FRAME: &str = "frame_bytes";

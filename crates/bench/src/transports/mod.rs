@@ -8,6 +8,7 @@ mod udp;
 use crate::transport::Transport;
 use crate::yardsticks::bare::Bare;
 use crate::yardsticks::bare_stream::BareStream;
+use crate::yardsticks::memcpy::Memcpy;
 
 pub use edge::Edge;
 pub use tcp::Tcp;
@@ -28,6 +29,9 @@ pub const MULTIEDGE: &str = "multiedge";
 /// The name of the transport that shows what a datagram costs.
 pub const YARDSTICK: &str = "udp";
 
+/// The name of the yardstick of links over shared memory.
+pub const MEMCPY: &str = "memcpy";
+
 /// Every transport of this build, in the order in which they are run and shown.
 pub fn all() -> Vec<Box<dyn Transport>> {
     vec![
@@ -40,6 +44,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Bare::Packet),
         Box::new(Bare::Xdp),
         Box::new(BareStream),
+        Box::new(Memcpy),
     ]
 }
 

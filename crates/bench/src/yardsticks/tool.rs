@@ -60,13 +60,20 @@ impl Tool {
         }
         let address = hosts.address.to_string();
         let [client_cpu, server_cpu] = hosts.pinned_to.map_or([None; 2], |cpus| cpus.map(Some));
-        let server = start(hosts, hosts.server, server_cpu, &(self.server)(&address));
-        let _server = Running(server.map_err(failed)?);
+        let serve = || {
+            let server = start(hosts, hosts.server, server_cpu, (self.server)(&address));
+            server.map(Running).map_err(failed)
+        };
+        let mut server = serve()?;
         let started = Stopwatch::start();
         let mut last = String::new();
-        // The server says in no common way that it listens: the client is tried until it does.
+        // The server says in no common way that it listens: the client is tried until it does. Some
+        // servers end with their first client, whether it had a result or not.
         while !started.has_passed(TRIED_FOR) {
-            let client = start(hosts, hosts.client, client_cpu, &(self.client)(&address));
+            if server.has_ended() {
+                server = serve()?;
+            }
+            let client = start(hosts, hosts.client, client_cpu, (self.client)(&address));
             let mut client = Running(client.map_err(failed)?);
             let printed = client.output().map_err(failed)?;
             if let Some(latency_ns) = (self.parse)(&printed) {
@@ -80,14 +87,14 @@ impl Tool {
     }
 }
 
-/// Turns this process, which has entered its namespace, into the program `words` names.
+/// Turns this process into the program that `words` name.
 pub fn become_tool(words: &[String]) -> io::Error {
     let Some((program, arguments)) = words.split_first() else {
         return io::Error::from(io::ErrorKind::InvalidInput);
     };
     Command::new(program)
         .args(arguments)
-        .env("UCX_TLS", "tcp,self")
+        .env("UCX_TLS", "tcp")
         .env("UCX_WARN_UNUSED_ENV_VARS", "n")
         .exec()
 }
@@ -101,11 +108,14 @@ fn start(
     hosts: &Hosts<'_>,
     namespace: &str,
     cpu: Option<usize>,
-    words: &[String],
+    words: Vec<String>,
 ) -> io::Result<Child> {
+    // `ip netns exec` shows the program the interfaces of the namespace in /sys, too, where UCX looks
+    // for them; a process that only enters the namespace sees those of the host there.
+    let words = ["ip", "netns", "exec", namespace].map(str::to_string).into_iter().chain(words);
     let spec = ChildSpec {
-        role: Role::Tool(words.to_vec()),
-        namespace: Some(namespace.to_string()),
+        role: Role::Tool(words.collect()),
+        namespace: None,
         cpu,
         parent: std::process::id(),
         links: Vec::new(),
@@ -126,6 +136,10 @@ fn start(
 struct Running(Child);
 
 impl Running {
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// All it prints until it ends.
     fn output(&mut self) -> io::Result<String> {
         let mut printed = Vec::new();

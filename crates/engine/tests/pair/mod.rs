@@ -13,7 +13,7 @@ use std::sync::Arc;
 use delivery::{Instant, LinkCaps, LinkId, RxFrame, TxBatch};
 use engine::{Closed, Event};
 use engine::{ConnectRequest, ConnectionHandle, ConnectionInfo, Emitted, Engine, EngineConfig};
-use mem::{Buffer, MemoryTable, ProtectionDomain, Region, Rights, TableLimits};
+use mem::{Buffer, MemoryTable, Payload, ProtectionDomain, Region, Rights, TableLimits};
 use semantics::{
     Completion, CompletionQueue, Operation, OperationFlags, PoolUse, PostError, Receive, Request,
     Source, StatusTable,
@@ -363,6 +363,7 @@ impl Pair {
         let Host { engine, memory, .. } = &mut self.hosts[flight.to];
         let frame = RxFrame {
             bytes: &mut flight.bytes,
+            outside: Payload::EMPTY,
             received_at: self.now,
             congestion_experienced: false,
             from: flight.from,

@@ -1,13 +1,14 @@
 //! A ring of frames in memory shared with another process: one writes, one reads.
 //!
-//! Each record is a header word and a frame behind it, and begins on a cache line of its own. The
-//! header is the only thing the reader looks at to find out whether a frame is there, so that a small
-//! frame crosses from one processor to the other in one or two lines. The writer puts an empty header
-//! behind a record before it publishes the record.
+//! Each record begins on a cache line of its own: two header words, behind them the headers of a frame,
+//! and its payload from the next line on. A small frame is all headers. The first word is the only
+//! thing the reader looks at to find out whether a frame is there, so that a small frame crosses from
+//! one processor to the other in one or two lines. The writer puts an empty header behind a record
+//! before it publishes the record. In place of a payload, a record can say where in lent memory it lies.
 //!
 //! The other process is not trusted. Both ends keep their position to themselves; what is read from
-//! shared memory is read once, checked, and then used. What the other end writes can make the ring
-//! useless, and nothing else.
+//! shared memory is read once, checked, and then used: headers are copied first, payload is only ever
+//! copied on. What the other end writes can make the ring useless, and nothing else.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -108,11 +109,68 @@ impl Area {
         }
     }
 
-    /// The frame behind the header at a position. The record must end within the ring.
+    /// The second word of the header at a position: bytes of payload, or [`LENT`] with them.
     #[inline]
-    fn frame(&self, at: usize) -> *mut u8 {
-        // SAFETY: as for `header`: the line has more bytes than a header.
-        unsafe { self.start.add(CONTROL_BYTES + at % RING_BYTES + HEADER_BYTES).as_ptr() }
+    fn second(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as for `header`: the word behind it lies in the same line.
+        unsafe {
+            AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES + 4).as_ptr().cast())
+        }
+    }
+
+    /// What lies `behind` the beginning of the record at a position. It must lie within the ring.
+    #[inline]
+    fn place(&self, at: usize, behind: usize) -> *mut u8 {
+        debug_assert!(at + behind < RING_BYTES, "records do not wrap");
+        // SAFETY: as for `header`; the remainder keeps it within the ring.
+        unsafe { self.start.add(CONTROL_BYTES + (at + behind) % RING_BYTES).as_ptr() }
+    }
+}
+
+/// What a frame consists of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Shape {
+    /// Bytes of the headers, at least 1.
+    pub(super) headers: usize,
+    /// Bytes of payload behind them; with the headers at most [`FRAME_BYTES_MAX`].
+    pub(super) payload: usize,
+    /// Where the payload lies, if not in the ring.
+    pub(super) lent: Option<LentPlace>,
+}
+
+/// A place in lent memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct LentPlace {
+    /// What the lender calls the memory.
+    pub(super) memory: u64,
+    /// Bytes before it.
+    pub(super) offset: u64,
+}
+
+impl Shape {
+    /// Where the headers begin.
+    const fn headers_at(&self) -> usize {
+        if self.lent.is_some() { HEADER_BYTES + LENT_PLACE_BYTES } else { HEADER_BYTES }
+    }
+
+    /// Where the payload begins, if it is in the ring: there is where the record ends otherwise.
+    const fn payload_at(&self) -> usize {
+        (self.headers_at() + self.headers).next_multiple_of(LINE_BYTES)
+    }
+
+    /// Bytes of the whole record, a whole number of lines.
+    const fn record_bytes(&self) -> usize {
+        let inside = if self.lent.is_some() { 0 } else { self.payload };
+        self.payload_at() + inside.next_multiple_of(LINE_BYTES)
+    }
+
+    /// Whether a frame may look so.
+    const fn is_possible(&self) -> bool {
+        let (headers, payload) = (self.headers, self.payload);
+        headers >= 1
+            && headers <= FRAME_BYTES_MAX
+            && payload <= FRAME_BYTES_MAX - headers
+            && (self.lent.is_none() || payload > 0)
     }
 }
 
@@ -144,12 +202,16 @@ impl Writer {
         Self { area, written: 0, consumed: 0 }
     }
 
-    /// Writes a frame of `len` bytes, 1 to [`FRAME_BYTES_MAX`], which `fill` copies to where it is
-    /// told; unless that fails.
+    /// Writes a frame, whose `headers` and payload `fill` copies to where it is told, headers first;
+    /// unless that fails. For lent payload it is told no place.
     #[inline]
-    pub(super) fn write(&mut self, len: usize, fill: impl FnOnce(*mut u8) -> bool) -> Written {
-        debug_assert!((1..=FRAME_BYTES_MAX).contains(&len), "checked by the caller");
-        let record = record_bytes(len);
+    pub(super) fn write(
+        &mut self,
+        shape: &Shape,
+        fill: impl FnOnce(*mut u8, Option<*mut u8>) -> bool,
+    ) -> Written {
+        debug_assert!(shape.is_possible(), "checked by the caller");
+        let record = shape.record_bytes();
         let at = (self.written % RING_BYTES as u64) as usize;
         let to_end = RING_BYTES - at;
         let (skipped, start) = if record > to_end { (to_end, 0) } else { (0, at) };
@@ -159,11 +221,29 @@ impl Writer {
             Ok(false) => return Written::Full,
             Err(Broken) => return Written::Broken,
         }
-        if !fill(self.area.frame(start)) {
+        let is_inside = shape.lent.is_none() && shape.payload > 0;
+        let payload = is_inside.then(|| self.area.place(start, shape.payload_at()));
+        if !fill(self.area.place(start, shape.headers_at()), payload) {
             return Written::Abandoned;
         }
+        let mut second = shape.payload as u32;
+        if let Some(LentPlace { memory, offset }) = shape.lent {
+            second |= LENT;
+            let mut words = [0; LENT_PLACE_BYTES];
+            words[..8].copy_from_slice(&memory.to_ne_bytes());
+            words[8..].copy_from_slice(&offset.to_ne_bytes());
+            // SAFETY: the record has so many bytes between its header and the frame's.
+            unsafe {
+                mem::copy_foreign(
+                    self.area.place(start, HEADER_BYTES),
+                    words.as_ptr(),
+                    words.len(),
+                );
+            }
+        }
+        self.area.second(start).store(second, Ordering::Relaxed);
         self.area.header((start + record) % RING_BYTES).store(EMPTY, Ordering::Relaxed);
-        self.area.header(start).store(len as u32, Ordering::Release);
+        self.area.header(start).store(shape.headers as u32, Ordering::Release);
         if skipped > 0 {
             self.area.header(at).store(WRAP, Ordering::Release);
         }
@@ -206,12 +286,23 @@ impl Writer {
 /// What there was to read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Read {
-    /// A frame of this many bytes.
-    Frame(usize),
+    /// A frame of so many bytes of headers, which were copied, and its payload.
+    Frame(usize, Outside),
     /// Nothing.
     Nothing,
     /// Something that no writer of this protocol writes.
     Broken,
+}
+
+/// Where the payload of a frame is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Outside {
+    /// There is none.
+    Nowhere,
+    /// In the ring, until [`Reader::release`] is called; so many bytes.
+    Ring(*const u8, usize),
+    /// In lent memory; so many bytes.
+    Lent(LentPlace, usize),
 }
 
 /// The end of a ring that reads.
@@ -229,7 +320,7 @@ impl Reader {
         Self { area, read: 0, told: 0 }
     }
 
-    /// Copies the next frame to the beginning of `buffer`.
+    /// Copies the headers of the next frame to the beginning of `buffer`.
     #[inline]
     pub(super) fn read(&mut self, buffer: &mut [u8; FRAME_BYTES_MAX]) -> Read {
         let mut at = (self.read % RING_BYTES as u64) as usize;
@@ -247,22 +338,43 @@ impl Reader {
             self.read += to_end as u64;
             (at, header) = (0, first);
         }
-        let len = header as usize;
-        if !(1..=FRAME_BYTES_MAX).contains(&len) || record_bytes(len) > RING_BYTES - at {
+        let second = self.area.second(at).load(Ordering::Relaxed);
+        let (is_lent, payload) = (second & LENT != 0, (second & !LENT) as usize);
+        let lent = is_lent.then(|| self.lent_place(at));
+        let shape = Shape { headers: header as usize, payload, lent };
+        if !shape.is_possible() || shape.record_bytes() > RING_BYTES - at {
             return Read::Broken;
         }
-        // SAFETY: the record ends within the ring, as checked with the length that was read once;
-        // the buffer is at least that long. The other process may write meanwhile: the bytes are
-        // then of no use, as any frame's may be.
-        unsafe { mem::copy_foreign(buffer.as_mut_ptr(), self.area.frame(at), len) };
-        self.read += record_bytes(len) as u64;
-        Read::Frame(len)
+        let from = self.area.place(at, shape.headers_at());
+        // SAFETY: the record ends within the ring, as checked with lengths that were read once; the
+        // buffer is at least that long. The other process may write meanwhile: the bytes are then of
+        // no use, as any frame's may be.
+        unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, shape.headers) };
+        self.read += shape.record_bytes() as u64;
+        let outside = match lent {
+            Some(place) => Outside::Lent(place, payload),
+            None if payload == 0 => Outside::Nowhere,
+            None => Outside::Ring(self.area.place(at, shape.payload_at()), payload),
+        };
+        Read::Frame(shape.headers, outside)
+    }
+
+    /// Where the payload of the record at a position lies, as the writer says.
+    fn lent_place(&self, at: usize) -> LentPlace {
+        let mut words = [0; LENT_PLACE_BYTES];
+        // SAFETY: a record begins with a line, which has so many bytes behind the header.
+        unsafe {
+            mem::copy_foreign(words.as_mut_ptr(), self.area.place(at, HEADER_BYTES), words.len());
+        }
+        let word = |from: usize| u64::from_ne_bytes(std::array::from_fn(|i| words[from + i]));
+        LentPlace { memory: word(0), offset: word(8) }
     }
 
     /// Gives room back, when it is worth it; whether the writer waits for it and must be woken.
     ///
-    /// A writer that finds no room for a frame has written more than three quarters of the ring,
-    /// so that it is always told when all of that has been read.
+    /// What the writer was not told of is less than an eighth of the ring, and a largest frame with
+    /// what is skipped for it finds room in the rest: a writer that waits is told when all has been
+    /// read.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.told < (RING_BYTES / 8) as u64 {
@@ -322,33 +434,40 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
                 mem::copy_foreign(to, chunk.as_ptr(), chunk.len());
             }
         }
-        for len in [1, chunk.len(), FRAME_BYTES_MAX] {
-            let written = writer.write(len, |to| {
-                // SAFETY: the record has room for so many bytes, as the buffer has.
-                unsafe { mem::copy_foreign(to, buffer.as_ptr(), len) };
+        let place = LentPlace { memory: 1, offset: 0 };
+        for (payload, lent) in [(0, None), (chunk.len(), None), (FRAME_BYTES_MAX - 9, Some(place))]
+        {
+            let shape = Shape { headers: 9, payload, lent };
+            let written = writer.write(&shape, |headers, payload| {
+                // SAFETY: the record has room for what the shape says, as the buffer has.
+                unsafe {
+                    mem::copy_foreign(headers, buffer.as_ptr(), 9);
+                    if let Some(to) = payload {
+                        mem::copy_foreign(to, buffer.as_ptr(), shape.payload);
+                    }
+                }
                 true
             });
             assert_ne!(written, Written::Abandoned);
-            match reader.read(&mut buffer) {
-                Read::Frame(len) => assert!((1..=FRAME_BYTES_MAX).contains(&len)),
-                Read::Nothing | Read::Broken => {}
+            if let Read::Frame(headers, outside) = reader.read(&mut buffer) {
+                assert!((1..=FRAME_BYTES_MAX).contains(&headers));
+                if let Outside::Ring(from, len) = outside {
+                    assert!(headers + len <= FRAME_BYTES_MAX);
+                    // SAFETY: nothing is released before the end of the copy.
+                    unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, len) };
+                }
             }
             reader.release();
         }
     }
 }
 
-/// Bytes of a frame with its header, as whole lines.
-const fn record_bytes(len: usize) -> usize {
-    (HEADER_BYTES + len).next_multiple_of(LINE_BYTES)
-}
+/// Largest frame, in bytes: one is the 64 KiB of a batch, and its payload behind the 32 bytes of
+/// headers a whole number of lines, so that source and target of large operations stay aligned.
+pub(super) const FRAME_BYTES_MAX: usize = 65_504;
 
-/// Largest frame, in bytes: a whole number of lines with its header. Two of them are the 64 KiB of a
-/// batch, and one leaves room in a first-level cache of 48 KiB, where it is copied on from.
-pub(super) const FRAME_BYTES_MAX: usize = 32_704;
-
-/// Bytes of the ring of one direction: an eighth takes a largest frame, and both directions with
-/// what is copied from and to stay within a second-level cache of 1 MiB.
+/// Bytes of the ring of one direction: three largest frames, and both directions stay within a
+/// second-level cache of 1 MiB.
 pub(super) const RING_BYTES: usize = 256 * 1024;
 
 /// Bytes of shared memory of both directions.
@@ -366,8 +485,16 @@ const HEADER_BYTES: usize = 8;
 const EMPTY: u32 = 0;
 /// Header of a place from which on the ring is unused: the next record is at its beginning.
 const WRAP: u32 = u32::MAX;
+/// Bit of the second word: the payload lies in lent memory.
+const LENT: u32 = 1 << 31;
+const LENT_PLACE_BYTES: usize = 16;
 
-const _: () = assert!(record_bytes(FRAME_BYTES_MAX) <= RING_BYTES / 8, "see `Reader::release`");
+/// No record is longer: headers and payload may each need a line that they do not fill.
+const RECORD_BYTES_MAX: usize = HEADER_BYTES + FRAME_BYTES_MAX + 2 * LINE_BYTES;
+const _: () = assert!(
+    2 * RECORD_BYTES_MAX + LINE_BYTES <= RING_BYTES - RING_BYTES / 8,
+    "see `Reader::release`"
+);
 const _: () = assert!(RING_BYTES.is_multiple_of(LINE_BYTES) && CONTROL_BYTES.is_multiple_of(4096));
 
 #[cfg(test)]
@@ -398,7 +525,7 @@ mod tests {
         writer.announce_wait();
         assert_eq!(put(&mut writer, &frame), Written::Full);
         let mut calls = 0;
-        while let Read::Frame(_) = reader.read(&mut buffer()) {
+        while let Read::Frame(..) = reader.read(&mut buffer()) {
             calls += u32::from(reader.release());
         }
         assert_eq!(calls, 1);
@@ -421,16 +548,23 @@ mod tests {
 
     #[test]
     fn lengths_that_no_frame_has_are_refused() {
-        for (at, header) in [
-            (0, FRAME_BYTES_MAX as u32 + 1),
-            (0, u32::MAX - 1),
-            (0, WRAP),
-            (RING_BYTES - LINE_BYTES, 57),
+        for (at, header, second) in [
+            (0, FRAME_BYTES_MAX as u32 + 1, 0),
+            (0, u32::MAX - 1, 0),
+            (0, WRAP, 0),
+            (0, 9, FRAME_BYTES_MAX as u32 - 8),
+            (0, 9, LENT - 1),
+            (0, 9, LENT),
+            (0, 9, u32::MAX),
+            (RING_BYTES - LINE_BYTES, 57, 0),
+            (RING_BYTES - LINE_BYTES, 41, LENT | 1),
+            (RING_BYTES - LINE_BYTES, 1, 1),
         ] {
             let (_writer, mut reader) = ring();
             reader.read = at as u64;
+            reader.area.second(at).store(second, Ordering::Relaxed);
             reader.area.header(at).store(header, Ordering::Relaxed);
-            assert_eq!(reader.read(&mut buffer()), Read::Broken, "{header} at {at}");
+            assert_eq!(reader.read(&mut buffer()), Read::Broken, "{header}, {second} at {at}");
         }
     }
 
@@ -440,32 +574,65 @@ mod tests {
             fuzz_shm_ring(&bytes);
         }
 
+        /// Lines that begin as records do, or nearly so, over the control words and the ring.
+        #[test]
+        fn whatever_lines_a_peer_writes_nothing_panics(
+            lines in prop::collection::vec((word(), word(), any::<u8>()), 1..200),
+        ) {
+            let bytes: Vec<u8> = lines
+                .into_iter()
+                .flat_map(|(first, second, fill)| {
+                    let mut line = [fill; LINE_BYTES];
+                    line[..4].copy_from_slice(&first.to_ne_bytes());
+                    line[4..8].copy_from_slice(&second.to_ne_bytes());
+                    line
+                })
+                .collect();
+            fuzz_shm_ring(&bytes);
+        }
+
         #[test]
         fn frames_come_out_as_they_went_in(
-            steps in prop::collection::vec((any::<bool>(), 1..=FRAME_BYTES_MAX, any::<u8>()), 1..200),
+            steps in prop::collection::vec(
+                (any::<bool>(), 1..=300_usize, 0..FRAME_BYTES_MAX - 300, any::<u8>(), any::<bool>()),
+                1..200,
+            ),
         ) {
             let (mut writer, mut reader) = ring();
             let mut model = VecDeque::new();
             let mut buffer = buffer();
-            for (is_write, len, byte) in steps {
+            for (is_write, headers, payload, byte, is_lent) in steps {
                 if is_write {
-                    match put(&mut writer, &vec![byte; len]) {
-                        Written::Yes => model.push_back((len, byte)),
+                    let place = LentPlace { memory: u64::MAX - u64::from(byte), offset: 1 << 40 };
+                    let lent = (is_lent && payload > 0).then_some(place);
+                    let shape = Shape { headers, payload, lent };
+                    match put_shape(&mut writer, &shape, byte) {
+                        Written::Yes => model.push_back((shape, byte)),
                         written => {
                             prop_assert_eq!(written, Written::Full);
                             prop_assert!(!model.is_empty(), "an empty ring has room");
                         }
                     }
                 } else {
-                    let expected = model.pop_front();
-                    match reader.read(&mut buffer) {
-                        Read::Frame(len) => {
-                            let frame = expected.filter(|&(expected, _)| expected == len);
-                            let Some((_, byte)) = frame else { panic!("{len} bytes, not {expected:?}") };
-                            prop_assert!(buffer[..len].iter().all(|&b| b == byte));
+                    match (reader.read(&mut buffer), model.pop_front()) {
+                        (Read::Frame(headers, outside), Some((shape, byte))) => {
+                            prop_assert_eq!(headers, shape.headers);
+                            prop_assert!(buffer[..headers].iter().all(|&b| b == byte));
+                            match outside {
+                                Outside::Nowhere => prop_assert_eq!(shape.payload, 0),
+                                Outside::Lent(place, len) => {
+                                    prop_assert_eq!((Some(place), len), (shape.lent, shape.payload));
+                                }
+                                Outside::Ring(from, len) => {
+                                    prop_assert_eq!((None, len), (shape.lent, shape.payload));
+                                    // SAFETY: nothing is released before the end of the copy.
+                                    unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, len) };
+                                    prop_assert!(buffer[..len].iter().all(|&b| b == !byte));
+                                }
+                            }
                             reader.release();
                         }
-                        read => prop_assert_eq!((read, expected), (Read::Nothing, None)),
+                        (read, expected) => prop_assert_eq!((read, expected), (Read::Nothing, None)),
                     }
                 }
             }
@@ -478,17 +645,36 @@ mod tests {
         ) {
             let (_writer, mut reader) = ring();
             for (at, word) in words.into_iter().chain(near) {
-                let at = usize::from(at) * LINE_BYTES % RING_BYTES;
-                reader.area.header(at).store(word, Ordering::Relaxed);
+                let (line, is_second) = (usize::from(at) >> 1, at & 1 != 0);
+                let at = line * LINE_BYTES % RING_BYTES;
+                let area = &reader.area;
+                let place = if is_second { area.second(at) } else { area.header(at) };
+                place.store(word, Ordering::Relaxed);
             }
             let mut buffer = buffer();
+            let ring = reader.area.place(0, 0) as usize;
             for _ in 0..RING_BYTES / LINE_BYTES {
-                if !matches!(reader.read(&mut buffer), Read::Frame(1..=FRAME_BYTES_MAX)) {
-                    break;
+                let Read::Frame(headers, outside) = reader.read(&mut buffer) else { break };
+                prop_assert!((1..=FRAME_BYTES_MAX).contains(&headers));
+                if let Outside::Ring(from, len) = outside {
+                    prop_assert!(headers + len <= FRAME_BYTES_MAX);
+                    prop_assert!(from as usize >= ring && from as usize + len <= ring + RING_BYTES);
                 }
                 reader.release();
             }
         }
+    }
+
+    /// Words that mean something at the beginning of a record, and any others.
+    fn word() -> impl Strategy<Value = u32> {
+        prop_oneof![
+            Just(EMPTY),
+            Just(WRAP),
+            1..100_u32,
+            0..70_000_u32,
+            (0..70_000_u32).prop_map(|bytes| bytes | LENT),
+            any::<u32>(),
+        ]
     }
 
     fn ring() -> (Writer, Reader) {
@@ -504,9 +690,24 @@ mod tests {
     }
 
     fn put(writer: &mut Writer, frame: &[u8]) -> Written {
-        writer.write(frame.len(), |to| {
+        let shape = Shape { headers: frame.len(), payload: 0, lent: None };
+        writer.write(&shape, |headers, _| {
             // SAFETY: the record has room for the frame.
-            unsafe { mem::copy_foreign(to, frame.as_ptr(), frame.len()) };
+            unsafe { mem::copy_foreign(headers, frame.as_ptr(), frame.len()) };
+            true
+        })
+    }
+
+    /// Headers full of `byte`, and payload of its complement.
+    fn put_shape(writer: &mut Writer, shape: &Shape, byte: u8) -> Written {
+        writer.write(shape, |headers, payload| {
+            // SAFETY: the record has room for what the shape says.
+            unsafe {
+                headers.write_bytes(byte, shape.headers);
+                if let Some(to) = payload {
+                    to.write_bytes(!byte, shape.payload);
+                }
+            }
             true
         })
     }

@@ -1,5 +1,5 @@
-//! The Unix sockets by which two processes find each other, agree on shared memory, wake each other
-//! and learn of each other's end.
+//! The Unix sockets by which two processes find each other, agree on shared memory, wake each other,
+//! lend each other memory and learn of each other's end.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -151,6 +151,18 @@ pub(super) fn create_memory() -> io::Result<OwnedFd> {
 
 /// Whether a descriptor is memory of [`FILE_BYTES`] whose size nobody can change.
 pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
+    let (seals, size) = seals_and_size(file);
+    seals & SEALS == SEALS && size == FILE_BYTES as u64
+}
+
+/// Whether a descriptor is memory that has at least `bytes` bytes, at least 1, and keeps them.
+pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
+    let (seals, size) = seals_and_size(file);
+    seals & libc::F_SEAL_SHRINK != 0 && (1..=size).contains(&bytes)
+}
+
+/// None and 0 for anything but files in memory.
+fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     // SAFETY: no memory is passed. Only files in memory have seals.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     let mut status = MaybeUninit::<libc::stat>::zeroed();
@@ -159,10 +171,10 @@ pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
         let result = libc::fstat(file.as_raw_fd(), status.as_mut_ptr());
         (result, status.assume_init())
     };
-    seals >= 0
-        && seals & SEALS == SEALS
-        && result == 0
-        && status.st_size == FILE_BYTES.cast_signed() as libc::off_t
+    if seals < 0 || result != 0 {
+        return (0, 0);
+    }
+    (seals, u64::try_from(status.st_size).unwrap_or(0))
 }
 
 /// Sends the greeting with the memory to a socket just connected, which has room.
@@ -171,30 +183,39 @@ pub(super) fn greet(
     greeting: &Greeting,
     memory: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    let mut bytes = greeting.encode();
+    send(socket, &mut greeting.encode(), Some(memory))
+}
+
+/// Sends a message, perhaps with a descriptor.
+fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut control = Control::default();
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut message = message(&mut piece, &mut control);
-    // SAFETY: the control buffer is large and aligned enough for one descriptor, so the macros stay
-    // within it; all that the message points to lives until the end of the call.
-    let sent = unsafe {
-        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        if header.is_null() {
-            return Err(io::ErrorKind::InvalidInput.into());
+    message.msg_controllen = 0;
+    if let Some(descriptor) = descriptor {
+        // SAFETY: the control buffer is large and aligned enough for one descriptor, so the macros
+        // stay within it.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            if header.is_null() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+            libc::CMSG_DATA(header)
+                .cast::<[u8; size_of::<RawFd>()]>()
+                .write(descriptor.as_raw_fd().to_ne_bytes());
         }
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-        libc::CMSG_DATA(header)
-            .cast::<[u8; size_of::<RawFd>()]>()
-            .write(memory.as_raw_fd().to_ne_bytes());
-        libc::sendmsg(
-            socket.as_raw_fd(),
-            &raw const message,
-            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-        )
-    };
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: all that the message points to lives until the end of the call.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
         Ok(_) => Err(io::ErrorKind::WriteZero.into()),
@@ -216,21 +237,26 @@ pub(super) enum Greeted {
 /// Reads the greeting from a socket just accepted.
 pub(super) fn be_greeted(socket: BorrowedFd<'_>) -> Greeted {
     let mut bytes = [0_u8; GREETING_BYTES + 1];
+    match receive(socket, &mut bytes) {
+        Ok((got, memory)) => match (bytes.get(..got).and_then(Greeting::decode), memory) {
+            (Some(greeting), Some(memory)) => Greeted::Well(greeting, memory),
+            _ => Greeted::Badly,
+        },
+        Err(error) if is_nothing(&error) => Greeted::NotYet,
+        Err(_) => Greeted::Badly,
+    }
+}
+
+/// Receives a message, and the descriptor that came with it if it was the only one.
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut control = Control::default();
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut message = message(&mut piece, &mut control);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: all that the message points to lives until the end of the call.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-    let Ok(got) = usize::try_from(got) else {
-        let is_nothing = is_nothing(&io::Error::last_os_error());
-        return if is_nothing { Greeted::NotYet } else { Greeted::Badly };
-    };
-    let memory = only_descriptor(&message);
-    match (bytes.get(..got).and_then(Greeting::decode), memory) {
-        (Some(greeting), Some(memory)) => Greeted::Well(greeting, memory),
-        _ => Greeted::Badly,
-    }
+    let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+    Ok((got, only_descriptor(&message)))
 }
 
 /// Takes the descriptors that came with a message: the only one is returned, several are closed.
@@ -270,27 +296,77 @@ pub(super) fn wake(socket: BorrowedFd<'_>) -> bool {
     sent == 1 || is_nothing(&io::Error::last_os_error())
 }
 
-/// Forgets calls of the other end; whether it is still there.
-pub(super) fn forget_calls(socket: BorrowedFd<'_>) -> bool {
-    let mut bytes = [0_u8; 16];
-    for _ in 0..CALLS_MAX {
-        // SAFETY: at most as many bytes are written as the buffer has.
-        let got = unsafe {
-            libc::recv(
-                socket.as_raw_fd(),
-                bytes.as_mut_ptr().cast(),
-                bytes.len(),
-                libc::MSG_DONTWAIT,
-            )
+/// What one end tells the other, over the socket.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Notice {
+    /// The file that comes with it is memory of so many bytes to be read by this number.
+    Lent { memory: u64, len: u64 },
+    /// The memory of this number is no more.
+    Gone(u64),
+    /// What was lent cannot be mapped: payload must be copied.
+    Refused,
+}
+
+impl Notice {
+    fn encode(self) -> [u8; NOTICE_BYTES] {
+        let (kind, first, second) = match self {
+            Self::Lent { memory, len } => (2, memory, len),
+            Self::Gone(memory) => (3, memory, 0),
+            Self::Refused => (4, 0, 0),
         };
-        if got == 0 {
-            return false;
-        }
-        if got < 0 {
-            return is_nothing(&io::Error::last_os_error());
-        }
+        let mut bytes = [kind; NOTICE_BYTES];
+        bytes[1..9].copy_from_slice(&first.to_le_bytes());
+        bytes[9..].copy_from_slice(&second.to_le_bytes());
+        bytes
     }
-    true
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let notice = match bytes.first()? {
+            2 => Self::Lent { memory: word(1)?, len: word(9)? },
+            3 => Self::Gone(word(1)?),
+            4 => Self::Refused,
+            _ => return None,
+        };
+        (bytes == notice.encode()).then_some(notice)
+    }
+}
+
+/// Tells the other end something; false if that is not possible now.
+pub(super) fn tell(
+    socket: BorrowedFd<'_>,
+    notice: Notice,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> bool {
+    send(socket, &mut notice.encode(), descriptor).is_ok()
+}
+
+/// What was heard from the other end.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Nothing more.
+    Nothing,
+    /// Only that it calls.
+    Call,
+    /// Something, with the descriptor that came with it.
+    Notice(Notice, Option<OwnedFd>),
+    /// It is not there any more, or does not keep to the protocol.
+    End,
+}
+
+/// Hears what the other end says next.
+pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
+    let mut bytes = [0_u8; NOTICE_BYTES + 1];
+    match receive(socket, &mut bytes) {
+        Ok((0, _)) => Heard::End,
+        Ok((1, _)) => Heard::Call,
+        Ok((got, descriptor)) => match bytes.get(..got).and_then(Notice::decode) {
+            Some(notice) => Heard::Notice(notice, descriptor),
+            None => Heard::End,
+        },
+        Err(error) if is_nothing(&error) => Heard::Nothing,
+        Err(_) => Heard::End,
+    }
 }
 
 fn open() -> io::Result<OwnedFd> {
@@ -333,16 +409,34 @@ fn is_nothing(error: &io::Error) -> bool {
 #[derive(Default)]
 struct Control([u64; 8]);
 
-const MAGIC: &[u8] = b"ethernot shm 001";
+const MAGIC: &[u8] = b"ethernot shm 002";
 const GREETING_BYTES: usize = MAGIC.len() + 2 * 20 + 2 * 8;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Connections that wait to be accepted: more are refused and tried again.
 const BACKLOG: i32 = 32;
 
-/// Calls forgotten in one go: a peer makes one for each time that this end has gone to sleep.
-const CALLS_MAX: usize = 16;
+/// What kind of notice it is, and two numbers.
+const NOTICE_BYTES: usize = 1 + 2 * 8;
 
 /// FNV-1a of 64 bits (Fowler, Noll, Vo).
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_survive_their_bytes_and_nothing_else_is_one() {
+        let notices =
+            [Notice::Lent { memory: 1 << 40, len: 7 }, Notice::Gone(u64::MAX), Notice::Refused];
+        for notice in notices {
+            let bytes = notice.encode();
+            assert_eq!(Notice::decode(&bytes), Some(notice));
+            assert_eq!(Notice::decode(&bytes[..NOTICE_BYTES - 1]), None);
+            assert_eq!(Notice::decode(&[bytes.as_slice(), &[0]].concat()), None);
+            assert_eq!(Notice::decode(&[&[5], &bytes[1..]].concat()), None);
+        }
+    }
+}

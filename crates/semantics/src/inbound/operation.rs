@@ -1,5 +1,6 @@
 //! What is known of an operation of the peer that is partly here.
 
+use mem::Payload;
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::{Verdict, violation};
@@ -44,7 +45,7 @@ pub(super) struct Part<'a> {
     pub(super) kind: InKind,
     pub(super) offset: u32,
     pub(super) immediate: Option<u32>,
-    pub(super) payload: &'a [u8],
+    pub(super) payload: Payload<'a>,
 }
 
 impl InOperation {

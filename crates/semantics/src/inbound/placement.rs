@@ -1,6 +1,6 @@
 //! Where bytes of the peer go, and which of them must wait.
 
-use mem::{AccessError, MemoryAccess, Rights, Target};
+use mem::{AccessError, MemoryAccess, Payload, Rights, Target};
 use wire_edge::{Flags, MessageNumber, RemoteKey};
 
 use super::Inbound;
@@ -36,7 +36,7 @@ impl Inbound {
         later: u32,
         (flags, kind): (Flags, &InKind),
         offset: u32,
-        bytes: &[u8],
+        bytes: Payload<'_>,
         tail: Tail,
     ) -> Result<(), AccessError> {
         let yields = self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT);
@@ -68,7 +68,8 @@ impl Inbound {
                 break;
             }
             let tail = if is_tail { Tail::Ordered } else { Tail::Any };
-            result = self.place_yielding(memory, pools, next, (flags, &kind), offset, bytes, tail);
+            let (order, bytes) = ((flags, &kind), bytes.into());
+            result = self.place_yielding(memory, pools, next, order, offset, bytes, tail);
             self.held_bytes -= pools.order.pop(&mut held);
             if result.is_err() {
                 break;
@@ -87,7 +88,7 @@ impl Inbound {
         pools: &mut Pools,
         slot: u32,
         start: u32,
-        payload: &[u8],
+        payload: Payload<'_>,
         last: bool,
     ) -> bool {
         let end = start + payload.len() as u32;
@@ -103,7 +104,7 @@ impl Inbound {
         }
         let operation = &mut incoming[slot];
         received.uncovered(start, end, |low, high| {
-            let piece = &payload[(low - start) as usize..(high - start) as usize];
+            let piece = payload.slice((low - start) as usize..(high - start) as usize);
             order.hold(&mut operation.held, low, piece, last && high == end);
         });
         operation.held_from = 0;
@@ -119,7 +120,7 @@ impl Inbound {
         pools: &mut Pools,
         slot: u32,
         start: u32,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> bool {
         let operation = &mut pools.incoming[slot];
         let end = start + payload.len() as u32;
@@ -131,7 +132,7 @@ impl Inbound {
         if !self.has_order_room(&pools.order, bytes, OrderPool::blocks_for(bytes)) {
             return false;
         }
-        let piece = &payload[..bytes as usize];
+        let piece = payload.slice(0..bytes as usize);
         pools.order.hold(&mut operation.held, start, piece, held_end == end);
         operation.held_from = start;
         self.held_bytes += bytes;
@@ -155,7 +156,7 @@ impl Inbound {
         later: u32,
         (key, base): (RemoteKey, u64),
         offset: u32,
-        bytes: &[u8],
+        bytes: Payload<'_>,
         tail: Tail,
     ) -> Result<(), AccessError> {
         let kind = InKind::Write { key, base };
@@ -166,7 +167,7 @@ impl Inbound {
             match self.newer_writes(memory, pools, later, key, from, end) {
                 Newer::WrittenUntil(to) => from = to,
                 Newer::FreeUntil(to) => {
-                    let piece = &bytes[(from - start) as usize..(to - start) as usize];
+                    let piece = bytes.slice((from - start) as usize..(to - start) as usize);
                     let tail = if to == end { tail } else { Tail::Any };
                     self.place(memory, &kind, (from - base) as u32, piece, tail)?;
                     from = to;
@@ -252,7 +253,7 @@ impl Inbound {
         memory: &MemoryAccess<'_>,
         kind: &InKind,
         offset: u32,
-        bytes: &[u8],
+        bytes: Payload<'_>,
         tail: Tail,
     ) -> Result<(), AccessError> {
         if bytes.is_empty() {

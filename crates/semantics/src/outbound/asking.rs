@@ -1,6 +1,6 @@
 //! Answers of the peer to our reads and atomics.
 
-use mem::{MemoryAccess, Rights};
+use mem::{MemoryAccess, Payload, Rights};
 use wire_edge::OperationNumber;
 
 use super::{LocalFault, OutKind, Outbound};
@@ -30,7 +30,7 @@ impl Outbound {
         number: OperationNumber,
         offset: u32,
         last: bool,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<Answer, LocalFault> {
         let Some(slot) = pools.reads_index.get(self.connection, number) else {
             return Ok(self.answer_without_question(pools, number));
@@ -53,7 +53,7 @@ impl Outbound {
         }
         let (sink, sink_offset) = (*sink, *sink_offset);
         let place = |from: u32, to: u32| {
-            let bytes = &payload[(from - offset) as usize..(to - offset) as usize];
+            let bytes = payload.slice((from - offset) as usize..(to - offset) as usize);
             let (at, len) = (sink_offset + u64::from(from), bytes.len() as u64);
             memory
                 .resolve_local(sink, at, len, Rights::LOCAL_WRITE)

@@ -160,7 +160,7 @@ pub(super) const ROWS: &[Row] = &[
         bound: Bound::AtMost(500.0, "ns"),
         bound_quick: None,
         probe: Probe::Bench {
-            arguments: SHARED_MEMORY,
+            arguments: SHARED_MEMORY_SMALL,
             of: Measurement { test: "ping-pong", transport: "shm" },
             figure: Figure::Median { shown: NANOSECONDS, beside: None },
         },
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Row] = &[
         bound: Bound::AtLeast(0.8, "x"),
         bound_quick: None,
         probe: Probe::Bench {
-            arguments: SHARED_MEMORY,
+            arguments: SHARED_MEMORY_LARGE,
             of: Measurement { test: "one-way", transport: "shm" },
             figure: Figure::RatioTo { transport: "memcpy", of: "throughput", shown: RATE },
         },
@@ -346,19 +346,38 @@ const LOSSY: &[&str] = &[
     "{quick:10|40}",
 ];
 const FAILOVER: &[&str] = &["bench", "failover", "--phase", "{quick:0.8|1.5}", "--json", "{json}"];
-const SHARED_MEMORY: &[&str] = &[
+/// Processes that share memory are in one network namespace.
+const SHARED_MEMORY_SMALL: &[&str] = &[
     "bench",
     "--loopback",
     "--links",
     "1",
     "--tests",
-    "ping-pong,one-way",
+    "ping-pong",
     "--sizes",
-    "8,1M",
+    "8",
     "--transports",
     "shm",
     "--repetitions",
-    "{quick:3|7}",
+    "{quick:5|9}",
+    "--time",
+    "{quick:5|20}",
+    "--json",
+    "{json}",
+];
+const SHARED_MEMORY_LARGE: &[&str] = &[
+    "bench",
+    "--loopback",
+    "--links",
+    "1",
+    "--tests",
+    "one-way",
+    "--sizes",
+    "1M",
+    "--transports",
+    "shm,memcpy",
+    "--repetitions",
+    "{quick:5|9}",
     "--time",
     "{quick:8|30}",
     "--json",

@@ -160,7 +160,7 @@ mod tests {
             for len in [0, 3, 1_400] {
                 let start = core::ptr::without_provenance(0x0807_0605_0403_0201);
                 let payload = PayloadSlice { start, len };
-                let index = frames.insert(1, &TxFrame { header, payload });
+                let index = frames.insert(1, &TxFrame { header, payload, is_lasting: false });
                 assert_eq!(frames.len(index) as usize, header.len() + len as usize);
                 let mut expected = header.to_vec();
                 expected.extend((0..len).map(|at| if at < 8 { at as u8 + 1 } else { 0 }));

@@ -2,6 +2,7 @@
 
 use delivery::{LinkId, RxFrame, TxBatch};
 use engine::{Emitted, Event as News};
+use mem::Payload;
 use semantics::{
     Completion, CompletionKind, Operation, OperationFlags, Ordering, PostError, Request, Source,
 };
@@ -56,6 +57,7 @@ impl EdgeFabric {
             frames.with_bytes(arrived.frame, &mut work.received, |bytes| {
                 let frame = RxFrame {
                     bytes,
+                    outside: Payload::EMPTY,
                     received_at: instant(*base_ns, arrived.at_ps),
                     congestion_experienced: false,
                     from: host::address(arrived.source, rail),

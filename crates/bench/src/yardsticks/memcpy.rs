@@ -1,0 +1,78 @@
+//! What the host's memory allows: one thread that copies a message from one place to another.
+
+use std::hint::black_box;
+
+use crate::transport::{
+    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
+    TransportError,
+};
+use crate::transports::MEMCPY;
+
+/// `memcpy` of a message within the client's process, again and again.
+///
+/// A stream of writes has one source and one target, each of one message, and so has this: whatever
+/// fits the caches of a processor there fits them here. The server has nothing to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Memcpy;
+
+impl Transport for Memcpy {
+    fn name(&self) -> &'static str {
+        MEMCPY
+    }
+
+    fn description(&self) -> &'static str {
+        "one thread copies from one buffer to another: a yardstick"
+    }
+
+    fn is_optional(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
+        test == Test::OneWay && message_bytes > 0
+    }
+
+    fn listen(&self, _setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
+        Ok(Box::new(Server))
+    }
+
+    fn connect(
+        &self,
+        setup: &Setup,
+        _advertisement: &Advertisement,
+    ) -> Result<Box<dyn ClientSide>, TransportError> {
+        let buffer = || vec![1; setup.message_bytes as usize];
+        Ok(Box::new(Client { from: buffer(), to: buffer() }))
+    }
+}
+
+struct Server;
+
+impl ServerSide for Server {
+    fn advertisement(&self) -> Advertisement {
+        Advertisement::default()
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn run(&mut self, _phase: Phase) -> Result<Observed, TransportError> {
+        Ok(Observed::default())
+    }
+}
+
+struct Client {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl ClientSide for Client {
+    fn run(&mut self, phase: Phase, _: &mut Latencies) -> Result<Observed, TransportError> {
+        for _ in 0..phase.operations {
+            // Neither side is known to the compiler, so that no copy is left out.
+            black_box(self.to.as_mut_slice()).copy_from_slice(black_box(self.from.as_slice()));
+        }
+        Ok(Observed::default())
+    }
+}

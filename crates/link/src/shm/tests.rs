@@ -1,0 +1,344 @@
+use std::os::fd::RawFd;
+
+use mem::{Buffer, PayloadSlice};
+
+use super::*;
+use crate::shm::ring::LentPlace;
+use crate::shm::socket::{connect, create_memory, greet};
+
+#[test]
+fn frames_go_both_ways_whoever_began() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    send(&mut a, &b, b"from a");
+    assert_eq!(received(&mut b), [b"from a".to_vec()]);
+    send(&mut b, &a, b"from b");
+    assert_eq!(received(&mut a), [b"from b".to_vec()]);
+    assert_eq!((a.channels(), b.channels()), (1, 1), "one memory serves both directions");
+}
+
+#[test]
+fn both_may_begin_at_the_same_time() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    send(&mut a, &b, b"from a");
+    send(&mut b, &a, b"from b");
+    assert_eq!(received(&mut b), [b"from a".to_vec()]);
+    assert_eq!(received(&mut a), [b"from b".to_vec()]);
+    for round in 0..100_u8 {
+        send(&mut a, &b, &[round]);
+        send(&mut b, &a, &[round]);
+        assert_eq!(received(&mut b), [vec![round]]);
+        assert_eq!(received(&mut a), [vec![round]]);
+    }
+    assert!(a.channels() <= 2 && b.channels() <= 2);
+}
+
+#[test]
+fn the_end_of_a_peer_is_told_after_its_last_frame() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let address = a.caps().local;
+    send(&mut a, &b, b"last words");
+    assert!(b.poll_event().is_none());
+    b.attend();
+    drop(a);
+    assert_eq!(received(&mut b), [b"last words".to_vec()]);
+    let events: Vec<_> = std::iter::from_fn(|| b.poll_event()).collect();
+    assert!(matches!(events[..], [LinkEvent::Refused(peer)] if peer == address), "{events:?}");
+    assert_eq!(b.channels(), 0, "its memory is given back");
+    send_to(&mut b, address, b"anybody there?");
+    assert!(matches!(b.poll_event(), Some(LinkEvent::Refused(peer)) if peer == address));
+}
+
+#[test]
+fn a_sleeping_link_is_woken_by_its_descriptor() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    send(&mut a, &b, b"x");
+    received(&mut b);
+    let calls = a.statistics().send_calls;
+    send(&mut a, &b, b"x");
+    received(&mut b);
+    // The first frame of a channel calls, in case the other end sleeps already.
+    assert!(a.statistics().send_calls <= calls + 1);
+    received(&mut b);
+    for _ in 0..100 {
+        assert!(b.prepare_sleep());
+        assert!(!is_readable(&b));
+        send(&mut a, &b, b"wake up");
+        assert!(is_readable(&b), "a wakeup was lost");
+        assert_eq!(received(&mut b).len(), 1);
+        b.attend();
+        let calls = a.statistics().send_calls;
+        send(&mut a, &b, b"awake");
+        assert_eq!(a.statistics().send_calls, calls, "nobody sleeps: no call");
+        assert!(!b.prepare_sleep(), "a frame waits");
+        assert_eq!(received(&mut b).len(), 1);
+    }
+}
+
+#[test]
+fn memory_that_could_shrink_or_is_too_small_is_refused() {
+    let victim = ShmLink::open().unwrap();
+    let mut victim = victim;
+    let unsealed = memfd(ring::FILE_BYTES);
+    let short = memfd(4096);
+    seal(&short);
+    let whole = memfd(ring::FILE_BYTES);
+    seal(&whole);
+    let file = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
+    for (memory, is_good) in [(unsealed, false), (short, false), (file, false), (whole, true)] {
+        let (_, endpoint) = victim.caps().local.to_shared_memory().unwrap();
+        let socket = connect(endpoint).unwrap();
+        let greeting = Greeting { from: stranger(&victim), to: victim.caps().local };
+        greet(socket.as_fd(), &greeting, memory.as_fd()).unwrap();
+        victim.attend();
+        assert_eq!(victim.channels() == 1, is_good);
+    }
+}
+
+#[test]
+fn greetings_for_somebody_else_or_of_another_host_are_refused() {
+    let mut victim = ShmLink::open().unwrap();
+    let here = victim.caps().local;
+    let elsewhere = PeerAddr::shared_memory(1, 2);
+    for (from, to) in [(stranger(&victim), elsewhere), (elsewhere, here)] {
+        let (_, endpoint) = here.to_shared_memory().unwrap();
+        let socket = connect(endpoint).unwrap();
+        let memory = create_memory().unwrap();
+        greet(socket.as_fd(), &Greeting { from, to }, memory.as_fd()).unwrap();
+        victim.attend();
+        assert_eq!(victim.channels(), 0);
+    }
+    assert_eq!(victim.statistics().receive_discarded, 2);
+    send_to(&mut victim, elsewhere, b"other hosts are not reached");
+    assert_eq!(victim.statistics().send_unreachable, 1);
+}
+
+#[test]
+fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let (_, endpoint) = b.caps().local.to_shared_memory().unwrap();
+    let _silent: Vec<_> = (0..3 * STRANGERS_MAX)
+        .map(|_| {
+            b.attend();
+            connect(endpoint).unwrap()
+        })
+        .collect();
+    b.attend();
+    assert!(b.strangers.len() <= STRANGERS_MAX);
+    send(&mut a, &b, b"hello");
+    assert_eq!(received(&mut b), [b"hello".to_vec()]);
+}
+
+#[test]
+fn a_full_ring_takes_no_more_and_loses_nothing() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let payload = vec![9_u8; 30_000];
+    let slice = PayloadSlice { start: payload.as_ptr(), len: 30_000 };
+    let mut batch = TxBatch::new(64, 64 * 8);
+    batch.reset(b.caps().local);
+    for index in 0..64_u64 {
+        batch.header_mut().extend_from_slice(&index.to_le_bytes());
+        batch.finish_frame(slice);
+    }
+    let sent = a.send(&batch).unwrap();
+    assert!((4..16).contains(&sent), "{sent} frames of 30 kB in 256 KiB");
+    assert_eq!(a.send(&batch).unwrap(), 0);
+    assert!(a.prepare_sleep());
+    let frames = received(&mut b);
+    assert_eq!(frames.len(), sent);
+    for (index, frame) in frames.iter().enumerate() {
+        assert_eq!(frame[..8], (index as u64).to_le_bytes());
+        assert!(frame[8..] == payload);
+    }
+    assert!(is_readable(&a), "it is told that there is room");
+    assert!(a.send(&batch).unwrap() > 0);
+}
+
+#[test]
+fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let buffer = Buffer::new(1 << 20);
+    buffer.write(500_000, &[7; 10_000]);
+    let here = vec![8; 10_000];
+    let sources = [
+        (at(&buffer, 500_000, 10_000), true, true),
+        (at(&buffer, 500_000, 10_000), false, false),
+        (at(&buffer, 500_000, 300), true, false),
+        (PayloadSlice { start: here.as_ptr(), len: 10_000 }, true, false),
+    ];
+    for (payload, is_lasting, is_lent) in sources {
+        assert_eq!(send_payload(&mut a, &b, payload, is_lasting).unwrap(), 1);
+        // What is lent is read when it arrives; what is copied, when it is sent.
+        buffer.write(500_000, &[9; 10_000]);
+        let frames = received(&mut b);
+        let [frame] = frames.as_slice() else { panic!("{} frames", frames.len()) };
+        let byte = if payload.start == here.as_ptr() { 8 } else { 7 + 2 * u8::from(is_lent) };
+        assert_eq!(frame[..6], *b"header");
+        assert!(frame[6..] == vec![byte; payload.len as usize], "{is_lasting} {is_lent}");
+        buffer.write(500_000, &[7; 10_000]);
+    }
+}
+
+#[test]
+fn many_buffers_are_lent_given_back_and_never_too_many() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    for round in 0..200_u8 {
+        let buffers = [Buffer::new(70_000), Buffer::new(80_000)];
+        for buffer in &buffers {
+            buffer.write(1000, &[round; 5000]);
+            assert_eq!(send_payload(&mut a, &b, at(buffer, 1000, 5000), true).unwrap(), 1);
+        }
+        let frames = received(&mut b);
+        assert_eq!(frames.len(), 2, "round {round}");
+        assert!(frames.iter().all(|frame| frame[6..] == [round; 5000]));
+    }
+    let lent = b.channels[0].borrower.memories();
+    assert!(lent <= 4, "{lent} pieces of memory are kept mapped");
+}
+
+#[test]
+fn lent_memory_is_readable_after_its_buffer_is_gone() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let buffer = Buffer::new(100_000);
+    buffer.write(0, &[3; 5000]);
+    send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
+    drop(buffer);
+    assert!(received(&mut b)[0][6..] == [3; 5000]);
+    a.attend();
+    received(&mut b);
+    assert_eq!(b.channels[0].borrower.memories(), 0, "it is given back");
+}
+
+#[test]
+fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    send(&mut a, &b, b"hello");
+    received(&mut b);
+    // A file that can be made shorter is none to map.
+    let file = memfd(1 << 20);
+    let notice = Notice::Lent { memory: 5, len: 1 << 20 };
+    assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+    received(&mut b);
+    assert_eq!(b.channels[0].borrower.memories(), 0);
+    a.attend();
+    let buffer = Buffer::new(100_000);
+    buffer.write(0, &[3; 5000]);
+    send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
+    buffer.write(0, &[4; 5000]);
+    assert!(received(&mut b)[0][6..] == [3; 5000], "it was copied when it was sent");
+}
+
+#[test]
+fn frames_whose_payload_lies_in_no_lent_memory_are_dropped() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let buffer = Buffer::new(100_000);
+    send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
+    assert_eq!(received(&mut b).len(), 1);
+    let (memory, _) = mem::lendable(at(&buffer, 0, 1)).unwrap();
+    let places = [(memory.number(), 95_001), (memory.number(), u64::MAX), (u64::MAX, 0)];
+    for (memory, offset) in places {
+        let lent = Some(LentPlace { memory, offset });
+        let shape = Shape { headers: 1, payload: 5000, lent };
+        let written = a.channels[0].writer.write(&shape, |_, _| true);
+        assert_eq!(written, Written::Yes);
+    }
+    send(&mut a, &b, b"goes on");
+    assert_eq!(received(&mut b), [b"goes on".to_vec()]);
+    assert_eq!(b.statistics().receive_discarded, 3);
+}
+
+#[test]
+fn payload_that_was_unmapped_is_an_error_and_frames_before_it_are_sent() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let payload = vec![9_u8; 1000];
+    let there = PayloadSlice { start: payload.as_ptr(), len: 1000 };
+    // The lowest page is never mapped.
+    let gone = PayloadSlice { start: 64 as *const u8, len: 1000 };
+    let mut batch = TxBatch::new(3, 64);
+    batch.reset(b.caps().local);
+    for payload in [there, gone, there] {
+        batch.header_mut().extend_from_slice(b"header");
+        batch.finish_lasting_frame(payload);
+    }
+    let error = a.send(&batch).unwrap_err();
+    assert_eq!(PayloadUnmapped::from_io(&error).map(|unmapped| unmapped.frame), Some(1));
+    assert_eq!(received(&mut b).len(), 1);
+    assert_eq!(send_payload(&mut a, &b, there, true).unwrap(), 1);
+    assert_eq!(received(&mut b).len(), 1, "the link goes on");
+}
+
+fn at(buffer: &Buffer, offset: usize, len: u32) -> PayloadSlice {
+    assert!(offset as u64 + u64::from(len) <= buffer.len());
+    PayloadSlice { start: buffer.as_ptr().wrapping_add(offset).cast_const(), len }
+}
+
+fn send_payload(
+    from: &mut ShmLink,
+    to: &ShmLink,
+    payload: PayloadSlice,
+    is_lasting: bool,
+) -> io::Result<usize> {
+    let mut batch = TxBatch::new(1, 64);
+    batch.reset(to.caps().local);
+    batch.header_mut().extend_from_slice(b"header");
+    if is_lasting {
+        batch.finish_lasting_frame(payload);
+    } else {
+        batch.finish_frame(payload);
+    }
+    from.send(&batch)
+}
+
+fn stranger(victim: &ShmLink) -> PeerAddr {
+    let (host, _) = victim.caps().local.to_shared_memory().unwrap();
+    PeerAddr::shared_memory(host, 77)
+}
+
+fn send(from: &mut ShmLink, to: &ShmLink, bytes: &[u8]) {
+    send_to(from, to.caps().local, bytes);
+}
+
+fn send_to(from: &mut ShmLink, to: PeerAddr, bytes: &[u8]) {
+    let mut batch = TxBatch::new(1, 64);
+    batch.reset(to);
+    batch.header_mut().extend_from_slice(bytes);
+    batch.finish_frame(PayloadSlice::EMPTY);
+    assert_eq!(from.send(&batch).unwrap(), 1);
+}
+
+/// What waits, after a look at the sockets.
+fn received(link: &mut ShmLink) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    link.attend();
+    let now = Instant(1);
+    let mut keep = |frame: RxFrame<'_>| {
+        let mut whole = Vec::new();
+        frame.append_to(&mut whole);
+        frames.push(whole);
+    };
+    link.receive(now, 1000, &mut keep).unwrap();
+    frames
+}
+
+fn is_readable(link: &ShmLink) -> bool {
+    let [Some(fd), _] = link.wait_fds() else { panic!("a descriptor") };
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which outlives the call.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+fn memfd(bytes: usize) -> OwnedFd {
+    // SAFETY: the name is a literal that ends with 0; the descriptor is new.
+    unsafe {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
+        assert!(file >= 0);
+        assert_eq!(libc::ftruncate(file, bytes.cast_signed() as libc::off_t), 0);
+        OwnedFd::from_raw_fd(file)
+    }
+}
+
+fn seal(file: &OwnedFd) {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+}

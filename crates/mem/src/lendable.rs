@@ -1,0 +1,206 @@
+//! Memory that other processes of the host can be let read.
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::PayloadSlice;
+
+/// Zeroed pages in a file in memory that has no name: of which other processes see what this one
+/// writes, if they are given the file. They can neither write it nor change its length.
+#[derive(Debug)]
+pub(crate) struct LendablePages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl LendablePages {
+    /// `len` bytes, if the host allows for it and there are not too many such pieces already.
+    pub(crate) fn new(len: usize) -> Option<Self> {
+        if cfg!(miri) || len < LENDABLE_BYTES_MIN {
+            return None;
+        }
+        let has_room = |pieces: usize| pieces < LENDABLE_MAX;
+        if !has_room(REGISTRY.read().unwrap_or_else(PoisonError::into_inner).len()) {
+            return None;
+        }
+        let (start, file) = map_new(len).ok()?;
+        let pages = Self { start, len };
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let memory = LentMemory { number, len: len as u64, file: Arc::new(file) };
+        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+        if has_room(registry.len()) {
+            registry.insert(start.as_ptr() as usize, memory);
+            return Some(pages);
+        }
+        // Other threads were quicker. The lock is given back before the pages, which take it.
+        drop(registry);
+        None
+    }
+
+    /// The first byte.
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for LendablePages {
+    fn drop(&mut self) {
+        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+        registry.remove(&(self.start.as_ptr() as usize));
+        drop(registry);
+        CHANGES.fetch_add(1, Ordering::Release);
+        // SAFETY: mapped in `new` with this length; whoever owns the pages has given up all pointers.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Memory that can be lent to another process of the host by its file.
+#[derive(Clone, Debug)]
+pub struct LentMemory {
+    number: u64,
+    len: u64,
+    file: Arc<OwnedFd>,
+}
+
+impl LentMemory {
+    /// Tells it from all other memory that this process ever lends.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The file: another process can map it to read it.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The memory that a payload lies in, and where in it, if other processes can be let read it there.
+///
+/// Takes a lock that is held for some instructions while a [`Buffer`](crate::Buffer) is made or dropped.
+pub fn lendable(payload: PayloadSlice) -> Option<(LentMemory, u64)> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    let at = payload.start as usize;
+    let (start, memory) = registry.range(..=at).next_back()?;
+    let offset = (at - start) as u64;
+    let is_inside = offset + u64::from(payload.len) <= memory.len;
+    is_inside.then(|| (memory.clone(), offset))
+}
+
+/// A number that changes whenever memory that could be lent goes away: with it all that was learnt of
+/// [`lendable`] is out of date.
+#[inline]
+pub fn lendable_changes() -> u64 {
+    CHANGES.load(Ordering::Acquire)
+}
+
+/// Numbers of memory that can be lent now.
+pub fn lendable_numbers() -> Vec<u64> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry.values().map(|memory| memory.number).collect()
+}
+
+/// A file in memory with its pages, writable here and only here.
+fn map_new(len: usize) -> io::Result<(NonNull<u8>, OwnedFd)> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a literal that ends with 0.
+    let file = check(unsafe { libc::memfd_create(c"ethernot buffer".as_ptr(), flags) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::ftruncate(file.as_raw_fd(), size) })?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+    let start =
+        unsafe { libc::mmap(null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: no memory is passed.
+    let sealed = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) });
+    if let Err(error) = sealed {
+        // SAFETY: mapped above with this length, and used by nobody.
+        unsafe { libc::munmap(start.as_ptr().cast(), len) };
+        return Err(error);
+    }
+    Ok((start, file))
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// By the address of the first byte.
+static REGISTRY: RwLock<BTreeMap<usize, LentMemory>> = RwLock::new(BTreeMap::new());
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Nobody makes the file shorter, so that no reader gets a signal, and nobody else writes it.
+const SEALS: i32 =
+    libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+
+/// Pieces of a process at a time: a descriptor each, of the 1024 that processes usually may have.
+const LENDABLE_MAX: usize = 64;
+
+/// Smaller pieces are not worth a file, in bytes: two copies of 64 KiB cost as much as some faults.
+const LENDABLE_BYTES_MIN: usize = 64 * 1024;
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::Buffer;
+
+    #[test]
+    fn payload_in_a_large_buffer_can_be_lent_and_in_a_dropped_one_not() {
+        let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64 + 5);
+        let at = |offset: usize, len| PayloadSlice {
+            start: buffer.as_ptr().wrapping_add(offset).cast_const(),
+            len,
+        };
+        let (memory, offset) = lendable(at(7, 100)).unwrap();
+        assert_eq!((memory.len(), offset), (buffer.len(), 7));
+        assert_eq!(lendable(at(LENDABLE_BYTES_MIN, 5)).unwrap().1, LENDABLE_BYTES_MIN as u64);
+        assert!(lendable(at(LENDABLE_BYTES_MIN, 6)).is_none(), "it leaves the buffer");
+        let small = Buffer::new(4096);
+        assert!(lendable(PayloadSlice { start: small.as_ptr(), len: 1 }).is_none());
+        let (changes, number, gone) = (lendable_changes(), memory.number(), at(0, 1));
+        drop(buffer);
+        assert_ne!(lendable_changes(), changes);
+        assert!(!lendable_numbers().contains(&number));
+        assert!(lendable(gone).is_none_or(|(memory, _)| memory.number() != number));
+    }
+
+    #[test]
+    fn who_is_lent_memory_reads_what_is_written_and_writes_nothing() {
+        let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
+        let (memory, _) = lendable(PayloadSlice { start: buffer.as_ptr(), len: 1 }).unwrap();
+        buffer.write(4096, b"written later");
+        let mut seen = [0_u8; 13];
+        // SAFETY: the kernel writes to a local variable of that length.
+        let read = unsafe {
+            libc::pread(memory.file().as_raw_fd(), seen.as_mut_ptr().cast(), seen.len(), 4096)
+        };
+        assert_eq!((read, &seen), (13, b"written later"));
+        // SAFETY: the kernel reads one byte of a local variable.
+        let wrote = unsafe { libc::pwrite(memory.file().as_raw_fd(), seen.as_ptr().cast(), 1, 0) };
+        assert_eq!(wrote, -1, "the file is sealed");
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: as in `map_new`.
+        let mapped = unsafe {
+            let file = memory.file().as_raw_fd();
+            libc::mmap(null_mut(), 4096, access, libc::MAP_SHARED, file, 0)
+        };
+        assert_eq!(mapped, libc::MAP_FAILED);
+    }
+}
