@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fabric::interconnect::configuration::{Configuration, Watch};
 use fabric::interconnect::drawing;
+use fabric::interconnect::edge::Counts;
 use fabric::interconnect::ethernet::PortCounters;
 use fabric::interconnect::goal::Goal;
 use fabric::interconnect::simulation::Outcome;
@@ -139,7 +140,11 @@ fn finish(
         }
         format!("{json:#}\n")
     } else {
-        summary(configuration, outcome, *seconds) + &outputs.diagnosis(configuration, outcome)
+        let engines = outcome.engines.as_deref();
+        let engines = engines.map(|counts| counts_summary(counts, outcome, *seconds));
+        summary(configuration, outcome, *seconds)
+            + &engines.unwrap_or_default()
+            + &outputs.diagnosis(configuration, outcome)
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -248,6 +253,69 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     )
 }
 
+/// What engines counted, for a reader.
+fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
+    let links = counts.links();
+    let goodput_bps = outcome.delivered_bytes as f64 * 8.0 / (outcome.completed_ps as f64 / 1e12);
+    let lost = counts.frames_lost_in_network;
+    let mut text = format!(
+        "engines: {} connections, {} operations, goodput {:.3} Gb/s in all\nframes: {} sent, {} \
+         lost in the network, {} at random, {} in hosts; {:.2} M frames/s simulated\n",
+        counts.connections,
+        counts.operations,
+        goodput_bps / 1e9,
+        counts.frames_sent,
+        lost,
+        counts.frames_lost_at_random,
+        counts.frames_lost_at_hosts,
+        counts.frames_received as f64 / seconds * 1e-6,
+    );
+    // Writing to a `String` cannot fail.
+    let _ = writeln!(
+        text,
+        "data frames {}, retransmissions {}, out of order {:.2} %, extra frames {:.2} %",
+        links.data_frames_sent,
+        links.retransmissions,
+        counts.out_of_order_percent(),
+        counts.extra_frames_percent(),
+    );
+    for (rail, links) in counts.rails.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "rail {rail}: {} data frames, {} acknowledgements alone, {} probe timeouts, \
+             {} suspicions, {} failures",
+            links.data_frames_sent,
+            links.explicit_acks_sent,
+            links.probe_timeouts,
+            links.suspicions,
+            links.failures,
+        );
+    }
+    text
+}
+
+fn counts_to_json(counts: &Counts) -> Value {
+    let rails: Vec<Value> = counts
+        .rails
+        .iter()
+        .map(|rail| rail.iter().map(|(name, value, _)| (name.to_owned(), json!(value))).collect())
+        .collect();
+    json!({
+        "connections": counts.connections,
+        "operations": counts.operations,
+        "frames_sent": counts.frames_sent,
+        "frames_received": counts.frames_received,
+        "frames_lost_in_network": counts.frames_lost_in_network,
+        "frames_lost_at_random": counts.frames_lost_at_random,
+        "frames_lost_at_hosts": counts.frames_lost_at_hosts,
+        "frames_astray": counts.frames_astray,
+        "bytes_placed_again": counts.bytes_placed_again,
+        "out_of_order_percent": counts.out_of_order_percent(),
+        "extra_frames_percent": counts.extra_frames_percent(),
+        "rails": rails,
+    })
+}
+
 /// The ports that lost, marked or paused most, a line each.
 fn ports(outcome: &Outcome) -> String {
     let mut ports: Vec<&PortCounters> = outcome.ports.iter().collect();
@@ -282,7 +350,7 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
             "headroom_bytes_max": port.headroom_bytes_max,
         })
     };
-    json!({
+    let mut json = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "configuration": configuration.effective,
         "configuration_hash": format!("{:016x}", configuration.hash()),
@@ -303,7 +371,11 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
         "hops": outcome.hops,
         "events": outcome.events,
         "ports": outcome.ports.iter().map(port).collect::<Vec<_>>(),
-    })
+    });
+    if let (Some(counts), Some(entries)) = (&outcome.engines, json.as_object_mut()) {
+        entries.insert("engines".to_owned(), counts_to_json(counts));
+    }
+    json
 }
 
 /// Lines that fit on a screen with the rest.

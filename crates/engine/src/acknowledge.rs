@@ -128,26 +128,37 @@ impl Engine {
 }
 
 /// An encoded ack section, and room to make one. It lives in the engine, because clearing so much
-/// memory for each batch costs more than filling in what is used of it.
-#[derive(Debug)]
+/// memory for each batch costs more than filling in what is used of it. Without room at first, it makes
+/// some when it is needed.
+#[derive(Debug, Default)]
 pub(crate) struct AckBytes {
-    blocks: [AckBlock; ACK_BLOCKS_MAX],
-    bytes: [u8; ACK_SECTION_BYTES_MAX],
+    blocks: Vec<AckBlock>,
+    bytes: Vec<u8>,
     pub(crate) len: usize,
 }
 
-impl Default for AckBytes {
-    fn default() -> Self {
-        let blocks = [AckBlock::default(); ACK_BLOCKS_MAX];
-        Self { blocks, bytes: [0; ACK_SECTION_BYTES_MAX], len: 0 }
-    }
-}
-
 impl AckBytes {
+    /// With all the room it may need.
+    pub(crate) fn allocated() -> Self {
+        let mut acks = Self::default();
+        acks.allocate();
+        acks
+    }
+
+    #[cold]
+    fn allocate(&mut self) {
+        self.blocks.resize(ACK_BLOCKS_MAX, AckBlock::default());
+        self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
+    }
+
     /// Acknowledges all that is owed on every link, and tells what is delivered.
     /// What does not fit into `limit` bytes stays owed.
     pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
+        if self.blocks.is_empty() {
+            self.allocate();
+        }
         let Self { blocks, bytes, len } = self;
+        let Some(bytes) = bytes.first_chunk_mut() else { return };
         let mut used = 0;
         let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
         let everything = connection.report_now;

@@ -57,6 +57,10 @@ pub struct EngineConfig {
     pub active_connections: usize,
     /// Packets in flight on one link of one connection, at most 4096.
     pub packets_max: u16,
+    /// Whether what the limits allow is allocated when the endpoint is made, so that its data path
+    /// never allocates. Not so where thousands of endpoints live in one process: see
+    /// [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
+    pub allocates_ahead: bool,
 }
 
 impl EngineConfig {
@@ -120,6 +124,7 @@ impl Default for EngineConfig {
             scheduling: SchedulingPolicy::EarliestDelivery,
             active_connections: 16,
             packets_max: 2048,
+            allocates_ahead: true,
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
 use crate::handshake::Reply;
+use crate::scratch::batch;
 use crate::table::ConnectionTable;
 
 /// Protocol state of one endpoint: every connection, every link.
@@ -126,15 +127,12 @@ pub enum EngineLinkError {
     },
 }
 
-/// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.
-pub(crate) const BATCH_FRAMES: usize = 64;
-
-/// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
-pub(crate) const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
-
 /// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
 /// each, so 240 KB in all, for a burst of requests in one turn.
 pub(crate) const REPLIES_MAX: usize = 256;
+
+/// Connections for whose number lists have room from the start.
+const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
@@ -146,23 +144,27 @@ impl Engine {
         let mut cookie_key = [0; 16];
         entropy.fill_bytes(&mut cookie_key);
         let records = usize::from(config.packets_max);
+        let ahead = config.allocates_ahead;
+        // Lists of connections, by number.
+        let listed = if ahead { LISTED_AHEAD } else { 0 };
+        let pools = if ahead { Pools::new } else { Pools::growing };
         Self {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
             connections: ConnectionTable::new(config.connections_max, names),
-            pools: Pools::new(&config.pools, status),
-            sent: SentPool::new(config.active_connections, records),
-            timers: TimerQueue::with_capacity(64),
-            ready: VecDeque::with_capacity(64),
+            pools: pools(&config.pools, status),
+            sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
+            timers: TimerQueue::with_capacity(listed),
+            ready: VecDeque::with_capacity(listed as usize),
             turn_at: Instant::default(),
             stalled: Vec::new(),
-            owing: Vec::with_capacity(64),
+            owing: Vec::with_capacity(listed as usize),
             listeners: HashSet::new(),
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
             requests: 0,
-            replies: VecDeque::with_capacity(REPLIES_MAX),
+            replies: VecDeque::with_capacity(if ahead { REPLIES_MAX } else { 0 }),
             events: VecDeque::new(),
             cookies: CookieJar::new(cookie_key),
             // A storm of connections from a cluster, four times 10 000 hosts within a second; at 3 µs for
@@ -170,9 +172,9 @@ impl Engine {
             reply_limit: RateLimiter::new(40_000, 8000),
             reset_limit: RateLimiter::new(1000, 100),
             counters: EndpointCounters::default(),
-            batch: TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES),
+            batch: if ahead { batch() } else { TxBatch::new(0, 0) },
             spare_batches: Vec::new(),
-            acks: AckBytes::default(),
+            acks: if ahead { AckBytes::allocated() } else { AckBytes::default() },
             nobodys_queue: Arc::new(CompletionQueue::new(1)),
             entropy,
             config,

@@ -22,6 +22,7 @@ mod join;
 mod keep_alive;
 mod path;
 mod receive;
+mod scratch;
 mod spread;
 mod table;
 mod tell;
@@ -34,3 +35,4 @@ pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
 pub use join::rank_pairs;
+pub use scratch::Scratch;

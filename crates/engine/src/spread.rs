@@ -1,12 +1,13 @@
 //! Data frames of one connection over several links at once.
 
-use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, TxBatch, next};
+use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, next};
 use mem::MemoryAccess;
 
 use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::engine::{BATCH_FRAMES, BATCH_HEADER_BYTES, Engine};
+use crate::engine::Engine;
 use crate::path::Path;
+use crate::scratch::batch;
 use crate::transmit::{BATCH_BYTES_MAX, COMMON_BYTES, Emit, Sent, may_send, owes_acknowledgement};
 
 /// What one turn has for one link.
@@ -49,7 +50,7 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         while self.spare_batches.len() < connection.paths.len() {
-            self.spare_batches.push(TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES));
+            self.spare_batches.push(batch());
         }
         let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
         let rtts = connection.paths.iter().filter(|path| path.state.may_carry_data());

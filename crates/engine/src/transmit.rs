@@ -427,7 +427,8 @@ impl Engine {
     pub(crate) fn segments(&self, link: LinkId) -> usize {
         let known = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let segments = known.map_or(1, |link| usize::from(link.caps.segments));
-        segments.clamp(1, self.batch.room())
+        // A batch that was lent without room grows.
+        segments.clamp(1, self.batch.room().max(1))
     }
 
     pub(crate) fn is_blocked(&self, link: LinkId) -> bool {

@@ -135,8 +135,8 @@ impl<'a> MemoryAccess<'a> {
     ) -> Result<(), AccessError> {
         let bytes = bytes.into();
         let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
-        if place.through_kernel {
-            return copy::write_fault_safe(place.address, bytes);
+        if !place.kind.is_plain() {
+            return self.place_elsewhere(&place, bytes, copy::write_fault_safe);
         }
         // SAFETY: the region is live in this access, so its memory is mapped and writable by the
         // contract of its registration, and the bounds were checked. A payload is readable.
@@ -158,8 +158,8 @@ impl<'a> MemoryAccess<'a> {
     ) -> Result<(), AccessError> {
         let bytes = bytes.into();
         let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
-        if place.through_kernel {
-            return copy::write_tail_fault_safe(place.address, bytes);
+        if !place.kind.is_plain() {
+            return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
         }
         // SAFETY: as in `place`.
         unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
@@ -239,6 +239,21 @@ impl<'a> MemoryAccess<'a> {
         self.place_tail(target, 0, &value.to_ne_bytes())
     }
 
+    /// Bytes that no plain copy places: through the kernel, or into the log of ghosts.
+    #[cold]
+    fn place_elsewhere(
+        &self,
+        place: &Place,
+        bytes: Payload<'_>,
+        through_kernel: fn(u64, Payload<'_>) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        if place.kind.is_ghost() {
+            self.table.log_ghost(place.address, bytes);
+            return Ok(());
+        }
+        through_kernel(place.address, bytes)
+    }
+
     #[inline]
     fn find(&self, id: RegionId) -> Result<Found<'_>, AccessError> {
         if let Some(slot) = self.table.slot(id.index()) {
@@ -314,7 +329,9 @@ impl<'a> MemoryAccess<'a> {
         if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
             return Err(AccessError::Misaligned { address: target.address });
         }
-        if place.through_kernel && !probe::is_writable(place.address) {
+        let is_there =
+            place.kind.is_plain() || (!place.kind.is_ghost() && probe::is_writable(place.address));
+        if !is_there {
             return Err(AccessError::Unmapped { address: place.address });
         }
         Ok(memory)
@@ -427,7 +444,7 @@ impl Found<'_> {
         Ok(Place {
             memory: self.slot.memory.load(Ordering::Relaxed).wrapping_add(offset as usize),
             address,
-            through_kernel: self.state.is_whole_address_space(),
+            kind: self.state,
         })
     }
 
@@ -442,27 +459,37 @@ struct Place {
     memory: *mut u8,
     /// As peers name it; in the whole-address-space region also where the bytes lie.
     address: u64,
-    through_kernel: bool,
+    /// State of the entry, for its kind.
+    kind: SlotState,
 }
 
 impl Place {
     #[inline]
     fn memory(&self) -> *mut u8 {
-        if self.through_kernel {
-            core::ptr::with_exposed_provenance_mut(self.address as usize)
-        } else {
+        if self.kind.is_plain() {
             self.memory
+        } else {
+            core::ptr::with_exposed_provenance_mut(self.address as usize)
         }
     }
 
     #[inline]
     fn read(&self, out: &mut [u8]) -> Result<(), AccessError> {
-        if self.through_kernel {
-            return copy::read_fault_safe(self.address, out);
+        if !self.kind.is_plain() {
+            return self.read_elsewhere(out);
         }
         // SAFETY: a place is made of a live region and checked bounds, within an access; so its
         // memory is mapped and readable by the contract of the registration.
         unsafe { copy::copy(out.as_mut_ptr(), self.memory, out.len()) };
+        Ok(())
+    }
+
+    #[cold]
+    fn read_elsewhere(&self, out: &mut [u8]) -> Result<(), AccessError> {
+        if !self.kind.is_ghost() {
+            return copy::read_fault_safe(self.address, out);
+        }
+        crate::ghost::write_stamp(self.address, out);
         Ok(())
     }
 }

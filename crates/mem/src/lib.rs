@@ -61,6 +61,7 @@ mod buffer;
 mod copy;
 mod error;
 mod gate;
+mod ghost;
 mod lendable;
 #[cfg(all(test, not(miri)))]
 mod mapping;
@@ -74,6 +75,7 @@ pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
+pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
 pub use lendable::{LentMemory, lendable, lendable_changes, lendable_numbers};
 pub use payload::Payload;
 pub use rights::Rights;

@@ -84,6 +84,7 @@ impl SlotState {
         let kind = match kind {
             SlotKind::Range => 0,
             SlotKind::WholeAddressSpace => Self::WHOLE,
+            SlotKind::Ghost => Self::GHOST,
         };
         Self((generation as u64) << 32 | (rights.bits() as u64) << 8 | kind | Self::LIVE)
     }
@@ -118,8 +119,20 @@ impl SlotState {
         self.0 & Self::WHOLE != 0
     }
 
+    /// Whether its bytes are simply there, for a copy to read or write.
+    #[inline]
+    pub(crate) const fn is_plain(self) -> bool {
+        self.0 & (Self::WHOLE | Self::GHOST) == 0
+    }
+
+    #[inline]
+    pub(crate) const fn is_ghost(self) -> bool {
+        self.0 & Self::GHOST != 0
+    }
+
     const LIVE: u64 = 1;
     const WHOLE: u64 = 1 << 1;
+    const GHOST: u64 = 1 << 2;
 }
 
 /// What a region covers.
@@ -129,6 +142,8 @@ pub(crate) enum SlotKind {
     Range,
     /// Every address, mapped or not.
     WholeAddressSpace,
+    /// Addresses without bytes behind them.
+    Ghost,
 }
 
 /// An array that is shared without a lock and grows without moving: chunks are allocated when their

@@ -9,11 +9,12 @@ use wire_edge::{KeyedPermutation, RemoteKey};
 
 use crate::access::MemoryAccess;
 use crate::gate::TurnGate;
+use crate::ghost::{self, GhostPlacement};
 use crate::slot::{
     GrowingArray, KEY_GENERATION_BITS, KEY_GENERATION_MASK, KEY_SLOT_BITS, Slot, SlotKind,
     SlotState,
 };
-use crate::{Buffer, RegionId, RegisterError, Rights, probe};
+use crate::{Buffer, Payload, RegionId, RegisterError, Rights, probe};
 
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
@@ -31,6 +32,7 @@ pub struct MemoryTable {
     whole_address_spaces: GrowingArray<AtomicU64>,
     gate: TurnGate,
     registry: Mutex<Registry>,
+    ghosts: Mutex<Vec<GhostPlacement>>,
 }
 
 impl MemoryTable {
@@ -47,6 +49,7 @@ impl MemoryTable {
             whole_address_spaces: GrowingArray::new(limits.domains_max),
             gate: TurnGate::new(),
             registry: Mutex::new(Registry::default()),
+            ghosts: Mutex::new(Vec::new()),
         }
     }
 
@@ -204,6 +207,37 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::WholeAddressSpace, None)
     }
 
+    /// Registers `len` addresses from `start` that have no bytes: what is placed there is only noted
+    /// down, for [`MemoryTable::drain_ghosts`], and what is sent from there is known by its address.
+    ///
+    /// For engines whose frames never reach a link driver, as a driver would read from the address.
+    /// Atomics are refused.
+    pub fn register_ghost(
+        &self,
+        domain: ProtectionDomain,
+        start: u64,
+        len: u64,
+        rights: Rights,
+    ) -> Result<Region, RegisterError> {
+        if start.checked_add(len).is_none() {
+            return Err(RegisterError::Wraps { start, len });
+        }
+        let range = Range { memory: core::ptr::null_mut(), start, len };
+        self.insert(domain, range, rights, SlotKind::Ghost, None)
+    }
+
+    /// Moves what was placed in ghost regions since the last call behind `into`, in the order in which
+    /// it was placed.
+    pub fn drain_ghosts(&self, into: &mut Vec<GhostPlacement>) {
+        into.append(&mut self.ghosts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn log_ghost(&self, address: u64, bytes: Payload<'_>) {
+        let placement =
+            GhostPlacement { address, len: bytes.len() as u32, stamp: ghost::read_stamp(bytes) };
+        self.ghosts.lock().unwrap_or_else(PoisonError::into_inner).push(placement);
+    }
+
     /// Ends a region. Returns when no engine turn that could have seen it is in progress: from then
     /// on its memory is not touched.
     ///
@@ -280,7 +314,7 @@ impl MemoryTable {
         let mut registry = self.registry();
         registry.domain(domain)?;
         let whole = match kind {
-            SlotKind::Range => None,
+            SlotKind::Range | SlotKind::Ghost => None,
             SlotKind::WholeAddressSpace => {
                 let entry = self.whole_address_spaces.get_or_grow(domain.index());
                 let entry = entry.ok_or(RegisterError::UnknownDomain { domain })?;

@@ -5,13 +5,16 @@ use mem::Payload;
 use crate::limits::ORDER_BLOCK_BYTES;
 use crate::slab::NIL;
 
-/// Blocks of payload that wait for earlier operations. Allocates only in [`OrderPool::new`].
+/// Blocks of payload that wait for earlier operations. Allocates only in [`OrderPool::new`], unless it
+/// is [growing](OrderPool::growing).
 #[derive(Debug)]
 pub(crate) struct OrderPool {
     bytes: Vec<u8>,
     blocks: Vec<Block>,
     free: u32,
     used: u32,
+    /// Blocks there may be at a time.
+    limit: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +55,13 @@ impl OrderPool {
                 .collect(),
             free: if blocks == 0 { NIL } else { 0 },
             used: 0,
+            limit: blocks,
         }
+    }
+
+    /// As many blocks, allocated when they are needed.
+    pub(crate) const fn growing(blocks: u32) -> Self {
+        Self { bytes: Vec::new(), blocks: Vec::new(), free: NIL, used: 0, limit: blocks }
     }
 
     /// Blocks that one piece of `len` bytes takes.
@@ -62,7 +71,7 @@ impl OrderPool {
 
     /// Whether so many blocks are free.
     pub(crate) fn has_room(&self, blocks: u32) -> bool {
-        self.blocks.len() - self.used as usize >= blocks as usize
+        self.limit - self.used >= blocks
     }
 
     /// Blocks in use.
@@ -83,7 +92,7 @@ impl OrderPool {
         let end = offset + payload.len() as u32;
         let mut offset = offset;
         for chunk in payload.chunks(ORDER_BLOCK_BYTES) {
-            let index = self.free;
+            let index = if self.free == NIL { self.grow() } else { self.free };
             let len = chunk.len() as u32;
             let block = &mut self.blocks[index as usize];
             self.free = block.next;
@@ -128,6 +137,15 @@ impl OrderPool {
         len
     }
 
+    /// Adds a block to the free ones.
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        let index = self.blocks.len() as u32;
+        self.blocks.push(Block { next: NIL, offset: 0, len: 0 });
+        self.bytes.resize(self.blocks.len() * ORDER_BLOCK_BYTES, 0);
+        index
+    }
+
     /// Frees all payload of `list` and returns how many bytes that was.
     pub(crate) fn clear(&mut self, list: &mut HeldList) -> u32 {
         let bytes = list.bytes;
@@ -144,8 +162,8 @@ mod tests {
 
     #[test]
     fn the_tail_comes_back_after_everything_else_whenever_it_was_held() {
-        for tail_first in [false, true] {
-            let mut pool = OrderPool::new(5);
+        for (tail_first, grows) in [(false, false), (true, false), (true, true)] {
+            let mut pool = if grows { OrderPool::growing(5) } else { OrderPool::new(5) };
             let bytes: Vec<u8> = (0..ORDER_BLOCK_BYTES * 4 + 5).map(|i| i as u8).collect();
             let (body, tail) = bytes.split_at(ORDER_BLOCK_BYTES + 100);
             let at = body.len() as u32;

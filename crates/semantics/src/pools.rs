@@ -14,13 +14,14 @@ use crate::range_set::RangeSet;
 use crate::slab::Slab;
 use crate::status::StatusTable;
 
-/// Records of operations, allocated once per endpoint. An idle connection holds none of them.
+/// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
+/// them.
 #[derive(Debug)]
 pub struct Pools {
     pub(crate) operations: Slab<OutOperation>,
     pub(crate) incoming: Slab<InOperation>,
     /// Which bytes of the operation in the same slot of `incoming` are here, placed or held.
-    pub(crate) received: Box<[RangeSet]>,
+    pub(crate) received: Vec<RangeSet>,
     /// Records of `incoming` set aside, one for each connection whose operation in turn has none
     /// while later ones do.
     pub(crate) incoming_reserved: u32,
@@ -48,6 +49,34 @@ impl Pools {
             incoming_index: OperationIndex::new(limits.incoming),
             reads_index: OperationIndex::new(limits.operations),
             status,
+        }
+    }
+
+    /// The same, but memory is allocated when records are first used: for simulations of thousands of
+    /// endpoints, most of which use few.
+    pub fn growing(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
+        Self {
+            operations: Slab::growing(limits.operations),
+            incoming: Slab::growing(limits.incoming),
+            received: Vec::new(),
+            incoming_reserved: 0,
+            responses: Slab::growing(limits.responses),
+            reads: Slab::growing(limits.reads),
+            retransmissions: Slab::growing(limits.retransmissions),
+            order: OrderPool::growing(limits.order_blocks),
+            incoming_index: OperationIndex::new(0),
+            reads_index: OperationIndex::new(0),
+            status,
+        }
+    }
+
+    /// Which bytes of the operation in `slot` are here: none, as its record is new.
+    #[inline]
+    pub(crate) fn clear_received(&mut self, slot: u32) {
+        match self.received.get_mut(slot as usize) {
+            Some(received) => received.clear(),
+            // Records of a growing pool come one after the other.
+            None => self.received.push(RangeSet::default()),
         }
     }
 
@@ -81,7 +110,8 @@ pub struct PoolUse {
     pub order_blocks: u32,
 }
 
-/// Finds the record of an operation by connection and number. Never grows beyond its first size.
+/// Finds the record of an operation by connection and number. Never grows beyond its first size,
+/// but for that of growing pools.
 #[derive(Debug)]
 pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
 

@@ -3,12 +3,15 @@
 /// No index; the end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Values at stable indices, recycled through a free list. Allocates only in [`Slab::new`].
+/// Values at stable indices, recycled through a free list. Allocates only in [`Slab::new`], unless it
+/// is [growing](Slab::growing).
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     used: u32,
+    /// Values there may be at a time.
+    limit: u32,
 }
 
 #[derive(Debug)]
@@ -28,14 +31,23 @@ impl<T> Slab<T> {
                 .collect(),
             free: if capacity == 0 { NIL } else { 0 },
             used: 0,
+            limit: capacity,
         }
+    }
+
+    /// Room for `limit` values, allocated when they come.
+    pub(crate) const fn growing(limit: u32) -> Self {
+        Self { entries: Vec::new(), free: NIL, used: 0, limit }
     }
 
     /// Stores `value`, or gives it back when the slab is full.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
         let index = self.free;
-        let Some(entry) = self.entries.get_mut(index as usize) else { return Err(value) };
+        let Some(entry) = self.entries.get_mut(index as usize) else {
+            let has_room = (self.entries.len() as u32) < self.limit;
+            return if has_room { Ok(self.grow(value)) } else { Err(value) };
+        };
         if let Entry::Free(next) = *entry {
             self.free = next;
         }
@@ -98,7 +110,7 @@ impl<T> Slab<T> {
 
     /// Values that still fit.
     pub(crate) fn room(&self) -> u32 {
-        self.entries.len() as u32 - self.used
+        self.limit.max(self.entries.len() as u32) - self.used
     }
 
     #[cold]
@@ -158,6 +170,17 @@ mod tests {
         assert_eq!(slab.insert('c'), Err('c'));
         slab.remove(first);
         assert_eq!((slab.insert_growing('d'), slab.used(), slab.room()), (first, 2, 0));
+    }
+
+    #[test]
+    fn a_growing_slab_has_the_same_limit_and_no_memory_before() {
+        let mut slab = Slab::growing(2);
+        assert_eq!((slab.entries.capacity(), slab.room()), (0, 2));
+        let first = slab.insert('a').unwrap();
+        slab.insert('b').unwrap();
+        assert_eq!((slab.insert('c'), slab.room()), (Err('c'), 0));
+        slab.remove(first);
+        assert_eq!((slab.insert('d'), slab.used()), (Ok(first), 2));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Runs that measure the simulator itself.
 
+use super::edge::{EdgeConfiguration, EdgeError, EdgeFabric};
 use super::ethernet::{Ethernet, EthernetConfiguration};
+use super::exchange::{Exchange, Partners};
 use super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::goal::{Goal, GoalError};
 use super::loggp::{LogGp, LogGpConfiguration};
 use super::routing::{LanePolicy, Paths, RouteTable, Routing, RoutingError};
 use super::simulation::{HostCosts, Parts, Simulation};
 use super::topology::{Topology, TopologyError};
-use super::workload::{OpenLoad, Pattern, Sizes};
+use super::workload::{OpenLoad, Pattern, Sizes, Workload as _};
 
 /// Why a benchmark cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub enum BenchmarkError {
     /// No such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
+    /// No such hosts.
+    #[error(transparent)]
+    Edge(#[from] EdgeError),
     /// A trace that cannot be replayed.
     #[error(transparent)]
     Goal(#[from] GoalError),
@@ -124,4 +129,22 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     let fabric = LogGp::new(ranks, configuration);
     let simulation = Simulation::new(fabric, trace, &placement, HostCosts::symmetric(200_000, 10));
     Ok(Benchmark { simulation, hosts: ranks, network_bytes: 0, ports: ranks as usize })
+}
+
+/// Hosts with the real engine and ghost payloads on one switch of 10 Gb/s, connected already: each sends
+/// messages of 64 KiB to the host half of them further, in so many rounds. Interrupts come every 10 µs.
+pub fn engines(hosts: u32, rounds: u32) -> Result<Benchmark<EdgeFabric, Exchange>, BenchmarkError> {
+    let topology = Topology::star(hosts)?;
+    let mut ethernet = EthernetConfiguration::with_rate(10_000_000_000);
+    ethernet.latency_ps = 500_000;
+    ethernet.propagation_ps = 10_000;
+    let configuration =
+        EdgeConfiguration { interrupt_interval_ps: 10_000_000, ..EdgeConfiguration::default() };
+    let mut fabric = EdgeFabric::new(&topology, Routing::Shortest, ethernet, configuration, 1)?;
+    let workload = Exchange::new(hosts, Partners::Shift(hosts / 2), 1 << 16, rounds);
+    fabric.connect_ahead(&workload.pairs())?;
+    let network_bytes = fabric.network_bytes();
+    let placement: Vec<u32> = (0..hosts).collect();
+    let simulation = Simulation::new(fabric, workload, &placement, HostCosts::default());
+    Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
 }

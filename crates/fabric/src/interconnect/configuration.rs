@@ -5,6 +5,7 @@
 
 mod ethernet;
 mod fidelity;
+mod hosts;
 mod purchase;
 mod reader;
 mod run;
@@ -14,7 +15,9 @@ mod workloads;
 use toml::Table;
 
 use super::collective::CollectiveConfiguration;
+use super::edge::{EdgeConfiguration, EdgeError};
 use super::ethernet::EthernetConfiguration;
+use super::exchange::Partners;
 use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
@@ -46,6 +49,8 @@ pub struct Configuration {
     pub costs: HostCosts,
     /// What frames cost hosts, and how they learn of messages.
     pub receiving: ReceivingConfiguration,
+    /// Hosts with the real engine, if they have it.
+    pub edge: Option<EdgeConfiguration>,
     /// What ranks do.
     pub workload: WorkloadConfiguration,
     /// Where it ends.
@@ -87,6 +92,15 @@ pub enum WorkloadConfiguration {
     },
     /// [`MeshExchange`](super::workload::MeshExchange).
     Mesh(MeshConfiguration),
+    /// [`Exchange`](super::exchange::Exchange).
+    Exchange {
+        /// Who sends to whom.
+        partners: Partners,
+        /// Length of each message.
+        bytes: u32,
+        /// How often.
+        rounds: u32,
+    },
     /// [`OpenLoad`](super::workload::OpenLoad).
     OpenLoad {
         /// Destinations.
@@ -160,16 +174,32 @@ pub enum ConfigurationError {
         reason: String,
     },
     /// A run that cannot be divided.
-    #[error("{fabric} runs on 1 thread, not on {threads}: only ethernet can be divided")]
+    #[error(
+        "{fabric} runs on 1 thread, not on {threads}: only ethernet with hosts of kind model can be divided"
+    )]
     Undivided {
-        /// Kind of fabric.
+        /// Kind of fabric, or of hosts.
         fabric: &'static str,
         /// What was asked for.
         threads: u32,
     },
+    /// A run that cannot be recorded.
+    #[error(
+        "hosts of kind edge cannot be recorded: leave out --why and the files, or use kind model"
+    )]
+    Unrecorded,
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),
+    /// No such hosts.
+    #[error(transparent)]
+    Edge(#[from] EdgeError),
+    /// The engine broke a promise.
+    #[error("the engine broke its promises; the first are:\n{}", .violations.join("\n"))]
+    Violations {
+        /// Which.
+        violations: Vec<String>,
+    },
 }
 
 impl Configuration {
@@ -190,6 +220,7 @@ impl Configuration {
 
     fn from_table(file: &str, mut root: Table) -> Result<Self, ConfigurationError> {
         let mut effective = String::new();
+        let outages = hosts::outage_tables(file, &mut root)?;
         let mut section = |name: &str| Reader::section(file, &mut root, name);
         let (mut topology_keys, mut routing_keys) = (section("topology")?, section("routing")?);
         let (mut fabric_keys, mut host_keys) = (section("fabric")?, section("host")?);
@@ -212,6 +243,14 @@ impl Configuration {
         }
         let costs = read_costs(&mut host_keys)?;
         let receiving = read_receiving(&mut host_keys, &fabric)?;
+        let mut edge = hosts::read(&mut host_keys, &fabric)?;
+        if edge.is_some() {
+            hosts::check(&host_keys, &fabric_keys, &fabric, &receiving)?;
+        }
+        let (outages, outages_effective) = hosts::read_outages(outages, edge.is_some())?;
+        if let Some(edge) = &mut edge {
+            edge.outages = outages;
+        }
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
         let workload =
             workloads::read_workload(&mut workload_keys, topology.hosts(), &fabric, seed)?;
@@ -223,6 +262,7 @@ impl Configuration {
         for keys in [topology_keys, routing_keys, fabric_keys, host_keys, workload_keys, run_keys] {
             effective.push_str(&keys.finish()?);
         }
+        effective.push_str(&outages_effective);
         Ok(Self {
             topology,
             routing,
@@ -230,6 +270,7 @@ impl Configuration {
             fabric,
             costs,
             receiving,
+            edge,
             workload,
             limits,
             seed,

@@ -11,6 +11,7 @@ mod configuration;
 mod counters;
 mod exchange;
 mod queues;
+mod rail;
 mod service;
 
 use std::collections::BTreeMap;
@@ -62,6 +63,8 @@ pub struct Ethernet {
     exchange: Option<Box<Exchange>>,
     /// Frames lost at each port that lost any.
     dropped: BTreeMap<u32, u64>,
+    /// Which ports' links carry nothing now; empty until the first fails.
+    down: Vec<bool>,
     hops: u64,
 }
 
@@ -150,6 +153,7 @@ impl Ethernet {
             queues: None,
             exchange: None,
             dropped: BTreeMap::new(),
+            down: Vec::new(),
             hops: 0,
         };
         if configuration.queues.is_needed() {
@@ -200,12 +204,17 @@ impl Ethernet {
                 (hash * count) >> 32
             }
         };
-        candidates[at as usize]
+        let link = candidates[at as usize];
+        if !self.is_down(base + link) {
+            return link;
+        }
+        let ways = candidates.iter().cycle().skip(at as usize).take(candidates.len());
+        ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
-    /// The candidate that is free first, the first of equals.
+    /// The candidate that is free first, the first of equals; one that is down only if all are.
     fn least_loaded(&self, candidates: &[u32], base: u32) -> u32 {
-        let free_ps = |link: &u32| self.drained_ps(base + *link);
+        let free_ps = |link: &u32| (self.is_down(base + *link), self.drained_ps(base + *link));
         candidates.iter().copied().min_by_key(free_ps).unwrap_or_default()
     }
 
@@ -233,6 +242,10 @@ impl Ethernet {
         frame: Frame,
         ready_ps: u64,
     ) {
+        if self.is_down(link) {
+            self.lose(context, link, index);
+            return;
+        }
         if self.queues.is_some() {
             self.enqueue(context, link, index, ready_ps);
             return;
@@ -305,12 +318,13 @@ impl Ethernet {
         });
     }
 
-    /// A frame found no room.
+    /// A frame found no room, or its link is down.
     #[cold]
     fn lose(&mut self, context: &mut Context, link: u32, index: u32) {
-        self.frames.remove(index);
+        // The name is the message's place, except in a divided run, where nobody asks for it.
+        let name = self.frames.remove(index).message;
         *self.dropped.entry(link).or_default() += 1;
-        context.drop_packet();
+        context.drop_packet(name);
     }
 
     /// How much later than its header a frame could leave at the rate at which it comes in, so that
@@ -416,10 +430,10 @@ impl Ethernet {
     const fn has_states(&self) -> bool {
         self.queues.is_some() || matches!(self.configuration.choice, Choice::Ugal)
     }
-}
 
-impl Fabric for Ethernet {
-    fn inject(&mut self, context: &mut Context, index: u32) {
+    /// Takes a message that its host hands over at `handed_ps`, now or later, and not earlier than those
+    /// before.
+    pub fn inject_at(&mut self, context: &mut Context, index: u32, handed_ps: u64) {
         let mtu = self.configuration.mtu_bytes.max(1);
         let message = context.messages.get_mut(index);
         message.remaining = message.bytes.div_ceil(mtu).max(1);
@@ -430,13 +444,12 @@ impl Fabric for Ethernet {
             None => index,
         };
         let mut left = message.bytes;
-        let now_ps = context.wheel.now_ps();
         let host_link = self.routes.host_link(source) ^ 1;
         loop {
             let payload = left.min(mtu);
             let bytes = payload.max(self.configuration.payload_min_bytes)
                 + self.configuration.overhead_bytes;
-            let (ready_ps, base) = self.pass_nic(source, bytes, now_ps);
+            let (ready_ps, base) = self.pass_nic(source, bytes, handed_ps);
             let link = base + host_link;
             let flow = self.flow(source, destination, link);
             let frame = Frame { message: name, destination, flow, bytes };
@@ -459,6 +472,13 @@ impl Fabric for Ethernet {
             nic.turn = nic.turn.wrapping_add(1);
         }
     }
+}
+
+impl Fabric for Ethernet {
+    fn inject(&mut self, context: &mut Context, index: u32) {
+        let now_ps = context.wheel.now_ps();
+        self.inject_at(context, index, now_ps);
+    }
 
     #[inline]
     fn handle(&mut self, context: &mut Context, event: Event) {
@@ -474,6 +494,10 @@ impl Fabric for Ethernet {
             return;
         }
         self.hops += 1;
+        if self.is_down(place) {
+            self.lose(context, place, subject);
+            return;
+        }
         let end = self.ends[place as usize];
         if end.node() < self.hosts {
             self.arrive(context, subject);
@@ -494,7 +518,7 @@ impl Fabric for Ethernet {
         self.forward(context, (switch, base), subject, slack_ps);
     }
 
-    fn foresee(&self, context: &Context) {
+    fn foresee(&mut self, context: &Context) {
         let frames = self.frames.len_max() * size_of::<Frame>();
         if frames + self.bytes() < CACHED_BYTES || self.queues.is_some() || self.adaptive.is_some()
         {
@@ -584,7 +608,7 @@ fn byte_time(rate_bps: u64) -> u32 {
 const CACHED_BYTES: usize = 1 << 19;
 /// Marks places that are engines of switches; others are links.
 const ENGINE: u32 = 1 << 29;
-/// Marks places that are queues of links.
+/// Marks places that are queues of links. Places with both marks are none of an Ethernet's.
 const QUEUE: u32 = 1 << 28;
 const PORTS_MAX: u32 = QUEUE;
 /// A topology has at most 2^20 hosts and as many switches.

@@ -2,6 +2,7 @@
 
 mod parallel;
 
+use super::edge::Counts;
 use super::ethernet::PortCounters;
 use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
 use super::records::{Backlog, Recorder, Records, Work};
@@ -24,7 +25,7 @@ pub trait Fabric {
     /// whose state is larger than the caches may look at what they need, all at once, instead of
     /// waiting for one after the other.
     #[inline]
-    fn foresee(&self, _context: &Context) {}
+    fn foresee(&mut self, _context: &Context) {}
 
     /// Told when nothing will happen any more, with messages under way: what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
@@ -52,22 +53,47 @@ pub struct Context {
     pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
+    /// Added to the place of what is scheduled.
+    place_base: u32,
+    /// Messages that lost a part, if somebody asks.
+    lost: Option<Vec<u32>>,
 }
 
 impl Context {
-    fn new(slot_ps: u64) -> Self {
+    /// Nothing under way at time 0; `slot_ps` is for the [`Wheel`].
+    pub fn new(slot_ps: u64) -> Self {
         Self {
             wheel: Wheel::new(slot_ps),
             messages: Slab::new(),
             recorder: None,
             delivered: Vec::new(),
             dropped: 0,
+            place_base: 0,
+            lost: None,
         }
+    }
+
+    /// From now on so much is added to the place of what is scheduled: for a fabric made of several.
+    pub const fn set_place_base(&mut self, place_base: u32) {
+        self.place_base = place_base;
+    }
+
+    /// A message delivered since the last event, if there is one: for a fabric around another, which
+    /// decides what is delivered further.
+    pub fn take_delivered(&mut self) -> Option<u32> {
+        self.delivered.pop()
+    }
+
+    /// A message that lost a part since the last call, if there is one: for a fabric around another,
+    /// which repairs that. From the first call on they are remembered.
+    pub fn take_lost(&mut self) -> Option<u32> {
+        self.lost.get_or_insert_default().pop()
     }
 
     /// Schedules an event.
     #[inline]
     pub fn schedule(&mut self, time_ps: u64, place: u32, subject: u32) {
+        let place = self.place_base | place;
         self.wheel.push(Event { time_ps, place, subject });
     }
 
@@ -78,8 +104,11 @@ impl Context {
     }
 
     /// A part of a message was lost for good.
-    pub fn drop_packet(&mut self) {
+    pub fn drop_packet(&mut self, message: u32) {
         self.dropped += 1;
+        if let Some(lost) = &mut self.lost {
+            lost.push(message);
+        }
     }
 }
 
@@ -243,6 +272,8 @@ pub struct Outcome {
     pub backlog: Backlog,
     /// What was recorded, if that was asked for.
     pub records: Option<Box<Records>>,
+    /// What engines counted, if hosts have such.
+    pub engines: Option<Box<Counts>>,
 }
 
 /// How far a run is.
@@ -607,6 +638,7 @@ impl Outcome {
             ports: Vec::new(),
             backlog: Backlog::default(),
             records: None,
+            engines: None,
         }
     }
 

@@ -20,6 +20,12 @@ pub trait Workload {
     /// Whether every rank has done all it had to.
     fn is_finished(&self) -> bool;
 
+    /// Ranks that will send to each other, as far as that is known before: their hosts may be connected
+    /// before the run begins.
+    fn pairs(&self) -> Vec<(u32, u32)> {
+        Vec::new()
+    }
+
     /// Share of the work that is done at a time, from 0 to 1, if that is known.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let _ = now_ps;
@@ -132,6 +138,11 @@ impl Workload for TokenPass {
         let left: u32 = self.passes_left.iter().sum();
         Some(1.0 - f64::from(left) / f64::from(self.passes.max(1)))
     }
+
+    fn pairs(&self) -> Vec<(u32, u32)> {
+        let ranks = self.passes_left.len() as u32;
+        (0..ranks).map(|rank| (rank, (rank + 1) % ranks)).collect()
+    }
 }
 
 impl Separable for TokenPass {
@@ -183,16 +194,22 @@ impl MeshExchange {
         Self { configuration, states, finished: 0 }
     }
 
-    /// Sends to all neighbours.
-    fn exchange(&mut self, rank: u32, actions: &mut Actions) {
-        let MeshConfiguration { width, height, bytes, order, .. } = self.configuration;
+    const fn neighbours(&self, rank: u32) -> [u32; 4] {
+        let MeshConfiguration { width, height, .. } = self.configuration;
         let (x, y) = (rank % width, rank / width);
-        let neighbours = [
+        [
             (x + 1) % width + width * y,
             (x + width - 1) % width + width * y,
             x + width * ((y + 1) % height),
             x + width * ((y + height - 1) % height),
-        ];
+        ]
+    }
+
+    /// Sends to all neighbours.
+    fn exchange(&mut self, rank: u32, actions: &mut Actions) {
+        let MeshConfiguration { width, bytes, order, .. } = self.configuration;
+        let (x, y) = (rank % width, rank / width);
+        let neighbours = self.neighbours(rank);
         let iteration = self.states[rank as usize].iteration;
         for turn in 0..4 {
             let place = usize::from(order[((x + y + turn) % 4) as usize] % 4);
@@ -239,6 +256,11 @@ impl Workload for MeshExchange {
 
     fn is_finished(&self) -> bool {
         self.finished as usize == self.states.len()
+    }
+
+    fn pairs(&self) -> Vec<(u32, u32)> {
+        let ranks = 0..self.states.len() as u32;
+        ranks.flat_map(|rank| self.neighbours(rank).map(|neighbour| (rank, neighbour))).collect()
     }
 
     /// Ranks are at most a few iterations apart, so one of them tells of all.
@@ -346,6 +368,15 @@ impl Workload for OpenLoad {
     /// An open load has no end of its own: what was lost is not waited for.
     fn is_finished(&self) -> bool {
         true
+    }
+
+    fn pairs(&self) -> Vec<(u32, u32)> {
+        let ranks = 0..self.random.len() as u32;
+        match &self.pattern {
+            Pattern::Uniform => Vec::new(),
+            Pattern::Permutation(to) => ranks.zip(to.iter().copied()).collect(),
+            Pattern::Incast(to) => ranks.map(|rank| (rank, *to)).collect(),
+        }
     }
 }
 

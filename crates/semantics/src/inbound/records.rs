@@ -43,7 +43,7 @@ impl Inbound {
         }
         let operation = InOperation::new(number, flags, *kind);
         let slot = pools.incoming.insert(operation).map_err(|_| Verdict::Refused(Refusal::Pool))?;
-        pools.received[slot as usize].clear();
+        pools.clear_received(slot);
         pools.incoming_index.insert(self.connection, number, slot);
         self.link(pools, slot, number);
         self.current = slot;

@@ -45,6 +45,37 @@ impl Reader {
         })
     }
 
+    /// A list of sections of one name, `[[name]]`; empty if there is none.
+    pub(super) fn sections(
+        file: &str,
+        root: &mut Table,
+        name: &str,
+    ) -> Result<Vec<Self>, ConfigurationError> {
+        let Some(list) = root.remove(name) else { return Ok(Vec::new()) };
+        let tables = match list {
+            Value::Array(list) => list,
+            other => vec![other],
+        };
+        let one = |table| {
+            let mut alone = Table::from_iter([(name.to_owned(), table)]);
+            let mut reader = Self::section(file, &mut alone, name)?;
+            reader.effective = format!("[[{name}]]\n");
+            Ok(reader)
+        };
+        tables.into_iter().map(one).collect()
+    }
+
+    /// Any text.
+    pub(super) fn text(&mut self, key: &str, default: &str) -> Result<String, ConfigurationError> {
+        let text = match self.take(key) {
+            None => default.to_owned(),
+            Some(Value::String(text)) => text,
+            Some(value) => return Err(self.wrong(key, &value, "a text".to_owned())),
+        };
+        self.note(key, format!("{text:?}"));
+        Ok(text)
+    }
+
     /// Complains about sections nobody took.
     pub(super) fn finish_root(
         file: &str,
@@ -156,6 +187,11 @@ impl Reader {
             value: value.to_string(),
             expected: expected.to_owned(),
         }
+    }
+
+    /// An error on a word that is wrong together with others.
+    pub(super) fn wrong_word(&self, key: &str, value: &str, expected: &str) -> ConfigurationError {
+        self.wrong(key, &Value::String(value.to_owned()), expected.to_owned())
     }
 
     fn take(&mut self, key: &str) -> Option<Value> {

@@ -2,7 +2,9 @@
 
 use super::super::collective::CollectiveLoop;
 use super::super::dependency;
-use super::super::ethernet::Ethernet;
+use super::super::edge::{EdgeConfiguration, EdgeFabric};
+use super::super::ethernet::{Ethernet, EthernetConfiguration};
+use super::super::exchange::Exchange;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
@@ -39,6 +41,10 @@ impl Configuration {
     ) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
+            WorkloadConfiguration::Exchange { partners, bytes, rounds } => {
+                let exchange = Exchange::new(hosts, *partners, *bytes, *rounds);
+                self.run_divided(exchange, hosts, driver, watch)
+            }
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
                 let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
                 self.run_divided(token, hosts, driver, watch)
@@ -87,6 +93,7 @@ impl Configuration {
         watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
         let fabric = match &self.fabric {
+            FabricConfiguration::Ethernet(_) if self.edge.is_some() && self.threads > 1 => "edge",
             _ if self.threads == 1 || watch.records.is_some() => {
                 return self.run_workload_watched(workload, ranks, watch);
             }
@@ -122,12 +129,13 @@ impl Configuration {
     ) -> Result<Outcome, ConfigurationError> {
         let table = || RouteTable::new(&self.topology, self.routing);
         match &self.fabric {
-            FabricConfiguration::Ethernet(ethernet) => self.finish(
-                Ethernet::new(&self.topology, table()?, *ethernet),
-                workload,
-                ranks,
-                watch,
-            ),
+            FabricConfiguration::Ethernet(ethernet) => {
+                if let Some(edge) = &self.edge {
+                    return self.run_edge(*ethernet, edge, workload, ranks, watch);
+                }
+                let fabric = Ethernet::new(&self.topology, table()?, *ethernet);
+                self.finish(fabric, workload, ranks, watch)
+            }
             FabricConfiguration::Wormhole(wormhole) => {
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
                 self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks, watch)
@@ -144,6 +152,35 @@ impl Configuration {
                 self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks, watch)
             }
         }
+    }
+
+    /// Runs a workload on hosts with the real engine.
+    fn run_edge(
+        &self,
+        ethernet: EthernetConfiguration,
+        edge: &EdgeConfiguration,
+        workload: impl Workload,
+        ranks: u32,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
+        if watch.records.is_some() {
+            return Err(ConfigurationError::Unrecorded);
+        }
+        let edge = edge.clone();
+        let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
+        fabric.connect_ahead(&workload.pairs())?;
+        let simulation = self.simulation(fabric, workload, ranks);
+        let (mut outcome, fabric) = match watch.progress {
+            Some(progress) => simulation.run_watched(progress),
+            None => simulation.run_to_end(),
+        }?;
+        if !fabric.violations().is_empty() {
+            return Err(ConfigurationError::Violations {
+                violations: fabric.violations().to_vec(),
+            });
+        }
+        outcome.engines = Some(Box::new(fabric.counts()));
+        Ok(outcome)
     }
 
     fn finish(

@@ -3,6 +3,7 @@
 use toml::{Table, Value};
 
 use super::super::collective::{Collective, CollectiveConfiguration, Exchange, Reduction};
+use super::super::exchange::Partners;
 use super::super::workload::{MeshConfiguration, Pattern, SizeTable, Sizes};
 use super::reader::{Reader, shown};
 use super::{
@@ -20,6 +21,7 @@ pub(super) fn read_workload(
         "token_pass",
         "mesh",
         "open_load",
+        "exchange",
         "ring",
         "all_to_all",
         "all_reduce",
@@ -37,6 +39,7 @@ pub(super) fn read_workload(
         }),
         "mesh" => read_mesh(keys, hosts, bytes),
         "open_load" => read_open_load(keys, hosts, bytes, fabric, seed),
+        "exchange" => read_exchange(keys, hosts, bytes),
         collective => read_collective(keys, hosts, bytes, collective),
     }
 }
@@ -57,6 +60,24 @@ fn read_mesh(
         compute_ps: keys.number("compute_ps", 10_000_000, 0, TIME_MAX_PS)?,
         order: [0, 1, 3, 2],
     }))
+}
+
+fn read_exchange(
+    keys: &mut Reader,
+    hosts: u32,
+    bytes: u32,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let known = ["all_to_all", "ring", "shift", "incast"];
+    let partners = match keys.word("partners", "all_to_all", &known)?.as_str() {
+        "ring" => Partners::Shift(1),
+        "shift" => {
+            Partners::Shift(keys.number("distance", u64::from(hosts / 2), 1, hosts.into())? as u32)
+        }
+        "incast" => Partners::Incast(keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32),
+        _ => Partners::AllToAll,
+    };
+    let rounds = keys.number("rounds", 10, 0, u32::MAX.into())? as u32;
+    Ok(WorkloadConfiguration::Exchange { partners, bytes, rounds })
 }
 
 fn read_collective(

@@ -49,13 +49,17 @@ impl Ethernet {
         let least = self.least_loaded(candidates, base);
         let hash = mix(u64::from(frame.flow), 2) as usize % FLOWLETS;
         let place = self.switch_place(switch, base) as usize * FLOWLETS + hash;
-        let Some(adaptive) = &mut self.adaptive else { return base + least };
-        let flowlet = &mut adaptive.flowlets[place];
+        let Some(adaptive) = &self.adaptive else { return base + least };
+        let mut flowlet = adaptive.flowlets[place];
         // Other flows of the same hash may go elsewhere.
-        if now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link) {
+        let is_over = now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link);
+        if is_over || self.is_down(base + flowlet.link) {
             flowlet.link = least;
         }
         flowlet.last_ps = now_ps;
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.flowlets[place] = flowlet;
+        }
         base + flowlet.link
     }
 

@@ -10,7 +10,7 @@ pub struct PortCounters {
     /// The link, e.g. `s1->s2#1` for the second of parallel cables; `rail 1 ` before it for those of
     /// the second rail.
     pub name: String,
-    /// Frames lost for want of room.
+    /// Frames lost for want of room, or as the link was down.
     pub dropped: u64,
     /// Frames marked for congestion (ECN).
     pub marked: u64,

@@ -144,7 +144,7 @@ impl Ethernet {
         let part = self.exchange.as_ref().and_then(|exchange| exchange.foreign(node));
         match (part, &mut self.exchange) {
             (Some(part), Some(exchange)) => exchange.borders[part].parcel.events.push(event),
-            _ => context.wheel.push(event),
+            _ => context.schedule(event.time_ps, event.place, event.subject),
         }
     }
 

@@ -1,0 +1,198 @@
+//! Hosts with the real engine, and what fails on the way between them.
+
+use toml::Table;
+
+use super::super::edge::{
+    EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, Protocol, RAILS_MAX,
+    WINDOW_MAX,
+};
+use super::super::ethernet::{ClassBy, EthernetConfiguration, NicConfiguration};
+use super::super::receiving::ReceivingConfiguration;
+use super::reader::Reader;
+use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
+
+/// Reads what `[host]` says of the engine, if its kind is `edge`.
+pub(super) fn read(
+    keys: &mut Reader,
+    fabric: &FabricConfiguration,
+) -> Result<Option<EdgeConfiguration>, ConfigurationError> {
+    if keys.word("kind", "model", &["model", "edge"])? == "model" {
+        return Ok(None);
+    }
+    let FabricConfiguration::Ethernet(ethernet) = fabric else {
+        return Err(keys.wrong_word("kind", "edge", "model, but on a fabric of kind ethernet"));
+    };
+    let default = EdgeConfiguration::default();
+    let protocol = match keys.word("protocol", "edge", &["edge", "multiedge"])?.as_str() {
+        "multiedge" => Protocol::MultiEdge,
+        _ => Protocol::Edge,
+    };
+    let order = match keys.word("order", "relaxed", &["relaxed", "fenced", "strict"])?.as_str() {
+        "fenced" => Order { is_fenced: true, is_strict: false },
+        "strict" => Order { is_fenced: false, is_strict: true },
+        _ => Order::default(),
+    };
+    let mut number = |key, default: u32, least, most| {
+        keys.number(key, default.into(), least, most).map(|number| number as u32)
+    };
+    let rails = number("rails", default.rails.into(), 1, RAILS_MAX)? as u8;
+    let operation_bytes =
+        number("operation_bytes", default.operation_bytes, 1, OPERATION_BYTES_MAX.into())?;
+    let window = number("window", default.window, 1, WINDOW_MAX.into())?;
+    let operations = number("operations", default.operations, 1, POSTED_MAX)?;
+    let envelope_bytes = number("envelope_bytes", default.envelope_bytes, 0, 64)?;
+    let segments = number("segments", default.segments.into(), 1, 64)? as u16;
+    let transmit_queue_frames =
+        number("transmit_queue_frames", default.transmit_queue_frames, 1, BYTES_MAX)?;
+    let receive_queue_frames =
+        number("receive_queue_frames", default.receive_queue_frames, 1, 1 << 15)?;
+    let loss_ppm = number("loss_ppm", 0, 0, 1_000_000)?;
+    let interrupt_interval_ps = keys.number("interrupt_interval_ps", 0, 0, TIME_MAX_PS)?;
+    Ok(Some(EdgeConfiguration {
+        rails,
+        protocol,
+        operation_bytes,
+        window,
+        operations,
+        order,
+        envelope_bytes,
+        segments,
+        transmit_queue_frames,
+        receive_queue_frames,
+        interrupt_interval_ps,
+        costs: read_costs(keys)?,
+        loss_ppm,
+        outages: Vec::new(),
+        rate_bps: ethernet.host_rate_bps,
+        connects_ahead: keys.flag("connects_ahead", default.connects_ahead)?,
+    }))
+}
+
+/// What the engine has of its own cannot be had a second time, from the model of hosts.
+pub(super) fn check(
+    host: &Reader,
+    fabric: &Reader,
+    network: &FabricConfiguration,
+    receiving: &ReceivingConfiguration,
+) -> Result<(), ConfigurationError> {
+    let with_engines = |instead: &str| format!("{instead} with [host] kind = \"edge\"");
+    if receiving.interrupts.is_some() {
+        let expected = with_engines("polling (see interrupt_interval_ps)");
+        return Err(host.wrong_word("receiving", "interrupts", &expected));
+    }
+    for (key, value) in
+        [("segment_ps", receiving.segment_ps), ("reassemble_ps", receiving.reassemble_ps)]
+    {
+        if value > 0 {
+            let expected = with_engines("0 (see frame_send_ps and frame_receive_ps)");
+            return Err(host.wrong_number(key, value, &expected));
+        }
+    }
+    let FabricConfiguration::Ethernet(EthernetConfiguration { nic, queues, .. }) = network else {
+        return Ok(());
+    };
+    let single = NicConfiguration::SINGLE;
+    for (key, value, only) in [
+        ("rails", nic.rails.into(), u64::from(single.rails)),
+        ("nic_rate_bps", nic.rate_bps, single.rate_bps),
+        ("nic_frame_interval_ps", nic.frame_interval_ps, single.frame_interval_ps),
+    ] {
+        if value != only {
+            let expected = with_engines(&format!("{only} (rails are those of [host])"));
+            return Err(fabric.wrong_number(key, value, &expected));
+        }
+    }
+    if queues.classes > 1 && queues.class_by == ClassBy::Tag {
+        // Frames of the engine do not know the tags of messages.
+        return Err(fabric.wrong_word("class_by", "tag", &with_engines("source or size")));
+    }
+    Ok(())
+}
+
+fn read_costs(keys: &mut Reader) -> Result<EdgeCosts, ConfigurationError> {
+    let mut time = |key, most| keys.number(key, 0, 0, most);
+    Ok(EdgeCosts {
+        frame_send_ps: time("frame_send_ps", TIME_MAX_PS)?,
+        frame_send_ps_per_byte: time("frame_send_ps_per_byte", BYTE_TIME_MAX_PS)?,
+        frame_receive_ps: time("frame_receive_ps", TIME_MAX_PS)?,
+        frame_receive_ps_per_byte: time("frame_receive_ps_per_byte", BYTE_TIME_MAX_PS)?,
+        post_ps: time("post_ps", TIME_MAX_PS)?,
+        completion_ps: time("completion_ps", TIME_MAX_PS)?,
+    })
+}
+
+/// Takes the sections `[[outage]]`.
+pub(super) fn outage_tables(
+    file: &str,
+    root: &mut Table,
+) -> Result<Vec<Reader>, ConfigurationError> {
+    Reader::sections(file, root, "outage")
+}
+
+/// Reads outages, and how they are written.
+pub(super) fn read_outages(
+    sections: Vec<Reader>,
+    has_engines: bool,
+) -> Result<(Vec<Outage>, String), ConfigurationError> {
+    let (mut outages, mut effective) = (Vec::new(), String::new());
+    for mut keys in sections {
+        if !has_engines {
+            let expected = "absent, or [host] kind = \"edge\": only the engine repairs losses";
+            return Err(keys.wrong_word("outage", "there", expected));
+        }
+        let from_ps = keys.number("from_ps", 0, 0, TIME_MAX_PS)?;
+        outages.push(Outage {
+            rail: keys.number("rail", 0, 0, RAILS_MAX - 1)? as u8,
+            place: keys.text("place", "s0")?,
+            from_ps,
+            until_ps: keys.number("until_ps", TIME_MAX_PS, from_ps, TIME_MAX_PS)?,
+            is_silent: keys.flag("is_silent", false)?,
+        });
+        effective.push_str(&keys.finish()?);
+    }
+    Ok((outages, effective))
+}
+
+/// Records of operations that an engine has.
+const POSTED_MAX: u64 = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::records::RecordLimits;
+    use super::super::super::simulation::InTurns;
+    use super::super::{Configuration, Watch};
+
+    const HOSTS: &str = "[host]\nkind = \"edge\"\n";
+
+    #[test]
+    fn what_engines_have_of_their_own_is_refused() {
+        for (text, key) in [
+            ("receiving = \"interrupts\"\n", "receiving"),
+            ("segment_ps = 1\n", "segment_ps"),
+            ("reassemble_ps = 1\n", "reassemble_ps"),
+            ("[fabric]\nrails = 2\n", "rails"),
+            ("[fabric]\nnic_rate_bps = 1_000_000_000\n", "nic_rate_bps"),
+            ("[fabric]\nnic_frame_interval_ps = 5\n", "nic_frame_interval_ps"),
+            ("[fabric]\nclasses = 2\n", "class_by"),
+        ] {
+            let text = format!("{HOSTS}{text}");
+            let error = Configuration::parse("a.toml", &text).expect_err("it is wrong").to_string();
+            assert!(error.contains(key) && error.contains("kind = \"edge\""), "{error}");
+        }
+    }
+
+    #[test]
+    fn runs_with_engines_are_neither_divided_nor_recorded() {
+        let text = format!("{HOSTS}[workload]\nkind = \"exchange\"\npartners = \"ring\"\nrounds = 1\n[run]\nthreads = 2\n");
+        let mut configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+        let run = |configuration: &Configuration, watch| configuration.run_watched(&InTurns, watch);
+        let divided = run(&configuration, Watch::default()).expect_err("it cannot").to_string();
+        assert!(divided.contains("edge runs on 1 thread, not on 2"), "{divided}");
+        configuration.threads = 1;
+        let watch = Watch { records: Some(RecordLimits::default()), progress: None };
+        let recorded = run(&configuration, watch).expect_err("it cannot").to_string();
+        assert!(recorded.contains("cannot be recorded"), "{recorded}");
+        let outcome = run(&configuration, Watch::default()).expect("it ends");
+        assert!(outcome.engines.is_some_and(|counts| counts.operations > 0));
+    }
+}

@@ -1,0 +1,554 @@
+//! Hosts with the real engine: frames of the edge protocol instead of messages of a model.
+//!
+//! An [`EdgeFabric`] is a [`Fabric`] around others. It makes a message of a workload into remote
+//! writes, the last of which notifies the target; engines make frames of those, and one [`Ethernet`]
+//! for each rail carries the frames. Payload is not there, only its length and where it comes from:
+//! [`mem::MemoryTable::register_ghost`]. A ledger checks that every operation is placed exactly once,
+//! from the right place, in the order that was asked for, and told of once.
+//!
+//! Each frame and operation costs the processor of a host time, which does one thing at a time.
+
+mod counts;
+mod frames;
+mod host;
+mod ledger;
+mod outage;
+mod setup;
+mod turn;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use engine::{ConnectionHandle, Scratch};
+use mem::{GhostPlacement, MemoryTable, RegisterError, TableLimits};
+use semantics::{CompletionQueue, StatusTable};
+
+use super::ethernet::{Ethernet, EthernetConfiguration, PortCounters};
+use super::routing::{RouteTable, Routing, RoutingError};
+use super::simulation::{Context, FABRIC_PLACES, Fabric, Stuck};
+use super::topology::Topology;
+use super::wheel::Event;
+pub use counts::Counts;
+use frames::Frames;
+use host::{Arrived, Host};
+use ledger::Ledger;
+pub use ledger::Order;
+pub(super) use ledger::{OPERATION_BYTES_MAX, WINDOW_MAX};
+pub use outage::{Outage, OutageError};
+
+/// Software of the hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EdgeConfiguration {
+    /// Separate copies of the network, each of which has a link to every host; 1 to 8.
+    pub rails: u8,
+    /// Rules that the engines follow.
+    pub protocol: Protocol,
+    /// A message is written by operations of so many bytes, at most 128 MiB.
+    pub operation_bytes: u32,
+    /// Operations of one host to another that are under way at a time, at most 4096.
+    pub window: u32,
+    /// Operations of one host that are under way at a time.
+    pub operations: u32,
+    /// Who waits for whom.
+    pub order: Order,
+    /// Bytes of a frame on the wire before those of the edge protocol.
+    pub envelope_bytes: u32,
+    /// Frames that a driver takes at a time.
+    pub segments: u16,
+    /// Frames that may wait in a host for its link.
+    pub transmit_queue_frames: u32,
+    /// Frames that may wait for the processor of a host; more are lost.
+    pub receive_queue_frames: u32,
+    /// Least time between two interrupts for frames, in picoseconds: what arrives before waits. The
+    /// first frame after a pause does not. 0 is a host that polls.
+    pub interrupt_interval_ps: u64,
+    /// What the processor does.
+    pub costs: EdgeCosts,
+    /// Frames lost on the way, at random, of a million.
+    pub loss_ppm: u32,
+    /// What fails and comes back.
+    pub outages: Vec<Outage>,
+    /// Rate that links tell their engine, in bits per second.
+    pub rate_bps: u64,
+    /// Whether connections that the workload can name are made before it begins.
+    pub connects_ahead: bool,
+}
+
+/// Rules that engines follow.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Protocol {
+    /// Those of this project.
+    Edge,
+    /// Those of the paper: round robin, a fixed window, rare acknowledgements.
+    MultiEdge,
+}
+
+/// What frames and operations cost the processor of a host, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct EdgeCosts {
+    /// Per frame sent.
+    pub frame_send_ps: u64,
+    /// Per byte of a frame sent.
+    pub frame_send_ps_per_byte: u64,
+    /// Per frame received.
+    pub frame_receive_ps: u64,
+    /// Per byte of a frame received.
+    pub frame_receive_ps_per_byte: u64,
+    /// Per operation posted.
+    pub post_ps: u64,
+    /// Per completion taken.
+    pub completion_ps: u64,
+}
+
+impl Default for EdgeConfiguration {
+    fn default() -> Self {
+        Self {
+            rails: 1,
+            protocol: Protocol::Edge,
+            operation_bytes: 1 << 16,
+            window: 16,
+            operations: 32,
+            order: Order::default(),
+            envelope_bytes: 8,
+            segments: 64,
+            transmit_queue_frames: 64,
+            receive_queue_frames: 1024,
+            interrupt_interval_ps: 0,
+            costs: EdgeCosts::default(),
+            loss_ppm: 0,
+            outages: Vec::new(),
+            rate_bps: 10_000_000_000,
+            connects_ahead: true,
+        }
+    }
+}
+
+/// Why there are no such hosts.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EdgeError {
+    /// Frames of a size that the protocol does not have.
+    #[error(
+        "frames of {frame_bytes} bytes: the edge protocol needs 256 to 65507; change mtu_bytes of the fabric"
+    )]
+    FrameBytes {
+        /// MTU without the envelope.
+        frame_bytes: u32,
+    },
+    /// No such routes.
+    #[error(transparent)]
+    Routing(#[from] RoutingError),
+    /// An outage of something that is not there.
+    #[error(transparent)]
+    Outage(#[from] OutageError),
+    /// Connections that are made before the run were not.
+    #[error("hosts {from} and {to} could not be connected on {rails} rails within a minute")]
+    NotConnected {
+        /// The one that asked.
+        from: u32,
+        /// The one that was asked.
+        to: u32,
+        /// How many rails there are.
+        rails: u8,
+    },
+    /// More hosts than one table of regions takes.
+    #[error("memory of host {host}: {cause}")]
+    Memory {
+        /// Which host.
+        host: u32,
+        /// What the table says.
+        cause: RegisterError,
+    },
+}
+
+/// Engines on hosts, and the rails between them.
+#[derive(Debug)]
+pub struct EdgeFabric {
+    configuration: EdgeConfiguration,
+    rails: Vec<Ethernet>,
+    hosts: Vec<Host>,
+    memory: MemoryTable,
+    /// Completions of all hosts: each takes its own at the end of its turn.
+    queue: Arc<CompletionQueue>,
+    frames: Frames,
+    ledger: Ledger,
+    pairs: Vec<Pair>,
+    /// Pairs by their two hosts, lower first. Never iterated.
+    pairs_by_hosts: HashMap<(u32, u32), u32>,
+    streams: Vec<Stream>,
+    work: Work,
+    outages: Vec<outage::Change>,
+    outages_are_scheduled: bool,
+    /// Messages taken and not complete at their source.
+    open_messages: u64,
+    /// Hosts whose timers wait for somebody to have something to do.
+    suspended: Vec<u32>,
+    /// Engines' clocks are so much ahead of the simulation's.
+    base_ns: u64,
+    /// Frames of this size fill the uplinks for so long.
+    queue_ps: u64,
+    frame_bytes_max: u16,
+    counts: Counts,
+}
+
+/// Memory for one turn of one host, shared by all.
+#[derive(Debug, Default)]
+struct Work {
+    scratch: Scratch,
+    received: Vec<u8>,
+    arrived: Vec<u32>,
+    placed: Vec<GhostPlacement>,
+    /// Frames that will arrive soon, and where.
+    coming: Vec<(u32, u32)>,
+}
+
+/// Two hosts that have a connection, or will.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    /// The lower connects to the higher.
+    hosts: [u32; 2],
+    handles: [Option<ConnectionHandle>; 2],
+    /// Which end may post.
+    is_established: [bool; 2],
+}
+
+/// What one host writes to another: streams 2p and 2p + 1 are those of pair p, from its lower host and
+/// from its higher.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Messages not all of which is posted.
+    waiting: VecDeque<u32>,
+    /// Bytes of the first of them that are posted.
+    posted_bytes: u32,
+    /// Operations under way.
+    under_way: u32,
+    /// It is in its host's list of those that found no room.
+    is_blocked: bool,
+    /// Operations under way of each message all of which is posted, and has not ended.
+    ending: VecDeque<u32>,
+    /// Operations under way of the first message that waits.
+    since_end: u32,
+}
+
+impl EdgeFabric {
+    /// Hosts on a topology, with an Ethernet of this kind for each rail.
+    pub fn new(
+        topology: &Topology,
+        routing: Routing,
+        ethernet: EthernetConfiguration,
+        configuration: EdgeConfiguration,
+        seed: u64,
+    ) -> Result<Self, EdgeError> {
+        let frame_bytes = ethernet.mtu_bytes.saturating_sub(configuration.envelope_bytes);
+        let frame_bytes_max = u16::try_from(frame_bytes)
+            .ok()
+            .filter(|bytes| (256..=FRAME_BYTES_MAX).contains(bytes))
+            .ok_or(EdgeError::FrameBytes { frame_bytes })?;
+        let configuration = EdgeConfiguration { rate_bps: ethernet.host_rate_bps, ..configuration };
+        let routes = RouteTable::new(topology, routing)?;
+        let rail = |_| Ethernet::new(topology, routes.clone(), ethernet);
+        let limits = TableLimits { regions_max: topology.hosts(), domains_max: topology.hosts() };
+        let memory = MemoryTable::new(limits, [seed, !seed]);
+        let status = Arc::new(StatusTable::new(1));
+        let operations = topology.hosts() as usize * configuration.operations as usize;
+        let hosts = (0..topology.hosts()).map(|host| {
+            Host::new(host, &configuration, frame_bytes_max, &memory, &status, seed)
+                .map_err(|cause| EdgeError::Memory { host, cause })
+        });
+        let frame_ps = u64::from(ethernet.mtu_bytes + ethernet.overhead_bytes)
+            * (8_000_000_000_000 / ethernet.host_rate_bps.max(1));
+        Ok(Self {
+            rails: (0..configuration.rails).map(rail).collect(),
+            hosts: hosts.collect::<Result<_, _>>()?,
+            memory,
+            queue: Arc::new(CompletionQueue::new(operations + NOTIFICATIONS)),
+            frames: Frames::default(),
+            ledger: Ledger::new(configuration.order),
+            pairs: Vec::new(),
+            pairs_by_hosts: HashMap::new(),
+            streams: Vec::new(),
+            work: Work::default(),
+            outages: outage::changes(topology, &configuration)?,
+            outages_are_scheduled: false,
+            open_messages: 0,
+            suspended: Vec::new(),
+            base_ns: 0,
+            queue_ps: frame_ps * u64::from(configuration.transmit_queue_frames),
+            frame_bytes_max,
+            counts: Counts::default(),
+            configuration,
+        })
+    }
+
+    /// What happened.
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        counts.rails.resize(self.rails.len(), delivery::LinkCounters::default());
+        for pair in &self.pairs {
+            for (host, handle) in pair.hosts.iter().zip(pair.handles) {
+                let engine = &self.hosts[*host as usize].engine;
+                let info = handle.and_then(|handle| engine.info(handle));
+                for path in info.iter().flat_map(|info| &info.paths) {
+                    counts.rails[usize::from(path.link.0)].add(&path.counters);
+                }
+            }
+        }
+        counts.bytes_placed_again = self.ledger.placed_again();
+        counts.connections = self.pairs.len() as u64;
+        counts
+    }
+
+    /// Memory of the network itself, hosts excluded, in bytes.
+    pub fn network_bytes(&self) -> usize {
+        self.rails.iter().map(Ethernet::bytes).sum()
+    }
+
+    /// Promises that were broken; there must be none.
+    pub fn violations(&self) -> &[String] {
+        self.ledger.violations()
+    }
+
+    /// What is under way on the rails has arrived, or was lost.
+    fn on_rails(&mut self, context: &mut Context) {
+        while let Some(message) = context.take_lost() {
+            let lost = context.messages.remove(message);
+            self.frames.remove(lost.tag);
+            self.counts.frames_lost_in_network += 1;
+        }
+        // All of them before the first is handled: what hosts deliver then are no frames.
+        let mut arrived = std::mem::take(&mut self.work.arrived);
+        arrived.extend(std::iter::from_fn(|| context.take_delivered()));
+        for message in arrived.drain(..) {
+            let arrived = context.messages.remove(message);
+            self.on_arrived(context, arrived.tag, arrived.source, arrived.destination);
+        }
+        self.work.arrived = arrived;
+    }
+
+    /// A frame is at its host.
+    fn on_arrived(&mut self, context: &mut Context, frame: u32, source: u32, destination: u32) {
+        let host = &mut self.hosts[destination as usize];
+        let configuration = &self.configuration;
+        if configuration.loss_ppm > 0 && host.random.chance_ppm(configuration.loss_ppm) {
+            self.counts.frames_lost_at_random += 1;
+            self.frames.remove(frame);
+            return;
+        }
+        if host.inbox.len() >= configuration.receive_queue_frames as usize {
+            self.counts.frames_lost_at_hosts += 1;
+            self.frames.remove(frame);
+            return;
+        }
+        let now_ps = context.wheel.now_ps();
+        host.inbox.push_back(Arrived { frame, source, at_ps: now_ps });
+        self.counts.frames_received += 1;
+        let ready_ps = host.free_ps.max(host.interrupt_ps);
+        if ready_ps <= now_ps {
+            self.turn(context, destination);
+        } else {
+            self.schedule_turn(context, destination, ready_ps);
+        }
+    }
+
+    fn schedule_turn(&mut self, context: &mut Context, host: u32, time_ps: u64) {
+        let state = &mut self.hosts[host as usize];
+        if time_ps < state.turn_ps {
+            state.turn_ps = time_ps;
+            context.schedule(time_ps, TURN | host, 0);
+        }
+    }
+
+    fn on_own_event(&mut self, context: &mut Context, event: Event) {
+        let (time_ps, number) = (event.time_ps, event.place & NUMBER_MASK);
+        match event.place & !NUMBER_MASK {
+            TURN => {
+                let host = &mut self.hosts[number as usize];
+                if host.turn_ps == time_ps {
+                    host.turn_ps = NEVER_PS;
+                    self.turn(context, number);
+                }
+            }
+            TIMER => self.on_timer(context, number, time_ps),
+            DELIVER => context.deliver(event.subject),
+            _ => self.change(context, number),
+        }
+    }
+
+    fn on_timer(&mut self, context: &mut Context, number: u32, time_ps: u64) {
+        let host = &mut self.hosts[number as usize];
+        if host.timer_ps != time_ps {
+            return;
+        }
+        host.timer_ps = NEVER_PS;
+        if host.engine.poll_timeout() <= host::instant(self.base_ns, time_ps) {
+            if host.free_ps <= time_ps {
+                self.turn(context, number);
+            } else {
+                let free_ps = host.free_ps;
+                self.schedule_turn(context, number, free_ps);
+            }
+        } else {
+            self.arm(context, number);
+        }
+    }
+
+    /// Schedules a look at the timers of a host's engine, if somebody has something to do: an engine at
+    /// rest has timers, too, and a run must end.
+    fn arm(&mut self, context: &mut Context, number: u32) {
+        let host = &mut self.hosts[number as usize];
+        let deadline = host.engine.poll_timeout();
+        if deadline.0 == u64::MAX {
+            return;
+        }
+        if self.open_messages == 0 {
+            if !host.is_suspended {
+                host.is_suspended = true;
+                self.suspended.push(number);
+            }
+            return;
+        }
+        let due_ps = deadline.0.saturating_sub(self.base_ns).saturating_mul(1_000);
+        let due_ps = due_ps.max(context.wheel.now_ps());
+        if due_ps < host.timer_ps {
+            host.timer_ps = due_ps;
+            context.schedule(due_ps, TIMER | number, 0);
+        }
+    }
+
+    /// A message is taken: with the first, timers go on.
+    fn on_opened(&mut self, context: &mut Context) {
+        self.open_messages += 1;
+        if self.open_messages > 1 {
+            return;
+        }
+        for number in std::mem::take(&mut self.suspended) {
+            self.hosts[number as usize].is_suspended = false;
+            self.arm(context, number);
+        }
+    }
+}
+
+impl Fabric for EdgeFabric {
+    fn inject(&mut self, context: &mut Context, message: u32) {
+        self.schedule_outages(context);
+        let (source, destination) = {
+            let message = context.messages.get(message);
+            (message.source, message.destination)
+        };
+        self.on_opened(context);
+        let (pair, is_new) = self.pair(source, destination);
+        let stream = 2 * pair + u32::from(source > destination);
+        self.streams[stream as usize].waiting.push_back(message);
+        if is_new {
+            self.connect(context, pair);
+        }
+        self.hosts[source as usize].block(&mut self.streams, stream);
+        let now_ps = context.wheel.now_ps();
+        // Not at once: a rank posts several messages at a time.
+        let ready_ps = self.hosts[source as usize].free_ps.max(now_ps);
+        self.schedule_turn(context, source, ready_ps);
+    }
+
+    #[inline]
+    fn handle(&mut self, context: &mut Context, event: Event) {
+        if event.place & OWN == OWN {
+            self.on_own_event(context, event);
+            return;
+        }
+        let rail = event.place >> RAIL_SHIFT & RAIL_MASK;
+        let place = event.place & !(RAIL_MASK << RAIL_SHIFT);
+        context.set_place_base(rail << RAIL_SHIFT);
+        self.rails[rail as usize].handle(context, Event { place, ..event });
+        context.set_place_base(0);
+        self.on_rails(context);
+    }
+
+    /// A thousand hosts are more than the caches hold: a third of the time is saved.
+    fn foresee(&mut self, context: &Context) {
+        let Self { rails, work, frames, hosts, .. } = self;
+        work.coming.clear();
+        let mut seen = 0;
+        for event in context.wheel.due().iter().filter(|event| event.place < FABRIC_PLACES) {
+            if event.place & OWN != OWN {
+                let rail = &rails[(event.place >> RAIL_SHIFT & RAIL_MASK) as usize];
+                let place = event.place & !(RAIL_MASK << RAIL_SHIFT);
+                let (bytes, message) = rail.touch(place, event.subject);
+                seen ^= u64::from(bytes);
+                work.coming.extend(message.map(|message| (message, 0)));
+            }
+        }
+        // Each step needs what the one before has brought.
+        for (message, destination) in &mut work.coming {
+            let known = context.messages.get(*message);
+            (*message, *destination) = (known.tag, known.destination);
+        }
+        for &(frame, destination) in &work.coming {
+            let host = &hosts[destination as usize];
+            seen ^= frames.touch(frame) ^ host.free_ps ^ host.inbox.len() as u64;
+        }
+        // What was read is of no use but to be near.
+        std::hint::black_box(seen);
+    }
+
+    fn diagnose(&self, _context: &Context) -> Stuck {
+        let waiting = self.streams.iter().filter(|stream| !stream.waiting.is_empty()).count();
+        Stuck::Unfinished {
+            what: format!(
+                "{} messages are not complete; {waiting} pairs of hosts have more to post",
+                self.open_messages
+            ),
+        }
+    }
+
+    fn port_counters(&self) -> Vec<PortCounters> {
+        let of_rail = |(number, rail): (usize, &Ethernet)| {
+            let mut counters = rail.port_counters();
+            if number > 0 {
+                for port in &mut counters {
+                    port.name = format!("rail {number} {}", port.name);
+                }
+            }
+            counters
+        };
+        self.rails.iter().enumerate().flat_map(of_rail).collect()
+    }
+
+    fn hops(&self) -> u64 {
+        self.rails.iter().map(Fabric::hops).sum()
+    }
+
+    fn slot_ps(&self) -> u64 {
+        self.rails.first().map_or(1, Fabric::slot_ps)
+    }
+}
+
+/// Places of the completion queue that operations leave free: for what one turn may bring of others. If
+/// operations took them all, everybody could wait for somebody else to be told.
+const NOTIFICATIONS: usize = 4096;
+
+/// Largest frame of the edge protocol that fits a UDP datagram.
+const FRAME_BYTES_MAX: u16 = 65_507;
+
+/// Later than any event.
+const NEVER_PS: u64 = u64::MAX;
+
+/// Where the rail is in a place. Below are links and switches of a rail; above are two marks of its
+/// Ethernet, for the engine of a switch and for the queue of a link.
+const RAIL_SHIFT: u32 = 25;
+const RAIL_BITS: u32 = 3;
+const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
+
+/// The most rails.
+pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
+
+/// Both marks, which no place of an Ethernet has: places that are no rail's; below are kind and number.
+const OWN: u32 = 0b11 << 28;
+const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
+/// An outage begins or ends.
+const CHANGE: u32 = OWN;
+/// A host takes what has arrived and does what it can.
+const TURN: u32 = OWN | 1 << RAIL_SHIFT;
+/// An engine's timer may be due.
+const TIMER: u32 = OWN | 2 << RAIL_SHIFT;
+/// A rank hears of a message.
+const DELIVER: u32 = OWN | 3 << RAIL_SHIFT;

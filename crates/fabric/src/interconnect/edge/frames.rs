@@ -1,0 +1,174 @@
+//! Frames under way between engines: header bytes, and where the payload comes from.
+
+use delivery::TxFrame;
+
+use super::RAIL_BITS;
+
+/// Frames under way, each named by a number. Memory is used again, so that a run takes as much as the
+/// most frames that were under way at a time.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    entries: Vec<Frame>,
+    vacant: Vec<u32>,
+    /// Headers that do not fit into their frame.
+    long: Vec<Vec<u8>>,
+    vacant_long: Vec<u32>,
+}
+
+/// A frame without its payload.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Frame {
+    /// Address of the payload's first byte at its source.
+    origin: u64,
+    /// Payload that is not among the header bytes.
+    payload_bytes: u32,
+    /// Where a long header is in [`Frames::long`]; [`SHORT`] if it is here.
+    long: u32,
+    /// Header bytes, trailing zeros included.
+    header_bytes: u16,
+    /// Header bytes that are kept: all up to the last that is not zero.
+    kept_bytes: u16,
+    rail: u8,
+    header: [u8; HEADER_BYTES],
+}
+
+impl Frame {
+    const EMPTY: Self = Self {
+        origin: 0,
+        payload_bytes: 0,
+        long: SHORT,
+        header_bytes: 0,
+        kept_bytes: 0,
+        rail: 0,
+        header: [0; HEADER_BYTES],
+    };
+}
+
+/// Makes a frame two cache lines: enough for headers and an acknowledgement.
+const HEADER_BYTES: usize = 107;
+const SHORT: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<Frame>() == 128);
+const _: () = assert!(RAIL_BITS < 8);
+
+impl Frames {
+    /// Keeps a frame that leaves on a rail.
+    pub(super) fn insert(&mut self, rail: u8, frame: &TxFrame<'_>) -> u32 {
+        // A probe of the path MTU is all zeros behind its header, and so are ghosts of small payloads.
+        let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.entries.push(Frame::EMPTY);
+            self.entries.len() as u32 - 1
+        });
+        let entry = &mut self.entries[index as usize];
+        entry.origin = frame.payload.start.addr() as u64;
+        entry.payload_bytes = frame.payload.len;
+        entry.long = SHORT;
+        entry.header_bytes = frame.header.len() as u16;
+        entry.kept_bytes = kept as u16;
+        entry.rail = rail;
+        if let Some(header) = entry.header.get_mut(..kept) {
+            header.copy_from_slice(&frame.header[..kept]);
+        } else {
+            let long = self.insert_long(&frame.header[..kept]);
+            self.entries[index as usize].long = long;
+        }
+        index
+    }
+
+    fn insert_long(&mut self, header: &[u8]) -> u32 {
+        let index = self.vacant_long.pop().unwrap_or_else(|| {
+            self.long.push(Vec::new());
+            self.long.len() as u32 - 1
+        });
+        let kept = &mut self.long[index as usize];
+        kept.clear();
+        kept.extend_from_slice(header);
+        index
+    }
+
+    /// Forgets a frame.
+    pub(super) fn remove(&mut self, index: u32) {
+        let long = self.entries[index as usize].long;
+        if long != SHORT {
+            self.vacant_long.push(long);
+        }
+        self.vacant.push(index);
+    }
+
+    /// The rail that a frame left on.
+    pub(super) fn rail(&self, index: u32) -> u8 {
+        self.entries[index as usize].rail
+    }
+
+    /// Touches the memory of a frame.
+    #[inline]
+    pub(super) fn touch(&self, index: u32) -> u64 {
+        let frame = &self.entries[index as usize];
+        frame.origin ^ u64::from(frame.header[HEADER_BYTES - 1])
+    }
+
+    /// Bytes of a frame, payload included.
+    pub(super) fn len(&self, index: u32) -> u32 {
+        let frame = &self.entries[index as usize];
+        u32::from(frame.header_bytes) + frame.payload_bytes
+    }
+
+    /// Frames under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.entries.len() - self.vacant.len()
+    }
+
+    /// Lends a frame to `use_frame` as it arrives, in memory of zeros: its payload is its stamp.
+    pub(super) fn with_bytes(
+        &self,
+        index: u32,
+        memory: &mut Vec<u8>,
+        use_frame: impl FnOnce(&mut [u8]),
+    ) {
+        let frame = &self.entries[index as usize];
+        let kept = usize::from(frame.kept_bytes);
+        let header = match self.long.get(frame.long as usize) {
+            Some(header) => header.as_slice(),
+            None => &frame.header[..kept],
+        };
+        let start = usize::from(frame.header_bytes);
+        let end = start + frame.payload_bytes as usize;
+        if memory.len() < end {
+            memory.resize(end, 0);
+        }
+        memory[..kept].copy_from_slice(header);
+        mem::write_stamp(frame.origin, &mut memory[start..end]);
+        use_frame(&mut memory[..end]);
+        memory[..kept].fill(0);
+        mem::write_stamp(0, &mut memory[start..end]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mem::PayloadSlice;
+
+    #[test]
+    fn frames_arrive_as_they_were_sent() {
+        let mut frames = Frames::default();
+        let mut memory = Vec::new();
+        let long: Vec<u8> = (0..500_u16).map(|byte| byte as u8).collect();
+        for header in [&[1_u8, 2, 0, 3, 0, 0][..], &[0; 900][..], &long] {
+            for len in [0, 3, 1_400] {
+                let start = core::ptr::without_provenance(0x0807_0605_0403_0201);
+                let payload = PayloadSlice { start, len };
+                let index = frames.insert(1, &TxFrame { header, payload, is_lasting: false });
+                assert_eq!(frames.len(index) as usize, header.len() + len as usize);
+                let mut expected = header.to_vec();
+                expected.extend((0..len).map(|at| if at < 8 { at as u8 + 1 } else { 0 }));
+                frames.with_bytes(index, &mut memory, |bytes| assert_eq!(bytes, expected));
+                assert!(memory.iter().all(|&byte| byte == 0));
+                frames.remove(index);
+            }
+        }
+        assert_eq!((frames.under_way(), frames.entries.len(), frames.long.len()), (0, 1, 1));
+    }
+}

@@ -1,0 +1,167 @@
+//! A host: an engine, and what waits before and behind it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use delivery::{Instant, LinkCaps, LinkId};
+use engine::{Engine, EngineConfig};
+use mem::{MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
+use semantics::{PoolLimits, StatusTable};
+use wire_edge::PeerAddr;
+
+use super::ledger::{ADDRESS_START, ADDRESSES};
+use super::{EdgeConfiguration, NEVER_PS, Protocol};
+use crate::Random;
+
+/// A host with the real engine.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) engine: Engine,
+    pub(super) domain: ProtectionDomain,
+    /// Everything it sends from and is written to.
+    pub(super) region: Region,
+    /// Frames that have arrived and wait for the processor.
+    pub(super) inbox: VecDeque<Arrived>,
+    /// Streams whose next operation found no room; each once.
+    pub(super) blocked: VecDeque<u32>,
+    /// Operations under way.
+    pub(super) under_way: u32,
+    /// Pair of each connection, by its index at the engine.
+    pub(super) pairs: Vec<u32>,
+    /// When the processor is free, in picoseconds.
+    pub(super) free_ps: u64,
+    /// When the next interrupt may come, in picoseconds.
+    pub(super) interrupt_ps: u64,
+    /// When the next look at the engine's timers is scheduled.
+    pub(super) timer_ps: u64,
+    /// When the next turn is scheduled.
+    pub(super) turn_ps: u64,
+    /// Links (by bit) whose transmit queue was full in this turn.
+    pub(super) full: u8,
+    /// Its timers wait for somebody to have something to do.
+    pub(super) is_suspended: bool,
+    /// Random losses on its way in.
+    pub(super) random: Random,
+}
+
+/// A frame that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub(super) frame: u32,
+    /// Host that sent it.
+    pub(super) source: u32,
+    pub(super) at_ps: u64,
+}
+
+impl Host {
+    pub(super) fn new(
+        number: u32,
+        configuration: &EdgeConfiguration,
+        frame_bytes_max: u16,
+        memory: &MemoryTable,
+        status: &Arc<StatusTable>,
+        seed: u64,
+    ) -> Result<Self, RegisterError> {
+        let mut random = Random::stream(seed, u64::from(number));
+        let mut entropy = [0; 32];
+        random.fill(&mut entropy);
+        let mut engine =
+            Engine::new(engine_configuration(configuration), entropy, Arc::clone(status));
+        for rail in 0..configuration.rails {
+            let attached = engine
+                .attach_link(LinkId(rail), link_caps(number, rail, configuration, frame_bytes_max));
+            assert_eq!(attached, Ok(()), "rails and sizes of frames were checked");
+        }
+        engine.listen(SERVICE);
+        let domain = memory.allocate_domain();
+        let region = memory.register_ghost(domain, ADDRESS_START, ADDRESSES, Rights::ALL)?;
+        Ok(Self {
+            engine,
+            domain,
+            region,
+            inbox: VecDeque::new(),
+            blocked: VecDeque::new(),
+            under_way: 0,
+            pairs: Vec::new(),
+            free_ps: 0,
+            interrupt_ps: 0,
+            timer_ps: NEVER_PS,
+            turn_ps: NEVER_PS,
+            full: 0,
+            is_suspended: false,
+            random,
+        })
+    }
+
+    /// Notes down which pair a connection of the engine belongs to.
+    pub(super) fn know(&mut self, connection: u32, pair: u32) {
+        let index = connection as usize;
+        if self.pairs.len() <= index {
+            self.pairs.resize(index + 1, u32::MAX);
+        }
+        self.pairs[index] = pair;
+    }
+}
+
+/// What a link of a host can do.
+pub(super) fn link_caps(
+    host: u32,
+    rail: u8,
+    configuration: &EdgeConfiguration,
+    frame_bytes_max: u16,
+) -> LinkCaps {
+    LinkCaps {
+        frame_bytes_max,
+        frame_bytes_safe: frame_bytes_max,
+        segments: configuration.segments,
+        receive_buffer_bytes: configuration.receive_queue_frames * u32::from(frame_bytes_max),
+        rate: Some(configuration.rate_bps),
+        local: address(host, rail),
+    }
+}
+
+/// Address of a host on a rail: a station whose number is host and rail.
+pub(super) const fn address(host: u32, rail: u8) -> PeerAddr {
+    let [a, b, c, d] = host.to_be_bytes();
+    PeerAddr::mac([LOCALLY_ADMINISTERED | rail << 4, a, b, c, d, 0], PORT)
+}
+
+/// Host and rail of an address.
+pub(super) const fn host_and_rail(address: PeerAddr) -> Option<(u32, u8)> {
+    match address.to_mac() {
+        Some(([first, a, b, c, d, _], _)) => Some((u32::from_be_bytes([a, b, c, d]), first >> 4)),
+        None => None,
+    }
+}
+
+fn engine_configuration(configuration: &EdgeConfiguration) -> EngineConfig {
+    let protocol = match configuration.protocol {
+        Protocol::Edge => EngineConfig::default(),
+        Protocol::MultiEdge => EngineConfig::multiedge(),
+    };
+    EngineConfig {
+        connections_max: CONNECTIONS_MAX,
+        requests_max: CONNECTIONS_MAX,
+        links_max: configuration.rails,
+        pools: PoolLimits::default(),
+        operation_window: configuration.window.max(protocol.operation_window),
+        receives_max: 1,
+        allocates_ahead: false,
+        ..protocol
+    }
+}
+
+/// The clock of an engine at a time of the simulation that lies `base_ns` later.
+pub(super) const fn instant(base_ns: u64, time_ps: u64) -> Instant {
+    Instant(base_ns + time_ps / 1_000)
+}
+
+/// What all hosts listen for.
+pub(super) const SERVICE: u32 = 0;
+
+/// Locally administered, not a group.
+const LOCALLY_ADMINISTERED: u8 = 2;
+const PORT: u16 = 1;
+
+/// As many as there can be hosts.
+const CONNECTIONS_MAX: u32 = 1 << 16;

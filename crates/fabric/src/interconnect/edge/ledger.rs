@@ -1,0 +1,314 @@
+//! What must be true of operations, checked while a simulation runs.
+//!
+//! Bytes of an operation have an address of their own, at which they lie at both ends: the stream
+//! (which host writes to which), the operation and the offset. So what is placed says which operation
+//! it belongs to, and its stamp where it came from.
+
+use std::collections::VecDeque;
+
+use mem::{GhostPlacement, STAMP_BYTES};
+
+/// Who must wait for whom.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Order {
+    /// Every operation is performed after all earlier ones.
+    pub is_fenced: bool,
+    /// Operations may be placed early but for their last bytes.
+    pub is_strict: bool,
+}
+
+/// The operations of all streams that are not complete, and what was found wrong.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    streams: Vec<Stream>,
+    order: Order,
+    /// The first promises found broken, at most [`VIOLATIONS_MAX`].
+    violations: Vec<String>,
+    /// Bytes that were placed more than once, before their operation was complete.
+    placed_again: u64,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Host that is written to.
+    destination: u32,
+    /// Number of the first operation that is not complete at its source.
+    first: u64,
+    /// Number of the first operation that is not placed.
+    placed_below: u64,
+    operations: VecDeque<Operation>,
+}
+
+/// An operation that is not complete at its source.
+#[derive(Debug)]
+struct Operation {
+    length: u32,
+    /// Bytes placed without a gap from the first one on.
+    prefix: u32,
+    /// Message it ends, which its target is to hear of once; [`NO_MESSAGE`] if none (any more).
+    message: u32,
+    /// Ranges placed beyond, ascending and apart.
+    beyond: Vec<(u32, u32)>,
+}
+
+/// Operations of a stream that are open at a time.
+pub(in super::super) const WINDOW_MAX: u32 = 1 << (OPERATION_BITS - 1);
+
+/// Bytes of an operation.
+pub(in super::super) const OPERATION_BYTES_MAX: u32 = 1 << OFFSET_BITS;
+
+/// Address of the first byte of the first operation of stream 0.
+pub(super) const ADDRESS_START: u64 = 1 << (OPERATION_BITS + OFFSET_BITS);
+
+/// Addresses there are for all streams together.
+pub(super) const ADDRESSES: u64 = 1 << 62;
+
+const OFFSET_BITS: u32 = 27;
+const OPERATION_BITS: u32 = 13;
+const VIOLATIONS_MAX: usize = 16;
+const NO_MESSAGE: u32 = u32::MAX;
+
+impl Ledger {
+    pub(super) fn new(order: Order) -> Self {
+        Self { order, ..Self::default() }
+    }
+
+    /// A stream to a host; streams are numbered from 0.
+    pub(super) fn add_stream(&mut self, destination: u32) -> u32 {
+        self.streams.push(Stream { destination, ..Stream::default() });
+        self.streams.len() as u32 - 1
+    }
+
+    /// Address of the next operation that will be posted, at both ends.
+    pub(super) fn next_address(&self, stream: u32) -> u64 {
+        let Stream { first, operations, .. } = &self.streams[stream as usize];
+        let number = (first + operations.len() as u64) % (1 << OPERATION_BITS);
+        let place = u64::from(stream) << OPERATION_BITS | number;
+        ADDRESS_START + (place << OFFSET_BITS)
+    }
+
+    /// An operation was posted; `message` is what its target will hear of.
+    pub(super) fn on_posted(&mut self, stream: u32, length: u32, message: Option<u32>) {
+        let message = message.unwrap_or(NO_MESSAGE);
+        let operation = Operation { length, prefix: 0, message, beyond: Vec::new() };
+        self.streams[stream as usize].operations.push_back(operation);
+    }
+
+    /// Bytes were placed at a host.
+    pub(super) fn on_placed(&mut self, host: u32, placement: &GhostPlacement) {
+        if let Err(what) = self.place(host, placement) {
+            let GhostPlacement { address, len, .. } = placement;
+            self.violate(format!("host {host}, {len} bytes at {address:#x}: {what}"));
+        }
+    }
+
+    fn place(&mut self, host: u32, placement: &GhostPlacement) -> Result<(), String> {
+        let GhostPlacement { address, len, stamp } = *placement;
+        let place = (address - ADDRESS_START) >> OFFSET_BITS;
+        let (start, end) = (address as u32 % OPERATION_BYTES_MAX, len);
+        let end = start + end;
+        let index = place >> OPERATION_BITS;
+        let stream = self.streams.get_mut(index as usize).ok_or("no stream is there")?;
+        if stream.destination != host {
+            return Err(format!("they are for host {}", stream.destination));
+        }
+        let mask = (1 << OPERATION_BITS) - 1;
+        let ahead = (place & mask).wrapping_sub(stream.first) & mask;
+        let number = stream.first + ahead;
+        let is_first_open = number <= stream.placed_below;
+        let operation = stream
+            .operations
+            .get_mut(ahead as usize)
+            .ok_or("their operation is complete, or was never posted")?;
+        let whole = if len >= STAMP_BYTES as u32 { u64::MAX } else { (1 << (8 * len)) - 1 };
+        if stamp != 0 && stamp != address & whole {
+            return Err(format!("they come from {stamp:#x}"));
+        }
+        if end > operation.length {
+            return Err(format!("their operation has {} bytes", operation.length));
+        }
+        if operation.prefix == operation.length {
+            return Err("all of their operation was placed before".to_owned());
+        }
+        let must_wait = self.order.is_fenced || self.order.is_strict && end == operation.length;
+        if must_wait && !is_first_open {
+            return Err("an earlier operation is not placed yet".to_owned());
+        }
+        self.placed_again += u64::from(operation.add(start, end));
+        while stream
+            .operations
+            .get((stream.placed_below - stream.first) as usize)
+            .is_some_and(|operation| operation.prefix == operation.length)
+        {
+            stream.placed_below += 1;
+        }
+        Ok(())
+    }
+
+    /// The target of a stream was told of a message.
+    pub(super) fn on_notified(&mut self, stream: u32, message: u32) {
+        let open = &mut self.streams[stream as usize];
+        let told = open.operations.iter_mut().find(|operation| operation.message != NO_MESSAGE);
+        let what = match told {
+            Some(operation) if operation.message != message => {
+                format!("message {message} came before message {}", operation.message)
+            }
+            Some(operation) if operation.prefix < operation.length => {
+                format!("message {message} was told of before all of it was placed")
+            }
+            Some(operation) => {
+                operation.message = NO_MESSAGE;
+                return;
+            }
+            None => format!("message {message} came once more"),
+        };
+        self.violate(format!("stream {stream}: {what}"));
+    }
+
+    /// The oldest operation of a stream is complete at its source.
+    pub(super) fn on_completed(&mut self, stream: u32, succeeded: bool) {
+        let open = &mut self.streams[stream as usize];
+        let number = open.first;
+        let what = match open.operations.pop_front() {
+            None => "completed, and was never posted",
+            Some(_) if !succeeded => "failed",
+            Some(operation) if operation.prefix < operation.length => {
+                "is complete at its source and not placed"
+            }
+            Some(operation) if operation.message != NO_MESSAGE => {
+                "is complete at its source, and its target was not told"
+            }
+            Some(_) => {
+                open.first += 1;
+                return;
+            }
+        };
+        open.first += 1;
+        open.placed_below = open.placed_below.max(open.first);
+        self.violate(format!("stream {stream}: operation {number} {what}"));
+    }
+
+    /// A promise was broken.
+    #[cold]
+    pub(super) fn violate(&mut self, what: String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(what);
+        }
+    }
+
+    /// What was found wrong.
+    pub(super) fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// Bytes placed more than once, before their operation was complete.
+    pub(super) const fn placed_again(&self) -> u64 {
+        self.placed_again
+    }
+}
+
+impl Operation {
+    /// Adds bytes; returns how many were here already.
+    fn add(&mut self, start: u32, end: u32) -> u32 {
+        if start == self.prefix && self.beyond.is_empty() {
+            self.prefix = end;
+            return 0;
+        }
+        let mut again = end.min(self.prefix).saturating_sub(start);
+        let (mut low, mut high) = (start.max(self.prefix), end);
+        self.beyond.retain(|&(from, to)| {
+            let is_apart = to < low || from > high;
+            if !is_apart {
+                again += to.min(end).saturating_sub(from.max(start));
+                low = low.min(from);
+                high = high.max(to);
+            }
+            is_apart
+        });
+        if low < high {
+            let at = self.beyond.partition_point(|&(from, _)| from < low);
+            self.beyond.insert(at, (low, high));
+        }
+        if let Some(&(from, to)) = self.beyond.first()
+            && from <= self.prefix
+        {
+            self.prefix = to;
+            self.beyond.remove(0);
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placement(address: u64, len: u32) -> GhostPlacement {
+        GhostPlacement { address, len, stamp: address }
+    }
+
+    fn open(order: Order) -> (Ledger, u64) {
+        let mut ledger = Ledger::new(order);
+        ledger.add_stream(3);
+        let stream = ledger.add_stream(7);
+        let address = ledger.next_address(stream);
+        ledger.on_posted(stream, 3_000, None);
+        ledger.on_posted(stream, 100, Some(5));
+        (ledger, address)
+    }
+
+    #[test]
+    fn operations_placed_once_in_pieces_are_right() {
+        let (mut ledger, address) = open(Order::default());
+        let second = address + u64::from(OPERATION_BYTES_MAX);
+        ledger.on_placed(7, &placement(second, 100));
+        for (start, len) in [(2_000, 1_000), (0, 500), (400, 700), (1_000, 1_000)] {
+            ledger.on_placed(7, &placement(address + start, len));
+        }
+        ledger.on_notified(1, 5);
+        ledger.on_completed(1, true);
+        ledger.on_completed(1, true);
+        assert_eq!(ledger.violations(), [""; 0]);
+        assert_eq!(ledger.placed_again(), 200);
+    }
+
+    #[test]
+    fn broken_promises_are_found() {
+        let found = |order, act: &dyn Fn(&mut Ledger, u64)| {
+            let (mut ledger, address) = open(order);
+            act(&mut ledger, address);
+            ledger.violations().join("; ")
+        };
+        let relaxed = Order::default();
+        let fenced = Order { is_fenced: true, is_strict: false };
+        let second = u64::from(OPERATION_BYTES_MAX);
+        let elsewhere = found(relaxed, &|ledger, at| ledger.on_placed(8, &placement(at, 9)));
+        assert!(elsewhere.contains("for host 7"), "{elsewhere}");
+        let foreign = found(relaxed, &|ledger, at| {
+            ledger.on_placed(7, &GhostPlacement { stamp: at + 1, ..placement(at, 9) });
+        });
+        assert!(foreign.contains("come from"), "{foreign}");
+        let early = found(fenced, &|ledger, at| ledger.on_placed(7, &placement(at + second, 100)));
+        assert!(early.contains("earlier operation"), "{early}");
+        let late = found(relaxed, &|ledger, at| {
+            ledger.on_placed(7, &placement(at, 3_000));
+            ledger.on_completed(1, true);
+            ledger.on_placed(7, &placement(at, 100));
+        });
+        assert!(late.contains("complete"), "{late}");
+        let twice = found(relaxed, &|ledger, at| {
+            ledger.on_placed(7, &placement(at + second, 100));
+            ledger.on_notified(1, 5);
+            ledger.on_notified(1, 5);
+        });
+        assert!(twice.contains("once more"), "{twice}");
+        let lost = found(relaxed, &|ledger, _| ledger.on_completed(1, true));
+        assert!(lost.contains("not placed"), "{lost}");
+        let untold = found(relaxed, &|ledger, _| ledger.on_notified(1, 5));
+        assert!(untold.contains("before all of it"), "{untold}");
+        let beyond = found(relaxed, &|ledger, at| {
+            ledger.on_placed(7, &placement(at + 2_992, 9));
+        });
+        assert!(beyond.contains("3000 bytes"), "{beyond}");
+    }
+}

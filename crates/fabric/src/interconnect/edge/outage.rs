@@ -1,0 +1,155 @@
+//! Cables and switches that fail and come back.
+
+use delivery::{LinkEvent, LinkId};
+
+use super::super::simulation::Context;
+use super::super::topology::Topology;
+use super::host::{instant, link_caps};
+use super::{CHANGE, EdgeConfiguration, EdgeFabric};
+
+/// Something that carries nothing for a while.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outage {
+    /// On which rail.
+    pub rail: u8,
+    /// What fails: all cables of a switch (`s1`) or of a host (`h0`), or those between two of them
+    /// (`s1-s4`).
+    pub place: String,
+    /// When it fails, in picoseconds.
+    pub from_ps: u64,
+    /// When it carries frames again, in picoseconds.
+    pub until_ps: u64,
+    /// Hosts do not notice that their cable is dead.
+    pub is_silent: bool,
+}
+
+/// Why there is no such outage.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutageError {
+    /// No such rail.
+    #[error("an outage on rail {rail}, but there are {rails}, counted from 0")]
+    Rail {
+        /// The one named.
+        rail: u8,
+        /// How many there are.
+        rails: u8,
+    },
+    /// No such node or cable.
+    #[error("an outage of `{place}`: {what}; hosts are h0, h1, …, switches s0, s1, …")]
+    Place {
+        /// As it was named.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// The beginning or the end of an outage.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    at_ps: u64,
+    rail: u8,
+    is_up: bool,
+    links: Vec<u32>,
+    /// Hosts that notice.
+    hosts: Vec<u32>,
+}
+
+/// The changes that outages bring.
+pub(super) fn changes(
+    topology: &Topology,
+    configuration: &EdgeConfiguration,
+) -> Result<Vec<Change>, OutageError> {
+    let mut changes = Vec::new();
+    for outage in &configuration.outages {
+        let Outage { rail, from_ps, until_ps, .. } = *outage;
+        if rail >= configuration.rails {
+            return Err(OutageError::Rail { rail, rails: configuration.rails });
+        }
+        let links = links_of(topology, &outage.place)?;
+        let ends = links.iter().map(|&link| topology.links()[link as usize].from);
+        let hosts: Vec<u32> =
+            ends.filter(|&node| topology.is_host(node) && !outage.is_silent).collect();
+        for (at_ps, is_up) in [(from_ps, false), (until_ps, true)] {
+            changes.push(Change { at_ps, rail, is_up, links: links.clone(), hosts: hosts.clone() });
+        }
+    }
+    Ok(changes)
+}
+
+/// Both directions of the cables that a name stands for.
+fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
+    let wrong = |what: String| OutageError::Place { place: place.to_owned(), what };
+    let node = |name: &str| {
+        let number = |kind| name.strip_prefix(kind).and_then(|text: &str| text.parse::<u32>().ok());
+        let found = match (number('h'), number('s')) {
+            (Some(host), _) if host < topology.hosts() => Some(host),
+            (_, Some(switch)) if switch < topology.switches() => Some(topology.hosts() + switch),
+            _ => None,
+        };
+        found.ok_or_else(|| wrong(format!("there is no `{name}`")))
+    };
+    let (first, second) = match place.split_once('-') {
+        Some((first, second)) => (node(first)?, Some(node(second)?)),
+        None => (node(place)?, None),
+    };
+    let leads_there =
+        |&&link: &&u32| second.is_none_or(|second| topology.links()[link as usize].to == second);
+    let links = topology.outgoing(first).iter().filter(leads_there);
+    let links: Vec<u32> = links.flat_map(|&link| [link, link ^ 1]).collect();
+    if links.is_empty() {
+        return Err(wrong("no cable joins them".to_owned()));
+    }
+    Ok(links)
+}
+
+impl EdgeFabric {
+    /// Schedules outages, when the run begins.
+    pub(super) fn schedule_outages(&mut self, context: &mut Context) {
+        if std::mem::replace(&mut self.outages_are_scheduled, true) {
+            return;
+        }
+        for (number, change) in self.outages.iter().enumerate() {
+            context.schedule(change.at_ps, CHANGE | number as u32, 0);
+        }
+    }
+
+    /// An outage begins or ends.
+    pub(super) fn change(&mut self, context: &mut Context, number: u32) {
+        let Change { rail, is_up, links, hosts, .. } = self.outages[number as usize].clone();
+        for link in links {
+            self.rails[usize::from(rail)].set_link(link, is_up);
+        }
+        let now_ps = context.wheel.now_ps();
+        for number in hosts {
+            let event = if is_up {
+                let caps = link_caps(number, rail, &self.configuration, self.frame_bytes_max);
+                LinkEvent::Changed(caps)
+            } else {
+                LinkEvent::Down
+            };
+            let host = &mut self.hosts[number as usize];
+            host.engine.handle_link_event(instant(self.base_ns, now_ps), LinkId(rail), event);
+            let at_ps = host.free_ps.max(now_ps);
+            self.take_completions(context, number);
+            self.schedule_turn(context, number, at_ps);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_hosts_switches_and_cables() {
+        let topology = Topology::leaf_spine(2, 2, 2, 1).expect("a leaf-spine");
+        assert_eq!(links_of(&topology, "h3").map(|links| links.len()), Ok(2));
+        assert_eq!(links_of(&topology, "s0").map(|links| links.len()), Ok(8));
+        assert_eq!(links_of(&topology, "s0-s3").map(|links| links.len()), Ok(2));
+        for wrong in ["h4", "s4", "x", "s0-s1", ""] {
+            assert!(links_of(&topology, wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Connections: made when they are needed, or before a run begins.
+
+use delivery::{Instant, LinkId, LinkState};
+use engine::{ConnectRequest, ConnectionHandle};
+use std::sync::Arc;
+
+use super::super::simulation::{Context, Fabric};
+use super::host::{self, SERVICE, instant};
+use super::{Counts, EdgeError, EdgeFabric, NEVER_PS, Pair, Stream};
+
+impl EdgeFabric {
+    /// The pair of two hosts, and whether it is new.
+    pub(super) fn pair(&mut self, a: u32, b: u32) -> (u32, bool) {
+        let hosts = [a.min(b), a.max(b)];
+        let next = self.pairs.len() as u32;
+        let pair = *self.pairs_by_hosts.entry((hosts[0], hosts[1])).or_insert(next);
+        if pair < next {
+            return (pair, false);
+        }
+        self.pairs.push(Pair { hosts, handles: [None; 2], is_established: [false; 2] });
+        for destination in [hosts[1], hosts[0]] {
+            self.ledger.add_stream(destination);
+            self.streams.push(Stream::default());
+        }
+        (pair, true)
+    }
+
+    /// The lower host of a pair asks the higher for a connection.
+    pub(super) fn connect(&mut self, context: &mut Context, pair: u32) {
+        let [lower, higher] = self.pairs[pair as usize].hosts;
+        let now_ps = context.wheel.now_ps();
+        let host = &mut self.hosts[lower as usize];
+        let rails = 0..self.configuration.rails;
+        let request = ConnectRequest {
+            paths: rails.map(|rail| (LinkId(rail), host::address(higher, rail))).collect(),
+            service: SERVICE,
+            private_data: pair.to_le_bytes().to_vec(),
+            domain: host.domain,
+            queue: Arc::clone(&self.queue),
+        };
+        match host.engine.connect(instant(self.base_ns, now_ps), request) {
+            Ok(handle) => {
+                host.know(handle.index(), pair);
+                self.pairs[pair as usize].handles[0] = Some(handle);
+                let at_ps = host.free_ps.max(now_ps);
+                self.schedule_turn(context, lower, at_ps);
+            }
+            Err(error) => {
+                self.ledger.violate(format!("host {lower} cannot connect to {higher}: {error}"));
+            }
+        }
+    }
+
+    /// A peer asks for a connection; it says for which pair.
+    pub(super) fn accept(
+        &mut self,
+        number: u32,
+        now: Instant,
+        handle: ConnectionHandle,
+        private_data: &[u8],
+    ) {
+        let pair = private_data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
+        let host = &mut self.hosts[number as usize];
+        let queue = Arc::clone(&self.queue);
+        let accepted = host.engine.accept(now, handle, host.domain, queue, &[]);
+        match (accepted, self.pairs.get_mut(pair as usize)) {
+            (Ok(()), Some(known)) => {
+                known.handles[1] = Some(handle);
+                host.know(handle.index(), pair);
+            }
+            (outcome, _) => {
+                self.ledger.violate(format!("host {number}, request for pair {pair}: {outcome:?}"));
+            }
+        }
+    }
+
+    /// A connection can be used.
+    pub(super) fn on_established(&mut self, context: &mut Context, number: u32, index: u32) {
+        let host = &mut self.hosts[number as usize];
+        let pair = host.pairs[index as usize];
+        let known = &mut self.pairs[pair as usize];
+        let end = usize::from(known.hosts[1] == number);
+        known.is_established[end] = true;
+        let stream = 2 * pair + end as u32;
+        if !self.streams[stream as usize].waiting.is_empty() {
+            host.block(&mut self.streams, stream);
+            let at_ps = host.free_ps.max(context.wheel.now_ps());
+            self.schedule_turn(context, number, at_ps);
+        }
+    }
+
+    /// Makes connections before the run begins, in a time of their own: each on all rails. Does nothing
+    /// if the configuration says so.
+    pub fn connect_ahead(&mut self, pairs: &[(u32, u32)]) -> Result<(), EdgeError> {
+        if !self.configuration.connects_ahead || pairs.is_empty() {
+            return Ok(());
+        }
+        let mut context = Context::new(self.slot_ps());
+        // Timers go on while somebody has something to do.
+        self.open_messages = 1;
+        for &(a, b) in pairs {
+            if a != b
+                && let (pair, true) = self.pair(a, b)
+            {
+                self.connect(&mut context, pair);
+            }
+        }
+        let mut ready = 0;
+        while ready < self.pairs.len() || self.frames.under_way() > 0 {
+            let event = context.wheel.pop().filter(|event| event.time_ps < SETUP_MAX_PS);
+            let Some(event) = event else {
+                let [from, to] = self.pairs[ready.min(self.pairs.len() - 1)].hosts;
+                return Err(EdgeError::NotConnected { from, to, rails: self.configuration.rails });
+            };
+            self.handle(&mut context, event);
+            if self.frames.under_way() == 0 {
+                while ready < self.pairs.len() && self.is_ready(ready) {
+                    ready += 1;
+                }
+            }
+        }
+        self.open_messages = 0;
+        self.counts = Counts::default();
+        self.base_ns += context.wheel.now_ps() / 1_000 + 1;
+        for rail in &mut self.rails {
+            rail.restart();
+        }
+        self.suspended.clear();
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            (host.free_ps, host.interrupt_ps) = (0, 0);
+            (host.timer_ps, host.turn_ps) = (NEVER_PS, NEVER_PS);
+            host.is_suspended = true;
+            self.suspended.push(number as u32);
+        }
+        Ok(())
+    }
+
+    /// Whether a pair has its connection, on all rails.
+    fn is_ready(&self, pair: usize) -> bool {
+        let Pair { hosts, handles, is_established } = self.pairs[pair];
+        is_established == [true; 2]
+            && hosts.iter().zip(handles).all(|(&host, handle)| {
+                let engine = &self.hosts[host as usize].engine;
+                let info = handle.and_then(|handle| engine.info(handle));
+                info.is_some_and(|info| {
+                    let up = info.paths.iter().filter(|path| path.state == LinkState::Up);
+                    up.count() == usize::from(self.configuration.rails)
+                })
+            })
+    }
+}
+
+/// Longest time that connections take, in picoseconds: a minute.
+const SETUP_MAX_PS: u64 = 60_000_000_000_000;

@@ -1,0 +1,336 @@
+//! What a host does when its processor is free: take frames, completions and news; post; send.
+
+use delivery::{LinkId, RxFrame, TxBatch};
+use engine::{Emitted, Event as News};
+use mem::Payload;
+use semantics::{
+    Completion, CompletionKind, Operation, OperationFlags, Ordering, PostError, Request, Source,
+};
+
+use super::super::simulation::{Context, Message};
+use super::host::{self, Host, instant};
+use super::ledger::ADDRESS_START;
+use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream};
+
+impl EdgeFabric {
+    /// Everything that host `number` can do now.
+    pub(super) fn turn(&mut self, context: &mut Context, number: u32) {
+        let now_ps = context.wheel.now_ps();
+        let now = instant(self.base_ns, now_ps);
+        let host = &mut self.hosts[number as usize];
+        host.free_ps = host.free_ps.max(now_ps);
+        host.full = 0;
+        self.receive(number, now_ps);
+        let host = &mut self.hosts[number as usize];
+        if host.engine.poll_timeout() <= now {
+            host.engine.handle_timeout(now, &self.memory.access());
+        }
+        self.take_news(context, number, now);
+        self.take_completions(context, number);
+        self.post_blocked(context, number);
+        self.transmit(context, number, now);
+        // Notifications may have waited for room in the queue.
+        self.take_completions(context, number);
+        let host = &self.hosts[number as usize];
+        if host.engine.has_work() && host.full == 0 {
+            let at_ps = host.free_ps.max(now_ps + 1);
+            self.schedule_turn(context, number, at_ps);
+        }
+        self.arm(context, number);
+    }
+
+    /// Hands the engine the frames that have arrived.
+    fn receive(&mut self, number: u32, now_ps: u64) {
+        let Self { hosts, memory, frames, work, base_ns, configuration, ledger, .. } = self;
+        let host = &mut hosts[number as usize];
+        if host.inbox.is_empty() {
+            return;
+        }
+        host.interrupt_ps = now_ps + configuration.interrupt_interval_ps;
+        let access = memory.access();
+        let now = instant(*base_ns, now_ps);
+        let costs = &configuration.costs;
+        while let Some(arrived) = host.inbox.pop_front() {
+            let rail = frames.rail(arrived.frame);
+            let bytes = u64::from(frames.len(arrived.frame));
+            host.free_ps += costs.frame_receive_ps + costs.frame_receive_ps_per_byte * bytes;
+            frames.with_bytes(arrived.frame, &mut work.received, |bytes| {
+                let frame = RxFrame {
+                    bytes,
+                    outside: Payload::EMPTY,
+                    received_at: instant(*base_ns, arrived.at_ps),
+                    congestion_experienced: false,
+                    from: host::address(arrived.source, rail),
+                };
+                host.engine.handle_frame(now, &access, LinkId(rail), frame);
+            });
+            frames.remove(arrived.frame);
+        }
+        drop(access);
+        memory.drain_ghosts(&mut work.placed);
+        for placement in work.placed.drain(..) {
+            ledger.on_placed(number, &placement);
+        }
+    }
+
+    /// Connections asked for, made and lost.
+    fn take_news(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
+        while let Some(news) = self.hosts[number as usize].engine.poll_event() {
+            match news {
+                News::Requested { connection, private_data, .. } => {
+                    self.accept(number, now, connection, &private_data);
+                }
+                News::Established { connection, .. } => {
+                    self.on_established(context, number, connection.index());
+                }
+                News::Closed { connection, reason, .. } => {
+                    let pair = self.hosts[number as usize].pairs.get(connection.index() as usize);
+                    let pair = pair.and_then(|&pair| self.pairs.get(pair as usize));
+                    let hosts = pair.map(|pair| pair.hosts);
+                    let what = format!("host {number}: connection of {hosts:?} ended: {reason}");
+                    self.ledger.violate(what);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn take_completions(&mut self, context: &mut Context, number: u32) {
+        while let Some(completion) = self.queue.poll() {
+            self.hosts[number as usize].free_ps += self.configuration.costs.completion_ps;
+            match completion.kind {
+                CompletionKind::Notification => self.on_notified(context, number, &completion),
+                _ => self.on_completed(number, &completion),
+            }
+        }
+    }
+
+    /// A peer's message is here.
+    fn on_notified(&mut self, context: &mut Context, number: u32, completion: &Completion) {
+        let host = &self.hosts[number as usize];
+        let pair = host.pairs[completion.connection as usize];
+        let is_lower = self.pairs[pair as usize].hosts[0] == number;
+        let message = completion.immediate.unwrap_or(u32::MAX);
+        self.ledger.on_notified(2 * pair + u32::from(is_lower), message);
+        if host.free_ps <= context.wheel.now_ps() {
+            context.deliver(message);
+        } else {
+            context.schedule(host.free_ps, DELIVER | number, message);
+        }
+    }
+
+    /// An operation of this host is complete.
+    fn on_completed(&mut self, number: u32, completion: &Completion) {
+        let index = completion.context as u32;
+        self.ledger.on_completed(index, completion.result.is_ok());
+        let stream = &mut self.streams[index as usize];
+        stream.under_way -= 1;
+        self.hosts[number as usize].under_way -= 1;
+        match stream.ending.front_mut() {
+            None => stream.since_end -= 1,
+            Some(1) => {
+                stream.ending.pop_front();
+                self.open_messages -= 1;
+            }
+            Some(operations) => *operations -= 1,
+        }
+        if !stream.waiting.is_empty() {
+            self.hosts[number as usize].block(&mut self.streams, index);
+        }
+    }
+
+    /// Posts what waits for room, one operation of each stream after the other.
+    fn post_blocked(&mut self, context: &mut Context, number: u32) {
+        let mut left = self.hosts[number as usize].blocked.len();
+        while left > 0 {
+            left -= 1;
+            let Some(index) = self.hosts[number as usize].blocked.pop_front() else { break };
+            match self.post(context, number, index) {
+                Posted::More => {
+                    self.hosts[number as usize].blocked.push_back(index);
+                    left += 1;
+                }
+                Posted::Full => {
+                    // The host has no room for anybody.
+                    self.hosts[number as usize].blocked.push_front(index);
+                    break;
+                }
+                Posted::Nothing => self.streams[index as usize].is_blocked = false,
+            }
+        }
+    }
+
+    /// Posts one operation of a stream.
+    fn post(&mut self, context: &mut Context, number: u32, index: u32) -> Posted {
+        let Self { hosts, streams, pairs, ledger, configuration, memory, .. } = self;
+        let stream = &mut streams[index as usize];
+        let Some(&message) = stream.waiting.front() else { return Posted::Nothing };
+        let end = index as usize % 2;
+        let pair = &pairs[index as usize / 2];
+        let (Some(handle), true) = (pair.handles[end], pair.is_established[end]) else {
+            return Posted::Nothing;
+        };
+        if stream.under_way >= configuration.window {
+            return Posted::Nothing;
+        }
+        let key = hosts[pair.hosts[1 - end] as usize].region.key;
+        let total = context.messages.get(message).bytes.max(1);
+        let length = configuration.operation_bytes.min(total - stream.posted_bytes);
+        let is_last = stream.posted_bytes + length == total;
+        let address = ledger.next_address(index);
+        let host = &mut hosts[number as usize];
+        if host.under_way >= configuration.operations {
+            return Posted::Full;
+        }
+        let fence = configuration.order.is_fenced;
+        let strict = configuration.order.is_strict;
+        let operation = Operation {
+            request: Request::Write {
+                source: Source::Region { region: host.region.id, offset: address - ADDRESS_START },
+                key,
+                address,
+            },
+            length,
+            flags: OperationFlags {
+                fence_before: fence,
+                fence_after: false,
+                ordering: if strict { Ordering::Strict } else { Ordering::Relaxed },
+                solicited: false,
+                signalled: true,
+            },
+            immediate: is_last.then_some(message),
+            context: u64::from(index),
+            status: None,
+        };
+        match host.engine.post(&memory.access(), handle, &operation) {
+            Ok(_) => {}
+            Err(PostError::CompletionQueueFull | PostError::NoOperationLeft(_)) => {
+                return Posted::Full;
+            }
+            Err(error) => {
+                ledger.violate(format!("host {number}: post to {:?}: {error}", pair.hosts));
+                return Posted::Nothing;
+            }
+        }
+        host.under_way += 1;
+        host.free_ps += configuration.costs.post_ps;
+        ledger.on_posted(index, length, is_last.then_some(message));
+        self.counts.operations += 1;
+        stream.advance(length, total);
+        Posted::More
+    }
+
+    /// Lets the engine send, as far as links take frames.
+    fn transmit(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
+        let Self { hosts, memory, frames, rails, work, configuration, counts, .. } = self;
+        let host = &mut hosts[number as usize];
+        let Host { engine, free_ps, full, .. } = host;
+        let access = memory.access();
+        engine.exchange_scratch(&mut work.scratch);
+        let queue_ps = self.queue_ps;
+        let costs = &configuration.costs;
+        loop {
+            let mut taken = 0;
+            let mut emit = |link: LinkId, batch: &TxBatch| {
+                let to = host::host_and_rail(batch.to());
+                for index in 0..batch.len() {
+                    let rail = &mut rails[usize::from(link.0)];
+                    if rail.host_free_ps(number) > *free_ps + queue_ps {
+                        *full |= 1 << link.0;
+                        return Emitted::Taken(index);
+                    }
+                    let frame = batch.frame(index);
+                    let bytes = frame.len() as u32;
+                    *free_ps +=
+                        costs.frame_send_ps + costs.frame_send_ps_per_byte * u64::from(bytes);
+                    counts.frames_sent += 1;
+                    taken += 1;
+                    // Rails are apart: nobody on another one has the address.
+                    let Some((destination, _)) = to.filter(|&(_, rail)| rail == link.0) else {
+                        counts.frames_astray += 1;
+                        continue;
+                    };
+                    let message = Message {
+                        posted_ps: *free_ps,
+                        source: number,
+                        destination,
+                        bytes: bytes + configuration.envelope_bytes,
+                        tag: frames.insert(link.0, &frame),
+                        remaining: 0,
+                    };
+                    let message = context.messages.insert(message);
+                    context.set_place_base(u32::from(link.0) << RAIL_SHIFT);
+                    rail.inject_at(context, message, *free_ps);
+                }
+                Emitted::Taken(batch.len())
+            };
+            let more = engine.poll_transmit(now, &access, &mut emit);
+            if !more || taken == 0 {
+                break;
+            }
+        }
+        context.set_place_base(0);
+        engine.exchange_scratch(&mut work.scratch);
+        drop(access);
+        if *full != 0 {
+            self.wait_for_room(context, number);
+        }
+        self.on_rails_lost(context);
+    }
+
+    /// Takes another turn when the fullest queue that was full is half empty.
+    fn wait_for_room(&mut self, context: &mut Context, number: u32) {
+        let full = self.hosts[number as usize].full;
+        let rails = self.rails.iter().enumerate().filter(|(rail, _)| full >> rail & 1 != 0);
+        let free_ps = rails.map(|(_, rail)| rail.host_free_ps(number)).min();
+        if let Some(free_ps) = free_ps {
+            let at_ps = free_ps.saturating_sub(self.queue_ps / 2);
+            self.schedule_turn(context, number, at_ps.max(context.wheel.now_ps() + 1));
+        }
+    }
+
+    /// Frames that were lost as they left, over a link that is down.
+    fn on_rails_lost(&mut self, context: &mut Context) {
+        while let Some(message) = context.take_lost() {
+            let lost = context.messages.remove(message);
+            self.frames.remove(lost.tag);
+            self.counts.frames_lost_in_network += 1;
+        }
+    }
+}
+
+/// What became of an attempt to post.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Posted {
+    /// There may be more to post.
+    More,
+    /// There is nothing to post now.
+    Nothing,
+    /// The host has no room for more operations.
+    Full,
+}
+
+impl Stream {
+    /// Bytes of the first message that waits were posted, of `total`.
+    fn advance(&mut self, length: u32, total: u32) {
+        self.under_way += 1;
+        self.since_end += 1;
+        self.posted_bytes += length;
+        if self.posted_bytes == total {
+            self.posted_bytes = 0;
+            self.waiting.pop_front();
+            self.ending.push_back(std::mem::take(&mut self.since_end));
+        }
+    }
+}
+
+impl Host {
+    /// Puts a stream among those that have something to post.
+    pub(super) fn block(&mut self, streams: &mut [Stream], index: u32) {
+        let stream = &mut streams[index as usize];
+        if !stream.is_blocked {
+            stream.is_blocked = true;
+            self.blocked.push_back(index);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a fabric around Ethernets, each of which is one of its rails, asks of them: links that fail, hosts
+//! that look how much they have handed over, a new start.
+
+use super::adaptive::Adaptive;
+use super::queues::Queues;
+use super::{ENGINE, Ethernet, Nic, QUEUE};
+
+impl Ethernet {
+    /// A link of the first rail fails, or carries frames again. Frames that would enter or leave it
+    /// meanwhile are lost; the node before it takes another of equal ways, if there is one.
+    pub fn set_link(&mut self, link: u32, is_up: bool) {
+        self.down.resize(self.ports.len(), false);
+        self.down[link as usize] = !is_up;
+    }
+
+    #[inline]
+    pub(super) fn is_down(&self, port: u32) -> bool {
+        !self.down.is_empty() && self.down[port as usize]
+    }
+
+    /// When all that a host has handed over to its first port will have left it, in picoseconds, if no
+    /// pause comes between.
+    #[inline]
+    pub fn host_free_ps(&self, host: u32) -> u64 {
+        self.drained_ps(self.routes.host_link(host) ^ 1)
+    }
+
+    /// As at the start of time: no queue is occupied, all links are up, nothing was counted. Nothing may
+    /// be under way.
+    ///
+    /// # Panics
+    /// If a frame is under way.
+    pub fn restart(&mut self) {
+        assert!(self.frames.is_empty(), "{} frames are under way", self.frames.len());
+        for port in &mut self.ports {
+            port.free_ps = 0;
+            port.bytes = 0;
+        }
+        self.engines_ps.fill(0);
+        self.nics.fill(Nic::default());
+        if self.adaptive.is_some() {
+            let switches = self.engines_ps.len() as u32;
+            self.adaptive = Some(Box::new(Adaptive::new(&self.configuration, switches)));
+        }
+        if self.queues.is_some() {
+            self.queues = Some(Box::new(Queues::new(self)));
+        }
+        self.dropped.clear();
+        self.down.clear();
+        self.hops = 0;
+    }
+
+    /// Looks at the memory that an event needs: something of it, and its message, if it is the end of
+    /// its way.
+    #[inline]
+    pub(in super::super) fn touch(&self, place: u32, subject: u32) -> (u32, Option<u32>) {
+        if place & (ENGINE | QUEUE) != 0 {
+            return (0, None);
+        }
+        let frame = self.frames.get(subject);
+        let is_last = self.ends[place as usize].node() < self.hosts;
+        (frame.bytes, is_last.then_some(frame.message))
+    }
+}

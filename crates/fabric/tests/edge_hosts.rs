@@ -1,0 +1,144 @@
+//! Hosts with the real engine on simulated Ethernets.
+
+use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::edge::Counts;
+use fabric::interconnect::simulation::Outcome;
+
+/// Runs a configuration twice and returns what it came to: the hashes must be equal, and no promise
+/// may be broken.
+fn run(text: &str) -> (Outcome, Counts) {
+    let configuration = Configuration::parse("test.toml", text).expect("it is valid");
+    let again = Configuration::parse("again.toml", &configuration.effective).expect("it is valid");
+    let first = configuration.run().expect("it ends, with all promises kept");
+    let second = again.run().expect("it ends, with all promises kept");
+    assert_eq!(first.hash, second.hash);
+    let counts = first.engines.clone().expect("hosts have engines");
+    assert_eq!(Some(&counts), second.engines.as_ref());
+    (first, *counts)
+}
+
+/// The cluster of the paper: 16 nodes on two rails of 1 Gb/s, all to all.
+fn multiedge(more: &str) -> String {
+    format!(
+        "[topology]\nkind = \"star\"\nhosts = 16\n[fabric]\nhost_rate_bps = 1_000_000_000\n\
+         [workload]\nkind = \"exchange\"\nbytes = 100_000\nrounds = 2\n{more}"
+    )
+}
+
+#[test]
+fn two_rails_carry_an_exchange_of_all_with_all() {
+    let (outcome, counts) = run(&multiedge("[host]\nkind = \"edge\"\nrails = 2\n"));
+    assert_eq!(outcome.delivered, 2 * 16 * 15);
+    assert_eq!(counts.connections, 120);
+    assert_eq!(counts.frames_lost_in_network + counts.frames_lost_at_hosts, 0);
+    for rail in &counts.rails {
+        assert!(rail.data_frames_sent > counts.links().data_frames_sent / 3, "{counts:?}");
+    }
+}
+
+#[test]
+fn lost_frames_are_sent_again() {
+    let (outcome, counts) =
+        run(&multiedge("[host]\nkind = \"edge\"\nrails = 2\nloss_ppm = 10_000\n"));
+    assert_eq!(outcome.delivered, 2 * 16 * 15);
+    assert!(counts.frames_lost_at_random > 100, "{counts:?}");
+    assert!(counts.links().retransmissions >= counts.frames_lost_at_random / 2, "{counts:?}");
+}
+
+#[test]
+fn a_rail_that_is_cut_and_comes_back_costs_nothing_but_time() {
+    let outage = "[[outage]]\nrail = 1\nplace = \"h3\"\nfrom_ps = 5_000_000_000\n\
+                  until_ps = 15_000_000_000\n";
+    for silent in [false, true] {
+        let host = "[host]\nkind = \"edge\"\nrails = 2\n";
+        let text = multiedge(&format!("{host}{outage}is_silent = {silent}\n"));
+        let (outcome, counts) = run(&text);
+        assert_eq!(outcome.delivered, 2 * 16 * 15);
+        assert!(counts.frames_lost_in_network > 0, "{counts:?}");
+        assert!(outcome.completed_ps > 15_000_000_000, "the rail came back: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_switch_that_fails_is_passed_by_on_the_other_rail() {
+    let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 4\nspines = 2\n[fabric]\n\
+                host_rate_bps = 1_000_000_000\n[workload]\nkind = \"exchange\"\nbytes = 50_000\n\
+                rounds = 3\n[host]\nkind = \"edge\"\nrails = 2\n";
+    for switch in ["s1", "s4"] {
+        let outage = format!(
+            "[[outage]]\nrail = 0\nplace = \"{switch}\"\nfrom_ps = 2_000_000_000\n\
+             until_ps = 12_000_000_000\n"
+        );
+        let (outcome, counts) = run(&format!("{text}{outage}"));
+        assert_eq!(outcome.delivered, 3 * 16 * 15);
+        assert!(counts.frames_lost_in_network > 0, "{switch}: {counts:?}");
+    }
+}
+
+#[test]
+fn order_is_kept_where_it_is_asked_for() {
+    for (protocol, order) in
+        [("edge", "fenced"), ("edge", "strict"), ("multiedge", "relaxed"), ("multiedge", "strict")]
+    {
+        let host = format!(
+            "[host]\nkind = \"edge\"\nrails = 2\nloss_ppm = 2_000\nprotocol = \"{protocol}\"\n\
+             order = \"{order}\"\noperation_bytes = 10_000\nwindow = 5\n"
+        );
+        let (outcome, counts) = run(&multiedge(&host));
+        assert_eq!((outcome.delivered, counts.operations), (480, 4_800), "{protocol}, {order}");
+    }
+}
+
+/// Uniform load connects when it must; processors cost time; queues of switches overflow.
+#[test]
+fn hosts_that_cost_time_survive_bursts_and_full_queues() {
+    let costs = "[host]\nkind = \"edge\"\nframe_send_ps = 300_000\nframe_receive_ps = 500_000\n\
+                 post_ps = 200_000\ncompletion_ps = 100_000\nreceive_queue_frames = 64\n";
+    let text = format!(
+        "[topology]\nhosts = 12\n[fabric]\nbuffer_bytes = 60_000\n[workload]\nkind = \"open_load\"\n\
+         bytes = 20_000\nuntil_ps = 3_000_000_000\ninterval_ps = 40_000_000\n{costs}"
+    );
+    let (outcome, _) = run(&text);
+    assert!(outcome.delivered > 800, "{outcome:?}");
+    let incast = format!(
+        "[topology]\nhosts = 12\n[fabric]\nbuffer_bytes = 60_000\n[workload]\nkind = \"exchange\"\npartners = \"incast\"\n\
+         bytes = 200_000\nrounds = 2\n{costs}"
+    );
+    let (outcome, counts) = run(&incast);
+    assert_eq!(outcome.delivered, 22);
+    assert!(counts.frames_lost_in_network + counts.frames_lost_at_hosts > 0, "{counts:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |text: &str| {
+        let error = match Configuration::parse("a.toml", text) {
+            Ok(configuration) => configuration.run().expect_err("it cannot be"),
+            Err(error) => error,
+        };
+        error.to_string()
+    };
+    let host = "[host]\nkind = \"edge\"\n";
+    assert!(refused("[host]\nkind = \"edge\"\nrail = 2\n").contains("`rails`"));
+    assert!(refused(&format!("{host}rails = 9\n")).contains("rails"));
+    let flits = refused(&format!("[fabric]\nkind = \"flit\"\n{host}"));
+    assert!(flits.contains("ethernet"), "{flits}");
+    let outage = refused("[[outage]]\nplace = \"s0\"\n");
+    assert!(outage.contains("[host] kind"), "{outage}");
+    let nowhere = refused(&format!("{host}[[outage]]\nplace = \"s9\"\n"));
+    assert!(nowhere.contains("s9"), "{nowhere}");
+    let unknown = refused(&format!("{host}[[outage]]\nplase = \"s0\"\n"));
+    assert!(unknown.contains("`place`"), "{unknown}");
+    let small = refused(&format!("{host}[fabric]\nmtu_bytes = 200\n"));
+    assert!(small.contains("mtu_bytes"), "{small}");
+}
+
+#[test]
+fn the_examples_are_what_they_say() {
+    let (outcome, counts) = run(include_str!("../../../examples/simulator/multiedge.toml"));
+    assert_eq!((outcome.delivered, counts.connections), (4 * 240, 120));
+    let thousand = include_str!("../../../examples/simulator/thousand.toml");
+    let configuration = Configuration::parse("thousand.toml", thousand).expect("it is valid");
+    assert_eq!(configuration.topology.hosts(), 1024);
+    assert!(configuration.edge.is_some_and(|edge| edge.outages.len() == 1));
+}

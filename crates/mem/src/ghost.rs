@@ -1,0 +1,71 @@
+//! Regions without bytes, for simulations in which only lengths and addresses matter.
+//!
+//! A payload that leaves such a region is known by its *stamp*: its first bytes are the address it
+//! comes from. A simulated network carries the address instead of the bytes, writes the stamp where the
+//! payload would begin, and what is placed says by its stamp whence it came.
+
+use crate::Payload;
+
+/// Something that was placed in a ghost region.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct GhostPlacement {
+    /// Where, as peers name it.
+    pub address: u64,
+    /// How many bytes.
+    pub len: u32,
+    /// The first bytes of it, at most [`STAMP_BYTES`], as a number in little-endian order.
+    pub stamp: u64,
+}
+
+/// Bytes of a stamp; a shorter payload has only the first of them.
+pub const STAMP_BYTES: usize = 8;
+
+/// Writes the stamp of a payload that comes from `address` to where the payload begins.
+pub fn write_stamp(address: u64, payload: &mut [u8]) {
+    for (byte, stamp) in payload.iter_mut().zip(address.to_le_bytes()) {
+        *byte = stamp;
+    }
+}
+
+/// The stamp of a payload.
+pub(crate) fn read_stamp(payload: Payload<'_>) -> u64 {
+    let mut stamp = [0; STAMP_BYTES];
+    let bytes = payload.len().min(STAMP_BYTES);
+    payload.slice(0..bytes).copy_to(&mut stamp[..bytes]);
+    u64::from_le_bytes(stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryTable, Rights, TableLimits};
+
+    #[test]
+    fn what_is_placed_in_a_ghost_is_noted_down_with_its_origin() {
+        let table = MemoryTable::new(TableLimits::default(), [1, 2]);
+        let domain = table.allocate_domain();
+        let region = table.register_ghost(domain, 1 << 40, 1 << 41, Rights::ALL).expect("it fits");
+        let access = table.access();
+        let source = access.source(region.id, 64, 1 << 20).expect("it is inside");
+        assert_eq!(source.start.addr(), (1 << 40) + 64);
+        let mut payload = [0; 12];
+        access.copy_out(region.id, 96, &mut payload).expect("it is inside");
+        let target = access
+            .resolve(domain, region.key, (1 << 40) + 5, 12, Rights::REMOTE_WRITE)
+            .expect("it is inside");
+        access.place(&target, 0, &payload).expect("it is inside");
+        access.place_tail(&target, 4, &payload[..2]).expect("it is inside");
+        let mut placed = Vec::new();
+        table.drain_ghosts(&mut placed);
+        let stamp = (1 << 40) + 96;
+        let first = GhostPlacement { address: (1 << 40) + 5, len: 12, stamp };
+        let second = GhostPlacement { address: (1 << 40) + 9, len: 2, stamp: stamp & 0xffff };
+        assert_eq!(placed, [first, second]);
+        table.drain_ghosts(&mut placed);
+        assert_eq!(placed.len(), 2);
+        let word = access
+            .resolve(domain, region.key, 1 << 40, 8, Rights::REMOTE_ATOMIC)
+            .expect("it is inside");
+        assert!(access.fetch_add(&word, 1).is_err());
+    }
+}
