@@ -111,8 +111,26 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
         });
         entries.insert(name.to_owned(), entry);
     }
+    let equal = equal_hashes()?;
+    let _ = writeln!(text, "the same on 1, 2 and 4 threads: {equal} of {} hashes", THREADS.len());
+    entries.insert("divided".to_owned(), json!({ "equal_hashes": equal }));
     write(arguments.json.as_deref(), &text, &Value::Object(entries))
 }
+
+/// For how many of [`THREADS`] a fat tree that is divided comes to the same as a whole one.
+fn equal_hashes() -> Result<usize, Failure> {
+    let whole = benchmark::fat_tree(16, DIVIDED_PS)?.simulation.run()?.hash;
+    let mut equal = 0;
+    for threads in THREADS {
+        let parts = benchmark::fat_tree_parts(16, DIVIDED_PS, threads)?;
+        equal += usize::from(parts.run(&OnThreads)?.hash == whole);
+    }
+    Ok(equal)
+}
+
+/// Numbers of threads whose results are compared, and for how long a network runs for that.
+const THREADS: [u32; 3] = [1, 2, 4];
+const DIVIDED_PS: u64 = 20_000_000;
 
 pub(crate) fn run_theory(arguments: &TheoryArguments) -> Result<(), Failure> {
     let comparisons = theory::compare()?;

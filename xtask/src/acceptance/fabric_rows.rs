@@ -83,7 +83,11 @@ pub(super) const FABRIC: &[Row] = &[
         "/real engine, 4096 hosts/resident_mebibytes",
     ),
     missing("engine on shaped links against the same simulated", Bound::AtMost(10.0, "%")),
-    missing("identical hashes with 1, 2 and 4 threads", Bound::AtLeast(3.0, "of 3")),
+    speed(
+        "identical hashes with 1, 2 and 4 threads",
+        Bound::AtLeast(3.0, "of 3"),
+        "/divided/equal_hashes",
+    ),
 ];
 
 const fn paper(name: &'static str, bound: Bound, pointer: &'static str) -> Row {

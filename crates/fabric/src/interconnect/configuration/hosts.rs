@@ -183,7 +183,9 @@ mod tests {
 
     #[test]
     fn runs_with_engines_are_neither_divided_nor_recorded() {
-        let text = format!("{HOSTS}[workload]\nkind = \"exchange\"\npartners = \"ring\"\nrounds = 1\n[run]\nthreads = 2\n");
+        let text = format!(
+            "{HOSTS}[workload]\nkind = \"exchange\"\npartners = \"ring\"\nrounds = 1\n[run]\nthreads = 2\n"
+        );
         let mut configuration = Configuration::parse("a.toml", &text).expect("it is valid");
         let run = |configuration: &Configuration, watch| configuration.run_watched(&InTurns, watch);
         let divided = run(&configuration, Watch::default()).expect_err("it cannot").to_string();
