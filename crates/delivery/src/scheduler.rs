@@ -114,7 +114,7 @@ impl Default for SchedulerState {
 ///
 /// Of the links with room the frame goes to the one that delivers it first, so that frames arrive
 /// about in the order in which they are cut. A link that has room while one that would deliver a little
-/// earlier opens within [`HOLD_NS`] is passed over, if it has enough queued for that time. No link waits
+/// earlier opens within `HOLD_NS` is passed over, if it has enough queued for that time. No link waits
 /// longer for another, nor does one that delivers much later anyway: predictions of arrival err by more
 /// than the time of a frame wherever a switch or a host sends in bursts, a window that is not filled does
 /// not grow, and a link that idles is lost for good, while order is not needed.
