@@ -228,7 +228,7 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     let quantile = |share| histogram.quantile_us(share);
     let lost = match outcome.dropped {
         0 => String::new(),
-        packets => format!(", {packets} packets LOST in full queues"),
+        packets => format!(", {packets} packets LOST"),
     };
     let ports = ports(outcome);
     format!(
