@@ -194,7 +194,7 @@ def test_tables_are_for_numpy_and_arrow() -> None:
     assert list(table.rows())[1] == {"bytes": 1500, "latency_us": 3.0, "name": "b"}
     with pytest.raises(ValueError, match="different lengths"):
         Table({"a": [1], "b": []})
-    numpy = pytest.importorskip("numpy")
+    numpy = pytest.importorskip("numpy", reason="the package works without NumPy")
     arrays = table.to_numpy()
     assert arrays["bytes"].dtype == numpy.int64
     assert arrays["latency_us"].dtype == numpy.float64
@@ -204,7 +204,7 @@ def test_tables_are_for_numpy_and_arrow() -> None:
 
 
 def test_tables_are_for_arrow() -> None:
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="the package works without pyarrow")
     table = Table({"bytes": [64, 1500], "name": ["a", "b"]}).to_arrow()
     assert table.to_pydict() == {"bytes": [64, 1500], "name": ["a", "b"]}
 
