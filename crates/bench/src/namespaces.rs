@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use crate::cleanup;
 use crate::process::NAMESPACE_DIRECTORY;
-use crate::switched::LinkShape;
+use crate::switched::{LinkShape, filter_at};
 use crate::transport::LinkAddresses;
 
 /// Why namespaces could not be made or removed.
@@ -22,7 +22,7 @@ use crate::transport::LinkAddresses;
 #[non_exhaustive]
 pub enum NamespaceError {
     /// `ip` is not there.
-    #[error("run `{command}`: {source}; install iproute2 (and nftables), or use --loopback")]
+    #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
     Start {
         /// The whole command.
         command: String,
@@ -65,7 +65,7 @@ pub struct NamespacePair {
     client: String,
     server: String,
     /// One for each link, if links have switches.
-    switches: Vec<String>,
+    switches: Vec<(String, LinkShape)>,
     links: Vec<LinkAddresses>,
 }
 
@@ -79,8 +79,16 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The port of a switch through which such frames leave.
-    const fn port(self) -> &'static str {
+    /// The port of a switch through which such frames come in.
+    const fn entry(self) -> &'static str {
+        match self {
+            Self::ToServer => CLIENT_PORT,
+            Self::ToClient => SERVER_PORT,
+        }
+    }
+
+    /// The port through which they leave.
+    const fn exit(self) -> &'static str {
         match self {
             Self::ToServer => SERVER_PORT,
             Self::ToClient => CLIENT_PORT,
@@ -118,13 +126,16 @@ impl NamespacePair {
         let mut pair = Self {
             client: name("client"),
             server: name("server"),
-            switches: (1..=shapes.len()).map(|link| name(&format!("switch{link}"))).collect(),
+            switches: (1..)
+                .zip(shapes)
+                .map(|(link, shape)| (name(&format!("switch{link}")), *shape))
+                .collect(),
             links: Vec::new(),
         };
 
         let mut registry = cleanup::lock();
         registry.namespaces.extend(pair.names().cloned());
-        let built = pair.build(links, mtu, shapes);
+        let built = pair.build(links, mtu);
         // Dropping `pair` locks the registry again.
         drop(registry);
         built.map(|()| pair)
@@ -148,16 +159,12 @@ impl NamespacePair {
     /// Has the switch of link `link` (from 1) drop all frames that go this way, or none any more.
     /// Neither host notices but by what does not arrive.
     pub fn cut(&self, link: u32, way: Direction, is_cut: bool) -> Result<(), NamespaceError> {
-        let switch = self.switch(link)?;
-        // The rule sits where frames enter the switch, so what is queued still leaves.
-        let entry = match way {
-            Direction::ToServer => Direction::ToClient.port(),
-            Direction::ToClient => Direction::ToServer.port(),
-        };
+        let (switch, shape) = self.switch(link)?;
+        // The filter sits where frames enter the switch, so what is queued still leaves.
         if is_cut {
-            drop_at(switch, entry, CUT_TABLE, "drop")
+            tc(switch, &filter_at("delete", way.entry()))
         } else {
-            nft(switch, &format!("delete table netdev {CUT_TABLE}-{entry}"))
+            tc(switch, &shape.forwarding(way.entry(), way.exit()))
         }
     }
 
@@ -165,20 +172,22 @@ impl NamespacePair {
     /// the client's interface loses its carrier.
     pub fn unplug(&self, link: u32, is_unplugged: bool) -> Result<(), NamespaceError> {
         let state = if is_unplugged { "down" } else { "up" };
-        ip(&["-n", self.switch(link)?, "link", "set", CLIENT_PORT, state])
+        ip(&["-n", self.switch(link)?.0, "link", "set", CLIENT_PORT, state])
     }
 
-    fn switch(&self, link: u32) -> Result<&str, NamespaceError> {
+    fn switch(&self, link: u32) -> Result<(&str, &LinkShape), NamespaceError> {
         let index = link.checked_sub(1).map(|index| index as usize);
         let switch = index.and_then(|index| self.switches.get(index));
-        switch.map(String::as_str).ok_or(NamespaceError::NoSwitch { link })
+        let (name, shape) = switch.ok_or(NamespaceError::NoSwitch { link })?;
+        Ok((name, shape))
     }
 
     fn names(&self) -> impl Iterator<Item = &String> {
-        [&self.client, &self.server].into_iter().chain(&self.switches)
+        let switches = self.switches.iter().map(|(name, _)| name);
+        [&self.client, &self.server].into_iter().chain(switches)
     }
 
-    fn build(&mut self, links: u32, mtu: u32, shapes: &[LinkShape]) -> Result<(), NamespaceError> {
+    fn build(&mut self, links: u32, mtu: u32) -> Result<(), NamespaceError> {
         let (client, server) = (self.client.as_str(), self.server.as_str());
         let mtu_text = mtu.to_string();
         for namespace in self.names() {
@@ -187,8 +196,7 @@ impl NamespacePair {
         }
         for link in 1..=links {
             let interface = format!("link{link}");
-            let index = link as usize - 1;
-            if let (Some(switch), Some(shape)) = (self.switches.get(index), shapes.get(index)) {
+            if let Some((switch, shape)) = self.switches.get(link as usize - 1) {
                 for (host, port) in [(client, CLIENT_PORT), (server, SERVER_PORT)] {
                     veth(&mtu_text, (host, &interface), (switch, port))?;
                 }
@@ -257,32 +265,14 @@ fn veth(mtu: &str, one: (&str, &str), other: (&str, &str)) -> Result<(), Namespa
     ])
 }
 
-/// Makes the two ports in namespace `switch` those of a switch that forwards at once and learns
-/// nothing from others.
+/// Makes the two ports in namespace `switch` those of a switch. With two there is nothing to learn: what
+/// comes in through one goes out through the other.
 fn build_switch(switch: &str, mtu: u32, shape: &LinkShape) -> Result<(), NamespaceError> {
-    ip(&[
-        "-n",
-        switch,
-        "link",
-        "add",
-        "bridge",
-        "type",
-        "bridge",
-        "stp_state",
-        "0",
-        "forward_delay",
-        "0",
-        "mcast_snooping",
-        "0",
-    ])?;
-    ip(&["-n", switch, "link", "set", "bridge", "mtu", &mtu.to_string(), "up"])?;
-    for port in [CLIENT_PORT, SERVER_PORT] {
-        ip(&["-n", switch, "link", "set", port, "master", "bridge", "up"])?;
-        let arguments = shape.discipline(port, mtu);
-        tc(switch, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
-        if let Some(rule) = shape.loss_rule() {
-            drop_at(switch, port, LOSS_TABLE, &rule)?;
-        }
+    for way in [Direction::ToServer, Direction::ToClient] {
+        ip(&["-n", switch, "link", "set", way.entry(), "up"])?;
+        tc(switch, &shape.discipline(way.entry(), mtu))?;
+        tc(switch, &["qdisc", "add", "dev", way.entry(), "clsact"])?;
+        tc(switch, &shape.forwarding(way.entry(), way.exit()))?;
     }
     Ok(())
 }
@@ -291,23 +281,9 @@ fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
     call("ip", arguments)
 }
 
-fn tc(namespace: &str, arguments: &[&str]) -> Result<(), NamespaceError> {
-    call("tc", &[&["-n", namespace], arguments].concat())
-}
-
-/// Has frames that come in through `port` meet `rule` of nftables, in a table of its own.
-fn drop_at(switch: &str, port: &str, table: &str, rule: &str) -> Result<(), NamespaceError> {
-    nft(
-        switch,
-        &format!(
-            "table netdev {table}-{port} {{ chain ingress {{ \
-             type filter hook ingress device \"{port}\" priority 0; {rule}; }}; }}"
-        ),
-    )
-}
-
-fn nft(namespace: &str, commands: &str) -> Result<(), NamespaceError> {
-    call("ip", &["netns", "exec", namespace, "nft", commands])
+fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), NamespaceError> {
+    let arguments = arguments.iter().map(AsRef::as_ref);
+    call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
 }
 
 fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {
@@ -353,10 +329,6 @@ pub const MTU_MAX: u32 = 65_535;
 /// The ports of a switch, toward the client and toward the server.
 const CLIENT_PORT: &str = "client";
 const SERVER_PORT: &str = "server";
-
-/// Tables of rules in a switch; the port's name follows.
-const LOSS_TABLE: &str = "loss";
-const CUT_TABLE: &str = "cut";
 
 const NAME_PREFIX: &str = "ethernot-bench-";
 
