@@ -14,7 +14,7 @@ use crate::slot::{
     GrowingArray, KEY_GENERATION_BITS, KEY_GENERATION_MASK, KEY_SLOT_BITS, Slot, SlotKind,
     SlotState,
 };
-use crate::{Buffer, Payload, RegionId, RegisterError, Rights, probe};
+use crate::{Buffer, Payload, RegionId, RegisterError, Rights, fault, probe};
 
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
@@ -182,6 +182,7 @@ impl MemoryTable {
             }
         }
         probe::check_range(address, len, rights.intersects(Rights::CHANGING))?;
+        fault::install();
         let range = Range { memory: start, start: remote_start, len };
         self.insert(domain, range, rights, SlotKind::Range, None)
     }
@@ -194,14 +195,15 @@ impl MemoryTable {
     /// `/proc/self/mem`, that is outside of what Rust's safety speaks about. For trusted clusters
     /// only.
     ///
-    /// Atomics have no form that the kernel checks: the page is probed first, and a program that
-    /// unmaps it in the nanoseconds between gets the signal.
+    /// Atomics have no form that the kernel checks: the page is probed first. If a program unmaps it in
+    /// the nanoseconds between, and faults are not caught on the thread, it gets the signal.
     pub fn register_whole_address_space(
         &self,
         domain: ProtectionDomain,
         rights: Rights,
     ) -> Result<Region, RegisterError> {
         probe::check_fault_safe_copies()?;
+        fault::install();
         PROMISES_ARE_KEPT.store(false, Ordering::SeqCst);
         let range = Range { memory: core::ptr::null_mut(), start: 0, len: u64::MAX };
         self.insert(domain, range, rights, SlotKind::WholeAddressSpace, None)
