@@ -143,7 +143,9 @@ impl MemoryTable {
 
     /// Registers `len` bytes of foreign memory at `start`, after touching each of its pages once.
     ///
-    /// Touching faults the pages in, and gives each its own memory if a right lets bytes change.
+    /// Touching faults the pages in, and gives each its own memory if a right lets bytes change. The
+    /// first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on what is not
+    /// about registered memory; a shared library that contains this crate must not be unloaded then.
     ///
     /// # Safety
     /// Until [`MemoryTable::deregister`] has returned (or the table is dropped) the memory stays
@@ -534,8 +536,9 @@ const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 /// Whether all payload that an endpoint of this process hands to its links lies in memory that the
 /// program has promised to keep mapped: none has ever offered its whole address space.
 ///
-/// A driver may then read payload itself. Otherwise it leaves that to the kernel, which answers with
-/// an error where a read of its own would be a fault.
+/// A driver may then read payload itself while it holds a [`FaultGuard`](crate::FaultGuard).
+/// Otherwise it leaves that to the kernel, which refuses the memory of devices, too, where a read may
+/// have effects.
 #[inline]
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)
