@@ -150,7 +150,7 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
     // SAFETY: as above. Our instructions may be left at a `ret`, since they begin a function.
     unsafe {
         if is_fault && super::may_fault(instruction.read() as usize) {
-            instruction.write(super::behind_fault() as i64);
+            instruction.write((super::behind_fault() as u64).cast_signed());
             return;
         }
     }
