@@ -69,7 +69,7 @@ fn addresses_that_can_never_be_mapped_copy_nothing() {
 #[test]
 fn a_copy_ends_before_the_end_of_the_file() {
     let Some(guard) = guard() else { return };
-    let file = FileMapping::new(2, 1);
+    let file = FileMapping::new(2, 4096);
     let mut target = vec![1; 4000];
     // SAFETY: the start lies in the mapping, and `target` is long enough.
     let copied =
@@ -155,11 +155,11 @@ fn ranges_that_overlap_are_copied_as_if_they_did_not() {
 
 #[test]
 fn memory_may_come_and_go_while_threads_copy() {
+    const PAGES: usize = 3;
+    const COPIES: u32 = 10_000;
     if guard().is_none() {
         return;
     }
-    const PAGES: usize = 3;
-    const COPIES: u32 = 10_000;
     let mapping = Mapping::new(PAGES);
     let start = mapping.address() as usize;
     let is_over = AtomicBool::new(false);
@@ -248,14 +248,14 @@ struct FileMapping {
 }
 
 impl FileMapping {
-    fn new(pages: usize, pages_of_file: usize) -> Self {
+    fn new(pages: usize, bytes_of_file: libc::off_t) -> Self {
         let bytes = pages * Mapping::PAGE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the name is a C string, and the kernel chooses an address that nothing uses.
         let start = unsafe {
             let file = libc::memfd_create(c"short".as_ptr(), 0);
             assert!(file >= 0, "no memory files here");
-            assert_eq!(libc::ftruncate(file, (pages_of_file * Mapping::PAGE) as libc::off_t), 0);
+            assert_eq!(libc::ftruncate(file, bytes_of_file), 0);
             let start = libc::mmap(core::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file, 0);
             libc::close(file);
             start
