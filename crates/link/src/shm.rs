@@ -20,7 +20,7 @@ use wire_edge::PeerAddr;
 use self::lending::{Borrower, Lender};
 use self::ring::{FRAME_BYTES_MAX, Mapping, Outside, Read, Reader, Shape, Writer, Written};
 use self::socket::{Greeted, Greeting, Heard, Notice};
-use crate::payload::{Mapped, PayloadCopier};
+use crate::payload::PayloadCopier;
 use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
 /// Why a link over shared memory could not be made.
@@ -381,13 +381,7 @@ impl Channel {
 
     /// Writes frame `index` of a batch.
     #[inline]
-    fn write(
-        &mut self,
-        batch: &TxBatch,
-        index: usize,
-        copier: &mut PayloadCopier,
-        mapped: &mut Mapped,
-    ) -> Written {
+    fn write(&mut self, batch: &TxBatch, index: usize, copier: &mut PayloadCopier) -> Written {
         let TxFrame { header, payload, is_lasting } = batch.frame(index);
         let place =
             if is_lasting { self.lender.place_of(payload, self.socket.as_fd()) } else { None };
@@ -396,13 +390,7 @@ impl Channel {
             // SAFETY: the record has room for the headers, of which no reference exists.
             unsafe { mem::copy_foreign(to, header.as_ptr(), header.len()) };
             let Some(to) = payload_to else { return true };
-            if mem::is_payload_promised() && mapped.has(payload) {
-                // SAFETY: the record has room for the payload, which the program has promised to keep
-                // mapped, and which still was a moment ago.
-                unsafe { mem::copy_foreign(to, payload.start, payload.len as usize) };
-                return true;
-            }
-            // SAFETY: as above for `to`; the kernel reads the payload.
+            // SAFETY: the record has room for the payload, too, and is ours until it is written.
             unsafe { copier.push(to, payload) };
             copier.copy().is_ok()
         })
@@ -468,7 +456,6 @@ impl Link for ShmLink {
         let mut sent = 0;
         let mut has_waited = false;
         let mut unmapped = false;
-        let mut mapped = Mapped::default();
         while sent < batch.len() {
             let len = batch.frame(sent).len();
             if !(1..=FRAME_BYTES_MAX).contains(&len) || batch.frame(sent).header.is_empty() {
@@ -476,7 +463,7 @@ impl Link for ShmLink {
                 sent += 1;
                 continue;
             }
-            match channel.write(batch, sent, copier, &mut mapped) {
+            match channel.write(batch, sent, copier) {
                 Written::Yes => {
                     sent += 1;
                     statistics.send_frames += 1;

@@ -12,7 +12,7 @@ use crate::slot::{Slot, SlotState};
 use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY};
 use crate::{
     AccessError, MemoryTable, Payload, PayloadSlice, ProtectionDomain, Region, RegionId, Rights,
-    copy, probe,
+    copy, fault, probe,
 };
 
 /// The right to look regions up and touch their memory, for one engine turn on one thread.
@@ -140,8 +140,8 @@ impl<'a> MemoryAccess<'a> {
         }
         // SAFETY: the region is live in this access, so its memory is mapped and writable by the
         // contract of its registration, and the bounds were checked. A payload is readable.
-        unsafe { copy::copy(place.memory, bytes.as_ptr(), bytes.len()) };
-        Ok(())
+        let copied = unsafe { fault::copy(place.memory, bytes.as_ptr(), bytes.len()) };
+        place.check(copied, bytes.len())
     }
 
     /// Like [`MemoryAccess::place`], but the last bytes, up to 8, are stored after all others (and
@@ -162,8 +162,8 @@ impl<'a> MemoryAccess<'a> {
             return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
         }
         // SAFETY: as in `place`.
-        unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
-        Ok(())
+        let copied = unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
+        place.check(copied, bytes.len())
     }
 
     /// Where in the memory of this process the target begins: regions that name the same memory by
@@ -210,7 +210,8 @@ impl<'a> MemoryAccess<'a> {
     pub fn fetch_add(&self, target: &Target, operand: u64) -> Result<u64, AccessError> {
         let word = self.word(target)?;
         // SAFETY: `word` checked alignment, and bounds and rights of a live region.
-        Ok(unsafe { copy::fetch_add(word, operand) })
+        let held = unsafe { fault::fetch_add(word, operand) };
+        held.ok_or(AccessError::Unmapped { address: target.address })
     }
 
     /// Stores `swap` in the first eight bytes of the target if they equal `compare`, otherwise like
@@ -223,7 +224,8 @@ impl<'a> MemoryAccess<'a> {
     ) -> Result<u64, AccessError> {
         let word = self.word(target)?;
         // SAFETY: as in `fetch_add`.
-        Ok(unsafe { copy::compare_swap(word, compare, swap) })
+        let held = unsafe { fault::compare_swap(word, compare, swap) };
+        held.ok_or(AccessError::Unmapped { address: target.address })
     }
 
     /// The first eight bytes of the target, in native byte order.
@@ -480,8 +482,19 @@ impl Place {
         }
         // SAFETY: a place is made of a live region and checked bounds, within an access; so its
         // memory is mapped and readable by the contract of the registration.
-        unsafe { copy::copy(out.as_mut_ptr(), self.memory, out.len()) };
-        Ok(())
+        let copied = unsafe { fault::copy(out.as_mut_ptr(), self.memory, out.len()) };
+        self.check(copied, out.len())
+    }
+
+    /// Whether all bytes were copied.
+    #[inline]
+    fn check(&self, copied: usize, len: usize) -> Result<(), AccessError> {
+        if copied == len { Ok(()) } else { Err(self.unmapped(copied)) }
+    }
+
+    #[cold]
+    fn unmapped(&self, copied: usize) -> AccessError {
+        AccessError::Unmapped { address: self.address.wrapping_add(copied as u64) }
     }
 
     #[cold]

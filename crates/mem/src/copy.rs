@@ -1,8 +1,9 @@
 //! Copies between the engine's memory and foreign memory.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
+use crate::fault::{self, Word};
 use crate::{AccessError, Payload};
 
 /// Copies `len` bytes; the ranges may overlap.
@@ -24,37 +25,33 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes like [`copy`], but stores the last of them after all others with release
-/// semantics, as the widest naturally aligned word of at most 8 bytes that ends the range.
+/// Copies `len` bytes, but stores the last of them after all others with release semantics, as the
+/// widest naturally aligned word of at most 8 bytes that ends the range. Returns how many bytes were
+/// copied, like [`fault::copy`].
 ///
 /// # Safety
-/// As for [`copy`].
+/// As for [`fault::copy`].
 #[inline]
-pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) {
+pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usize {
     let width = tail_width(to as usize, len);
     let body = len - width;
     // SAFETY: `body + width` is `len`, and `tail_width` made the end of the body a multiple of
     // `width`, so that each word is aligned. The source may be foreign, too: it is read as bytes,
     // which need no alignment, and as volatile, about which the compiler draws no conclusions.
     unsafe {
-        copy(to, from, body);
-        let (to, from) = (to.add(body), from.add(body));
-        match width {
-            8 => AtomicU64::from_ptr(to.cast()).store(
-                u64::from_ne_bytes(from.cast::<[u8; 8]>().read_volatile()),
-                Ordering::Release,
-            ),
-            4 => AtomicU32::from_ptr(to.cast()).store(
-                u32::from_ne_bytes(from.cast::<[u8; 4]>().read_volatile()),
-                Ordering::Release,
-            ),
-            2 => AtomicU16::from_ptr(to.cast()).store(
-                u16::from_ne_bytes(from.cast::<[u8; 2]>().read_volatile()),
-                Ordering::Release,
-            ),
-            1 => AtomicU8::from_ptr(to).store(from.read_volatile(), Ordering::Release),
-            _ => {}
+        let copied = fault::copy(to, from, body);
+        if copied < body {
+            return copied;
         }
+        let (to, from) = (to.add(body), from.add(body));
+        let is_stored = match width {
+            8 => u64::from_ne_bytes(from.cast::<[u8; 8]>().read_volatile()).store(to),
+            4 => u32::from_ne_bytes(from.cast::<[u8; 4]>().read_volatile()).store(to),
+            2 => u16::from_ne_bytes(from.cast::<[u8; 2]>().read_volatile()).store(to),
+            1 => from.read_volatile().store(to),
+            _ => true,
+        };
+        if is_stored { len } else { body }
     }
 }
 
@@ -202,7 +199,8 @@ mod tests {
                 let mut words = [0_u64; 8];
                 let base = words.as_mut_ptr().cast::<u8>();
                 // SAFETY: start + len is below 64, the size of `words`.
-                unsafe { copy_tail(base.add(start), source.as_ptr(), len) };
+                let copied = unsafe { copy_tail(base.add(start), source.as_ptr(), len) };
+                assert_eq!(copied, len);
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 assert_eq!(bytes[start..start + len], source[..len]);
                 assert!(bytes[..start].iter().chain(&bytes[start + len..]).all(|&b| b == 0));

@@ -48,7 +48,8 @@ pub enum AccessError {
         /// The address.
         address: u64,
     },
-    /// The whole-address-space region is registered, but nothing accessible is mapped there.
+    /// Nothing accessible is mapped there: within the whole-address-space region, or because the
+    /// program has unmapped what it had registered.
     #[error("nothing accessible is mapped at {address:#x}")]
     Unmapped {
         /// First address that could not be accessed.

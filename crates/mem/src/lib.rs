@@ -49,17 +49,20 @@
 //!
 //! Registration touches every page once, as a network adapter pins them, and refuses a range that
 //! could not be accessed. A program that unmaps registered memory without deregistering it first
-//! breaks the contract of [`MemoryTable::register_raw`]: the next placement raises the signal that
-//! the program's own access would raise (a network adapter would keep the pages). Sends survive:
-//! the kernel reads the bytes and answers `EFAULT`, or, for a link over shared memory, is asked before
-//! whether they are mapped. The whole-address-space region is for
-//! programs that make no promise: its copies go through the kernel and answer
-//! [`AccessError::Unmapped`].
+//! breaks the contract of [`MemoryTable::register_raw`] (a network adapter would keep the pages). It
+//! gets [`AccessError::Unmapped`] nevertheless, where faults can be caught: on x86-64, unless it has
+//! replaced the handler of `SIGSEGV` that registration installs, or blocks that signal. Then the next placement
+//! raises the signal that the program's own access would raise. Sends survive in any case: drivers
+//! that hold no [`FaultGuard`] have the kernel read the bytes, which answers `EFAULT`.
+//!
+//! The whole-address-space region is for programs that make no promise: its copies go through the
+//! kernel and answer [`AccessError::Unmapped`].
 
 mod access;
 mod buffer;
 mod copy;
 mod error;
+mod fault;
 mod gate;
 mod ghost;
 mod lendable;
@@ -75,6 +78,7 @@ pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
+pub use fault::FaultGuard;
 pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
 pub use lendable::{LentMemory, lendable, lendable_changes, lendable_numbers};
 pub use payload::Payload;

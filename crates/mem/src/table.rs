@@ -14,7 +14,7 @@ use crate::slot::{
     GrowingArray, KEY_GENERATION_BITS, KEY_GENERATION_MASK, KEY_SLOT_BITS, Slot, SlotKind,
     SlotState,
 };
-use crate::{Buffer, Payload, RegionId, RegisterError, Rights, probe};
+use crate::{Buffer, Payload, RegionId, RegisterError, Rights, fault, probe};
 
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
@@ -143,7 +143,9 @@ impl MemoryTable {
 
     /// Registers `len` bytes of foreign memory at `start`, after touching each of its pages once.
     ///
-    /// Touching faults the pages in, and gives each its own memory if a right lets bytes change.
+    /// Touching faults the pages in, and gives each its own memory if a right lets bytes change. The
+    /// first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on what is not
+    /// about registered memory; a shared library that contains this crate must not be unloaded then.
     ///
     /// # Safety
     /// Until [`MemoryTable::deregister`] has returned (or the table is dropped) the memory stays
@@ -182,6 +184,7 @@ impl MemoryTable {
             }
         }
         probe::check_range(address, len, rights.intersects(Rights::CHANGING))?;
+        fault::install();
         let range = Range { memory: start, start: remote_start, len };
         self.insert(domain, range, rights, SlotKind::Range, None)
     }
@@ -194,14 +197,15 @@ impl MemoryTable {
     /// `/proc/self/mem`, that is outside of what Rust's safety speaks about. For trusted clusters
     /// only.
     ///
-    /// Atomics have no form that the kernel checks: the page is probed first, and a program that
-    /// unmaps it in the nanoseconds between gets the signal.
+    /// Atomics have no form that the kernel checks: the page is probed first. If a program unmaps it in
+    /// the nanoseconds between, and faults are not caught on the thread, it gets the signal.
     pub fn register_whole_address_space(
         &self,
         domain: ProtectionDomain,
         rights: Rights,
     ) -> Result<Region, RegisterError> {
         probe::check_fault_safe_copies()?;
+        fault::install();
         PROMISES_ARE_KEPT.store(false, Ordering::SeqCst);
         let range = Range { memory: core::ptr::null_mut(), start: 0, len: u64::MAX };
         self.insert(domain, range, rights, SlotKind::WholeAddressSpace, None)
@@ -532,8 +536,9 @@ const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 /// Whether all payload that an endpoint of this process hands to its links lies in memory that the
 /// program has promised to keep mapped: none has ever offered its whole address space.
 ///
-/// A driver may then read payload itself. Otherwise it leaves that to the kernel, which answers with
-/// an error where a read of its own would be a fault.
+/// A driver may then read payload itself while it holds a [`FaultGuard`](crate::FaultGuard).
+/// Otherwise it leaves that to the kernel, which refuses the memory of devices, too, where a read may
+/// have effects.
 #[inline]
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)

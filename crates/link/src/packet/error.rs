@@ -89,7 +89,8 @@ pub enum PacketError {
     /// The kernel does not let the process copy its own memory fault-safe.
     #[error(
         "the kernel refuses `process_vm_readv` to this process, which a link needs to read the \
-         program's memory safely; allow it in the sandbox (seccomp profile), or use a UDP link"
+         program's memory safely wherever it cannot catch a fault itself; allow it in the sandbox \
+         (seccomp profile), or use a UDP link"
     )]
     NoFaultSafeCopies {
         /// What it said.

@@ -1,0 +1,48 @@
+//! Where no fault is caught. The parent looks whether the handler is installed, and it never is, so
+//! that the copies here are plain ones and nobody calls them.
+
+use crate::copy;
+
+pub(super) const fn ticks() -> u64 {
+    u64::MAX
+}
+
+pub(super) const fn install() {}
+
+pub(super) const fn is_installed() -> bool {
+    false
+}
+
+pub(super) const fn catches_here() -> bool {
+    false
+}
+
+/// # Safety
+/// As for [`copy::copy`].
+pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
+    // SAFETY: promised by the caller.
+    unsafe { copy::copy(to, from, len) }
+    len
+}
+
+/// # Safety
+/// The word at `to` is aligned and writable.
+pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { to.cast::<W>().write_volatile(word) }
+    true
+}
+
+/// # Safety
+/// As for [`copy::fetch_add`].
+pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
+    // SAFETY: promised by the caller.
+    Some(unsafe { copy::fetch_add(address, operand) })
+}
+
+/// # Safety
+/// As for [`copy::compare_swap`].
+pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
+    // SAFETY: promised by the caller.
+    Some(unsafe { copy::compare_swap(address, compare, swap) })
+}

@@ -1,0 +1,273 @@
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use super::*;
+use crate::copy::copy_tail;
+use crate::mapping::Mapping;
+use crate::{AccessError, MemoryTable, Rights, TableLimits};
+
+#[test]
+fn bytes_of_all_lengths_are_copied() {
+    let Some(guard) = guard() else { return };
+    let source: Vec<u8> = (0..9000_u32).map(|at| (at * 7 + at / 256) as u8).collect();
+    for len in (0..300).chain([511, 1452, 4096, 8962]) {
+        for start in [0, 1, 31] {
+            let mut target = vec![0xa5; len + 2];
+            // SAFETY: `target` has a byte more on both sides.
+            let copied =
+                unsafe { guard.copy(target[1..].as_mut_ptr(), source[start..].as_ptr(), len) };
+            assert_eq!(copied, len);
+            assert_eq!(target[1..=len], source[start..start + len]);
+            assert_eq!((target[0], target[len + 1]), (0xa5, 0xa5), "len {len}, start {start}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_ends_before_a_page_without_access() {
+    let Some(guard) = guard() else { return };
+    let mapping = Mapping::new(3);
+    mapping.fill(7);
+    mapping.protect_page(1, libc::PROT_NONE);
+    for before in [0, 1, 63, 64, 1000, Mapping::PAGE] {
+        let mut target = vec![0; before + 300];
+        // SAFETY: the start lies in the mapping, and `target` is as long as said.
+        let copied = unsafe {
+            let from = mapping.start().add(Mapping::PAGE - before);
+            guard.copy(target.as_mut_ptr(), from, target.len())
+        };
+        assert_eq!(copied, before);
+        assert!(target[..before].iter().all(|&byte| byte == 7));
+        assert!(target[before..].iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn a_copy_ends_before_a_page_that_is_unmapped() {
+    let Some(guard) = guard() else { return };
+    let mapping = Mapping::new(2);
+    // SAFETY: a page of the test's own mapping, to which no reference exists.
+    let copied = unsafe {
+        libc::munmap(mapping.start().add(Mapping::PAGE).cast(), Mapping::PAGE);
+        guard.copy([0; 1500].as_mut_ptr(), mapping.start().add(Mapping::PAGE - 200), 1500)
+    };
+    // Another test may have got the page by now.
+    assert!(copied == 200 || copied == 1500, "{copied}");
+    core::mem::forget(mapping);
+}
+
+#[test]
+fn addresses_that_can_never_be_mapped_copy_nothing() {
+    let Some(guard) = guard() else { return };
+    for address in [0, 64, 1_usize << 47, 1 << 63, usize::MAX - 8] {
+        let from = core::ptr::without_provenance(address);
+        // SAFETY: there is room for 8 bytes.
+        assert_eq!(unsafe { guard.copy([0; 8].as_mut_ptr(), from, 8) }, 0, "{address:#x}");
+    }
+}
+
+#[test]
+fn a_copy_ends_before_the_end_of_the_file() {
+    let Some(guard) = guard() else { return };
+    let file = FileMapping::new(2, 4096);
+    let mut target = vec![1; 4000];
+    // SAFETY: the start lies in the mapping, and `target` is long enough.
+    let copied =
+        unsafe { guard.copy(target.as_mut_ptr(), file.start.add(Mapping::PAGE - 100), 4000) };
+    assert_eq!(copied, 100);
+}
+
+#[test]
+fn placing_where_memory_is_missing_is_no_fault() {
+    if guard().is_none() {
+        return;
+    }
+    let mapping = Mapping::new(2);
+    mapping.fill(1);
+    mapping.protect_page(1, libc::PROT_READ);
+    let bytes = [9; 64];
+    // SAFETY: both places lie in the mapping, and faults are caught.
+    unsafe {
+        let end = mapping.start().add(Mapping::PAGE);
+        assert_eq!(copy(end.sub(10), bytes.as_ptr(), 64), 10);
+        for (behind, width) in [(8, 8), (4, 4), (2, 2), (1, 1)] {
+            // The body ends with the page, and the last word lies behind it.
+            let (to, len) = (end.sub(3), 3 + behind);
+            assert_eq!(copy_tail(to, bytes.as_ptr(), len), 3, "a word of {width} bytes");
+        }
+        assert_eq!(fetch_add(end, 5), None);
+        assert_eq!(compare_swap(end, 0x0101_0101_0101_0101, 5), None);
+        assert_eq!(fetch_add(mapping.start(), 1), Some(0x0101_0101_0101_0101));
+        assert_eq!(
+            compare_swap(mapping.start(), 0x0101_0101_0101_0102, 3),
+            Some(0x0101_0101_0101_0102)
+        );
+        assert_eq!(compare_swap(mapping.start(), 9, 4), Some(3));
+    }
+    assert!(mapping.bytes()[Mapping::PAGE..].iter().all(|&byte| byte == 1));
+}
+
+#[test]
+fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
+    if guard().is_none() {
+        return;
+    }
+    let mapping = Mapping::new(2);
+    let table = MemoryTable::new(TableLimits::default(), [1, 2]);
+    let domain = table.allocate_domain();
+    let bytes = 2 * Mapping::PAGE as u64;
+    // SAFETY: the promise to keep the memory is broken on purpose; it stays an error.
+    let region =
+        unsafe { table.register_raw(domain, mapping.start(), bytes, Rights::ALL) }.unwrap();
+    mapping.unmap_page(1);
+    let access = table.access();
+    let hole = region.start + Mapping::PAGE as u64;
+    let target = |want| access.resolve(domain, region.key, hole - 8, 24, want).unwrap();
+    let unmapped = AccessError::Unmapped { address: hole };
+
+    let written = target(Rights::REMOTE_WRITE);
+    assert_eq!(access.place(&written, 0, &[9; 24]), Err(unmapped));
+    assert_eq!(access.place_tail(&written, 0, &[9; 24]), Err(unmapped));
+    assert_eq!(access.place_tail(&written, 0, &[9; 16]), Err(unmapped));
+    assert_eq!(access.place_tail(&written, 0, &[9; 8]), Ok(()));
+    let mut out = [0; 24];
+    assert_eq!(access.copy_from(&target(Rights::REMOTE_READ), 0, &mut out), Err(unmapped));
+    assert_eq!(out[..8], [9; 8]);
+    assert_eq!(access.copy_out(region.id, Mapping::PAGE as u64 - 8, &mut out), Err(unmapped));
+    let word = access.resolve(domain, region.key, hole, 8, Rights::REMOTE_ATOMIC).unwrap();
+    assert_eq!(access.fetch_add(&word, 1), Err(unmapped));
+    assert_eq!(access.compare_swap(&word, 0, 1), Err(unmapped));
+}
+
+#[test]
+fn ranges_that_overlap_are_copied_as_if_they_did_not() {
+    let mut bytes: Vec<u8> = (0..100).collect();
+    let start = bytes.as_mut_ptr();
+    // SAFETY: both ranges lie in `bytes`, which nobody else uses meanwhile.
+    unsafe {
+        assert_eq!(copy(start.add(1), start, 50), 50);
+        assert_eq!(copy(start.add(60), start.add(70), 30), 30);
+    }
+    let expected: Vec<u8> =
+        [0].into_iter().chain(0..50).chain(51..60).chain(70..100).chain(90..100).collect();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn memory_may_come_and_go_while_threads_copy() {
+    const PAGES: usize = 3;
+    const COPIES: u32 = 10_000;
+    if guard().is_none() {
+        return;
+    }
+    let mapping = Mapping::new(PAGES);
+    let start = mapping.address() as usize;
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let copiers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(move || {
+                    let guard = FaultGuard::hold().expect("nobody replaces the handler here");
+                    let mut target = vec![0; PAGES * Mapping::PAGE];
+                    let mut whole = 0;
+                    for _ in 0..COPIES {
+                        let from = core::ptr::with_exposed_provenance(start);
+                        // SAFETY: `target` is as long as said.
+                        let copied = unsafe { guard.copy(target.as_mut_ptr(), from, target.len()) };
+                        assert!(copied.is_multiple_of(Mapping::PAGE), "{copied}");
+                        whole += u32::from(copied == target.len());
+                    }
+                    whole
+                })
+            })
+            .collect();
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                for page in 0..PAGES {
+                    remap(start + page * Mapping::PAGE, libc::PROT_NONE);
+                    thread::yield_now();
+                    remap(start + page * Mapping::PAGE, libc::PROT_READ);
+                }
+            }
+        });
+        for copier in copiers {
+            assert!(copier.join().unwrap() <= COPIES);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_thread_that_blocks_the_signals_is_refused() {
+    if guard().is_none() {
+        return;
+    }
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // A thread of its own looks anew.
+        let blocker = thread::spawn(move || {
+            // SAFETY: the set is initialised before it is used; the mask is that of this thread.
+            unsafe {
+                let mut set = core::mem::zeroed();
+                libc::sigemptyset(&raw mut set);
+                libc::sigaddset(&raw mut set, signal);
+                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut());
+            }
+            FaultGuard::hold().is_none()
+        });
+        assert!(blocker.join().unwrap(), "signal {signal}");
+    }
+    assert!(thread::spawn(|| FaultGuard::hold().is_some()).join().unwrap());
+}
+
+/// None, and says so, where the processor cannot do it.
+fn guard() -> Option<FaultGuard> {
+    let guard = FaultGuard::hold();
+    if guard.is_none() {
+        assert!(!std::arch::is_x86_feature_detected!("ermsb"), "the handler is not in force");
+        println!("skipped: this processor has no quick `rep movsb`");
+    }
+    guard
+}
+
+/// Puts a fresh page in place of what is there.
+fn remap(address: usize, access: libc::c_int) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the caller's own page, to which there is no reference.
+    let result = unsafe {
+        let address = core::ptr::with_exposed_provenance_mut(address);
+        libc::mmap(address, Mapping::PAGE, access, flags, -1, 0)
+    };
+    assert_ne!(result, libc::MAP_FAILED);
+}
+
+/// A mapping of more pages than its file has.
+struct FileMapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl FileMapping {
+    fn new(pages: usize, bytes_of_file: libc::off_t) -> Self {
+        let bytes = pages * Mapping::PAGE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the name is a C string, and the kernel chooses an address that nothing uses.
+        let start = unsafe {
+            let file = libc::memfd_create(c"short".as_ptr(), 0);
+            assert!(file >= 0, "no memory files here");
+            assert_eq!(libc::ftruncate(file, bytes_of_file), 0);
+            let start = libc::mmap(core::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file, 0);
+            libc::close(file);
+            start
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self { start: start.cast(), bytes }
+    }
+}
+
+impl Drop for FileMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this test's own and ends here.
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,235 @@
+//! What becomes of signals that are not ours, each in a process of its own.
+//!
+//! A test starts this program again with a role, which a child plays to its end or to that of the
+//! process.
+
+#![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#![expect(clippy::undocumented_unsafe_blocks, reason = "each breaks something on purpose, or asks")]
+
+use std::ffi::{c_int, c_void};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, hint, process, ptr, thread};
+
+use mem::FaultGuard;
+
+#[test]
+fn a_fault_of_others_still_ends_the_process() {
+    assert_eq!(play("touch").signal(), Some(libc::SIGSEGV));
+    assert_eq!(play("touch with the default action").signal(), Some(libc::SIGSEGV));
+    assert_eq!(play("touch behind the end of a file").signal(), Some(libc::SIGBUS));
+}
+
+#[test]
+fn a_fault_that_is_ignored_still_ends_the_process() {
+    assert_eq!(play("touch with the signal ignored").signal(), Some(libc::SIGSEGV));
+}
+
+#[test]
+fn a_signal_that_somebody_sends_does_what_it_did() {
+    assert_eq!(play("be sent the signal with the default action").signal(), Some(libc::SIGSEGV));
+    assert_eq!(play("be sent the signal while it is ignored").code(), Some(FINE));
+}
+
+#[test]
+fn a_handler_from_before_gets_the_faults_of_others() {
+    assert_eq!(play("touch with a full handler").code(), Some(FINE));
+    assert_eq!(play("touch with a plain handler").code(), Some(FINE));
+    assert_eq!(play("touch twice with a handler for once").signal(), Some(libc::SIGSEGV));
+}
+
+#[test]
+fn a_handler_from_before_keeps_its_mask_and_its_stack() {
+    assert_eq!(play("touch with a handler that looks around").code(), Some(FINE));
+}
+
+#[test]
+fn a_handler_installed_later_is_respected() {
+    assert_eq!(play("replace the handler and put it back").code(), Some(FINE));
+}
+
+#[test]
+fn an_overflow_of_the_stack_is_still_reported() {
+    let output = start("overflow");
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("overflowed its stack"), "{text}");
+}
+
+/// The children's part: does nothing unless this process was started for a role.
+#[test]
+fn role() {
+    let Ok(role) = env::var(ROLE) else { return };
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
+    match role.as_str() {
+        "touch" => {
+            catch();
+            touch();
+        }
+        "touch with the default action" => {
+            act(libc::SIG_DFL, 0);
+            catch();
+            touch();
+        }
+        "touch behind the end of a file" => {
+            catch();
+            touch_behind_file();
+        }
+        "touch with the signal ignored" => {
+            act(libc::SIG_IGN, 0);
+            catch();
+            touch();
+        }
+        "be sent the signal with the default action" => {
+            act(libc::SIG_DFL, 0);
+            catch();
+            unsafe { libc::kill(process::id().cast_signed(), libc::SIGSEGV) };
+            // It may take another thread, and a moment.
+            loop {
+                thread::park();
+            }
+        }
+        "be sent the signal while it is ignored" => {
+            act(libc::SIG_IGN, 0);
+            catch();
+            unsafe { libc::raise(libc::SIGSEGV) };
+            catch();
+            process::exit(FINE);
+        }
+        "touch with a full handler" => {
+            act(full as *const () as usize, libc::SA_SIGINFO);
+            catch();
+            touch();
+        }
+        "touch with a plain handler" => {
+            act(plain as *const () as usize, 0);
+            catch();
+            touch();
+        }
+        "touch twice with a handler for once" => {
+            act(once as *const () as usize, libc::SA_RESETHAND);
+            catch();
+            touch();
+        }
+        "touch with a handler that looks around" => {
+            let stack_end = 0;
+            STACK_NEAR.store((&raw const stack_end).addr(), Ordering::SeqCst);
+            act(looking_around as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER);
+            catch();
+            touch();
+        }
+        "replace the handler and put it back" => replace(),
+        "overflow" => {
+            catch();
+            let depth = thread::spawn(|| overflow(1)).join();
+            println!("{depth:?}");
+        }
+        _ => panic!("no role is called {role:?}"),
+    }
+    panic!("{role:?} has not ended the process");
+}
+
+fn replace() {
+    catch();
+    let ours = act(plain as *const () as usize, 0);
+    let is_refused = thread::spawn(|| FaultGuard::hold().is_none()).join().unwrap();
+    assert!(is_refused, "the program's handler is in force");
+    unsafe { libc::sigaction(libc::SIGSEGV, &raw const ours, ptr::null_mut()) };
+    thread::spawn(catch).join().unwrap();
+    process::exit(FINE);
+}
+
+/// Catches a fault of our own.
+fn catch() {
+    let guard = FaultGuard::hold().expect("nothing else is installed behind it");
+    let mut byte = 1;
+    assert_eq!(unsafe { guard.copy(&raw mut byte, NOWHERE as *const u8, 1) }, 0);
+}
+
+fn touch() {
+    unsafe { (NOWHERE as *const u8).read_volatile() };
+}
+
+fn touch_behind_file() {
+    unsafe {
+        let file = libc::memfd_create(c"empty".as_ptr(), 0);
+        let start = libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file, 0);
+        start.cast::<u8>().read_volatile();
+    }
+}
+
+#[expect(unconditional_recursion, reason = "that is what it is for")]
+fn overflow(depth: u64) -> u64 {
+    let room = hint::black_box([depth; 100]);
+    overflow(depth + 1) + room[50]
+}
+
+/// Has the program act on `SIGSEGV`, with `SIGUSR1` blocked meanwhile; returns what it did before.
+fn act(action: usize, flags: c_int) -> libc::sigaction {
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = action;
+        new.sa_flags = flags;
+        libc::sigaddset(&raw mut new.sa_mask, libc::SIGUSR1);
+        let mut old = std::mem::zeroed();
+        assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const new, &raw mut old), 0);
+        old
+    }
+}
+
+extern "C" fn full(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let address = unsafe { (*info).si_addr() } as usize;
+    let is_right = signal == libc::SIGSEGV && address == NOWHERE && !context.is_null();
+    unsafe { libc::_exit(if is_right { FINE } else { 1 }) }
+}
+
+extern "C" fn plain(signal: c_int) {
+    unsafe { libc::_exit(if signal == libc::SIGSEGV { FINE } else { 1 }) }
+}
+
+/// Returns, so that the fault happens again.
+extern "C" fn once(_: c_int) {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    if CALLS.fetch_add(1, Ordering::SeqCst) > 0 {
+        unsafe { libc::_exit(1) }
+    }
+}
+
+extern "C" fn looking_around(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    let here = 0;
+    // The thread's own stack is nearer than any other memory.
+    let distance = STACK_NEAR.load(Ordering::SeqCst).abs_diff((&raw const here).addr());
+    let is_right = unsafe {
+        let mut mask = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask);
+        distance < 64 << 10
+            && libc::sigismember(&raw const mask, libc::SIGUSR1) == 1
+            && libc::sigismember(&raw const mask, libc::SIGSEGV) == 0
+    };
+    unsafe { libc::_exit(if is_right { FINE } else { 1 }) }
+}
+
+/// How a child of this program ends that plays a role.
+fn play(role: &str) -> ExitStatus {
+    let output = start(role);
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    output.status
+}
+
+fn start(role: &str) -> Output {
+    let program = env::current_exe().unwrap();
+    let mut command = Command::new(program);
+    command.args(["--exact", "role", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
+    command.output().unwrap()
+}
+
+const ROLE: &str = "ETHERNOT_TEST_ROLE";
+
+/// The lowest page is never mapped.
+const NOWHERE: usize = 64;
+
+/// The status of a child that found everything as it should be.
+const FINE: c_int = 42;
+
+static STACK_NEAR: AtomicUsize = AtomicUsize::new(0);
