@@ -120,6 +120,7 @@ impl EdgeFabric {
             }
         }
         self.open_messages = 0;
+        self.rest();
         self.counts = Counts::default();
         self.base_ns += context.wheel.now_ps() / 1_000 + 1;
         for rail in &mut self.rails {
