@@ -154,7 +154,7 @@ macro_rules! pack_wrapped {
 
 pack_numbers!(u16, u32, u64, usize);
 pack_wrapped!(ConnectionId, Epoch, Features, LinkId, LinkIndex);
-pack_wrapped!(MessageNumber, OperationNumber, PacketNumber, PeerAddr);
+pack_wrapped!(MessageNumber, OperationNumber, PacketNumber);
 
 pack_fields!(Parameters {
     incarnation,
@@ -212,6 +212,24 @@ impl Pack for Instant {
                 Self(if is_before { base.wrapping_sub(apart) } else { base.wrapping_add(apart) })
             }
         }
+    }
+}
+
+impl Pack for PeerAddr {
+    /// Without the zeros at the end, of which most addresses have many.
+    fn pack(&self, to: &mut Packer) {
+        let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        len.pack(to);
+        to.bytes.extend_from_slice(&self.0[..len]);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        let mut address = Self([0; 20]);
+        let len = usize::unpack(from);
+        for byte in &mut address.0[..len] {
+            *byte = from.byte();
+        }
+        address
     }
 }
 
@@ -319,6 +337,16 @@ mod tests {
             assert_eq!(packed(Instant(0), &Instant(none)).len(), 2);
         }
         assert_eq!(packed(Instant(0), &u32::MAX).len(), 2);
+    }
+
+    #[test]
+    fn an_address_takes_no_more_than_it_has() {
+        let address = PeerAddr::mac([2, 0, 0, 0, 7, 0], 1);
+        assert_eq!(again(Instant(0), &address), address);
+        assert!(packed(Instant(0), &address).len() <= 12);
+        for full in [PeerAddr([0; 20]), PeerAddr([255; 20])] {
+            assert_eq!(again(Instant(0), &full), full);
+        }
     }
 
     #[test]
