@@ -171,7 +171,7 @@ impl<T: Copy> SentPackets<T> {
     }
 
     /// Whether no packet is in flight or remembered.
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_at_rest(&self) -> bool {
         self.flight.len == 0 && self.ghosts.len == 0
     }
 

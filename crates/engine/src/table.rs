@@ -28,6 +28,7 @@ pub(crate) struct ConnectionTable {
     /// The last id looked up, and its index: frames come in runs.
     last: (ConnectionId, u32),
     /// Memory for connections that wake up, at most `spare_max`.
+    #[expect(clippy::vec_box, reason = "the box is what is kept")]
     spare: Vec<Box<Connection>>,
     spare_max: usize,
     /// What all connections grant.

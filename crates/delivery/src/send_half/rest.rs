@@ -7,7 +7,7 @@ use crate::{Pack, Packer, Unpacker};
 impl<T: Copy> SendHalf<T> {
     /// Whether nothing is in flight and no packet is remembered: only then may it be packed.
     pub const fn is_at_rest(&self) -> bool {
-        self.packets.is_empty()
+        self.packets.is_at_rest()
     }
 }
 
