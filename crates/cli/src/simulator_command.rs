@@ -48,7 +48,9 @@ pub(crate) struct TheoryArguments {
 
 pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let count = arguments.repetitions;
-    // First, as the most memory that a process ever had is not forgotten.
+    // First, as memory that was used and is free again would serve them.
+    let memory = measure_memory()?;
+    // Next, as the most memory that a process ever had is not forgotten.
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
@@ -111,6 +113,16 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
         });
         entries.insert(name.to_owned(), entry);
     }
+    let EngineMemory { host_bytes, connection_bytes } = memory;
+    let _ = writeln!(
+        text,
+        "{:24} {host_bytes:.0} B a host, {connection_bytes:.0} B an end of a connection, resident",
+        "real engine, memory"
+    );
+    entries.insert(
+        "real engine, memory".to_owned(),
+        json!({ "bytes_per_host": host_bytes, "bytes_per_connection_end": connection_bytes }),
+    );
     let equal = equal_hashes()?;
     let _ = writeln!(text, "the same on 1, 2 and 4 threads: {equal} of {} hashes", THREADS.len());
     entries.insert("divided".to_owned(), json!({ "equal_hashes": equal }));
@@ -187,17 +199,49 @@ fn measure_engines(
         }
         if best.as_ref().is_none_or(|best| seconds < best.seconds) {
             let frames = fabric.counts().frames_received;
-            let resident_bytes = resident_bytes_max();
+            let resident_bytes = resident_bytes("VmHWM:");
             best = Some(Engines { name, frames, seconds, resident_bytes, hash });
         }
     }
     best.ok_or_else(|| "no repetitions".into())
 }
 
-/// The most memory this process ever had, in bytes; 0 where the kernel does not tell.
-fn resident_bytes_max() -> u64 {
+/// What a host with the real engine and an end of a connection at rest take, in resident bytes.
+struct EngineMemory {
+    host_bytes: f64,
+    connection_bytes: f64,
+}
+
+/// Connects hosts with ever more others and sees how the process grows.
+fn measure_memory() -> Result<EngineMemory, Failure> {
+    const HOSTS: u32 = 1024;
+    const PEERS: u32 = 16;
+    let before = resident_bytes("VmRSS:");
+    let (mut fabric, _) = benchmark::unconnected_engines(HOSTS)?;
+    let network_bytes = fabric.network_bytes() as f64;
+    let hosts_bytes = resident_bytes("VmRSS:").saturating_sub(before) as f64 - network_bytes;
+    let mut connect = |by: u32| {
+        let pairs: Vec<_> = (0..HOSTS).map(|host| (host, (host + by) % HOSTS)).collect();
+        fabric.connect_ahead(&pairs)
+    };
+    // What connecting itself takes is there after the first.
+    connect(1)?;
+    let with_one = resident_bytes("VmRSS:");
+    for by in 2..=PEERS {
+        connect(by)?;
+    }
+    let grown_bytes = resident_bytes("VmRSS:").saturating_sub(with_one) as f64;
+    Ok(EngineMemory {
+        host_bytes: hosts_bytes.max(0.0) / f64::from(HOSTS),
+        connection_bytes: grown_bytes / f64::from(2 * (PEERS - 1) * HOSTS),
+    })
+}
+
+/// The memory this process has (`VmRSS:`) or had at most (`VmHWM:`), in bytes; 0 where the kernel does
+/// not tell.
+fn resident_bytes(which: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(which));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kibibytes.unwrap_or_default() * 1024
 }

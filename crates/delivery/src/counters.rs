@@ -13,6 +13,8 @@ macro_rules! counters {
             $(#[doc = $doc] pub $field: u64,)*
         }
 
+        crate::pack_fields!($name { $($field),* });
+
         impl $name {
             /// Name and explanation of each counter, in the order of [`Self::iter`].
             pub const DESCRIPTIONS: &[(&str, &str)] =

@@ -7,6 +7,7 @@ mod cookie;
 mod counters;
 mod coverage;
 mod loss;
+mod pack;
 mod path_mtu;
 mod path_state;
 mod protocol_error;
@@ -26,6 +27,7 @@ pub use congestion::{
 };
 pub use cookie::{COOKIE_BYTES, COOKIE_LIFETIME_NS, CookieError, CookieJar, RateLimiter};
 pub use counters::{EndpointCounters, LinkCounters};
+pub use pack::{Pack, Packer, Unpacker};
 pub use path_mtu::PathMtu;
 pub use path_state::{LinkState, PathChange, PathState, SILENCE_BUDGET_NS, SilenceBudget};
 pub use protocol_error::ProtocolError;

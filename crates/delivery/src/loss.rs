@@ -34,6 +34,8 @@ pub(crate) struct ReorderTolerance {
     changed_in_round: u32,
 }
 
+crate::pack_fields!(ReorderTolerance { steps, changed_in_round });
+
 impl ReorderTolerance {
     /// The rule: a packet overtaken by an acknowledged one is lost when that one is at least
     /// [`REORDER_PACKETS`] numbers later, or was sent longer than the reordering window after it.

@@ -36,6 +36,19 @@ pub struct PathMtu {
     complete: bool,
 }
 
+crate::pack_fields!(PathMtu {
+    current,
+    safe,
+    limit,
+    refused,
+    try_largest,
+    outstanding,
+    losses,
+    large_timeouts,
+    not_before,
+    complete,
+});
+
 impl PathMtu {
     /// A link that carries frames of `safe` bytes without proof, and for which `limit` is the
     /// largest that the link can send and the peer accepts. `limit` below `safe` limits both.

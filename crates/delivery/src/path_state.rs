@@ -1,6 +1,6 @@
 //! Whether a link of a connection carries anything, and what to do while that is in doubt.
 
-use crate::Instant;
+use crate::{Instant, Pack, Packer, Unpacker};
 
 /// Where a link of a connection stands.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -17,6 +17,23 @@ pub enum LinkState {
     Probing,
     /// Gone for good.
     Removed,
+}
+
+impl Pack for LinkState {
+    fn pack(&self, to: &mut Packer) {
+        (*self as u8).pack(to);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match u8::unpack(from) {
+            0 => Self::Validating,
+            1 => Self::Up,
+            2 => Self::Suspect,
+            3 => Self::Down,
+            4 => Self::Probing,
+            _ => Self::Removed,
+        }
+    }
 }
 
 /// What a change of state asks of the engine.
@@ -65,6 +82,16 @@ pub struct PathState {
     nonces: [Option<u64>; NONCES],
     nonce_next: u8,
 }
+
+crate::pack_fields!(PathState {
+    state,
+    timeouts,
+    answers_missing,
+    unanswered,
+    challenge_at,
+    nonces,
+    nonce_next,
+});
 
 impl PathState {
     /// A link on which nothing was heard yet; its first challenge is due at once.
@@ -240,6 +267,8 @@ pub struct SilenceBudget {
     /// Since when something is awaited and nothing was heard; `NEVER` while nothing is awaited.
     silent_since: Instant,
 }
+
+crate::pack_fields!(SilenceBudget { budget_ns, silent_since });
 
 impl SilenceBudget {
     /// A budget of `budget_ns` nanoseconds; nothing is awaited yet.

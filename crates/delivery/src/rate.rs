@@ -62,6 +62,26 @@ pub(crate) struct RateEstimator {
     max: [u64; 2],
 }
 
+crate::pack_fields!(RateEstimator {
+    delivered,
+    delivered_at,
+    first_sent_at,
+    limited_until,
+    limited,
+    round_ends,
+    round,
+    sampled_rounds,
+    sampled,
+    unlimited,
+    half_started,
+    average_began,
+    average_bytes,
+    average_limited,
+    steady,
+    untried,
+    max,
+});
+
 impl RateEstimator {
     pub(crate) const fn new(now: Instant) -> Self {
         Self {

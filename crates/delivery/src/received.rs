@@ -46,6 +46,8 @@ pub struct AckPolicy {
     pub midway_delay_ns: u32,
 }
 
+crate::pack_fields!(AckPolicy { frames_per_ack, ack_delay_ns, midway_delay_ns });
+
 impl AckPolicy {
     /// What is announced to the peer as `ack_delay_max_ns`.
     pub fn delay_max_ns(&self) -> u32 {
@@ -99,6 +101,22 @@ pub struct ReceivedPackets {
 }
 
 const _: () = assert!(size_of::<ReceivedPackets>() <= 256);
+
+crate::pack_fields!(ReceivedPackets {
+    window,
+    next,
+    run_start,
+    below_start,
+    unreported,
+    largest_received_at,
+    due_at,
+    pending,
+    marked,
+    pending_since,
+    gap_unreported,
+    midway,
+    policy,
+});
 
 impl ReceivedPackets {
     /// Nothing arrived yet; the peer numbers from 0.
@@ -251,6 +269,11 @@ impl ReceivedPackets {
     /// Whether packets that ask for an acknowledgement arrived since the last block was written.
     pub const fn acknowledgement_owed(&self) -> bool {
         self.pending > 0
+    }
+
+    /// Whether no acknowledgement is owed and none is due.
+    pub fn is_at_rest(&self) -> bool {
+        self.pending == 0 && self.due_at == Instant::NEVER
     }
 
     /// The largest number that arrived.

@@ -44,6 +44,18 @@ pub(crate) struct RttEstimator {
     sampled: bool,
 }
 
+crate::pack_fields!(RttEstimator {
+    smoothed_ns,
+    variation_ns,
+    min_ns,
+    min_seen_at,
+    new_min_ns,
+    measurements,
+    measured_at,
+    host_ns,
+    sampled,
+});
+
 impl RttEstimator {
     pub(crate) const fn new(initial_ns: u64, now: Instant) -> Self {
         Self {

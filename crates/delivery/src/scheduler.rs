@@ -81,6 +81,8 @@ pub struct SchedulerState {
     given_at: [Instant; LINKS_MAX],
 }
 
+crate::pack_fields!(SchedulerState { turn, burst_ns, unmeasured_bytes, given_at });
+
 impl SchedulerState {
     /// No link has got anything yet; bursts of at most `burst_ns` nanoseconds.
     pub fn new(burst_ns: u64) -> Self {

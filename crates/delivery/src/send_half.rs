@@ -848,5 +848,6 @@ impl Lost {
     }
 }
 
+mod rest;
 #[cfg(test)]
 mod tests;

@@ -170,6 +170,11 @@ impl<T: Copy> SentPackets<T> {
         Self::append(&mut self.records, &mut self.flight, slot);
     }
 
+    /// Whether no packet is in flight or remembered.
+    pub(crate) const fn is_at_rest(&self) -> bool {
+        self.flight.len == 0 && self.ghosts.len == 0
+    }
+
     /// Gives the memory back if no record is left.
     pub(crate) fn release_if_empty(&mut self, pool: &mut SentPool<T>) {
         if self.flight.len == 0 && self.ghosts.len == 0 && self.records.capacity() > 0 {

@@ -1,7 +1,7 @@
 //! What one endpoint is made for.
 
 use delivery::{AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy};
-use semantics::{OPERATION_WINDOW_DEFAULT, PoolLimits};
+use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};
 
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -51,9 +51,13 @@ pub struct EngineConfig {
     /// Time without a frame of the peer after which an idle connection asks whether the peer is still
     /// there and which links it has, in nanoseconds; `u64::MAX` for never.
     pub keep_alive_ns: u64,
+    /// Time after which a connection on which nothing happens is packed into a fifth of the memory, in
+    /// nanoseconds from 1; `u64::MAX` for never. It goes on as if it had not been.
+    pub rest_ns: u64,
     /// How bytes are spread over links.
     pub scheduling: SchedulingPolicy,
-    /// Connections with packets in flight at a time that need no allocation.
+    /// Connections with packets in flight at a time that need no allocation, and connections that wake up
+    /// from rest at a time that need none.
     pub active_connections: usize,
     /// Packets in flight on one link of one connection, at most 4096.
     pub packets_max: u16,
@@ -64,6 +68,16 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// What each connection grants its peer.
+    pub(crate) const fn inbound_limits(&self) -> InboundLimits {
+        InboundLimits {
+            operation_window: self.operation_window,
+            read_depth: self.read_depth,
+            order_pool_bytes: self.order_pool_bytes,
+            receives: self.receives_max,
+        }
+    }
+
     /// The rules of `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to run it side by side:
     /// frames go round robin over the links; a fixed window counted in frames; positive
     /// acknowledgements ride on all data frames, and by themselves go out for every 24 frames or
@@ -87,6 +101,10 @@ impl EngineConfig {
         }
     }
 }
+
+/// Going to rest and waking up take some microseconds together, so a connection that does so all the time
+/// costs less than a thousandth of a processor, and one that is in use never does.
+const REST_NS: u64 = 10_000_000;
 
 /// Frames of one link for one explicit acknowledgement: 4.2 % of extra frames; the paper has 5.5 %,
 /// of which a fifth are drops.
@@ -121,6 +139,7 @@ impl Default for EngineConfig {
             probe_timeout_max_ns: 1_000_000_000,
             silence_budget_ns: SILENCE_BUDGET_NS,
             keep_alive_ns: 30_000_000_000,
+            rest_ns: REST_NS,
             scheduling: SchedulingPolicy::EarliestDelivery,
             active_connections: 16,
             packets_max: 2048,

@@ -121,6 +121,8 @@ pub(crate) struct Retired {
     pub(crate) path: Path,
 }
 
+delivery::pack_fields!(Retired { at, is_unnoticed, path });
+
 impl Retired {
     /// When the index may serve a trial: one that the peer did not notice is new to it, another only
     /// when the peer believes that no frame of before is under way.

@@ -11,8 +11,8 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Inbound, InboundLimits, Operation, Outbound, PeerLimits, PoolUse,
-    Pools, PostError, Receive, StatusTable,
+    Carried, CompletionQueue, Inbound, Operation, Outbound, PeerLimits, PoolUse, Pools, PostError,
+    Receive, StatusTable,
 };
 use thiserror::Error;
 use wire_edge::{
@@ -148,11 +148,12 @@ impl Engine {
         // Lists of connections, by number.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
+        let nobodys_queue = Arc::new(CompletionQueue::new(1));
         Self {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
-            connections: ConnectionTable::new(config.connections_max, names),
+            connections: ConnectionTable::new(&config, names, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
             timers: TimerQueue::with_capacity(listed),
@@ -175,7 +176,7 @@ impl Engine {
             batch: if ahead { batch() } else { TxBatch::new(0, 0) },
             spare_batches: Vec::new(),
             acks: if ahead { AckBytes::allocated() } else { AckBytes::default() },
-            nobodys_queue: Arc::new(CompletionQueue::new(1)),
+            nobodys_queue,
             entropy,
             config,
         }
@@ -334,6 +335,7 @@ impl Engine {
             connection.report_now = true;
             self.mark_ready(&mut connection);
         }
+        self.rest_later(&connection);
         self.connections.put(connection);
         result
     }
@@ -389,11 +391,20 @@ impl Engine {
     /// Whether nothing is under way: all that would still wake the endpoint up are the keep-alives of
     /// idle connections. Looks at every connection.
     pub fn is_at_rest(&self) -> bool {
-        let rests = |connection: &Connection| match self.timers.deadline(connection.handle.index) {
-            Instant::NEVER => true,
-            deadline => connection.is_open() && deadline == connection.keep_alive_at,
+        let is_awake_at_rest = |connection: &Connection| {
+            let deadline = self.timers.deadline(connection.handle.index);
+            let next = if connection.is_at_rest() { connection.rest_ends_at() } else { deadline };
+            deadline == Instant::NEVER || connection.is_open() && next == connection.keep_alive_at
         };
-        !self.has_work() && self.connections.iter().all(rests)
+        let wakes_only_to_ask = |index: u32, keep_alive_at| {
+            [keep_alive_at, Instant::NEVER].contains(&self.timers.deadline(index))
+        };
+        !self.has_work()
+            && self.connections.iter().all(is_awake_at_rest)
+            && self
+                .connections
+                .resting()
+                .all(|(index, rest)| wakes_only_to_ask(index, rest.keep_alive_at))
     }
 
     /// The next piece of news of the control path.
@@ -424,7 +435,10 @@ impl Engine {
 
     /// What is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
-        let connection = self.connections.get(handle)?;
+        self.connections.look(handle, Self::info_of)
+    }
+
+    fn info_of(connection: &Connection) -> ConnectionInfo {
         let paths = connection.paths.iter().map(|path| PathInfo {
             index: path.index.0,
             link: path.link,
@@ -437,11 +451,11 @@ impl Engine {
             frame_bytes: path.mtu.current(),
             counters: path.counters,
         });
-        Some(ConnectionInfo {
+        ConnectionInfo {
             established: connection.is_open(),
             outstanding: connection.outbound.outstanding(),
             paths: paths.collect(),
-        })
+        }
     }
 
     /// What concerns no link of a connection.
@@ -579,13 +593,7 @@ impl Engine {
         domain: ProtectionDomain,
         queue: &Arc<CompletionQueue>,
     ) -> Inbound {
-        let limits = InboundLimits {
-            operation_window: self.config.operation_window,
-            read_depth: self.config.read_depth,
-            order_pool_bytes: self.config.order_pool_bytes,
-            receives: self.config.receives_max,
-        };
-        Inbound::new(handle.index, domain, limits, Arc::clone(queue))
+        Inbound::new(handle.index, domain, self.config.inbound_limits(), Arc::clone(queue))
     }
 }
 

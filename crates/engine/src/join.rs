@@ -38,6 +38,8 @@ pub(crate) struct Joining {
     index_at: Option<Instant>,
 }
 
+delivery::pack_fields!(Joining { addresses, asked, failed, unwanted, rounds, again_at, index_at });
+
 impl Joining {
     /// For a connection over `first`, whose initiator named `asked` and whose peer told `told`.
     /// Nothing if no other pair is possible.

@@ -59,6 +59,34 @@ pub(crate) struct Path {
     pub(crate) unasked: u32,
 }
 
+delivery::pack_fields!(Path {
+    index,
+    link,
+    peer,
+    local,
+    send,
+    received,
+    mtu,
+    state,
+    counters,
+    control,
+    response,
+    announce,
+    removed,
+    retry_status,
+    addresses,
+    probes_allowed,
+    peer_opened,
+    is_trial,
+    was_heard,
+    is_lost,
+    backup,
+    opened_at,
+    heard_at,
+    progress_at,
+    unasked,
+});
+
 impl Path {
     pub(crate) fn new(
         now: Instant,
@@ -141,6 +169,18 @@ impl Path {
             || self.addresses != 0
             || self.probes_allowed > 0
             || self.state.deadline() <= now
+    }
+
+    /// Whether nothing is under way on it, to be told or to be acknowledged.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.send.is_at_rest()
+            && self.received.is_at_rest()
+            && self.control == 0
+            && self.response.is_none()
+            && self.announce.is_none()
+            && self.removed | self.retry_status == 0
+            && self.addresses == 0
+            && self.probes_allowed == 0
     }
 
     /// Whether the peer may know of a link under this index.

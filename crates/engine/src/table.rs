@@ -1,9 +1,14 @@
 //! The connections of an endpoint and their unguessable names.
 
+use std::sync::Arc;
+
+use semantics::{CompletionQueue, InboundLimits};
 use wire_edge::{ConnectionId, KeyedPermutation};
 
+use crate::config::EngineConfig;
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
+use crate::rest::Resting;
 
 /// Bits of a connection id that are the index; the other twelve are the generation.
 const INDEX_BITS: u32 = 20;
@@ -22,23 +27,49 @@ pub(crate) struct ConnectionTable {
     names: KeyedPermutation,
     /// The last id looked up, and its index: frames come in runs.
     last: (ConnectionId, u32),
+    /// Memory for connections that wake up, at most `spare_max`.
+    #[expect(clippy::vec_box, reason = "the box is what is kept")]
+    spare: Vec<Box<Connection>>,
+    spare_max: usize,
+    /// What all connections grant.
+    limits: InboundLimits,
+    /// What spare connections have for a queue.
+    nobodys_queue: Arc<CompletionQueue>,
 }
 
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    connection: Option<Box<Connection>>,
+    content: Content,
+}
+
+/// What is in a slot.
+#[derive(Debug)]
+enum Content {
+    /// Nothing, or it is taken out.
+    Nothing,
+    Awake(Box<Connection>),
+    Resting(Box<Resting>),
 }
 
 impl ConnectionTable {
-    pub(crate) fn new(limit: u32, key: [u64; 2]) -> Self {
+    /// A table for the connections of an endpoint; `nobodys_queue` takes nothing.
+    pub(crate) fn new(
+        config: &EngineConfig,
+        key: [u64; 2],
+        nobodys_queue: Arc<CompletionQueue>,
+    ) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            limit: limit.min(1 << INDEX_BITS),
+            limit: config.connections_max.min(1 << INDEX_BITS),
             used: 0,
             names: KeyedPermutation::new(key),
             last: (ConnectionId(0), u32::MAX),
+            spare: Vec::new(),
+            spare_max: if config.allocates_ahead { config.active_connections } else { 0 },
+            limits: config.inbound_limits(),
+            nobodys_queue,
         }
     }
 
@@ -48,7 +79,7 @@ impl ConnectionTable {
             return None;
         }
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, connection: None });
+            self.slots.push(Slot { generation: 0, content: Content::Nothing });
             self.slots.len() as u32 - 1
         });
         let slot = self.slots.get_mut(index as usize)?;
@@ -67,37 +98,105 @@ impl ConnectionTable {
     #[inline]
     pub(crate) fn put(&mut self, connection: Box<Connection>) {
         if let Some(slot) = self.slots.get_mut(connection.handle.index as usize) {
-            slot.connection = Some(connection);
+            slot.content = Content::Awake(connection);
         }
     }
 
-    /// Takes a connection out to work on it; [`ConnectionTable::put`] it back or
+    /// Takes a connection out to work on it, awake; [`ConnectionTable::put`] it back or
     /// [`ConnectionTable::release`] its slot.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Option<Box<Connection>> {
-        self.slots.get_mut(index as usize)?.connection.take()
+        let slot = self.slots.get_mut(index as usize)?;
+        match core::mem::replace(&mut slot.content, Content::Nothing) {
+            Content::Nothing => None,
+            Content::Awake(connection) => Some(connection),
+            Content::Resting(resting) => {
+                let handle = ConnectionHandle { index, generation: slot.generation };
+                Some(self.wake(handle, *resting))
+            }
+        }
     }
 
     /// As [`ConnectionTable::take`], by handle.
     pub(crate) fn take_handle(&mut self, handle: ConnectionHandle) -> Option<Box<Connection>> {
-        let slot = self.slots.get_mut(handle.index as usize)?;
-        if slot.generation == handle.generation { slot.connection.take() } else { None }
-    }
-
-    pub(crate) fn get(&self, handle: ConnectionHandle) -> Option<&Connection> {
         let slot = self.slots.get(handle.index as usize)?;
-        if slot.generation == handle.generation { slot.connection.as_deref() } else { None }
+        if slot.generation == handle.generation { self.take(handle.index) } else { None }
     }
 
-    /// The connection with this index, unless it is taken out.
+    #[cold]
+    fn wake(&mut self, handle: ConnectionHandle, resting: Resting) -> Box<Connection> {
+        match self.spare.pop() {
+            Some(mut spare) => {
+                let paths = core::mem::take(&mut spare.paths);
+                *spare = resting.wake(handle, self.limits, paths);
+                spare
+            }
+            None => Box::new(resting.wake(handle, self.limits, Vec::new())),
+        }
+    }
+
+    /// Packs a connection that is awake and [at rest](Connection::is_at_rest).
+    #[cold]
+    pub(crate) fn rest(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        let Content::Awake(connection) = &mut slot.content else { return };
+        let resting = Box::new(connection.rest(self.limits));
+        let before = core::mem::replace(&mut slot.content, Content::Resting(resting));
+        if let Content::Awake(mut connection) = before
+            && self.spare.len() < self.spare_max
+        {
+            connection.clear(&self.nobodys_queue, self.limits);
+            self.spare.push(connection);
+        }
+    }
+
+    /// Notes that a connection is in the list of those that owe acknowledgements no more, if it rests:
+    /// then it owes none.
+    pub(crate) fn disown(&mut self, index: u32) -> bool {
+        match self.slots.get_mut(index as usize).map(|slot| &mut slot.content) {
+            Some(Content::Resting(resting)) => {
+                resting.listed_owing = false;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks at a connection, which is not woken up for that.
+    pub(crate) fn look<R>(
+        &self,
+        handle: ConnectionHandle,
+        look: impl FnOnce(&Connection) -> R,
+    ) -> Option<R> {
+        let slot = self.slots.get(handle.index as usize)?;
+        match &slot.content {
+            _ if slot.generation != handle.generation => None,
+            Content::Nothing => None,
+            Content::Awake(connection) => Some(look(connection)),
+            Content::Resting(resting) => Some(look(&resting.read(handle, self.limits, Vec::new()))),
+        }
+    }
+
+    /// The connection with this index, unless it is taken out or rests.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
-        self.slots.get(index as usize)?.connection.as_deref()
+        match &self.slots.get(index as usize)?.content {
+            Content::Awake(connection) => Some(connection),
+            _ => None,
+        }
     }
 
-    /// All connections.
+    /// All connections that do not rest.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
-        self.slots.iter().filter_map(|slot| slot.connection.as_deref())
+        (0..self.slots.len() as u32).filter_map(|index| self.at(index))
+    }
+
+    /// All connections that rest, with their indices.
+    pub(crate) fn resting(&self) -> impl Iterator<Item = (u32, &Resting)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| match &slot.content {
+            Content::Resting(resting) => Some((index as u32, &**resting)),
+            _ => None,
+        })
     }
 
     /// Frees the slot of a connection that was taken out.
@@ -116,7 +215,8 @@ impl ConnectionTable {
         let name = self.names.decrypt(id.0);
         let index = name & ((1 << INDEX_BITS) - 1);
         let slot = self.slots.get(index as usize)?;
-        if slot.connection.is_none() || slot.generation & GENERATION_MASK != name >> INDEX_BITS {
+        let is_empty = matches!(slot.content, Content::Nothing);
+        if is_empty || slot.generation & GENERATION_MASK != name >> INDEX_BITS {
             return None;
         }
         self.last = (id, index);

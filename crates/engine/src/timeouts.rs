@@ -16,7 +16,9 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
         while let Some(index) = self.timers.pop_due(now) {
-            self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+            if !self.come_to_rest(now, index) {
+                self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+            }
         }
     }
 
@@ -33,6 +35,10 @@ impl Engine {
                 deadline = deadline.min(path.deadline(now));
             }
             deadline = deadline.min(connection.opens_at(now));
+            let rests_at = now.after_ns(self.config.rest_ns);
+            if deadline > rests_at && connection.is_at_rest() {
+                deadline = rests_at;
+            }
         }
         self.timers.set(connection.handle.index, deadline);
     }

@@ -89,6 +89,9 @@ impl Engine {
             }
         }
         while let Some(index) = self.owing.pop() {
+            if self.connections.disown(index) {
+                continue;
+            }
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.listed_owing = false;
             if owes_last_acknowledgement(&connection) {

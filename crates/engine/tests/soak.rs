@@ -118,6 +118,7 @@ fn run(seed: u64) -> u64 {
         order_pool_bytes: [0, 4000, 1 << 18][dice.roll(3) as usize],
         read_depth: 1 + dice.roll(8) as u16,
         operation_window: [2, 16, 1024][dice.roll(3) as usize],
+        rest_ns: [1, 1_000_000, u64::MAX][seed as usize % 3],
         // Faults must not end the connection here.
         silence_budget_ns: 600_000_000_000,
         ..EngineConfig::default()

@@ -4,6 +4,7 @@ mod deliver;
 mod operation;
 mod placement;
 mod records;
+mod rest;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use deliver::Stop;
 pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
+pub use rest::InboundAtRest;
 
 /// What this side grants its peer.
 #[derive(Clone, Copy, Debug)]

@@ -23,14 +23,15 @@ mod status;
 mod tests;
 
 pub use completion::{Completion, CompletionKind, CompletionQueue};
-pub use inbound::{Inbound, InboundLimits, Refusal, Surroundings, Verdict};
+pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
 pub use limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX, OPERATION_WINDOW_DEFAULT, PoolLimits};
 pub use operation::{
     AccessFault, Operation, OperationError, OperationFlags, Ordering, PostError, Receive, Request,
     Source,
 };
 pub use outbound::{
-    Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, PeerLimits,
+    Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, OutboundAtRest,
+    PeerLimits,
 };
 pub use pools::{PoolUse, Pools};
 pub use range_set::{Full, RangeSet};

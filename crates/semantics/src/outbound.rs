@@ -5,6 +5,7 @@ mod asking;
 mod complete;
 mod fragments;
 mod post;
+mod rest;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::{Operation, OperationError, PostError, Source};
 pub(crate) use answers::Response;
 pub use asking::Answer;
 pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault};
+pub use rest::OutboundAtRest;
 
 /// What the peer granted when the connection was made.
 #[derive(Clone, Copy, Debug)]

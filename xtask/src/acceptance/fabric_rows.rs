@@ -82,6 +82,16 @@ pub(super) const FABRIC: &[Row] = &[
         Bound::AtMost(1024.0, "MiB"),
         "/real engine, 4096 hosts/resident_mebibytes",
     ),
+    speed(
+        "same, memory of a connection end",
+        Bound::AtMost(1024.0, "B"),
+        "/real engine, memory/bytes_per_connection_end",
+    ),
+    speed(
+        "same, memory of a host",
+        Bound::AtMost(8192.0, "B"),
+        "/real engine, memory/bytes_per_host",
+    ),
     missing("engine on shaped links against the same simulated", Bound::AtMost(10.0, "%")),
     speed(
         "identical hashes with 1, 2 and 4 threads",

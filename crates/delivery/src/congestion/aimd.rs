@@ -88,6 +88,24 @@ pub struct Aimd {
     search: CapSearch,
 }
 
+crate::pack_fields!(Aimd {
+    window,
+    threshold,
+    frame_bytes,
+    credit,
+    undo,
+    floor,
+    cap,
+    marked_share,
+    round_packets,
+    round_marked,
+    mark_recent_rounds,
+    epoch_packets,
+    epoch_lost,
+    loss_excessive,
+    search,
+});
+
 impl Aimd {
     /// Starts with `initial_frames` frames of `frame_bytes` bytes.
     pub fn new(initial_frames: u32, frame_bytes: u32) -> Self {
@@ -247,6 +265,16 @@ struct CapSearch {
     /// Window of the trial.
     trial: u32,
 }
+
+crate::pack_fields!(CapSearch {
+    cruised_rounds,
+    trial_rounds,
+    rate_before,
+    rtt_ns,
+    rtt_before_ns,
+    found,
+    trial,
+});
 
 impl CapSearch {
     /// Rounds of a trial: one to fill the larger window, two to see it acknowledged.

@@ -27,6 +27,8 @@ pub struct Delay {
     undo: Undo,
 }
 
+crate::pack_fields!(Delay { window, frame_bytes, target_ns, credit, reduced, starting, undo });
+
 impl Delay {
     /// Starts with `initial_frames` frames, and aims at `target_ns` nanoseconds in queues.
     pub fn new(initial_frames: u32, frame_bytes: u32, target_ns: u32) -> Self {

@@ -10,6 +10,8 @@ pub struct Fixed {
     frame_bytes: u32,
 }
 
+crate::pack_fields!(Fixed { frames, frame_bytes });
+
 impl Fixed {
     /// A window of `frames` frames of `frame_bytes` bytes.
     pub fn new(frames: u32, frame_bytes: u32) -> Self {

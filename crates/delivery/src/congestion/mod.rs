@@ -8,7 +8,7 @@ pub use aimd::Aimd;
 pub use delay::Delay;
 pub use fixed::Fixed;
 
-use crate::Instant;
+use crate::{Instant, Pack, Packer, Unpacker};
 
 /// Frames in flight that every algorithm allows: one travels while the other is acknowledged.
 const WINDOW_FRAMES_MIN: u32 = 2;
@@ -100,6 +100,33 @@ pub(crate) enum Controller {
     Delay(Delay),
 }
 
+impl Pack for Controller {
+    fn pack(&self, to: &mut Packer) {
+        match self {
+            Self::Fixed(fixed) => {
+                0_u8.pack(to);
+                fixed.pack(to);
+            }
+            Self::Aimd(aimd) => {
+                1_u8.pack(to);
+                aimd.pack(to);
+            }
+            Self::Delay(delay) => {
+                2_u8.pack(to);
+                delay.pack(to);
+            }
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match u8::unpack(from) {
+            0 => Self::Fixed(Pack::unpack(from)),
+            1 => Self::Aimd(Pack::unpack(from)),
+            _ => Self::Delay(Pack::unpack(from)),
+        }
+    }
+}
+
 impl Controller {
     pub(crate) fn new(
         algorithm: CongestionAlgorithm,
@@ -168,6 +195,8 @@ struct Undo {
     /// When the window was reduced: a packet sent before belongs to the same round trip.
     reduced_at: Option<Instant>,
 }
+
+crate::pack_fields!(Undo { window, lost_packets, reduced_at });
 
 impl Undo {
     const NOTHING: Self = Self { window: 0, lost_packets: 0, reduced_at: None };

@@ -134,17 +134,23 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
 /// Hosts with the real engine and ghost payloads on one switch of 10 Gb/s, connected already: each sends
 /// messages of 64 KiB to the host half of them further, in so many rounds. Interrupts come every 10 µs.
 pub fn engines(hosts: u32, rounds: u32) -> Result<Benchmark<EdgeFabric, Exchange>, BenchmarkError> {
+    let (mut fabric, ports) = unconnected_engines(hosts)?;
+    let workload = Exchange::new(hosts, Partners::Shift(hosts / 2), 1 << 16, rounds);
+    fabric.connect_ahead(&workload.pairs())?;
+    let network_bytes = fabric.network_bytes();
+    let placement: Vec<u32> = (0..hosts).collect();
+    let simulation = Simulation::new(fabric, workload, &placement, HostCosts::default());
+    Ok(Benchmark { simulation, hosts, network_bytes, ports })
+}
+
+/// The hosts of [`engines`] without any connection, and the ports of their network.
+pub fn unconnected_engines(hosts: u32) -> Result<(EdgeFabric, usize), BenchmarkError> {
     let topology = Topology::star(hosts)?;
     let mut ethernet = EthernetConfiguration::with_rate(10_000_000_000);
     ethernet.latency_ps = 500_000;
     ethernet.propagation_ps = 10_000;
     let configuration =
         EdgeConfiguration { interrupt_interval_ps: 10_000_000, ..EdgeConfiguration::default() };
-    let mut fabric = EdgeFabric::new(&topology, Routing::Shortest, ethernet, configuration, 1)?;
-    let workload = Exchange::new(hosts, Partners::Shift(hosts / 2), 1 << 16, rounds);
-    fabric.connect_ahead(&workload.pairs())?;
-    let network_bytes = fabric.network_bytes();
-    let placement: Vec<u32> = (0..hosts).collect();
-    let simulation = Simulation::new(fabric, workload, &placement, HostCosts::default());
-    Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
+    let fabric = EdgeFabric::new(&topology, Routing::Shortest, ethernet, configuration, 1)?;
+    Ok((fabric, topology.links().len()))
 }

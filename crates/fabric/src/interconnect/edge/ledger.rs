@@ -21,6 +21,8 @@ pub struct Order {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     streams: Vec<Stream>,
+    /// Memory of streams that have no operation, for those that get one.
+    spare: Vec<VecDeque<Operation>>,
     order: Order,
     /// The first promises found broken, at most [`VIOLATIONS_MAX`].
     violations: Vec<String>,
@@ -91,7 +93,11 @@ impl Ledger {
     pub(super) fn on_posted(&mut self, stream: u32, length: u32, message: Option<u32>) {
         let message = message.unwrap_or(NO_MESSAGE);
         let operation = Operation { length, prefix: 0, message, beyond: Vec::new() };
-        self.streams[stream as usize].operations.push_back(operation);
+        let operations = &mut self.streams[stream as usize].operations;
+        if operations.capacity() == 0 {
+            *operations = self.spare.pop().unwrap_or_default();
+        }
+        operations.push_back(operation);
     }
 
     /// Bytes were placed at a host.
@@ -180,12 +186,21 @@ impl Ledger {
             }
             Some(_) => {
                 open.first += 1;
+                self.rest(stream);
                 return;
             }
         };
         open.first += 1;
         open.placed_below = open.placed_below.max(open.first);
         self.violate(format!("stream {stream}: operation {number} {what}"));
+    }
+
+    /// Takes the memory of a stream that has no operation any more.
+    fn rest(&mut self, stream: u32) {
+        let operations = &mut self.streams[stream as usize].operations;
+        if operations.is_empty() {
+            self.spare.push(std::mem::take(operations));
+        }
     }
 
     /// A promise was broken.

@@ -105,21 +105,9 @@ impl EdgeFabric {
                 self.connect(&mut context, pair);
             }
         }
-        let mut ready = 0;
-        while ready < self.pairs.len() || self.frames.under_way() > 0 {
-            let event = context.wheel.pop().filter(|event| event.time_ps < SETUP_MAX_PS);
-            let Some(event) = event else {
-                let [from, to] = self.pairs[ready.min(self.pairs.len() - 1)].hosts;
-                return Err(EdgeError::NotConnected { from, to, rails: self.configuration.rails });
-            };
-            self.handle(&mut context, event);
-            if self.frames.under_way() == 0 {
-                while ready < self.pairs.len() && self.is_ready(ready) {
-                    ready += 1;
-                }
-            }
-        }
+        self.set_up(&mut context)?;
         self.open_messages = 0;
+        self.rest();
         self.counts = Counts::default();
         self.base_ns += context.wheel.now_ps() / 1_000 + 1;
         for rail in &mut self.rails {
@@ -133,6 +121,36 @@ impl EdgeFabric {
             self.suspended.push(number as u32);
         }
         Ok(())
+    }
+
+    /// Lets the hosts make the connections they were told to, and then come to rest.
+    fn set_up(&mut self, context: &mut Context) -> Result<(), EdgeError> {
+        let mut ready = 0;
+        let mut until_ps = SETUP_MAX_PS;
+        loop {
+            let is_quiet = self.frames.under_way() == 0;
+            while is_quiet && ready < self.pairs.len() && self.is_ready(ready) {
+                ready += 1;
+            }
+            let is_made = ready == self.pairs.len();
+            if is_made && is_quiet {
+                until_ps = until_ps.min(context.wheel.now_ps() + SETTLING_PS);
+                if self.hosts.iter().all(|host| host.engine.is_at_rest()) {
+                    return Ok(());
+                }
+            }
+            match context.wheel.pop() {
+                Some(event) if event.time_ps < until_ps || is_made && !is_quiet => {
+                    self.handle(context, event);
+                }
+                _ if is_made => return Ok(()),
+                _ => {
+                    let [from, to] = self.pairs[ready].hosts;
+                    let rails = self.configuration.rails;
+                    return Err(EdgeError::NotConnected { from, to, rails });
+                }
+            }
+        }
     }
 
     /// Whether a pair has its connection, on all rails.
@@ -152,3 +170,7 @@ impl EdgeFabric {
 
 /// Longest time that connections take, in picoseconds: a minute.
 const SETUP_MAX_PS: u64 = 60_000_000_000_000;
+
+/// Longest time that connections that are made may take to come to rest, in picoseconds: what they owe
+/// each other is told within half of it.
+const SETTLING_PS: u64 = 2_000_000_000;

@@ -1,5 +1,7 @@
 //! What a host does when its processor is free: take frames, completions and news; post; send.
 
+use std::collections::VecDeque;
+
 use delivery::{LinkId, RxFrame, TxBatch};
 use engine::{Emitted, Event as News};
 use mem::Payload;
@@ -129,7 +131,7 @@ impl EdgeFabric {
         match stream.ending.front_mut() {
             None => stream.since_end -= 1,
             Some(1) => {
-                stream.ending.pop_front();
+                pop(&mut stream.ending, &mut self.spare_lists);
                 self.open_messages -= 1;
             }
             Some(operations) => *operations -= 1,
@@ -162,7 +164,7 @@ impl EdgeFabric {
 
     /// Posts one operation of a stream.
     fn post(&mut self, context: &mut Context, number: u32, index: u32) -> Posted {
-        let Self { hosts, streams, pairs, ledger, configuration, memory, .. } = self;
+        let Self { hosts, streams, spare_lists, pairs, ledger, configuration, memory, .. } = self;
         let stream = &mut streams[index as usize];
         let Some(&message) = stream.waiting.front() else { return Posted::Nothing };
         let end = index as usize % 2;
@@ -216,7 +218,7 @@ impl EdgeFabric {
         host.free_ps += configuration.costs.post_ps;
         ledger.on_posted(index, length, is_last.then_some(message));
         self.counts.operations += 1;
-        stream.advance(length, total);
+        stream.advance(length, total, spare_lists);
         Posted::More
     }
 
@@ -312,15 +314,31 @@ enum Posted {
 
 impl Stream {
     /// Bytes of the first message that waits were posted, of `total`.
-    fn advance(&mut self, length: u32, total: u32) {
+    fn advance(&mut self, length: u32, total: u32, spare: &mut Vec<VecDeque<u32>>) {
         self.under_way += 1;
         self.since_end += 1;
         self.posted_bytes += length;
         if self.posted_bytes == total {
             self.posted_bytes = 0;
-            self.waiting.pop_front();
-            self.ending.push_back(std::mem::take(&mut self.since_end));
+            pop(&mut self.waiting, spare);
+            push(&mut self.ending, std::mem::take(&mut self.since_end), spare);
         }
+    }
+}
+
+/// Appends to a list of a stream; an empty one has no memory of its own.
+pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDeque<u32>>) {
+    if list.capacity() == 0 {
+        *list = spare.pop().unwrap_or_default();
+    }
+    list.push_back(value);
+}
+
+/// Takes the first of a list of a stream away.
+fn pop(list: &mut VecDeque<u32>, spare: &mut Vec<VecDeque<u32>>) {
+    list.pop_front();
+    if list.is_empty() && list.capacity() > 0 {
+        spare.push(std::mem::take(list));
     }
 }
 

@@ -1,0 +1,378 @@
+//! Writing down what rests in few bytes, and reading it again.
+//!
+//! A connection that does nothing still knows much: round trips, rates, windows, numbers, counters. Most
+//! of it is small, zero or near to something else, so a fifth of the memory is enough while nobody looks at
+//! it. Nothing is rounded: what is read again is what was written.
+
+use wire_edge::{
+    ConnectionId, Epoch, Features, LinkIndex, LinkStatus, MessageNumber, OperationNumber,
+    PacketNumber, Parameters, PeerAddr,
+};
+
+use crate::{Instant, LinkId};
+
+/// What can be written down and read again.
+pub trait Pack: Sized {
+    /// Writes the value behind all before.
+    fn pack(&self, to: &mut Packer);
+
+    /// Reads what [`Pack::pack`] wrote.
+    ///
+    /// # Panics
+    /// If the bytes are not those of values of the same types in the same order: a bug of the caller,
+    /// as nobody else writes them.
+    fn unpack(from: &mut Unpacker<'_>) -> Self;
+}
+
+/// Takes values one after the other.
+///
+/// Numbers have seven bits a byte, one more than their value, so that the largest, which often means
+/// "none", takes as little as 0. Times are differences to one of them.
+#[derive(Debug)]
+pub struct Packer {
+    bytes: Vec<u8>,
+    base: Instant,
+}
+
+impl Packer {
+    /// Nothing is written yet. Times near `base` take least; all must be within 2^62 ns of it, but for
+    /// [`Instant::NEVER`].
+    pub fn new(base: Instant) -> Self {
+        let mut packer = Self { bytes: Vec::with_capacity(BYTES_AT_FIRST), base };
+        packer.number(base.0);
+        packer
+    }
+
+    /// What was written.
+    pub fn finish(self) -> Box<[u8]> {
+        self.bytes.into_boxed_slice()
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.bytes.push(byte);
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number > 0x7f {
+            self.byte(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.byte(number as u8);
+    }
+}
+
+/// Gives values back in the order in which a [`Packer`] took them.
+#[derive(Debug)]
+pub struct Unpacker<'a> {
+    bytes: &'a [u8],
+    base: Instant,
+}
+
+impl<'a> Unpacker<'a> {
+    /// Begins with the first value.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let mut unpacker = Self { bytes, base: Instant::default() };
+        unpacker.base = Instant(unpacker.number());
+        unpacker
+    }
+
+    /// Whether everything was read.
+    pub const fn is_at_end(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    #[inline]
+    fn byte(&mut self) -> u8 {
+        let (&byte, rest) = self.bytes.split_first().expect("what is read was written");
+        self.bytes = rest;
+        byte
+    }
+
+    #[inline]
+    fn number(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = self.byte();
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return number;
+            }
+            shift += 7;
+        }
+    }
+}
+
+/// Writes a struct down field by field. All fields must be named, so that none is forgotten: those in
+/// front of a semicolon are written, those behind it begin anew with the value given.
+#[macro_export]
+macro_rules! pack_fields {
+    (
+        $type:ident $(<$parameter:ident: $bound:ident>)? { $($field:ident),* $(,)? }
+        $($fresh:ident = $value:expr),* $(,)?
+    ) => {
+        impl$(<$parameter: $bound>)? $crate::Pack for $type$(<$parameter>)? {
+            fn pack(&self, to: &mut $crate::Packer) {
+                let Self { $($field,)* $($fresh: _,)* } = self;
+                $($crate::Pack::pack($field, to);)*
+            }
+
+            fn unpack(from: &mut $crate::Unpacker<'_>) -> Self {
+                $(let $field = $crate::Pack::unpack(from);)*
+                Self { $($field,)* $($fresh: $value,)* }
+            }
+        }
+    };
+}
+
+macro_rules! pack_numbers {
+    ($($number:ty),*) => {
+        $(impl Pack for $number {
+            fn pack(&self, to: &mut Packer) {
+                to.number(self.wrapping_add(1) as u64);
+            }
+
+            fn unpack(from: &mut Unpacker<'_>) -> Self {
+                (from.number() as Self).wrapping_sub(1)
+            }
+        })*
+    };
+}
+
+macro_rules! pack_wrapped {
+    ($($name:ident),*) => {
+        $(impl Pack for $name {
+            fn pack(&self, to: &mut Packer) {
+                self.0.pack(to);
+            }
+
+            fn unpack(from: &mut Unpacker<'_>) -> Self {
+                Self(Pack::unpack(from))
+            }
+        })*
+    };
+}
+
+pack_numbers!(u16, u32, u64, usize);
+pack_wrapped!(ConnectionId, Epoch, Features, LinkId, LinkIndex);
+pack_wrapped!(MessageNumber, OperationNumber, PacketNumber);
+
+pack_fields!(Parameters {
+    incarnation,
+    features,
+    epoch,
+    links_max,
+    frame_bytes_max,
+    read_depth,
+    operation_window,
+    order_pool_bytes,
+    receive_buffer_bytes,
+    ack_delay_max_ns,
+    receive_credit,
+    service,
+});
+
+impl Pack for u8 {
+    fn pack(&self, to: &mut Packer) {
+        to.byte(*self);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        from.byte()
+    }
+}
+
+impl Pack for bool {
+    fn pack(&self, to: &mut Packer) {
+        to.byte(u8::from(*self));
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        from.byte() != 0
+    }
+}
+
+impl Pack for Instant {
+    fn pack(&self, to: &mut Packer) {
+        let apart = self.0.wrapping_sub(to.base.0).cast_signed();
+        to.number(match *self {
+            Self::NEVER => 0,
+            Self(0) => 1,
+            _ => (apart.unsigned_abs() << 1 | u64::from(apart < 0)) + 2,
+        });
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match from.number() {
+            0 => Self::NEVER,
+            1 => Self(0),
+            number => {
+                let apart = (number - 2) >> 1;
+                let is_before = number & 1 != 0;
+                let base = from.base.0;
+                Self(if is_before { base.wrapping_sub(apart) } else { base.wrapping_add(apart) })
+            }
+        }
+    }
+}
+
+impl Pack for PeerAddr {
+    /// Without the zeros at the end, of which most addresses have many.
+    fn pack(&self, to: &mut Packer) {
+        let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        len.pack(to);
+        to.bytes.extend_from_slice(&self.0[..len]);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        let mut address = Self([0; 20]);
+        let len = usize::unpack(from);
+        for byte in &mut address.0[..len] {
+            *byte = from.byte();
+        }
+        address
+    }
+}
+
+impl Pack for LinkStatus {
+    fn pack(&self, to: &mut Packer) {
+        to.byte(*self as u8);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match from.byte() {
+            1 => Self::Available,
+            2 => Self::Backup,
+            3 => Self::Down,
+            _ => Self::Removed,
+        }
+    }
+}
+
+impl<T: Pack> Pack for Option<T> {
+    fn pack(&self, to: &mut Packer) {
+        self.is_some().pack(to);
+        if let Some(value) = self {
+            value.pack(to);
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        bool::unpack(from).then(|| T::unpack(from))
+    }
+}
+
+impl<T: Pack> Pack for Box<T> {
+    fn pack(&self, to: &mut Packer) {
+        T::pack(self, to);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        Self::new(T::unpack(from))
+    }
+}
+
+impl<T: Pack> Pack for Vec<T> {
+    fn pack(&self, to: &mut Packer) {
+        self.len().pack(to);
+        for value in self {
+            value.pack(to);
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        (0..usize::unpack(from)).map(|_| T::unpack(from)).collect()
+    }
+}
+
+impl<T: Pack, const N: usize> Pack for [T; N] {
+    fn pack(&self, to: &mut Packer) {
+        for value in self {
+            value.pack(to);
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        core::array::from_fn(|_| T::unpack(from))
+    }
+}
+
+impl<A: Pack, B: Pack> Pack for (A, B) {
+    fn pack(&self, to: &mut Packer) {
+        self.0.pack(to);
+        self.1.pack(to);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        (A::unpack(from), B::unpack(from))
+    }
+}
+
+/// A connection with one link takes some 300 bytes.
+const BYTES_AT_FIRST: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packed(base: Instant, value: &impl Pack) -> Box<[u8]> {
+        let mut packer = Packer::new(base);
+        value.pack(&mut packer);
+        packer.finish()
+    }
+
+    fn again<T: Pack>(base: Instant, value: &T) -> T {
+        let bytes = packed(base, value);
+        let mut unpacker = Unpacker::new(&bytes);
+        let read = T::unpack(&mut unpacker);
+        assert!(unpacker.is_at_end());
+        read
+    }
+
+    #[test]
+    fn what_means_none_takes_one_byte() {
+        for none in [u64::MAX, 0] {
+            assert_eq!(packed(Instant(0), &none).len(), 2);
+            assert_eq!(packed(Instant(0), &Instant(none)).len(), 2);
+        }
+        assert_eq!(packed(Instant(0), &u32::MAX).len(), 2);
+    }
+
+    #[test]
+    fn an_address_takes_no_more_than_it_has() {
+        let address = PeerAddr::mac([2, 0, 0, 0, 7, 0], 1);
+        assert_eq!(again(Instant(0), &address), address);
+        assert!(packed(Instant(0), &address).len() <= 12);
+        for full in [PeerAddr([0; 20]), PeerAddr([255; 20])] {
+            assert_eq!(again(Instant(0), &full), full);
+        }
+    }
+
+    #[test]
+    fn a_status_of_a_link_is_read_again() {
+        use LinkStatus::{Available, Backup, Down, Removed};
+        for status in [Available, Backup, Down, Removed] {
+            assert_eq!(again(Instant(0), &status), status);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_again_is_what_was_written(
+            base in 0..1_u64 << 62,
+            times in prop::collection::vec(
+                prop_oneof![Just(u64::MAX), Just(0), 0..1_u64 << 62], 0..9
+            ),
+            numbers in any::<(u16, u32, u64, u8, bool)>(),
+            option in any::<Option<u64>>(),
+            array in any::<[u8; 20]>(),
+        ) {
+            let base = Instant(base);
+            let times: Vec<Instant> = times.into_iter().map(Instant).collect();
+            let (short, middle, long, byte, is_so) = numbers;
+            let all = (((short, middle), (long, byte)), (is_so, (option, (array, times))));
+            prop_assert_eq!(again(base, &all), all);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A sending half that has nothing in flight, written down.
+
+use super::{Drain, SendHalf};
+use crate::sent_packets::SentPackets;
+use crate::{Pack, Packer, Unpacker};
+
+impl<T: Copy> SendHalf<T> {
+    /// Whether nothing is in flight and no packet is remembered: only then may it be packed.
+    pub const fn is_at_rest(&self) -> bool {
+        self.packets.is_at_rest()
+    }
+}
+
+crate::pack_fields!(SendHalf<T: Copy> {
+    rtt,
+    rate,
+    controller,
+    tolerance,
+    drain,
+    next,
+    acked_end,
+    newest_acked_sent_at,
+    newest_acked_took_ns,
+    loss_at,
+    progress_at,
+    idle_at,
+    nominal_rate,
+    probe_timeout_min_ns,
+    probe_timeout_max_ns,
+    in_flight_bytes,
+    receive_buffer_bytes,
+    ack_delay_max_ns,
+    frame_bytes,
+    probe_count,
+    packets_max,
+    marked,
+} packets = SentPackets::new());
+
+impl Pack for Drain {
+    fn pack(&self, to: &mut Packer) {
+        match *self {
+            Self::No => 0_u8.pack(to),
+            Self::Emptying => 1_u8.pack(to),
+            Self::Measuring { round } => {
+                2_u8.pack(to);
+                round.pack(to);
+            }
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match u8::unpack(from) {
+            0 => Self::No,
+            1 => Self::Emptying,
+            _ => Self::Measuring { round: Pack::unpack(from) },
+        }
+    }
+}

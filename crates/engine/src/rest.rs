@@ -1,0 +1,285 @@
+//! Connections at rest, written down in little memory.
+//!
+//! A connection takes 550 bytes and each of its links 1160, most of which is of use only while frames
+//! come and go; packed, it is some 400 with one link. When nothing has happened for [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns) it is
+//! packed: nothing is lost or rounded, so that it goes on as if it had never rested. It is unpacked when
+//! it is taken out of the table, by whatever happens. The memory it had serves the next that wakes up,
+//! so that connections which come and go allocate nothing but the packed form, and that when they fall
+//! asleep.
+
+use std::sync::Arc;
+
+use delivery::{Instant, Pack, Packer, Unpacker};
+use mem::ProtectionDomain;
+use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest};
+use wire_edge::{CloseReason, OperationNumber};
+
+use crate::connection::{Connection, Phase};
+use crate::engine::{Engine, NOTHING_GRANTED, REPLIES_MAX};
+use crate::event::ConnectionHandle;
+use crate::path::Path;
+
+/// A connection on which nothing happens.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    queue: Arc<CompletionQueue>,
+    inbound: InboundAtRest,
+    outbound: OutboundAtRest,
+    /// As [`Connection::keep_alive_at`].
+    pub(crate) keep_alive_at: Instant,
+    /// As [`Connection::listed_owing`].
+    pub(crate) listed_owing: bool,
+    /// All the rest.
+    bytes: Box<[u8]>,
+}
+
+impl Connection {
+    /// Whether nothing is under way: it is established, nothing is in flight, owed or awaited, and there
+    /// is nothing to say. Only a timer or something new can change that.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.paths.iter().all(Path::is_at_rest)
+            && self.outbound.is_at_rest()
+            && self.inbound.is_at_rest()
+            && self.phase == Phase::Established
+            && self.handshake.is_none()
+            && self.retry_at == Instant::NEVER
+            && self.silence.deadline() == Instant::NEVER
+            && !(self.queued || self.listed_stalled || self.heard)
+            && !(self.asked || self.report_now || self.join_due)
+            && self.close_data.is_empty()
+    }
+
+    /// When a timer ends the rest of a connection [at rest](Connection::is_at_rest).
+    pub(crate) fn rest_ends_at(&self) -> Instant {
+        let challenges = self.paths.iter().map(|path| path.state.deadline());
+        challenges.fold(self.keep_alive_at.min(self.join_deadline()), Instant::min)
+    }
+
+    /// Writes down a connection [at rest](Connection::is_at_rest), which is of no use any more: what is
+    /// left of it is its memory.
+    pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
+        let bytes = self.pack();
+        let resting = Resting {
+            inbound: self.inbound.rest(),
+            outbound: self.outbound.rest(),
+            queue: Arc::clone(&self.queue),
+            keep_alive_at: self.keep_alive_at,
+            listed_owing: self.listed_owing,
+            bytes,
+        };
+        debug_assert_eq!(resting.read(self.handle, limits, Vec::new()).pack(), resting.bytes);
+        resting
+    }
+
+    /// What [`Resting`] does not keep as it is. Fields that are not written have one value in all
+    /// connections at rest.
+    fn pack(&self) -> Box<[u8]> {
+        let Self {
+            handle: _,
+            phase: _,
+            id,
+            peer_id,
+            epoch,
+            peer_epoch,
+            peer,
+            paths,
+            retired,
+            joining,
+            told_addresses,
+            join_due: _,
+            scheduler,
+            outbound: _,
+            inbound: _,
+            queue: _,
+            silence,
+            handshake: _,
+            hello_key,
+            retry_at: _,
+            retries,
+            queued: _,
+            listed_stalled: _,
+            listed_owing: _,
+            heard: _,
+            heard_at,
+            keep_alive_at: _,
+            compares_links,
+            spread_at,
+            arrives_at,
+            in_step,
+            asked_on,
+            unasked,
+            asked: _,
+            furthest,
+            report_now: _,
+            told_credit,
+            told_delivered,
+            close: _,
+            close_data: _,
+        } = self;
+        let mut to = Packer::new(*heard_at);
+        (*id, *peer_id).pack(&mut to);
+        (*epoch, *peer_epoch).pack(&mut to);
+        peer.pack(&mut to);
+        paths.pack(&mut to);
+        retired.pack(&mut to);
+        joining.pack(&mut to);
+        told_addresses.pack(&mut to);
+        scheduler.pack(&mut to);
+        silence.pack(&mut to);
+        hello_key.pack(&mut to);
+        retries.pack(&mut to);
+        heard_at.pack(&mut to);
+        compares_links.pack(&mut to);
+        spread_at.pack(&mut to);
+        arrives_at.pack(&mut to);
+        in_step.pack(&mut to);
+        asked_on.pack(&mut to);
+        unasked.pack(&mut to);
+        furthest.pack(&mut to);
+        told_credit.pack(&mut to);
+        told_delivered.pack(&mut to);
+        to.finish()
+    }
+
+    /// Lets go of everything but memory.
+    pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
+        self.paths.clear();
+        self.retired = Vec::new();
+        self.joining = None;
+        self.scheduler = None;
+        self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
+        self.outbound = Outbound::new(0, NOTHING_GRANTED, Arc::clone(queue));
+        self.queue = Arc::clone(queue);
+    }
+}
+
+impl Resting {
+    /// The connection as it was, its links in `paths`, which is empty. Receives stay here until
+    /// [`Resting::wake`].
+    pub(crate) fn read(
+        &self,
+        handle: ConnectionHandle,
+        limits: InboundLimits,
+        mut paths: Vec<Path>,
+    ) -> Connection {
+        let mut from = Unpacker::new(&self.bytes);
+        let (id, peer_id) = Pack::unpack(&mut from);
+        let (epoch, peer_epoch) = Pack::unpack(&mut from);
+        let peer = Pack::unpack(&mut from);
+        let links = usize::unpack(&mut from);
+        paths.reserve_exact(links);
+        paths.extend((0..links).map(|_| Path::unpack(&mut from)));
+        let queue = Arc::clone(&self.queue);
+        let connection = Connection {
+            handle,
+            phase: Phase::Established,
+            id,
+            peer_id,
+            epoch,
+            peer_epoch,
+            peer,
+            paths,
+            retired: Pack::unpack(&mut from),
+            joining: Pack::unpack(&mut from),
+            told_addresses: Pack::unpack(&mut from),
+            join_due: false,
+            scheduler: Pack::unpack(&mut from),
+            outbound: self.outbound.wake(handle.index, Arc::clone(&queue)),
+            inbound: Inbound::new(handle.index, ProtectionDomain::NONE, limits, Arc::clone(&queue)),
+            queue,
+            silence: Pack::unpack(&mut from),
+            handshake: None,
+            hello_key: Pack::unpack(&mut from),
+            retry_at: Instant::NEVER,
+            retries: Pack::unpack(&mut from),
+            queued: false,
+            listed_stalled: false,
+            listed_owing: self.listed_owing,
+            heard: false,
+            heard_at: Pack::unpack(&mut from),
+            keep_alive_at: self.keep_alive_at,
+            compares_links: Pack::unpack(&mut from),
+            spread_at: Pack::unpack(&mut from),
+            arrives_at: Pack::unpack(&mut from),
+            in_step: Pack::unpack(&mut from),
+            asked_on: Pack::unpack(&mut from),
+            unasked: Pack::unpack(&mut from),
+            asked: false,
+            furthest: Pack::unpack(&mut from),
+            report_now: false,
+            told_credit: Pack::unpack(&mut from),
+            told_delivered: Pack::unpack(&mut from),
+            close: (CloseReason::Finished, OperationNumber(0)),
+            close_data: Vec::new(),
+        };
+        assert!(from.is_at_end(), "a connection is read as it was written");
+        connection
+    }
+
+    /// The connection as it was, its links in `paths`, which is empty.
+    pub(crate) fn wake(
+        self,
+        handle: ConnectionHandle,
+        limits: InboundLimits,
+        paths: Vec<Path>,
+    ) -> Connection {
+        let mut connection = self.read(handle, limits, paths);
+        connection.inbound = self.inbound.wake(handle.index, limits, self.queue);
+        connection
+    }
+}
+
+impl Engine {
+    /// Packs all connections that are at rest now, without waiting whether something happens on them:
+    /// for whoever knows that nothing will for a while. Looks at every connection.
+    pub fn rest(&mut self) {
+        for index in self.connections.indices() {
+            let Some(connection) = self.connections.at(index) else { continue };
+            if connection.is_at_rest() {
+                let deadline = connection.rest_ends_at();
+                self.connections.rest(index);
+                self.timers.set(index, deadline);
+            }
+        }
+        self.trim();
+    }
+
+    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
+        let Some(connection) = self.connections.at(index) else { return false };
+        let deadline = connection.rest_ends_at();
+        if deadline <= now || !connection.is_at_rest() {
+            return false;
+        }
+        self.connections.rest(index);
+        self.timers.set(index, deadline);
+        self.trim();
+        true
+    }
+
+    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
+    /// path.
+    fn trim(&mut self) {
+        let (events, replies) =
+            if self.config.allocates_ahead { (EVENTS_KEPT, REPLIES_MAX) } else { (0, 0) };
+        if self.events.is_empty() && self.events.capacity() > events {
+            self.events.shrink_to(events);
+        }
+        if self.replies.is_empty() && self.replies.capacity() > replies {
+            self.replies.shrink_to(replies);
+        }
+    }
+
+    /// A connection was taken out of the table for something of which it need not be served: it may go
+    /// to rest again.
+    pub(crate) fn rest_later(&mut self, connection: &Connection) {
+        let index = connection.handle.index;
+        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
+        if rests_at < self.timers.deadline(index) && connection.is_at_rest() {
+            self.timers.set(index, rests_at);
+        }
+    }
+}
+
+/// News that an endpoint with few connections has at a time.
+const EVENTS_KEPT: usize = 64;

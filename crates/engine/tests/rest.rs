@@ -1,0 +1,132 @@
+//! Connections at rest: they take little memory and lose nothing.
+
+mod pair;
+
+use delivery::{LinkEvent, LinkId};
+use engine::EngineConfig;
+use pair::{LinkPlan, Pair, caps};
+use semantics::Request;
+
+const NEVER: u64 = u64::MAX;
+
+/// A connection over so many links whose ends rest after that time.
+fn resting_after(rest_ns: u64, links: u8) -> Pair {
+    let config = EngineConfig { rest_ns, ..EngineConfig::default() };
+    Pair::connected_with(&vec![LinkPlan::default(); usize::from(links)], config)
+}
+
+/// Everything that both ends tell of their connection.
+fn told(pair: &Pair) -> String {
+    format!("{:?} {:?}", pair.hosts[0].info(), pair.hosts[1].info())
+}
+
+/// Writes, reads and messages, some of whose frames are lost, with pauses between them; what both ends
+/// tell after each pause.
+fn history(rest_ns: u64, links: u8) -> Vec<String> {
+    let mut pair = resting_after(rest_ns, links);
+    let mut frames = 0_u32;
+    pair.filter = Box::new(move |_, _| {
+        frames += 1;
+        !frames.is_multiple_of(17)
+    });
+    pair.fill(0, 1 << 20);
+    let mut history = Vec::new();
+    for round in 0..12_u64 {
+        let writer = round as usize % 2;
+        pair.write(writer, 0, [8, 3_000, 200_000][round as usize % 3], round);
+        if round % 4 == 1 {
+            let (key, address) = pair.remote(1 - writer, 0);
+            let sink = pair.hosts[writer].region.id;
+            let request = Request::Read { sink, sink_offset: 1 << 21, key, address };
+            pair.post(writer, request, 5_000, 100 + round);
+        }
+        if round % 3 == 2 {
+            pair.receive(1 - writer, 3 << 20, 4_000, 200 + round);
+            pair.run_for(1_000_000);
+            let source = pair.source(writer, 0);
+            pair.post(writer, Request::Send { source }, 2_000, 300 + round);
+        }
+        pair.run_for(2_000_000_000);
+        history.push(told(&pair));
+        history.push(format!("{:?}", (pair.done(0), pair.done(1))));
+    }
+    history
+}
+
+#[test]
+fn a_connection_that_rests_goes_on_as_if_it_had_not() {
+    for links in [1, 3] {
+        let awake = history(NEVER, links);
+        let resting = history(1_000, links);
+        for (round, (awake, resting)) in awake.iter().zip(&resting).enumerate() {
+            assert_eq!(awake, resting, "{links} links, round {round}");
+        }
+        assert_eq!(awake.len(), resting.len());
+    }
+}
+
+#[test]
+fn looking_at_a_connection_does_not_wake_it_up() {
+    let mut pair = resting_after(1_000, 1);
+    pair.run_for(1_000_000_000);
+    let timers = [0, 1].map(|host: usize| pair.hosts[host].engine.poll_timeout());
+    let before = told(&pair);
+    for host in &mut pair.hosts {
+        assert!(host.engine.is_at_rest());
+        assert!(!host.engine.is_closing());
+        host.engine.hasten_acknowledgements();
+        host.engine.rest();
+        assert!(!host.engine.has_work());
+    }
+    assert_eq!(told(&pair), before);
+    assert_eq!([0, 1].map(|host: usize| pair.hosts[host].engine.poll_timeout()), timers);
+}
+
+#[test]
+fn a_resting_connection_hears_of_its_links() {
+    let mut pair = resting_after(1_000, 2);
+    pair.run_for(1_000_000_000);
+    pair.set_up(0, 1, false);
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
+    pair.run_for(1_000_000_000);
+    let is_given_up =
+        |host: usize| pair.hosts[host].info().paths.iter().any(|path| path.counters.failures > 0);
+    assert!(is_given_up(0) && is_given_up(1));
+    pair.set_up(0, 1, true);
+    let event = LinkEvent::Changed(caps(0, 1, &LinkPlan::default()));
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(1), event);
+    pair.write(0, 0, 1_000_000, 1);
+    pair.run_for(5_000_000_000);
+    assert_eq!(pair.done(0).len(), 1);
+    assert!(pair.hosts[0].engine.is_at_rest());
+}
+
+#[test]
+fn a_resting_connection_is_closed_like_any_other() {
+    let mut pair = resting_after(1_000, 1);
+    pair.run_for(1_000_000_000);
+    let handle = pair.hosts[0].connection.expect("it is connected");
+    pair.hosts[0].engine.close(pair.now, handle, b"bye").expect("it is there");
+    pair.run_for(2_000_000_000);
+    for host in &pair.hosts {
+        assert_eq!(host.closed().len(), 1);
+        assert_eq!(host.engine.connection_count(), 0);
+    }
+}
+
+#[test]
+fn receives_are_posted_while_a_connection_rests() {
+    let mut pair = resting_after(1_000, 1);
+    pair.run_for(1_000_000_000);
+    for context in 0..3 {
+        pair.receive(1, 4_096 * context, 4_096, context);
+        pair.run_for(1_000_000_000);
+        assert!(pair.hosts[1].engine.is_at_rest());
+    }
+    for context in 0..3 {
+        let source = pair.source(0, 0);
+        pair.post(0, Request::Send { source }, 4_000, context);
+        pair.run_for(1_000_000_000);
+    }
+    assert_eq!((pair.done(0).len(), pair.done(1).len()), (3, 3));
+}

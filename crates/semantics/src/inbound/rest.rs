@@ -1,0 +1,61 @@
+//! What is left of a receiving half while nothing is under way.
+
+use std::sync::Arc;
+
+use mem::ProtectionDomain;
+use wire_edge::{MessageNumber, OperationNumber};
+
+use super::{Inbound, InboundLimits};
+use crate::CompletionQueue;
+use crate::receive_queue::ReceiveQueue;
+use crate::slab::NIL;
+
+/// The receiving half of the operations of a connection at rest.
+#[derive(Debug)]
+pub struct InboundAtRest {
+    domain: ProtectionDomain,
+    expected: OperationNumber,
+    next_message: MessageNumber,
+    receives: Option<Box<ReceiveQueue>>,
+}
+
+impl Inbound {
+    /// Whether no operation of the peer is open or waits.
+    pub const fn is_at_rest(&self) -> bool {
+        self.head == NIL && !self.stalled && !self.reserves_record
+    }
+
+    /// Takes out what must be kept while the half is at rest; the half itself is of no use any more.
+    /// Which region was written to last is forgotten, and found again by its key.
+    ///
+    /// # Panics
+    /// If it is not [at rest](Inbound::is_at_rest).
+    pub fn rest(&mut self) -> InboundAtRest {
+        assert!(self.is_at_rest(), "operations of the peer are open");
+        InboundAtRest {
+            domain: self.domain,
+            expected: self.expected,
+            next_message: self.next_message,
+            receives: self.receives.take(),
+        }
+    }
+}
+
+impl InboundAtRest {
+    /// The half as it was; all but what was kept is as in [`Inbound::new`].
+    #[must_use]
+    pub fn wake(
+        self,
+        connection: u32,
+        limits: InboundLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Inbound {
+        let Self { domain, expected, next_message, receives } = self;
+        Inbound {
+            expected,
+            next_message,
+            receives,
+            ..Inbound::new(connection, domain, limits, queue)
+        }
+    }
+}

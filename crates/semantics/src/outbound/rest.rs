@@ -1,0 +1,59 @@
+//! What is left of a sending half while nothing is under way.
+
+use std::sync::Arc;
+
+use wire_edge::{MessageNumber, OperationNumber};
+
+use super::{Outbound, PeerLimits};
+use crate::CompletionQueue;
+use crate::slab::NIL;
+
+/// The sending half of the operations of a connection at rest.
+#[derive(Clone, Copy, Debug)]
+pub struct OutboundAtRest {
+    next_number: OperationNumber,
+    next_message: MessageNumber,
+    delivered: OperationNumber,
+    peer: PeerLimits,
+    answer_turn: bool,
+}
+
+impl Outbound {
+    /// Whether no operation and no answer is under way.
+    pub const fn is_at_rest(&self) -> bool {
+        self.head == NIL
+            && self.answer_head == NIL
+            && self.retransmit_head == NIL
+            && self.last_fence.is_none()
+    }
+
+    /// What must be kept while the half is at rest.
+    ///
+    /// # Panics
+    /// If it is not [at rest](Outbound::is_at_rest).
+    pub fn rest(&self) -> OutboundAtRest {
+        assert!(self.is_at_rest(), "operations or answers are under way");
+        OutboundAtRest {
+            next_number: self.next_number,
+            next_message: self.next_message,
+            delivered: self.delivered,
+            peer: self.peer,
+            answer_turn: self.answer_turn,
+        }
+    }
+}
+
+impl OutboundAtRest {
+    /// The half as it was; all but what was kept is as in [`Outbound::new`].
+    #[must_use]
+    pub fn wake(self, connection: u32, queue: Arc<CompletionQueue>) -> Outbound {
+        let Self { next_number, next_message, delivered, peer, answer_turn } = self;
+        Outbound {
+            next_number,
+            next_message,
+            delivered,
+            answer_turn,
+            ..Outbound::new(connection, peer, queue)
+        }
+    }
+}
