@@ -1,6 +1,6 @@
 //! The queue of future events: a wheel of buckets with an overflow heap.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 /// Something that will happen: `subject` (a packet, a message, a tag) reaches `place` (a link, a
@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 ///
 /// The order of events is the order of their contents, so it does not depend on when they were
 /// scheduled. Models choose places such that no two events are equal.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Event {
     /// Virtual time, in picoseconds since the start.
     pub time_ps: u64,
@@ -18,25 +18,60 @@ pub struct Event {
     pub subject: u32,
 }
 
+impl Event {
+    /// As one number, whose order is that of events: comparing it needs no branch.
+    #[inline]
+    const fn key(&self) -> u128 {
+        (self.time_ps as u128) << 64 | (self.place as u128) << 32 | self.subject as u128
+    }
+}
+
+impl Ord for Event {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Event {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        self.key() < other.key()
+    }
+}
+
 /// Future events, earliest first.
 ///
 /// Time is cut into slots of a power of two of picoseconds, and a ring of buckets holds the events
 /// of the slots ahead; a bitmap of occupied buckets lets a sparse run skip the empty ones. Only the
 /// slot that is being drained is sorted, so that an event costs an append and its share of a sort
-/// of a few neighbours: a third of what a binary heap costs at thousands of events. Events beyond
-/// the ring wait in a heap and come into the ring as it turns. When slots are crowded, so that
-/// sorting them would cost more than appending, they are made narrower.
+/// of a few neighbours: a third of what a binary heap costs at thousands of events. Buckets are
+/// chains of small blocks from a common store, in which the block that became vacant last is used
+/// first: the memory that is touched is that of the events there are, not that of the fullest slots
+/// of a whole turn. Events beyond the ring wait in a heap and come into the ring as it turns. When
+/// slots are crowded, so that sorting them would cost more than appending, they are made narrower.
 #[derive(Debug)]
 pub struct Wheel {
     /// Events of the slot being drained, latest first.
     current: Vec<Event>,
     /// Number of the slot being drained: its time divided by the width of a slot.
     current_slot: u64,
-    /// Unsorted events of the slots after the current one; slot n is in bucket n modulo their count,
-    /// a power of two.
-    buckets: Vec<Vec<Event>>,
+    /// Unsorted events of the slots after the current one: the last block of each bucket, and in the
+    /// low bits the place of its last event; [`NONE`] of an empty one. Slot n is in bucket n modulo
+    /// their count, a power of two.
+    buckets: Vec<u32>,
     /// One bit per bucket: whether it holds events.
     occupied: Vec<u64>,
+    blocks: Vec<Block>,
+    /// The block before each one, as in `buckets`; of a vacant one, the next vacant one.
+    before: Vec<u32>,
+    /// The block that became vacant last; [`NONE`] if there is none.
+    vacant: u32,
     /// Events at least a whole turn ahead when they were pushed, or that were then and have not
     /// come into the ring yet: always beyond it.
     overflow: BinaryHeap<Reverse<Event>>,
@@ -49,6 +84,11 @@ pub struct Wheel {
     len: usize,
 }
 
+/// Some events of a slot: a line of the caches.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Block([Event; BLOCK]);
+
 impl Wheel {
     /// An empty wheel whose slots are at most `slot_ps` wide. Half the shortest time between
     /// scheduling an event and its happening is a good choice.
@@ -56,8 +96,11 @@ impl Wheel {
         Self {
             current: Vec::new(),
             current_slot: 0,
-            buckets: vec![Vec::new(); BUCKETS],
+            buckets: vec![NONE; BUCKETS],
             occupied: vec![0; BUCKETS / WORD_BITS],
+            blocks: Vec::new(),
+            before: Vec::new(),
+            vacant: NONE,
             overflow: BinaryHeap::new(),
             slot_shift: slot_ps.max(1).ilog2(),
             crowded: 0,
@@ -137,8 +180,8 @@ impl Wheel {
         }
         match self.next_occupied() {
             Some(slot) => {
-                let bucket = &self.buckets[slot as usize & (self.buckets.len() - 1)];
-                bucket.iter().map(|event| event.time_ps).min()
+                let bucket = slot as usize & (self.buckets.len() - 1);
+                self.chain(bucket).flatten().map(|event| event.time_ps).min()
             }
             None => self.overflow.peek().map(|Reverse(event)| event.time_ps),
         }
@@ -147,8 +190,52 @@ impl Wheel {
     #[inline]
     fn push_in_ring(&mut self, slot: u64, event: Event) {
         let bucket = slot as usize & (self.buckets.len() - 1);
-        self.buckets[bucket].push(event);
-        self.occupied[bucket / WORD_BITS] |= 1 << (bucket % WORD_BITS);
+        let mut last = self.buckets[bucket];
+        if last & LAST == LAST {
+            last = self.take_block(last);
+            self.occupied[bucket / WORD_BITS] |= 1 << (bucket % WORD_BITS);
+        } else {
+            last += 1;
+        }
+        self.buckets[bucket] = last;
+        self.blocks[(last >> BLOCK_SHIFT) as usize].0[(last & LAST) as usize] = event;
+    }
+
+    /// An empty block at the end of a chain: the place of its first event.
+    #[inline]
+    fn take_block(&mut self, before: u32) -> u32 {
+        let block = self.vacant;
+        if let Some(link) = self.before.get_mut(block as usize) {
+            self.vacant = std::mem::replace(link, before);
+            return block << BLOCK_SHIFT;
+        }
+        self.blocks.push(Block::default());
+        self.before.push(before);
+        (self.blocks.len() as u32 - 1) << BLOCK_SHIFT
+    }
+
+    /// The events of a bucket, block by block.
+    fn chain(&self, bucket: usize) -> impl Iterator<Item = &[Event]> {
+        let mut last = self.buckets[bucket];
+        std::iter::from_fn(move || {
+            let block = (last >> BLOCK_SHIFT) as usize;
+            let events = &self.blocks.get(block)?.0[..=(last & LAST) as usize];
+            last = self.before[block];
+            Some(events)
+        })
+    }
+
+    /// Moves the events of a bucket to the end of a list.
+    #[inline]
+    fn empty_into(&mut self, bucket: usize, events: &mut Vec<Event>) {
+        let mut last = std::mem::replace(&mut self.buckets[bucket], NONE);
+        self.occupied[bucket / WORD_BITS] &= !(1 << (bucket % WORD_BITS));
+        while last != NONE {
+            let block = last >> BLOCK_SHIFT;
+            events.extend_from_slice(&self.blocks[block as usize].0[..=(last & LAST) as usize]);
+            last = std::mem::replace(&mut self.before[block as usize], self.vacant);
+            self.vacant = block;
+        }
     }
 
     /// Moves on to the next slot that has events, if the one that was drained is empty and there is
@@ -169,9 +256,10 @@ impl Wheel {
         self.current_slot = next;
         self.refill();
         let bucket = next as usize & (self.buckets.len() - 1);
-        self.occupied[bucket / WORD_BITS] &= !(1 << (bucket % WORD_BITS));
-        std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
-        self.current.sort_unstable_by(|a, b| b.cmp(a));
+        let mut events = std::mem::take(&mut self.current);
+        self.empty_into(bucket, &mut events);
+        events.sort_unstable_by(|a, b| b.cmp(a));
+        self.current = events;
         self.crowded = if self.current.len() > CROWD {
             self.crowded + 1
         } else {
@@ -200,19 +288,20 @@ impl Wheel {
         let count = self.buckets.len();
         let start = self.current_slot as usize;
         let far = (count / 2..count).map(|ahead| (start + ahead) & (count - 1));
-        let far: usize = far.map(|bucket| self.buckets[bucket].len()).sum();
+        let far: usize = far.map(|bucket| self.chain(bucket).map(<[_]>::len).sum::<usize>()).sum();
         let is_short = far + self.overflow.len() > self.len / 16;
         if self.slot_shift == 0 || is_short && count == BUCKETS_MAX {
             self.crowded_max = self.crowded_max.saturating_mul(2);
             return;
         }
-        let events: Vec<Event> =
-            self.buckets.iter_mut().flat_map(|bucket| bucket.drain(..)).collect();
+        let mut events = Vec::with_capacity(self.len);
+        for bucket in 0..count {
+            self.empty_into(bucket, &mut events);
+        }
         if is_short {
-            self.buckets.resize(2 * count, Vec::new());
+            self.buckets.resize(2 * count, NONE);
             self.occupied.resize(2 * count / WORD_BITS, 0);
         }
-        self.occupied.fill(0);
         self.slot_shift -= 1;
         self.current_slot = self.now_ps >> self.slot_shift;
         self.len -= events.len();
@@ -227,10 +316,10 @@ impl Wheel {
         let count = self.buckets.len();
         let start = (self.current_slot as usize & (count - 1)) + 1;
         let words = self.occupied.len();
-        let first = start / WORD_BITS % words;
+        let first = start / WORD_BITS;
         let mut mask = u64::MAX << (start % WORD_BITS);
         for step in 0..=words {
-            let index = (first + step) % words;
+            let index = (first + step) & (words - 1);
             let found = self.occupied[index] & mask;
             if found != 0 {
                 let bucket = index * WORD_BITS + found.trailing_zeros() as usize;
@@ -250,12 +339,19 @@ const CROWDED_TURNS: u32 = 8;
 
 /// Enough that what a network schedules (serialisation and latency, some microseconds) falls into
 /// the ring when slots are as wide as a few nanoseconds: 8192 × 0.5 ns = 4 µs; the heads of the
-/// buckets, 24 B each, stay in the second cache.
+/// buckets, 4 B each, stay in the first cache.
 const BUCKETS: usize = 8192;
-/// Twice as many when thousands of hosts crowd narrow slots; their heads still leave most of a cache
-/// of a megabyte.
-const BUCKETS_MAX: usize = 16_384;
+/// More when thousands of hosts crowd narrow slots; their heads still leave most of the second cache.
+const BUCKETS_MAX: usize = 32_768;
 const WORD_BITS: usize = 64;
+/// Events of a block.
+const BLOCK: usize = 1 << BLOCK_SHIFT;
+const BLOCK_SHIFT: u32 = 2;
+/// Place of the last event of a block.
+const LAST: u32 = BLOCK as u32 - 1;
+/// No block; its low bits are those of one that is full.
+const NONE: u32 = u32::MAX;
+const _: () = assert!(size_of::<Block>() == 64 && NONE & LAST == LAST);
 
 #[cfg(test)]
 mod tests {
