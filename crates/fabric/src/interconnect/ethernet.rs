@@ -51,6 +51,8 @@ pub struct Ethernet {
     ends: Arc<[End]>,
     ports: Vec<Port>,
     frames: Slab<Frame>,
+    /// Ways found before frames arrive, of the frame that arrives first at the end.
+    foreseen: Vec<Foreseen>,
     /// What frames carry for queues and detours; empty without such.
     states: Vec<FrameState>,
     /// Serialisation of a byte on links to hosts and between switches, in 1/256 ps.
@@ -90,6 +92,14 @@ struct Frame {
     flow: u32,
     /// On the wire without the gap.
     bytes: u32,
+}
+
+/// The way of a frame that arrives within the slot of the wheel.
+#[derive(Clone, Copy, Debug)]
+struct Foreseen {
+    frame: u32,
+    /// Port by which it leaves the switch where it arrives.
+    link: u32,
 }
 
 /// What else a frame carries where there are queues or detours.
@@ -144,6 +154,7 @@ impl Ethernet {
             ends: ends.repeat(rails as usize).into(),
             ports: vec![Port { free_ps: 0, bytes: 0 }; ports],
             frames: Slab::new(),
+            foreseen: Vec::new(),
             states: Vec::new(),
             byte_times: [configuration.host_rate_bps, configuration.trunk_rate_bps].map(byte_time),
             engines_ps: vec![0; (switches * rails) as usize],
@@ -178,18 +189,26 @@ impl Ethernet {
     /// A frame has reached a switch, of the rail whose ports begin at `base`, and been looked up.
     #[inline]
     fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, slack_ps: u64) {
-        let (switch, base) = at;
         let frame = *self.frames.get(index);
         let link = if self.adaptive.is_some() {
             self.adapt(context.wheel.now_ps(), at, index)
         } else {
-            match self.routes.candidates(switch, frame.destination) {
-                [only] => base + *only,
-                several => base + self.choose(several, switch, base, &frame),
+            match self.foreseen.pop_if(|way| way.frame == index) {
+                Some(way) if self.down.is_empty() => way.link,
+                _ => self.way(at, &frame),
             }
         };
         let ready_ps = context.wheel.now_ps() + self.configuration.latency_ps + slack_ps;
         self.transmit(context, link, index, frame, ready_ps);
+    }
+
+    /// The port by which a frame leaves a switch, of the rail whose ports begin at `base`.
+    #[inline]
+    fn way(&self, (switch, base): (u32, u32), frame: &Frame) -> u32 {
+        match self.routes.candidates(switch, frame.destination) {
+            [only] => base + *only,
+            several => base + self.choose(several, switch, base, frame),
+        }
     }
 
     #[inline]
@@ -519,29 +538,27 @@ impl Fabric for Ethernet {
     }
 
     fn foresee(&mut self, context: &Context) {
+        self.foreseen.clear();
         let frames = self.frames.len_max() * size_of::<Frame>();
         if frames + self.bytes() < CACHED_BYTES || self.queues.is_some() || self.adaptive.is_some()
         {
             return;
         }
-        let links = || context.wheel.due().iter().filter(|event| event.place < QUEUE);
+        // The way by load is known on arrival.
+        let is_fixed = self.configuration.choice != Choice::LeastLoaded;
         let mut seen = 0;
-        for event in links() {
-            seen ^= self.frames.get(event.subject).flow ^ self.ends[event.place as usize].0;
-        }
-        for event in links() {
+        for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
             let frame = self.frames.get(event.subject);
             let Some(switch) = self.ends[event.place as usize].node().checked_sub(self.hosts)
             else {
                 seen ^= context.messages.get(self.message(frame.message)).remaining;
                 continue;
             };
-            let base = self.base(event.place);
-            let link = match self.routes.candidates(switch, frame.destination) {
-                [only] => base + *only,
-                several => base + self.choose(several, switch, base, frame),
-            };
+            let link = self.way((switch, self.base(event.place)), frame);
             seen ^= self.ports[link as usize].free_ps as u32;
+            if is_fixed {
+                self.foreseen.push(Foreseen { frame: event.subject, link });
+            }
         }
         // What was read is of no use but to be near.
         std::hint::black_box(seen);
