@@ -62,6 +62,7 @@ mod copy;
 mod error;
 mod gate;
 mod ghost;
+mod hint;
 mod lendable;
 #[cfg(all(test, not(miri)))]
 mod mapping;
@@ -76,6 +77,7 @@ pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
 pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
+pub use hint::prefetch;
 pub use lendable::{LentMemory, lendable, lendable_changes, lendable_numbers};
 pub use payload::Payload;
 pub use rights::Rights;

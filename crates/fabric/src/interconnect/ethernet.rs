@@ -17,6 +17,8 @@ mod service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mem::prefetch;
+
 use super::records::Grant;
 use super::routing::{self, Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -68,6 +70,8 @@ pub struct Ethernet {
     /// Which ports' links carry nothing now; empty until the first fails.
     down: Vec<bool>,
     hops: u64,
+    /// Whether its state is larger than the nearest caches.
+    is_large: bool,
 }
 
 /// A link as its sender sees it.
@@ -166,7 +170,9 @@ impl Ethernet {
             dropped: BTreeMap::new(),
             down: Vec::new(),
             hops: 0,
+            is_large: false,
         };
+        ethernet.is_large = ethernet.bytes() > CACHED_BYTES;
         if configuration.queues.is_needed() {
             ethernet.queues = Some(Box::new(Queues::new(&ethernet)));
         }
@@ -539,29 +545,33 @@ impl Fabric for Ethernet {
 
     fn foresee(&mut self, context: &Context) {
         self.foreseen.clear();
-        let frames = self.frames.len_max() * size_of::<Frame>();
-        if frames + self.bytes() < CACHED_BYTES || self.queues.is_some() || self.adaptive.is_some()
-        {
+        if !self.is_large || self.queues.is_some() || self.adaptive.is_some() {
             return;
+        }
+        for event in context.wheel.ahead().filter(|event| event.place < QUEUE) {
+            self.frames.prefetch(event.subject);
         }
         // The way by load is known on arrival.
         let is_fixed = self.configuration.choice != Choice::LeastLoaded;
-        let mut seen = 0;
         for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
             let frame = self.frames.get(event.subject);
             let Some(switch) = self.ends[event.place as usize].node().checked_sub(self.hosts)
             else {
-                seen ^= context.messages.get(self.message(frame.message)).remaining;
+                context.messages.prefetch(self.message(frame.message));
                 continue;
             };
             let link = self.way((switch, self.base(event.place)), frame);
-            seen ^= self.ports[link as usize].free_ps as u32;
+            prefetch(&self.ports[link as usize]);
             if is_fixed {
                 self.foreseen.push(Foreseen { frame: event.subject, link });
             }
         }
-        // What was read is of no use but to be near.
-        std::hint::black_box(seen);
+    }
+
+    fn foresee_sender(&self, host: u32) {
+        if let Some(port) = self.ports.get((self.routes.host_link(host) ^ 1) as usize) {
+            prefetch(port);
+        }
     }
 
     fn diagnose(&self, context: &Context) -> Stuck {
@@ -621,8 +631,8 @@ fn byte_time(rate_bps: u64) -> u32 {
     u32::try_from(8_000_000_000_000 * 256 / rate_bps.max(1)).unwrap_or(u32::MAX)
 }
 
-/// A network of less stays in the caches by itself: half of the second cache of common processors.
-const CACHED_BYTES: usize = 1 << 19;
+/// A network of less stays in the caches by itself, with its frames: some hundred ports.
+const CACHED_BYTES: usize = 1 << 16;
 /// Marks places that are engines of switches; others are links.
 const ENGINE: u32 = 1 << 29;
 /// Marks places that are queues of links. Places with both marks are none of an Ethernet's.

@@ -27,6 +27,10 @@ pub trait Fabric {
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
+    /// Told when a host is likely to send soon.
+    #[inline]
+    fn foresee_sender(&self, _host: u32) {}
+
     /// Told when nothing will happen any more, with messages under way: what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
 
@@ -114,6 +118,7 @@ impl Context {
 
 /// A message from host to host.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub struct Message {
     /// When the sender posted it, in picoseconds.
     pub posted_ps: u64,
@@ -379,7 +384,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             self.start(rank);
         }
         while self.context.wheel.turn() {
-            self.fabric.foresee(&self.context);
+            self.foresee();
             while let Some(event) = self.context.wheel.pop_due() {
                 self.step(event)?;
                 if self.outcome.events >= check {
@@ -390,6 +395,17 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             }
         }
         self.finish()
+    }
+
+    /// Has what the next events need brought near.
+    #[inline]
+    fn foresee(&mut self) {
+        self.fabric.foresee(&self.context);
+        for event in self.context.wheel.ahead().filter(|event| event.place & !RANK_MASK == WAKE) {
+            let rank = event.place & RANK_MASK;
+            self.workload.foresee(rank);
+            self.fabric.foresee_sender(self.hosts[rank as usize]);
+        }
     }
 
     /// Lets a rank begin.

@@ -3,6 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
+use mem::prefetch;
+
 /// Something that will happen: `subject` (a packet, a message, a tag) reaches `place` (a link, a
 /// host, a timer) at `time_ps`.
 ///
@@ -165,6 +167,33 @@ impl Wheel {
         &self.current
     }
 
+    /// Events of the slot that will be drained next, in no order, as far as they are known: for those
+    /// who want what they need to be near by then. None while there are few events.
+    pub fn ahead(&self) -> impl Iterator<Item = &Event> {
+        let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
+        let mask = self.buckets.len() - 1;
+        bucket.into_iter().flat_map(move |slot| self.chain(slot as usize & mask)).flatten()
+    }
+
+    /// Whether the events do not stay in the first cache by themselves.
+    #[inline]
+    const fn is_deep(&self) -> bool {
+        self.len > DEEP
+    }
+
+    /// Has the blocks of the slot after the next brought near: the next ones are, since the last turn.
+    #[inline]
+    fn fetch_ahead(&self) {
+        let mask = self.buckets.len() - 1;
+        let next = self.next_occupied(self.current_slot);
+        let Some(slot) = next.and_then(|slot| self.next_occupied(slot)) else { return };
+        let mut last = self.buckets[slot as usize & mask];
+        while let Some(block) = self.blocks.get((last >> BLOCK_SHIFT) as usize) {
+            prefetch(block);
+            last = self.before[(last >> BLOCK_SHIFT) as usize];
+        }
+    }
+
     /// The same if it happens before `end_ps`.
     #[inline]
     pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
@@ -178,7 +207,7 @@ impl Wheel {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);
         }
-        match self.next_occupied() {
+        match self.next_occupied(self.current_slot) {
             Some(slot) => {
                 let bucket = slot as usize & (self.buckets.len() - 1);
                 self.chain(bucket).flatten().map(|event| event.time_ps).min()
@@ -232,7 +261,9 @@ impl Wheel {
         self.occupied[bucket / WORD_BITS] &= !(1 << (bucket % WORD_BITS));
         while last != NONE {
             let block = last >> BLOCK_SHIFT;
-            events.extend_from_slice(&self.blocks[block as usize].0[..=(last & LAST) as usize]);
+            // A whole block and back is quicker than as many as there are.
+            events.extend_from_slice(&self.blocks[block as usize].0);
+            events.truncate(events.len() - (LAST - (last & LAST)) as usize);
             last = std::mem::replace(&mut self.before[block as usize], self.vacant);
             self.vacant = block;
         }
@@ -248,7 +279,7 @@ impl Wheel {
         if !self.current.is_empty() {
             return true;
         }
-        let next = match (self.next_occupied(), self.overflow.peek()) {
+        let next = match (self.next_occupied(self.current_slot), self.overflow.peek()) {
             (Some(slot), _) => slot,
             (None, Some(Reverse(event))) => event.time_ps >> self.slot_shift,
             (None, None) => return false,
@@ -260,6 +291,9 @@ impl Wheel {
         self.empty_into(bucket, &mut events);
         events.sort_unstable_by(|a, b| b.cmp(a));
         self.current = events;
+        if self.is_deep() {
+            self.fetch_ahead();
+        }
         self.crowded = if self.current.len() > CROWD {
             self.crowded + 1
         } else {
@@ -311,10 +345,10 @@ impl Wheel {
         self.refill();
     }
 
-    /// The first slot after the current one that has a bucket with events.
-    fn next_occupied(&self) -> Option<u64> {
+    /// The first slot after this one, of those in the ring, that has a bucket with events.
+    fn next_occupied(&self, after: u64) -> Option<u64> {
         let count = self.buckets.len();
-        let start = (self.current_slot as usize & (count - 1)) + 1;
+        let start = (after as usize & (count - 1)) + 1;
         let words = self.occupied.len();
         let first = start / WORD_BITS;
         let mut mask = u64::MAX << (start % WORD_BITS);
@@ -324,7 +358,7 @@ impl Wheel {
             if found != 0 {
                 let bucket = index * WORD_BITS + found.trailing_zeros() as usize;
                 let ahead = (bucket + count - start) & (count - 1);
-                return Some(self.current_slot + 1 + ahead as u64);
+                return Some(after + 1 + ahead as u64);
             }
             mask = u64::MAX;
         }
@@ -342,8 +376,10 @@ const CROWDED_TURNS: u32 = 8;
 /// buckets, 4 B each, stay in the first cache.
 const BUCKETS: usize = 8192;
 /// More when thousands of hosts crowd narrow slots; their heads still leave most of the second cache.
-const BUCKETS_MAX: usize = 32_768;
+const BUCKETS_MAX: usize = 16_384;
 const WORD_BITS: usize = 64;
+/// So many events, 64 KiB, and what they happen to do not stay in the first cache.
+const DEEP: usize = 4096;
 /// Events of a block.
 const BLOCK: usize = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 2;
