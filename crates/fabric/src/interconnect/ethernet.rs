@@ -72,6 +72,8 @@ pub struct Ethernet {
     hops: u64,
     /// Whether its state is larger than the nearest caches.
     is_large: bool,
+    /// The usual case, and a short one: [`Ethernet::can_be_plain`].
+    is_plain: bool,
 }
 
 /// A link as its sender sees it.
@@ -171,11 +173,13 @@ impl Ethernet {
             down: Vec::new(),
             hops: 0,
             is_large: false,
+            is_plain: false,
         };
         ethernet.is_large = ethernet.bytes() > CACHED_BYTES;
         if configuration.queues.is_needed() {
             ethernet.queues = Some(Box::new(Queues::new(&ethernet)));
         }
+        ethernet.is_plain = ethernet.can_be_plain();
         ethernet
     }
 
@@ -276,8 +280,7 @@ impl Ethernet {
             return;
         }
         let end = self.ends[link as usize];
-        let port = &mut self.ports[link as usize];
-        let start_ps = port.free_ps.max(ready_ps);
+        let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
         let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
         if self.configuration.buffer_bytes > 0 && !end.is_from_host() {
             let queued = ((start_ps - ready_ps) << 8) / byte_time.max(1);
@@ -286,10 +289,7 @@ impl Ethernet {
                 return;
             }
         }
-        let serialisation_ps = (u64::from(frame.bytes) * byte_time) >> 8;
-        let gap_ps = (u64::from(self.configuration.gap_bytes) * byte_time) >> 8;
-        port.free_ps = start_ps + serialisation_ps + gap_ps;
-        port.bytes += u64::from(frame.bytes);
+        let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
         let first_ps = match self.configuration.forwarding {
             Forwarding::CutThrough { header_bytes } if end.node() >= self.hosts => {
                 (u64::from(header_bytes.min(frame.bytes)) * byte_time) >> 8
@@ -310,6 +310,40 @@ impl Ethernet {
         if self.exchange.is_some() && self.cross(arrived_ps, link, index) {
             return;
         }
+        context.schedule(arrived_ps, link, index);
+    }
+
+    /// Has a link carry a frame from a time on, and returns for how long, in picoseconds.
+    #[inline]
+    fn occupy(&mut self, link: u32, end: End, bytes: u32, start_ps: u64) -> u64 {
+        let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
+        let serialisation_ps = (u64::from(bytes) * byte_time) >> 8;
+        let gap_ps = (u64::from(self.configuration.gap_bytes) * byte_time) >> 8;
+        let port = &mut self.ports[link as usize];
+        port.free_ps = start_ps + serialisation_ps + gap_ps;
+        port.bytes += u64::from(bytes);
+        serialisation_ps
+    }
+
+    /// A frame is at the end of a link of a plain network: what [`Fabric::handle`] does, without
+    /// asking for all that is not there.
+    #[inline]
+    fn pass(&mut self, context: &mut Context, place: u32, index: u32) {
+        self.hops += 1;
+        let Some(switch) = self.ends[place as usize].node().checked_sub(self.hosts) else {
+            self.arrive(context, index);
+            return;
+        };
+        let frame = *self.frames.get(index);
+        let link = match self.foreseen.pop_if(|way| way.frame == index) {
+            Some(way) => way.link,
+            None => self.way((switch, 0), &frame),
+        };
+        let end = self.ends[link as usize];
+        let ready_ps = context.wheel.now_ps() + self.configuration.latency_ps;
+        let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
+        let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
+        let arrived_ps = start_ps + serialisation_ps + self.configuration.propagation_ps;
         context.schedule(arrived_ps, link, index);
     }
 
@@ -508,6 +542,10 @@ impl Fabric for Ethernet {
     #[inline]
     fn handle(&mut self, context: &mut Context, event: Event) {
         let Event { place, subject, .. } = event;
+        if self.is_plain && place < QUEUE && context.recorder.is_none() {
+            self.pass(context, place, subject);
+            return;
+        }
         if place & QUEUE != 0 {
             self.handle_queue(context, place & !QUEUE, subject);
             return;
@@ -548,9 +586,6 @@ impl Fabric for Ethernet {
         if !self.is_large || self.queues.is_some() || self.adaptive.is_some() {
             return;
         }
-        for event in context.wheel.ahead().filter(|event| event.place < QUEUE) {
-            self.frames.prefetch(event.subject);
-        }
         // The way by load is known on arrival.
         let is_fixed = self.configuration.choice != Choice::LeastLoaded;
         for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
@@ -568,6 +603,14 @@ impl Fabric for Ethernet {
         }
     }
 
+    #[inline]
+    fn foresee_event(&self, event: &Event) {
+        if event.place < QUEUE {
+            self.frames.prefetch(event.subject);
+        }
+    }
+
+    #[inline]
     fn foresee_sender(&self, host: u32) {
         if let Some(port) = self.ports.get((self.routes.host_link(host) ^ 1) as usize) {
             prefetch(port);

@@ -27,6 +27,10 @@ pub trait Fabric {
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
+    /// Told of an event that will happen soon ([`Wheel::ahead`]).
+    #[inline]
+    fn foresee_event(&self, _event: &Event) {}
+
     /// Told when a host is likely to send soon.
     #[inline]
     fn foresee_sender(&self, _host: u32) {}
@@ -401,10 +405,14 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     #[inline]
     fn foresee(&mut self) {
         self.fabric.foresee(&self.context);
-        for event in self.context.wheel.ahead().filter(|event| event.place & !RANK_MASK == WAKE) {
-            let rank = event.place & RANK_MASK;
-            self.workload.foresee(rank);
-            self.fabric.foresee_sender(self.hosts[rank as usize]);
+        for event in self.context.wheel.ahead().flatten() {
+            if event.place < FABRIC_PLACES {
+                self.fabric.foresee_event(event);
+            } else if event.place & !RANK_MASK == WAKE {
+                let rank = event.place & RANK_MASK;
+                self.workload.foresee(rank);
+                self.fabric.foresee_sender(self.hosts[rank as usize]);
+            }
         }
     }
 
@@ -584,6 +592,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// Does what a rank asked for.
     fn act(&mut self, rank: u32) {
+        if self.actions.list.is_empty() {
+            return;
+        }
         let now_ps = self.context.wheel.now_ps();
         let mut list = std::mem::take(&mut self.actions.list);
         for action in list.drain(..) {

@@ -134,14 +134,24 @@ impl Wheel {
         event.time_ps = event.time_ps.max(self.now_ps);
         self.len += 1;
         let slot = event.time_ps >> self.slot_shift;
-        if slot <= self.current_slot {
-            let at = self.current.partition_point(|other| *other > event);
-            self.current.insert(at, event);
-        } else if slot - self.current_slot < self.buckets.len() as u64 {
+        // Of the current slot and of earlier ones this is more than any ring has.
+        let further = slot.wrapping_sub(self.current_slot).wrapping_sub(1);
+        if further < self.buckets.len() as u64 - 1 {
             self.push_in_ring(slot, event);
         } else {
-            self.overflow.push(Reverse(event));
+            self.push_elsewhere(slot, event);
         }
+    }
+
+    /// Schedules an event for the slot that is being drained, or for later than the ring reaches.
+    #[inline(never)]
+    fn push_elsewhere(&mut self, slot: u64, event: Event) {
+        if slot > self.current_slot {
+            self.overflow.push(Reverse(event));
+            return;
+        }
+        let at = self.current.partition_point(|other| *other > event);
+        self.current.insert(at, event);
     }
 
     /// The next event; advances the clock to it.
@@ -167,12 +177,13 @@ impl Wheel {
         &self.current
     }
 
-    /// Events of the slot that will be drained next, in no order, as far as they are known: for those
-    /// who want what they need to be near by then. None while there are few events.
-    pub fn ahead(&self) -> impl Iterator<Item = &Event> {
+    /// Events of the slot that will be drained next, some at a time and in no order, as far as they are
+    /// known: for those who want what they need to be near by then. None while there are few events.
+    pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
-        bucket.into_iter().flat_map(move |slot| self.chain(slot as usize & mask)).flatten()
+        let last = bucket.map_or(NONE, |slot| self.buckets[slot as usize & mask]);
+        self.chain(last)
     }
 
     /// Whether the events do not stay in the first cache by themselves.
@@ -210,7 +221,7 @@ impl Wheel {
         match self.next_occupied(self.current_slot) {
             Some(slot) => {
                 let bucket = slot as usize & (self.buckets.len() - 1);
-                self.chain(bucket).flatten().map(|event| event.time_ps).min()
+                self.chain(self.buckets[bucket]).flatten().map(|event| event.time_ps).min()
             }
             None => self.overflow.peek().map(|Reverse(event)| event.time_ps),
         }
@@ -238,14 +249,18 @@ impl Wheel {
             self.vacant = std::mem::replace(link, before);
             return block << BLOCK_SHIFT;
         }
+        self.add_block(before)
+    }
+
+    #[cold]
+    fn add_block(&mut self, before: u32) -> u32 {
         self.blocks.push(Block::default());
         self.before.push(before);
         (self.blocks.len() as u32 - 1) << BLOCK_SHIFT
     }
 
-    /// The events of a bucket, block by block.
-    fn chain(&self, bucket: usize) -> impl Iterator<Item = &[Event]> {
-        let mut last = self.buckets[bucket];
+    /// The events of the bucket of which this is the last block, block by block.
+    fn chain(&self, mut last: u32) -> impl Iterator<Item = &[Event]> {
         std::iter::from_fn(move || {
             let block = (last >> BLOCK_SHIFT) as usize;
             let events = &self.blocks.get(block)?.0[..=(last & LAST) as usize];
@@ -322,7 +337,8 @@ impl Wheel {
         let count = self.buckets.len();
         let start = self.current_slot as usize;
         let far = (count / 2..count).map(|ahead| (start + ahead) & (count - 1));
-        let far: usize = far.map(|bucket| self.chain(bucket).map(<[_]>::len).sum::<usize>()).sum();
+        let far: usize =
+            far.map(|bucket| self.chain(self.buckets[bucket]).map(<[_]>::len).sum::<usize>()).sum();
         let is_short = far + self.overflow.len() > self.len / 16;
         if self.slot_shift == 0 || is_short && count == BUCKETS_MAX {
             self.crowded_max = self.crowded_max.saturating_mul(2);
