@@ -69,6 +69,9 @@ pub struct Wheel {
     buckets: Vec<u32>,
     /// One bit per bucket: whether it holds events.
     occupied: Vec<u64>,
+    /// Events that will be put into their buckets before the next turn: while very many are there,
+    /// the memory of a bucket is far away, and nobody needs to wait for it.
+    staged: Vec<Event>,
     blocks: Vec<Block>,
     /// The block before each one, as in `buckets`; of a vacant one, the next vacant one.
     before: Vec<u32>,
@@ -100,6 +103,7 @@ impl Wheel {
             current_slot: 0,
             buckets: vec![NONE; BUCKETS],
             occupied: vec![0; BUCKETS / WORD_BITS],
+            staged: Vec::new(),
             blocks: Vec::new(),
             before: Vec::new(),
             vacant: NONE,
@@ -137,7 +141,11 @@ impl Wheel {
         // Of the current slot and of earlier ones this is more than any ring has.
         let further = slot.wrapping_sub(self.current_slot).wrapping_sub(1);
         if further < self.buckets.len() as u64 - 1 {
-            self.push_in_ring(slot, event);
+            if self.len > VAST {
+                self.stage(slot, event);
+            } else {
+                self.push_in_ring(slot, event);
+            }
         } else {
             self.push_elsewhere(slot, event);
         }
@@ -218,13 +226,36 @@ impl Wheel {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);
         }
-        match self.next_occupied(self.current_slot) {
-            Some(slot) => {
-                let bucket = slot as usize & (self.buckets.len() - 1);
-                self.chain(self.buckets[bucket]).flatten().map(|event| event.time_ps).min()
-            }
-            None => self.overflow.peek().map(|Reverse(event)| event.time_ps),
+        let staged = self.staged.iter().map(|event| event.time_ps).min();
+        let in_ring = self.next_occupied(self.current_slot).and_then(|slot| {
+            let bucket = slot as usize & (self.buckets.len() - 1);
+            self.chain(self.buckets[bucket]).flatten().map(|event| event.time_ps).min()
+        });
+        // What overflows is beyond the ring.
+        let beyond = || self.overflow.peek().map(|Reverse(event)| event.time_ps);
+        in_ring.into_iter().chain(staged).min().or_else(beyond)
+    }
+
+    /// Has the place of an event brought near, where it is put later.
+    #[inline]
+    fn stage(&mut self, slot: u64, event: Event) {
+        let bucket = slot as usize & (self.buckets.len() - 1);
+        if let Some(block) = self.blocks.get((self.buckets[bucket] >> BLOCK_SHIFT) as usize) {
+            prefetch(block);
         }
+        self.staged.push(event);
+        if self.staged.len() == STAGED_MAX {
+            self.unstage();
+        }
+    }
+
+    /// Puts staged events where they belong.
+    fn unstage(&mut self) {
+        let mut staged = std::mem::take(&mut self.staged);
+        for event in staged.drain(..) {
+            self.push_in_ring(event.time_ps >> self.slot_shift, event);
+        }
+        self.staged = staged;
     }
 
     #[inline]
@@ -287,6 +318,7 @@ impl Wheel {
     /// Moves on to the next slot that has events, if the one that was drained is empty and there is
     /// another. Whether any event is due then.
     pub fn turn(&mut self) -> bool {
+        self.unstage();
         if self.current.is_empty() && self.crowded >= self.crowded_max {
             self.narrow();
         }
@@ -358,6 +390,7 @@ impl Wheel {
         for event in events {
             self.push(event);
         }
+        self.unstage();
         self.refill();
     }
 
@@ -399,6 +432,10 @@ const DEEP: usize = 4096;
 /// Events of a block.
 const BLOCK: usize = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 2;
+/// So many events, half a megabyte, and what they happen to do not stay in the second cache either.
+const VAST: usize = 32_768;
+/// Events whose memory is on its way at a time.
+const STAGED_MAX: usize = 32;
 /// Place of the last event of a block.
 const LAST: u32 = BLOCK as u32 - 1;
 /// No block; its low bits are those of one that is full.
