@@ -653,6 +653,17 @@ mod tests {
     }
 
     #[test]
+    fn equal_rows_are_kept_once() {
+        let tree = Topology::fat_tree(8).expect("a fat tree");
+        let routes = table(&tree, Routing::Shortest);
+        // One for switches with hosts, one for those above of each pod, one for the core.
+        assert_eq!(routes.entries.len(), (1 + 8 + 1) * routes.columns);
+        let single = table(&Topology::star(3).expect("a star"), Routing::Shortest);
+        assert!(single.is_local(0, 2));
+        assert_eq!(single.candidates(0, 2).len(), 1);
+    }
+
+    #[test]
     fn spanning_tree_uses_one_spine_and_all_its_trunks() {
         let topology = Topology::leaf_spine(4, 4, 2, 3).expect("a leaf-spine");
         assert_eq!(table(&topology, Routing::Shortest).candidates(0, 15).len(), 6);

@@ -510,6 +510,31 @@ mod tests {
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
     }
 
+    /// More events than there may be before some are put into their buckets later: the order and the
+    /// time of the next one are the same.
+    #[test]
+    fn very_many_events_come_in_order() {
+        let mut random = Random::new(5);
+        let (mut wheel, mut heap) = (Wheel::new(1 << 10), BinaryHeap::new());
+        let count = 2 * VAST as u32;
+        for subject in 0..5 * count {
+            if subject >= count {
+                let Reverse(expected) = heap.pop().expect("one is pushed for each popped");
+                assert_eq!(wheel.next_ps(), Some(expected.time_ps));
+                assert_eq!(wheel.pop(), Some(expected));
+            }
+            let reach = [1 << 10, 1 << 20, 1 << 20, 1 << 30][random.below(4) as usize];
+            let time_ps = wheel.now_ps() + random.below(reach);
+            let event = Event { time_ps, place: subject, subject };
+            wheel.push(event);
+            heap.push(Reverse(event));
+        }
+        while let Some(Reverse(expected)) = heap.pop() {
+            assert_eq!(wheel.pop(), Some(expected));
+        }
+        assert!(wheel.is_empty());
+    }
+
     /// Windows of time take the same events in the same order as popping them all.
     #[test]
     fn events_before_a_time_are_those_and_in_order() {
