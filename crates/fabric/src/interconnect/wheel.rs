@@ -180,6 +180,13 @@ impl Wheel {
         Some(event)
     }
 
+    /// The same if it happens before `end_ps`.
+    #[inline]
+    pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
+        self.current.last().filter(|event| event.time_ps < end_ps)?;
+        self.pop_due()
+    }
+
     /// The events of the slot that is being drained, latest first.
     pub fn due(&self) -> &[Event] {
         &self.current
@@ -211,13 +218,6 @@ impl Wheel {
             prefetch(block);
             last = self.before[(last >> BLOCK_SHIFT) as usize];
         }
-    }
-
-    /// The same if it happens before `end_ps`.
-    #[inline]
-    pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
-        self.current.last().filter(|event| event.time_ps < end_ps)?;
-        self.pop_due()
     }
 
     /// The time of the next event, in picoseconds. It does not turn the wheel: what is scheduled later
@@ -515,7 +515,7 @@ mod tests {
     #[test]
     fn very_many_events_come_in_order() {
         let mut random = Random::new(5);
-        let (mut wheel, mut heap) = (Wheel::new(1 << 10), BinaryHeap::new());
+        let (mut wheel, mut heap) = (Wheel::new(1 << 10), BinaryHeap::<Reverse<Event>>::new());
         let count = 2 * VAST as u32;
         for subject in 0..5 * count {
             if subject >= count {
