@@ -64,7 +64,7 @@ pub struct Wheel {
     /// Number of the slot being drained: its time divided by the width of a slot.
     current_slot: u64,
     /// Unsorted events of the slots after the current one: the last block of each bucket, and in the
-    /// low bits the place of its last event; [`NONE`] of an empty one. Slot n is in bucket n modulo
+    /// low bits how many events it has beside one; [`NONE`] of an empty one. Slot n is in bucket n modulo
     /// their count, a power of two.
     buckets: Vec<u32>,
     /// One bit per bucket: whether it holds events.
@@ -89,7 +89,7 @@ pub struct Wheel {
     len: usize,
 }
 
-/// Some events of a slot: a line of the caches.
+/// Some events of a slot, filled from its end: a line of the caches.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Block([Event; BLOCK]);
@@ -269,7 +269,7 @@ impl Wheel {
             last += 1;
         }
         self.buckets[bucket] = last;
-        self.blocks[(last >> BLOCK_SHIFT) as usize].0[(last & LAST) as usize] = event;
+        self.blocks[(last >> BLOCK_SHIFT) as usize].0[first_of(last)] = event;
     }
 
     /// An empty block at the end of a chain: the place of its first event.
@@ -294,22 +294,26 @@ impl Wheel {
     fn chain(&self, mut last: u32) -> impl Iterator<Item = &[Event]> {
         std::iter::from_fn(move || {
             let block = (last >> BLOCK_SHIFT) as usize;
-            let events = &self.blocks.get(block)?.0[..=(last & LAST) as usize];
+            let events = &self.blocks.get(block)?.0[first_of(last)..];
             last = self.before[block];
             Some(events)
         })
     }
 
-    /// Moves the events of a bucket to the end of a list.
+    /// Moves the events of a bucket to the end of a list, those pushed last first: what was pushed in
+    /// the order of events, as in step, needs no sorting.
     #[inline]
     fn empty_into(&mut self, bucket: usize, events: &mut Vec<Event>) {
         let mut last = std::mem::replace(&mut self.buckets[bucket], NONE);
         self.occupied[bucket / WORD_BITS] &= !(1 << (bucket % WORD_BITS));
         while last != NONE {
             let block = last >> BLOCK_SHIFT;
-            // A whole block and back is quicker than as many as there are.
-            events.extend_from_slice(&self.blocks[block as usize].0);
-            events.truncate(events.len() - (LAST - (last & LAST)) as usize);
+            let Block(own) = &self.blocks[block as usize];
+            if last & LAST == LAST {
+                events.extend_from_slice(own);
+            } else {
+                events.extend_from_slice(&own[first_of(last)..]);
+            }
             last = std::mem::replace(&mut self.before[block as usize], self.vacant);
             self.vacant = block;
         }
@@ -415,6 +419,12 @@ impl Wheel {
     }
 }
 
+/// Where the event that was pushed last is in its block.
+#[inline]
+const fn first_of(last: u32) -> usize {
+    (LAST - (last & LAST)) as usize
+}
+
 /// Sorting more events than this costs more than going through a few more slots.
 const CROWD: usize = 32;
 /// Not at the first crowd: events of a synchronised workload fall together, and no width parts them.
@@ -436,7 +446,7 @@ const BLOCK_SHIFT: u32 = 2;
 const VAST: usize = 32_768;
 /// Events whose memory is on its way at a time.
 const STAGED_MAX: usize = 32;
-/// Place of the last event of a block.
+/// Events of a full block beside one.
 const LAST: u32 = BLOCK as u32 - 1;
 /// No block; its low bits are those of one that is full.
 const NONE: u32 = u32::MAX;
