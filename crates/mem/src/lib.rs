@@ -65,6 +65,7 @@ mod error;
 mod fault;
 mod gate;
 mod ghost;
+mod hint;
 mod lendable;
 #[cfg(all(test, not(miri)))]
 mod mapping;
@@ -80,6 +81,7 @@ pub use copy::copy as copy_foreign;
 pub use error::{AccessError, RegisterError};
 pub use fault::FaultGuard;
 pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
+pub use hint::prefetch;
 pub use lendable::{LentMemory, lendable, lendable_changes, lendable_numbers};
 pub use payload::Payload;
 pub use rights::Rights;

@@ -17,6 +17,8 @@ mod service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mem::prefetch;
+
 use super::records::Grant;
 use super::routing::{self, Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -51,6 +53,8 @@ pub struct Ethernet {
     ends: Arc<[End]>,
     ports: Vec<Port>,
     frames: Slab<Frame>,
+    /// Ways found before frames arrive, of the frame that arrives first at the end.
+    foreseen: Vec<Foreseen>,
     /// What frames carry for queues and detours; empty without such.
     states: Vec<FrameState>,
     /// Serialisation of a byte on links to hosts and between switches, in 1/256 ps.
@@ -66,6 +70,10 @@ pub struct Ethernet {
     /// Which ports' links carry nothing now; empty until the first fails.
     down: Vec<bool>,
     hops: u64,
+    /// Whether its state is larger than the nearest caches.
+    is_large: bool,
+    /// The usual case, and a short one: [`Ethernet::can_be_plain`].
+    is_plain: bool,
 }
 
 /// A link as its sender sees it.
@@ -90,6 +98,14 @@ struct Frame {
     flow: u32,
     /// On the wire without the gap.
     bytes: u32,
+}
+
+/// The way of a frame that arrives within the slot of the wheel.
+#[derive(Clone, Copy, Debug)]
+struct Foreseen {
+    frame: u32,
+    /// Port by which it leaves the switch where it arrives.
+    link: u32,
 }
 
 /// What else a frame carries where there are queues or detours.
@@ -144,6 +160,7 @@ impl Ethernet {
             ends: ends.repeat(rails as usize).into(),
             ports: vec![Port { free_ps: 0, bytes: 0 }; ports],
             frames: Slab::new(),
+            foreseen: Vec::new(),
             states: Vec::new(),
             byte_times: [configuration.host_rate_bps, configuration.trunk_rate_bps].map(byte_time),
             engines_ps: vec![0; (switches * rails) as usize],
@@ -155,10 +172,14 @@ impl Ethernet {
             dropped: BTreeMap::new(),
             down: Vec::new(),
             hops: 0,
+            is_large: false,
+            is_plain: false,
         };
+        ethernet.is_large = ethernet.bytes() > CACHED_BYTES;
         if configuration.queues.is_needed() {
             ethernet.queues = Some(Box::new(Queues::new(&ethernet)));
         }
+        ethernet.is_plain = ethernet.can_be_plain();
         ethernet
     }
 
@@ -178,18 +199,26 @@ impl Ethernet {
     /// A frame has reached a switch, of the rail whose ports begin at `base`, and been looked up.
     #[inline]
     fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, slack_ps: u64) {
-        let (switch, base) = at;
         let frame = *self.frames.get(index);
         let link = if self.adaptive.is_some() {
             self.adapt(context.wheel.now_ps(), at, index)
         } else {
-            match self.routes.candidates(switch, frame.destination) {
-                [only] => base + *only,
-                several => base + self.choose(several, switch, base, &frame),
+            match self.foreseen.pop_if(|way| way.frame == index) {
+                Some(way) if self.down.is_empty() => way.link,
+                _ => self.way(at, &frame),
             }
         };
         let ready_ps = context.wheel.now_ps() + self.configuration.latency_ps + slack_ps;
         self.transmit(context, link, index, frame, ready_ps);
+    }
+
+    /// The port by which a frame leaves a switch, of the rail whose ports begin at `base`.
+    #[inline]
+    fn way(&self, (switch, base): (u32, u32), frame: &Frame) -> u32 {
+        match self.routes.candidates(switch, frame.destination) {
+            [only] => base + *only,
+            several => base + self.choose(several, switch, base, frame),
+        }
     }
 
     #[inline]
@@ -251,8 +280,7 @@ impl Ethernet {
             return;
         }
         let end = self.ends[link as usize];
-        let port = &mut self.ports[link as usize];
-        let start_ps = port.free_ps.max(ready_ps);
+        let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
         let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
         if self.configuration.buffer_bytes > 0 && !end.is_from_host() {
             let queued = ((start_ps - ready_ps) << 8) / byte_time.max(1);
@@ -261,10 +289,7 @@ impl Ethernet {
                 return;
             }
         }
-        let serialisation_ps = (u64::from(frame.bytes) * byte_time) >> 8;
-        let gap_ps = (u64::from(self.configuration.gap_bytes) * byte_time) >> 8;
-        port.free_ps = start_ps + serialisation_ps + gap_ps;
-        port.bytes += u64::from(frame.bytes);
+        let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
         let first_ps = match self.configuration.forwarding {
             Forwarding::CutThrough { header_bytes } if end.node() >= self.hosts => {
                 (u64::from(header_bytes.min(frame.bytes)) * byte_time) >> 8
@@ -285,6 +310,40 @@ impl Ethernet {
         if self.exchange.is_some() && self.cross(arrived_ps, link, index) {
             return;
         }
+        context.schedule(arrived_ps, link, index);
+    }
+
+    /// Has a link carry a frame from a time on, and returns for how long, in picoseconds.
+    #[inline]
+    fn occupy(&mut self, link: u32, end: End, bytes: u32, start_ps: u64) -> u64 {
+        let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
+        let serialisation_ps = (u64::from(bytes) * byte_time) >> 8;
+        let gap_ps = (u64::from(self.configuration.gap_bytes) * byte_time) >> 8;
+        let port = &mut self.ports[link as usize];
+        port.free_ps = start_ps + serialisation_ps + gap_ps;
+        port.bytes += u64::from(bytes);
+        serialisation_ps
+    }
+
+    /// A frame is at the end of a link of a plain network: what [`Fabric::handle`] does, without
+    /// asking for all that is not there.
+    #[inline]
+    fn pass(&mut self, context: &mut Context, place: u32, index: u32) {
+        self.hops += 1;
+        let Some(switch) = self.ends[place as usize].node().checked_sub(self.hosts) else {
+            self.arrive(context, index);
+            return;
+        };
+        let frame = *self.frames.get(index);
+        let link = match self.foreseen.pop_if(|way| way.frame == index) {
+            Some(way) => way.link,
+            None => self.way((switch, 0), &frame),
+        };
+        let end = self.ends[link as usize];
+        let ready_ps = context.wheel.now_ps() + self.configuration.latency_ps;
+        let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
+        let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
+        let arrived_ps = start_ps + serialisation_ps + self.configuration.propagation_ps;
         context.schedule(arrived_ps, link, index);
     }
 
@@ -483,6 +542,10 @@ impl Fabric for Ethernet {
     #[inline]
     fn handle(&mut self, context: &mut Context, event: Event) {
         let Event { place, subject, .. } = event;
+        if self.is_plain && place < QUEUE && context.recorder.is_none() {
+            self.pass(context, place, subject);
+            return;
+        }
         if place & QUEUE != 0 {
             self.handle_queue(context, place & !QUEUE, subject);
             return;
@@ -519,32 +582,39 @@ impl Fabric for Ethernet {
     }
 
     fn foresee(&mut self, context: &Context) {
-        let frames = self.frames.len_max() * size_of::<Frame>();
-        if frames + self.bytes() < CACHED_BYTES || self.queues.is_some() || self.adaptive.is_some()
-        {
+        self.foreseen.clear();
+        if !self.is_large || self.queues.is_some() || self.adaptive.is_some() {
             return;
         }
-        let links = || context.wheel.due().iter().filter(|event| event.place < QUEUE);
-        let mut seen = 0;
-        for event in links() {
-            seen ^= self.frames.get(event.subject).flow ^ self.ends[event.place as usize].0;
-        }
-        for event in links() {
+        // The way by load is known on arrival.
+        let is_fixed = self.configuration.choice != Choice::LeastLoaded;
+        for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
             let frame = self.frames.get(event.subject);
             let Some(switch) = self.ends[event.place as usize].node().checked_sub(self.hosts)
             else {
-                seen ^= context.messages.get(self.message(frame.message)).remaining;
+                context.messages.prefetch(self.message(frame.message));
                 continue;
             };
-            let base = self.base(event.place);
-            let link = match self.routes.candidates(switch, frame.destination) {
-                [only] => base + *only,
-                several => base + self.choose(several, switch, base, frame),
-            };
-            seen ^= self.ports[link as usize].free_ps as u32;
+            let link = self.way((switch, self.base(event.place)), frame);
+            prefetch(&self.ports[link as usize]);
+            if is_fixed {
+                self.foreseen.push(Foreseen { frame: event.subject, link });
+            }
         }
-        // What was read is of no use but to be near.
-        std::hint::black_box(seen);
+    }
+
+    #[inline]
+    fn foresee_event(&self, event: &Event) {
+        if event.place < QUEUE {
+            self.frames.prefetch(event.subject);
+        }
+    }
+
+    #[inline]
+    fn foresee_sender(&self, host: u32) {
+        if let Some(port) = self.ports.get((self.routes.host_link(host) ^ 1) as usize) {
+            prefetch(port);
+        }
     }
 
     fn diagnose(&self, context: &Context) -> Stuck {
@@ -604,8 +674,8 @@ fn byte_time(rate_bps: u64) -> u32 {
     u32::try_from(8_000_000_000_000 * 256 / rate_bps.max(1)).unwrap_or(u32::MAX)
 }
 
-/// A network of less stays in the caches by itself: half of the second cache of common processors.
-const CACHED_BYTES: usize = 1 << 19;
+/// A network of less stays in the caches by itself, with its frames: some hundred ports.
+const CACHED_BYTES: usize = 1 << 16;
 /// Marks places that are engines of switches; others are links.
 const ENGINE: u32 = 1 << 29;
 /// Marks places that are queues of links. Places with both marks are none of an Ethernet's.

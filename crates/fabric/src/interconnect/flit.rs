@@ -484,7 +484,8 @@ impl FlitFabric {
         }
         let depth = self.configuration.buffer_flits;
         let own = &mut self.inputs[channel as usize];
-        let at = (own.first + own.len) % depth;
+        let end = own.first + own.len;
+        let at = if end < depth { end } else { end - depth };
         own.len += 1;
         let (is_first, is_requesting) = (own.len == 1, own.is_requesting);
         self.buffers[channel as usize * usize::from(depth) + usize::from(at)] = flit;

@@ -27,6 +27,14 @@ pub trait Fabric {
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
+    /// Told of an event that will happen soon ([`Wheel::ahead`]).
+    #[inline]
+    fn foresee_event(&self, _event: &Event) {}
+
+    /// Told when a host is likely to send soon.
+    #[inline]
+    fn foresee_sender(&self, _host: u32) {}
+
     /// Told when nothing will happen any more, with messages under way: what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
 
@@ -114,6 +122,7 @@ impl Context {
 
 /// A message from host to host.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub struct Message {
     /// When the sender posted it, in picoseconds.
     pub posted_ps: u64,
@@ -379,7 +388,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             self.start(rank);
         }
         while self.context.wheel.turn() {
-            self.fabric.foresee(&self.context);
+            self.foresee();
             while let Some(event) = self.context.wheel.pop_due() {
                 self.step(event)?;
                 if self.outcome.events >= check {
@@ -390,6 +399,21 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             }
         }
         self.finish()
+    }
+
+    /// Has what the next events need brought near.
+    #[inline]
+    fn foresee(&mut self) {
+        self.fabric.foresee(&self.context);
+        for event in self.context.wheel.ahead().flatten() {
+            if event.place < FABRIC_PLACES {
+                self.fabric.foresee_event(event);
+            } else if event.place & !RANK_MASK == WAKE {
+                let rank = event.place & RANK_MASK;
+                self.workload.foresee(rank);
+                self.fabric.foresee_sender(self.hosts[rank as usize]);
+            }
+        }
     }
 
     /// Lets a rank begin.
@@ -568,6 +592,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// Does what a rank asked for.
     fn act(&mut self, rank: u32) {
+        if self.actions.list.is_empty() {
+            return;
+        }
         let now_ps = self.context.wheel.now_ps();
         let mut list = std::mem::take(&mut self.actions.list);
         for action in list.drain(..) {

@@ -45,6 +45,14 @@ impl<T: Copy> Slab<T> {
         &mut self.values[index as usize]
     }
 
+    /// Has the value of this name brought near, if there is one.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        if let Some(value) = self.values.get(index as usize) {
+            mem::prefetch(value);
+        }
+    }
+
     /// Removes the value of this name, which must live.
     #[inline]
     pub fn remove(&mut self, index: u32) -> T {

@@ -17,6 +17,10 @@ pub trait Workload {
     /// A message is there.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
+    /// Told when a rank is likely to be woken soon.
+    #[inline]
+    fn foresee(&self, _rank: u32) {}
+
     /// Whether every rank has done all it had to.
     fn is_finished(&self) -> bool;
 
@@ -360,6 +364,12 @@ impl Workload for OpenLoad {
     }
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
+
+    fn foresee(&self, rank: u32) {
+        if let Some(random) = self.random.get(rank as usize) {
+            mem::prefetch(random);
+        }
+    }
 
     fn done(&self, now_ps: u64) -> Option<f64> {
         Some((now_ps as f64 / self.until_ps.max(1) as f64).min(1.0))

@@ -106,6 +106,7 @@ impl Ethernet {
         let mut part = self.clone();
         let borders = vec![Border::default(); count];
         part.exchange = Some(Box::new(Exchange { own, parts: Arc::clone(parts), borders }));
+        part.is_plain = part.can_be_plain();
         part
     }
 

@@ -3,7 +3,7 @@
 
 use super::adaptive::Adaptive;
 use super::queues::Queues;
-use super::{ENGINE, Ethernet, Nic, QUEUE};
+use super::{ENGINE, Ethernet, EthernetConfiguration, Forwarding, Nic, QUEUE};
 
 impl Ethernet {
     /// A link of the first rail fails, or carries frames again. Frames that would enter or leave it
@@ -11,6 +11,21 @@ impl Ethernet {
     pub fn set_link(&mut self, link: u32, is_up: bool) {
         self.down.resize(self.ports.len(), false);
         self.down[link as usize] = !is_up;
+        self.is_plain = self.can_be_plain();
+    }
+
+    /// Whether frames meet nothing but links and queues without limit.
+    pub(super) fn can_be_plain(&self) -> bool {
+        let EthernetConfiguration { forwarding, buffer_bytes, host_frame_interval_ps, nic, .. } =
+            self.configuration;
+        self.queues.is_none()
+            && self.adaptive.is_none()
+            && self.exchange.is_none()
+            && self.down.is_empty()
+            && nic.rails == 1
+            && buffer_bytes == 0
+            && host_frame_interval_ps == 0
+            && forwarding == Forwarding::StoreAndForward
     }
 
     #[inline]
@@ -47,6 +62,7 @@ impl Ethernet {
         }
         self.dropped.clear();
         self.down.clear();
+        self.is_plain = self.can_be_plain();
         self.hops = 0;
     }
 

@@ -203,7 +203,7 @@ impl<W: Separable> Part for Share<W> {
         }
         while simulation.context.wheel.next_ps().is_some_and(|time_ps| time_ps < end_ps) {
             simulation.context.wheel.turn();
-            simulation.fabric.foresee(&simulation.context);
+            simulation.foresee();
             while let Some(event) = simulation.context.wheel.pop_due_before(end_ps) {
                 simulation.step(event)?;
             }
