@@ -72,13 +72,15 @@ impl Path {
         let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
         let mtu = PathMtu::new(caps.frame_bytes_safe.max(FRAME_BYTES_MIN), limit);
         let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
+        let mut received = ReceivedPackets::new(config.acknowledgement);
+        received.set_lossless(caps.local.is_shared_memory());
         Self {
             index,
             link,
             peer,
             local: caps.local,
             send,
-            received: ReceivedPackets::new(config.acknowledgement),
+            received,
             mtu,
             state: PathState::new(now),
             counters: LinkCounters::default(),
@@ -114,6 +116,7 @@ impl Path {
     ) -> Self {
         let was_heard = self.is_heard();
         let mut path = Self { send: self.send, received: self.received, was_heard, ..fresh };
+        path.received.set_lossless(caps.local.is_shared_memory());
         path.send.set_frame_bytes(u32::from(path.mtu.current()));
         path.restart(now, caps, config, parameters);
         path

@@ -488,8 +488,10 @@ pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
 
 #[inline]
 pub(crate) fn owes_acknowledgement(now: Instant, connection: &Connection) -> bool {
+    let is_held_back = |path: &Path| path.received.is_held_back();
     connection.report_now
         || connection.paths.iter().any(|path| path.received.acknowledgement_rides(now))
+        || connection.has_deliveries_to_tell() && connection.paths.iter().any(is_held_back)
 }
 
 /// Whether an acknowledgement is owed that nothing will ask for.
