@@ -196,7 +196,7 @@ impl Connection {
         let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
         let Some(path) = self.paths.get_mut(position) else { return false };
         path.unasked += 1;
-        let asks = all_asks || path.unasked >= path.send.ask_frames();
+        let asks = all_asks || path.send.asks_after(path.unasked);
         if asks {
             self.asked_on = position;
             self.on_asked();

@@ -137,12 +137,18 @@ impl Path {
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.received.acknowledgement_due(now)
-            || self.control != 0
+            || self.probes_allowed > 0
+            || self.wants_control(now)
+    }
+
+    /// Whether a control frame is to be sent because of this link.
+    #[inline]
+    pub(crate) fn wants_control(&self, now: Instant) -> bool {
+        self.control != 0
             || self.response.is_some()
             || self.announce.is_some()
             || self.removed | self.retry_status != 0
             || self.addresses != 0
-            || self.probes_allowed > 0
             || self.state.deadline() <= now
     }
 

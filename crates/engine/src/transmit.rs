@@ -144,7 +144,8 @@ impl Engine {
         if connection.join_deadline() <= now {
             self.join_links(now, connection);
         }
-        let mut sent = self.send_control(now, connection, emit);
+        let mut sent = !connection.paths.iter().any(|path| path.wants_control(now))
+            || self.send_control(now, connection, emit);
         let served = self.send_data(now, memory, connection, emit);
         if connection.phase == Phase::Established {
             sent &= self.send_due_acknowledgements(now, connection, emit);
@@ -167,9 +168,12 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Served {
+        let mut has_probed = false;
         for _ in 0..BATCHES_PER_TURN {
             if !connection.outbound.wants_to_send() {
-                self.probe_mtu(now, connection, emit);
+                if !has_probed {
+                    self.probe_mtu(now, connection, emit);
+                }
                 return Served::Done;
             }
             let sent = match only_position(connection) {
@@ -191,6 +195,7 @@ impl Engine {
             }
             if connection.in_flight() {
                 self.probe_mtu(now, connection, emit);
+                has_probed = true;
             }
         }
         Served::More
@@ -222,6 +227,7 @@ impl Engine {
         while self.batch.len() < segments
             && bytes < burst_bytes
             && bytes + frame_bytes <= BATCH_BYTES_MAX
+            && connection.outbound.wants_to_send()
         {
             let path = &mut connection.paths[position];
             if path.probes_allowed == 0 && !may_send(now, path) {
