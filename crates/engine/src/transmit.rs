@@ -509,16 +509,11 @@ fn owes_last_acknowledgement(connection: &Connection) -> bool {
 /// Appends the headers of a frame to the batch.
 #[inline]
 pub(crate) fn push_frame(batch: &mut TxBatch, prefix: &Prefix, header: &Header, acks: &[u8]) {
+    let mut bytes = [0; HEADER_BYTES_MAX];
+    let len = encode_header(prefix, header, &mut bytes);
     let out = batch.header_mut();
-    let start = out.len();
-    // Encoded where it belongs: a copy would read in one piece what was just written in many.
-    out.extend_from_slice(&[0; HEADER_BYTES_MAX]);
-    let place = out.get_mut(start..).and_then(|place| place.first_chunk_mut());
-    let len = place.map_or(0, |place| encode_header(prefix, header, place));
-    out.truncate(start + len);
-    if !acks.is_empty() {
-        out.extend_from_slice(acks);
-    }
+    out.extend_from_slice(&bytes[..len]);
+    out.extend_from_slice(acks);
 }
 
 /// Copies a small payload behind the headers, or says where a large one is.

@@ -37,9 +37,7 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) {
     // `width`, so that each word is aligned. The source may be foreign, too: it is read as bytes,
     // which need no alignment, and as volatile, about which the compiler draws no conclusions.
     unsafe {
-        if body > 0 {
-            copy(to, from, body);
-        }
+        copy(to, from, body);
         let (to, from) = (to.add(body), from.add(body));
         match width {
             8 => AtomicU64::from_ptr(to.cast()).store(

@@ -17,7 +17,7 @@ use crate::counters::RuntimeCounters;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
-use crate::submission::{HeldBack, Posted, Submission};
+use crate::submission::{HeldBack, Posting, Submission};
 
 /// Where the driver tells news of connections. Called by whichever thread is inside the engine, so
 /// it only takes note; it must not call the runtime.
@@ -197,7 +197,7 @@ impl Driver {
         &mut self,
         host: &Host,
         connection: ConnectionHandle,
-        posting: Posted<'_>,
+        posting: &Posting,
         doorbell: Doorbell,
     ) -> Result<bool, PostError> {
         let memory = TurnAccess::new(&host.memory);
@@ -220,7 +220,7 @@ impl Driver {
         host: &Host,
         memory: &TurnAccess<'_>,
         connection: ConnectionHandle,
-        posting: Posted<'_>,
+        posting: &Posting,
     ) -> Result<(), PostError> {
         self.take_submissions(host, memory);
         if self.held.concerns(connection) {

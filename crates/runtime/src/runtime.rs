@@ -24,7 +24,7 @@ use crate::fork::{Forked, HomeProcess};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
-use crate::submission::{Posted, Submission};
+use crate::submission::{Posting, Submission};
 
 /// What a runtime is made for.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ impl Runtime {
         operation: &Operation,
         doorbell: Doorbell,
     ) -> Result<(), SubmitError> {
-        self.shared.submit(connection, queue, Posted::Operation(operation), doorbell)
+        self.shared.submit(connection, queue, Posting::Operation(*operation), doorbell)
     }
 
     /// Posts a buffer for a message, like [`Runtime::post`].
@@ -211,7 +211,7 @@ impl Runtime {
         queue: &Arc<CompletionQueue>,
         receive: Receive,
     ) -> Result<(), SubmitError> {
-        self.shared.submit(connection, queue, Posted::Receive(&receive), Doorbell::Ring)
+        self.shared.submit(connection, queue, Posting::Receive(receive), Doorbell::Ring)
     }
 
     /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. What an
@@ -359,14 +359,14 @@ impl Shared {
         &self,
         connection: ConnectionHandle,
         queue: &Arc<CompletionQueue>,
-        posting: Posted<'_>,
+        posting: Posting,
         doorbell: Doorbell,
     ) -> Result<(), SubmitError> {
         self.home.check()?;
         let Some(mut inside) = self.cell.try_enter() else {
             return self.hand_over(connection, queue, posting);
         };
-        let result = inside.with(|driver| driver.post(&self.host, connection, posting, doorbell));
+        let result = inside.with(|driver| driver.post(&self.host, connection, &posting, doorbell));
         if result != Ok(true) {
             match inside.leave() {
                 Ok(()) => {
@@ -387,17 +387,16 @@ impl Shared {
         &self,
         connection: ConnectionHandle,
         queue: &Arc<CompletionQueue>,
-        posting: Posted<'_>,
+        posting: Posting,
     ) -> Result<(), SubmitError> {
-        match posting {
-            Posted::Operation(operation) => operation.check(&self.host.memory.access())?,
-            Posted::Receive(Receive { region, offset, length, .. }) => {
+        match &posting {
+            Posting::Operation(operation) => operation.check(&self.host.memory.access())?,
+            Posting::Receive(Receive { region, offset, length, .. }) => {
                 let (memory, length) = (self.host.memory.access(), u64::from(*length));
                 let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
                 sink.map_err(PostError::LocalAccess)?;
             }
         }
-        let posting = posting.to_posting();
         let submission = Submission { connection, queue: Arc::clone(queue), posting };
         if self.host.submissions.push(submission).is_err() {
             self.drive_inline();

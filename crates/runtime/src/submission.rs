@@ -22,42 +22,18 @@ pub(crate) struct Submission {
     pub(crate) posting: Posting,
 }
 
-/// What is posted, to be kept.
+/// What is posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Posting {
     Operation(Operation),
     Receive(Receive),
 }
 
-/// What is posted, where the poster has it: an operation is too large to be copied on the way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Posted<'a> {
-    Operation(&'a Operation),
-    Receive(&'a Receive),
-}
-
 impl Posting {
-    #[inline]
-    const fn as_posted(&self) -> Posted<'_> {
-        match self {
-            Self::Operation(operation) => Posted::Operation(operation),
-            Self::Receive(receive) => Posted::Receive(receive),
-        }
-    }
-}
-
-impl Posted<'_> {
-    pub(crate) const fn to_posting(self) -> Posting {
-        match self {
-            Self::Operation(operation) => Posting::Operation(*operation),
-            Self::Receive(receive) => Posting::Receive(*receive),
-        }
-    }
-
     /// Posts to the engine, now.
     #[inline]
     pub(crate) fn apply(
-        self,
+        &self,
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
         connection: ConnectionHandle,
@@ -132,7 +108,7 @@ impl HeldBack {
             let result = if is_behind {
                 Err(PostError::CompletionQueueFull)
             } else {
-                submission.posting.as_posted().apply(engine, memory, connection)
+                submission.posting.apply(engine, memory, connection)
             };
             match result {
                 Ok(()) => progress = true,
