@@ -251,8 +251,7 @@ impl Connection {
     /// Whether the peer does not know of all that it could know of deliveries and receives.
     #[inline]
     pub(crate) fn has_deliveries_to_tell(&self) -> bool {
-        self.told_delivered != self.inbound.delivered()
-            || self.told_credit != self.inbound.credit()
+        self.told_delivered != self.inbound.delivered() || self.told_credit != self.inbound.credit()
     }
 
     pub(crate) const fn is_open(&self) -> bool {

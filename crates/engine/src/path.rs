@@ -136,9 +136,7 @@ impl Path {
     /// Whether something is to be sent on this link now, data apart.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
-        self.received.acknowledgement_due(now)
-            || self.probes_allowed > 0
-            || self.wants_control(now)
+        self.received.acknowledgement_due(now) || self.probes_allowed > 0 || self.wants_control(now)
     }
 
     /// Whether a control frame is to be sent because of this link.

@@ -56,9 +56,8 @@ impl BareShm {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
-        let start = unsafe {
-            libc::mmap(null_mut(), 2 * PAGE_BYTES, access, flags, file.as_raw_fd(), 0)
-        };
+        let start =
+            unsafe { libc::mmap(null_mut(), 2 * PAGE_BYTES, access, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
