@@ -54,6 +54,7 @@ fn a_write_without_an_answer_completes_after_the_usual_delay() {
     }
     let after = pair.hosts[0].info().paths[0].counters;
     assert_eq!(after.probe_timeouts, before.probe_timeouts);
+    pair.run_for(1_000_000);
     pair.assert_idle();
 }
 
