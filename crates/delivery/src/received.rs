@@ -97,6 +97,8 @@ pub struct ReceivedPackets {
     gap_unreported: bool,
     /// The last arrival that asks for an acknowledgement is followed by others.
     midway: bool,
+    /// See [`ReceivedPackets::set_lossless`].
+    is_lossless: bool,
     policy: AckPolicy,
 }
 
@@ -135,8 +137,15 @@ impl ReceivedPackets {
             pending_since: Instant::default(),
             gap_unreported: false,
             midway: false,
+            is_lossless: false,
             policy: AckPolicy { frames_per_ack, ..policy },
         }
+    }
+
+    /// Sets whether the link loses nothing, as memory does not: then it is enough if one frame in many
+    /// says which packets arrived.
+    pub const fn set_lossless(&mut self, is_lossless: bool) {
+        self.is_lossless = is_lossless;
     }
 
     /// Records a packet, `packet_wire` being the low 32 bits of its number, and returns what it is.
@@ -256,8 +265,29 @@ impl ReceivedPackets {
 
     /// Whether a frame with room should carry the acknowledgement: it is due, or nothing promises that
     /// it becomes due soon, or it tells of so many packets that it is worth its bytes.
+    ///
+    /// On a link that loses nothing it is soon enough when half of the time has passed.
+    #[inline]
     pub fn acknowledgement_rides(&self, now: Instant) -> bool {
-        self.pending > 0 && (!self.midway || self.pending >= RIDE_PACKETS || self.due_at <= now)
+        if self.pending == 0 {
+            return false;
+        }
+        let half_ns = u64::from(self.policy.ack_delay_ns / 2);
+        let waits = self.is_lossless && self.due_at > now.after_ns(half_ns);
+        !(self.midway || waits) || self.pending >= RIDE_PACKETS || self.due_at <= now
+    }
+
+    /// Whether a frame that tells of deliveries anyway should tell of packets, too: any that are owed,
+    /// or on a link that loses nothing those that [ride](Self::acknowledgement_rides).
+    #[inline]
+    pub fn acknowledgement_joins(&self, now: Instant) -> bool {
+        if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
+    }
+
+    /// Whether packets wait to be told of although deliveries may be told at once.
+    #[inline]
+    pub const fn is_held_back(&self) -> bool {
+        self.is_lossless && self.pending > 0
     }
 
     /// Whether an acknowledgement is owed and nothing more of an operation is announced, so that

@@ -416,6 +416,14 @@ impl<T: Copy> SendHalf<T> {
         frames.clamp(1, ASK_FRAMES_MAX)
     }
 
+    /// Whether so many frames are [as many](Self::ask_frames), which for few of them costs no division.
+    #[inline]
+    pub fn asks_after(&self, frames: u32) -> bool {
+        let is_few =
+            frames < ASK_FRAMES_MAX && (frames + 1) * 8 * self.frame_bytes <= self.window();
+        !is_few && frames >= self.ask_frames()
+    }
+
     /// Bytes in flight that are taken for delivered, though nobody said so yet.
     fn presumed_bytes(&self, now: Instant) -> u32 {
         let (Some(since), Some(rate)) = (self.presumes_since(), self.rate.bytes_per_second())

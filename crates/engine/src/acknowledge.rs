@@ -165,7 +165,7 @@ impl AckBytes {
         for path in &mut connection.paths {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
-                && (everything || path.received.acknowledgement_owed())
+                && (everything || path.received.acknowledgement_joins(now))
                 && let Some(block) = path.received.write_block(now, path.index)
             {
                 room -= block.wire_bytes();

@@ -198,7 +198,7 @@ impl Connection {
         let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
         let Some(path) = self.paths.get_mut(position) else { return false };
         path.unasked += 1;
-        let asks = all_asks || path.unasked >= path.send.ask_frames();
+        let asks = all_asks || path.send.asks_after(path.unasked);
         if asks {
             self.asked_on = position;
             self.on_asked();
@@ -248,6 +248,12 @@ impl Connection {
             || self.join_due
             || self.outbound.wants_to_send()
             || self.paths.iter().any(|path| path.is_urgent(now))
+    }
+
+    /// Whether the peer does not know of all that it could know of deliveries and receives.
+    #[inline]
+    pub(crate) fn has_deliveries_to_tell(&self) -> bool {
+        self.told_delivered != self.inbound.delivered() || self.told_credit != self.inbound.credit()
     }
 
     pub(crate) const fn is_open(&self) -> bool {

@@ -100,13 +100,15 @@ impl Path {
         let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
         let mtu = PathMtu::new(caps.frame_bytes_safe.max(FRAME_BYTES_MIN), limit);
         let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
+        let mut received = ReceivedPackets::new(config.acknowledgement);
+        received.set_lossless(caps.local.is_shared_memory());
         Self {
             index,
             link,
             peer,
             local: caps.local,
             send,
-            received: ReceivedPackets::new(config.acknowledgement),
+            received,
             mtu,
             state: PathState::new(now),
             counters: LinkCounters::default(),
@@ -142,6 +144,7 @@ impl Path {
     ) -> Self {
         let was_heard = self.is_heard();
         let mut path = Self { send: self.send, received: self.received, was_heard, ..fresh };
+        path.received.set_lossless(caps.local.is_shared_memory());
         path.send.set_frame_bytes(u32::from(path.mtu.current()));
         path.restart(now, caps, config, parameters);
         path
@@ -161,13 +164,17 @@ impl Path {
     /// Whether something is to be sent on this link now, data apart.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
-        self.received.acknowledgement_due(now)
-            || self.control != 0
+        self.received.acknowledgement_due(now) || self.probes_allowed > 0 || self.wants_control(now)
+    }
+
+    /// Whether a control frame is to be sent because of this link.
+    #[inline]
+    pub(crate) fn wants_control(&self, now: Instant) -> bool {
+        self.control != 0
             || self.response.is_some()
             || self.announce.is_some()
             || self.removed | self.retry_status != 0
             || self.addresses != 0
-            || self.probes_allowed > 0
             || self.state.deadline() <= now
     }
 

@@ -147,7 +147,8 @@ impl Engine {
         if connection.join_deadline() <= now {
             self.join_links(now, connection);
         }
-        let mut sent = self.send_control(now, connection, emit);
+        let mut sent = !connection.paths.iter().any(|path| path.wants_control(now))
+            || self.send_control(now, connection, emit);
         let served = self.send_data(now, memory, connection, emit);
         if connection.phase == Phase::Established {
             sent &= self.send_due_acknowledgements(now, connection, emit);
@@ -170,9 +171,12 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Served {
+        let mut has_probed = false;
         for _ in 0..BATCHES_PER_TURN {
             if !connection.outbound.wants_to_send() {
-                self.probe_mtu(now, connection, emit);
+                if !has_probed {
+                    self.probe_mtu(now, connection, emit);
+                }
                 return Served::Done;
             }
             let sent = match only_position(connection) {
@@ -194,6 +198,7 @@ impl Engine {
             }
             if connection.in_flight() {
                 self.probe_mtu(now, connection, emit);
+                has_probed = true;
             }
         }
         Served::More
@@ -225,6 +230,7 @@ impl Engine {
         while self.batch.len() < segments
             && bytes < burst_bytes
             && bytes + frame_bytes <= BATCH_BYTES_MAX
+            && connection.outbound.wants_to_send()
         {
             let path = &mut connection.paths[position];
             if path.probes_allowed == 0 && !may_send(now, path) {
@@ -491,8 +497,10 @@ pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
 
 #[inline]
 pub(crate) fn owes_acknowledgement(now: Instant, connection: &Connection) -> bool {
+    let is_held_back = |path: &Path| path.received.is_held_back();
     connection.report_now
         || connection.paths.iter().any(|path| path.received.acknowledgement_rides(now))
+        || connection.has_deliveries_to_tell() && connection.paths.iter().any(is_held_back)
 }
 
 /// Whether an acknowledgement is owed that nothing will ask for.

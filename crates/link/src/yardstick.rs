@@ -2,4 +2,5 @@
 //! with no protocol, no checksum and no engine.
 
 pub mod packet;
+pub mod shm;
 pub mod xdp;

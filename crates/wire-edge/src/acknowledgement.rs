@@ -101,6 +101,7 @@ impl<'a> AckSection<'a> {
     }
 
     /// The section at the start of `bytes`, and what follows it.
+    #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
         let truncated = |part, needed, found| DecodeError::Truncated { part, needed, found };
         let Some((section, after)) = bytes.split_first_chunk::<SECTION_BYTES>() else {

@@ -266,19 +266,26 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
 /// only frames with bytes of an operation are possible, and `bytes` must end with their headers.
 #[inline]
 pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
-    // Nearly all frames of a large transfer are these: a Write whose header has its shortest form.
+    // Nearly all frames of a large transfer are these, and those of small ones: a Write without an
+    // immediate.
     if let Some((header, payload)) = bytes.split_first_chunk::<TAGGED_BYTES>()
         && header[0] & 0x0f == Kind::Write as u8
-        && header[1] & (Flags::IMMEDIATE.0 | Flags::ACK.0) == 0
+        && header[1] & Flags::IMMEDIATE.0 == 0
     {
         let (operation, offset, key, address) = tagged(header);
         let prefix = prefix(Kind::Write, header);
+        let (acks, payload) = if prefix.flags.contains(Flags::ACK) {
+            let (section, payload) = AckSection::decode(payload)?;
+            (Some(section), payload)
+        } else {
+            (None, payload)
+        };
         if outside > 0 {
             check_end("headers", payload.len())?;
         }
         check_write(prefix.flags, offset, address, payload.len() + outside)?;
         let header = Header::Write { operation, offset, key, address, immediate: None };
-        return Ok(Frame { prefix, header, acks: None, payload });
+        return Ok(Frame { prefix, header, acks, payload });
     }
     decode_any(bytes, outside)
 }

@@ -42,6 +42,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Udp),
         Box::new(Bare::Packet),
         Box::new(Bare::Xdp),
+        Box::new(Bare::Shm),
         Box::new(Memcpy),
     ]
 }

@@ -3,6 +3,7 @@
 
 use ethernot::{LinkSpec, PacketConfig, XdpConfig};
 use link::yardstick::packet::{BarePacket, BareReceive};
+use link::yardstick::shm::BareShm;
 use link::yardstick::xdp::BareXdp;
 
 use crate::clock::Stopwatch;
@@ -21,6 +22,9 @@ pub enum Bare {
     Packet,
     /// `AF_XDP`.
     Xdp,
+    /// One cache line of shared memory in each direction, whatever the message's size: what passes
+    /// from one processor to the other in a ping-pong of small writes.
+    Shm,
 }
 
 impl Transport for Bare {
@@ -28,11 +32,15 @@ impl Transport for Bare {
         match self {
             Self::Packet => "bare-packet",
             Self::Xdp => "bare-xdp",
+            Self::Shm => BARE_SHM,
         }
     }
 
     fn description(&self) -> &'static str {
-        "bare frames, busy-polled, nothing retransmitted: a yardstick"
+        match self {
+            Self::Shm => "a cache line of shared memory, busy-polled: a yardstick",
+            _ => "bare frames, busy-polled, nothing retransmitted: a yardstick",
+        }
     }
 
     fn is_optional(&self) -> bool {
@@ -40,11 +48,18 @@ impl Transport for Bare {
     }
 
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool {
+        if matches!(self, Self::Shm) {
+            return test == Test::PingPong && message_bytes == WORD_BYTES;
+        }
         let frame_bytes = message_bytes + EDGE_HEADER_BYTES as u64 + ENVELOPE_BYTES;
         test == Test::PingPong && frame_bytes <= u64::from(mtu.unwrap_or(ETHERNET_MTU))
     }
 
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
+        if matches!(self, Self::Shm) {
+            let memory = BareShm::create().map_err(TransportError::io("make shared memory"))?;
+            return Ok(Box::new(MemoryServer(memory)));
+        }
         Ok(Box::new(Server(Socket::open(*self, &setup.server_links, setup.message_bytes)?)))
     }
 
@@ -53,6 +68,13 @@ impl Transport for Bare {
         setup: &Setup,
         advertisement: &Advertisement,
     ) -> Result<Box<dyn ClientSide>, TransportError> {
+        if matches!(self, Self::Shm) {
+            let path = advertisement.parameters.get(MEMORY);
+            let path = path.ok_or(TransportError::Advertisement { what: MEMORY })?;
+            let memory = BareShm::open(path.as_ref());
+            let memory = memory.map_err(TransportError::io("open the server's shared memory"))?;
+            return Ok(Box::new(MemoryClient(memory)));
+        }
         let server = advertisement.parameters.get(STATION).and_then(|text| station(text));
         let server = server.ok_or(TransportError::Advertisement { what: STATION })?;
         let socket = Socket::open(*self, &setup.client_links, setup.message_bytes)?;
@@ -169,6 +191,50 @@ impl ClientSide for Client {
     }
 }
 
+struct MemoryServer(BareShm);
+
+impl ServerSide for MemoryServer {
+    fn advertisement(&self) -> Advertisement {
+        let path = self.0.path().to_string_lossy().into_owned();
+        Advertisement { addresses: Vec::new(), parameters: [(MEMORY.to_string(), path)].into() }
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
+        for _ in 0..phase.operations {
+            await_line(&mut self.0)?;
+            self.0.send();
+        }
+        Ok(Observed::default())
+    }
+}
+
+struct MemoryClient(BareShm);
+
+impl ClientSide for MemoryClient {
+    fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
+        for _ in 0..phase.operations {
+            let started = Stopwatch::start();
+            self.0.send();
+            await_line(&mut self.0)?;
+            latencies.record_ns(started.elapsed_ns() / 2);
+        }
+        Ok(Observed::default())
+    }
+}
+
+#[inline]
+fn await_line(memory: &mut BareShm) -> Result<(), TransportError> {
+    let mut patience = Patience::new("wait for a line of shared memory");
+    while !memory.poll() {
+        patience.on_idle()?;
+    }
+    Ok(())
+}
+
 fn listed(station: Station) -> String {
     station.map(|byte| format!("{byte:02x}")).join(":")
 }
@@ -179,6 +245,12 @@ fn station(text: &str) -> Option<Station> {
     bytes.try_into().ok()
 }
 
+/// The name of the yardstick of small messages over shared memory.
+const BARE_SHM: &str = "bare-shm";
+/// Smallest message of the edge protocol's ping-pong.
+const WORD_BYTES: u64 = 8;
+/// Parameter with where the server's memory is found.
+const MEMORY: &str = "memory";
 /// Parameter with the server's hardware address.
 const STATION: &str = "station";
 /// Both ends have the interface for themselves.

@@ -55,6 +55,30 @@ fn the_end_of_an_operation_is_told_soon_unless_another_begins() {
 }
 
 #[test]
+fn where_nothing_is_lost_packets_are_told_of_when_half_of_the_time_has_passed_or_they_are_many() {
+    let mut received = ReceivedPackets::default();
+    received.set_lossless(true);
+    arrive(&mut received, 0);
+    assert!(received.is_held_back() && received.acknowledgement_owed());
+    let half = NOW.after_ns(12_500);
+    for (at, tells) in [(NOW, false), (Instant(half.0 - 1), false), (half, true)] {
+        assert_eq!(received.acknowledgement_rides(at), tells);
+        assert_eq!(received.acknowledgement_joins(at), tells);
+    }
+    assert!(!received.acknowledgement_due(half), "nothing goes out for that alone");
+    for number in 1..15 {
+        arrive(&mut received, number);
+        assert!(!received.acknowledgement_rides(NOW), "after {number}");
+    }
+    arrive(&mut received, 15);
+    assert!(received.acknowledgement_rides(NOW));
+    received.write_block(NOW, LinkIndex(0)).unwrap();
+    assert!(!received.is_held_back());
+    received.observe(NOW, NOW, 16, false, Eliciting::Yes, true);
+    assert!(received.acknowledgement_rides(NOW), "it was asked for");
+}
+
+#[test]
 fn many_packets_are_worth_their_bytes_on_a_data_frame() {
     let mut received = ReceivedPackets::default();
     for number in 0..16 {

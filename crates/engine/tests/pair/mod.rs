@@ -109,7 +109,19 @@ pub(crate) struct Pair {
     turns: u32,
 }
 
+thread_local! {
+    static SHARES_MEMORY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on, all links of this test are memory that the two hosts share.
+pub(crate) fn share_memory() {
+    SHARES_MEMORY.set(true);
+}
+
 pub(crate) fn address(host: usize, link: u8) -> PeerAddr {
+    if SHARES_MEMORY.get() {
+        return PeerAddr::shared_memory(1, u64::from(link) << 8 | host as u64 + 1);
+    }
     PeerAddr::from(std::net::SocketAddr::from(([10, link, 0, host as u8 + 1], 7000)))
 }
 
