@@ -117,6 +117,7 @@ crate::pack_fields!(ReceivedPackets {
     pending_since,
     gap_unreported,
     midway,
+    is_lossless,
     policy,
 });
 
