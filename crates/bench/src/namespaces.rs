@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::unistd::geteuid;
 
 use crate::cleanup;
+use crate::lever::Lever;
 use crate::process::NAMESPACE_DIRECTORY;
 use crate::switched::LinkShape;
 use crate::transport::LinkAddresses;
@@ -145,27 +146,38 @@ impl NamespacePair {
         &self.links
     }
 
-    /// Has the switch of link `link` (from 1) drop all frames that go this way, or none any more.
-    /// Neither host notices but by what does not arrive.
-    pub fn cut(&self, link: u32, way: Direction, is_cut: bool) -> Result<(), NamespaceError> {
+    /// Prepares to have the switch of link `link` (from 1) drop all frames that go these ways, or none
+    /// of them any more. Neither host notices but by what does not arrive.
+    pub fn prepare_cut(
+        &self,
+        link: u32,
+        ways: &[Direction],
+        is_cut: bool,
+    ) -> Result<Lever, NamespaceError> {
         let switch = self.switch(link)?;
-        // The rule sits where frames enter the switch, so what is queued still leaves.
-        let entry = match way {
-            Direction::ToServer => Direction::ToClient.port(),
-            Direction::ToClient => Direction::ToServer.port(),
+        let command = |way: &Direction| {
+            // The rule sits where frames enter the switch, so what is queued still leaves.
+            let entry = match way {
+                Direction::ToServer => Direction::ToClient.port(),
+                Direction::ToClient => Direction::ToServer.port(),
+            };
+            if is_cut {
+                drop_rule(entry, CUT_TABLE, "drop") + "\n"
+            } else {
+                format!("delete table netdev {CUT_TABLE}-{entry}\n")
+            }
         };
-        if is_cut {
-            drop_at(switch, entry, CUT_TABLE, "drop")
-        } else {
-            nft(switch, &format!("delete table netdev {CUT_TABLE}-{entry}"))
-        }
+        // All of them are one transaction.
+        let commands = ways.iter().map(command).collect();
+        Lever::start(&["netns", "exec", switch, "nft", "-f", "-"], commands)
     }
 
-    /// Pulls the cable between the client and the switch of link `link` (from 1), or plugs it in:
-    /// the client's interface loses its carrier.
-    pub fn unplug(&self, link: u32, is_unplugged: bool) -> Result<(), NamespaceError> {
+    /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to plug
+    /// it in: the client's interface loses its carrier.
+    pub fn prepare_plug(&self, link: u32, is_unplugged: bool) -> Result<Lever, NamespaceError> {
         let state = if is_unplugged { "down" } else { "up" };
-        ip(&["-n", self.switch(link)?, "link", "set", CLIENT_PORT, state])
+        let command = format!("link set {CLIENT_PORT} {state}\n");
+        Lever::start(&["-n", self.switch(link)?, "-batch", "-"], command)
     }
 
     fn switch(&self, link: u32) -> Result<&str, NamespaceError> {
@@ -297,12 +309,13 @@ fn tc(namespace: &str, arguments: &[&str]) -> Result<(), NamespaceError> {
 
 /// Has frames that come in through `port` meet `rule` of nftables, in a table of its own.
 fn drop_at(switch: &str, port: &str, table: &str, rule: &str) -> Result<(), NamespaceError> {
-    nft(
-        switch,
-        &format!(
-            "table netdev {table}-{port} {{ chain ingress {{ \
-             type filter hook ingress device \"{port}\" priority 0; {rule}; }}; }}"
-        ),
+    nft(switch, &drop_rule(port, table, rule))
+}
+
+fn drop_rule(port: &str, table: &str, rule: &str) -> String {
+    format!(
+        "table netdev {table}-{port} {{ chain ingress {{ \
+         type filter hook ingress device \"{port}\" priority 0; {rule}; }}; }}"
     )
 }
 
