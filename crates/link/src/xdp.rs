@@ -27,7 +27,9 @@ use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 use self::config::{RING_FRAMES_MAX, RING_FRAMES_MIN};
 use self::live::Live;
 use self::receive::Consumer;
-use crate::ethernet::{Arrival, ETHERTYPE_MIN, Framing, PortClaim, Refused, Station, VLAN_MAX};
+use crate::ethernet::{
+    Arrival, ETHERTYPE_MIN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station, VLAN_MAX,
+};
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::{Link, LinkStatistics, WaitFds};
 
@@ -83,7 +85,7 @@ impl XdpLink {
         let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
         let caps = LinkCaps {
             frame_bytes_max,
-            frame_bytes_safe: frame_bytes_max,
+            frame_bytes_safe: frame_bytes_max.min(FRAME_BYTES_SAFE),
             segments: BATCH_FRAMES,
             receive_buffer_bytes: live.shape.receive_bytes(),
             rate: interface.rate(),
@@ -199,7 +201,7 @@ impl XdpLink {
             self.close();
         }
         self.caps.frame_bytes_max = frame_bytes(&self.config, &self.interface);
-        self.caps.frame_bytes_safe = self.caps.frame_bytes_max;
+        self.caps.frame_bytes_safe = self.caps.frame_bytes_max.min(FRAME_BYTES_SAFE);
         self.caps.rate = self.interface.rate();
         let fits = self.live.as_ref().is_some_and(|live| {
             let ethernet_bytes =

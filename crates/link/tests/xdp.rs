@@ -30,7 +30,9 @@ fn frames_of_any_size_cross_unchanged() {
                 let open = |interface| open(&XdpConfig { mode: Some(mode), vlan, ..on(interface) });
                 let (mut first, mut second) = (open("edge0"), open("edge1"));
                 assert_eq!(first.mode(), Some(mode));
-                assert_eq!(usize::from(first.caps().frame_bytes_max), mtu - 12);
+                let caps = first.caps();
+                assert_eq!(usize::from(caps.frame_bytes_max), mtu - 12);
+                assert_eq!(caps.frame_bytes_safe, 1200, "the peer's MTU is not known");
                 let max = mtu - 12;
                 for bytes in [1, 8, 40, 46, 64, 1000, max / 2, max - 1, max] {
                     exchange(&mut first, &mut second, bytes);
@@ -186,12 +188,27 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         inject("edge1", &frame(station, 9, 64, &[0; 64]));
         inject("edge1", &frame([0xff; 6], 1, 64, &[0; 1480]));
         inject("edge1", &frame([2; 6], 1, 64, &[0; 64]));
+        // Somebody else has our address, or frames come back to us.
+        let mut own = frame(station, 1, 64, &[0; 64]);
+        own[6..12].copy_from_slice(&station);
+        inject("edge1", &own);
+        // Frames of a VLAN that is not the link's are others' frames, which the program leaves alone.
+        let mut tagged = frame(station, 1, 64, &[0; 64]);
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        inject("edge1", &tagged);
+        // An envelope that ends before its end, and one of another protocol under our EtherType.
+        inject("edge1", &frame(station, 1, 64, &[])[..20]);
+        let mut other = frame(station, 1, 64, &[0; 64]);
+        other[14] = 7;
+        inject("edge1", &other);
         until(|| {
             link.receive(Instant(0), 64, &mut |_| panic!("no frame is whole")).unwrap();
             link.statistics().receive_checksum_errors == 2
         });
         let statistics = link.statistics();
-        assert_eq!((statistics.receive_truncated, statistics.receive_foreign), (1, 1));
+        println!("{statistics:?}");
+        assert_eq!(statistics.receive_own_station, 1);
+        assert_eq!((statistics.receive_truncated, statistics.receive_foreign), (1, 2));
         assert_eq!((statistics.receive_not_ours, statistics.receive_frames), (0, 0));
     });
 }
