@@ -196,7 +196,7 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         let mut tagged = frame(station, 1, 64, &[0; 64]);
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         inject("edge1", &tagged);
-        // An envelope that ends before its end, and one of another protocol under our EtherType.
+        // So are an envelope that ends before its end, and another protocol under our EtherType.
         inject("edge1", &frame(station, 1, 64, &[])[..20]);
         let mut other = frame(station, 1, 64, &[0; 64]);
         other[14] = 7;
@@ -206,9 +206,8 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
             link.statistics().receive_checksum_errors == 2
         });
         let statistics = link.statistics();
-        println!("{statistics:?}");
         assert_eq!(statistics.receive_own_station, 1);
-        assert_eq!((statistics.receive_truncated, statistics.receive_foreign), (1, 2));
+        assert_eq!((statistics.receive_truncated, statistics.receive_foreign), (1, 1));
         assert_eq!((statistics.receive_not_ours, statistics.receive_frames), (0, 0));
     });
 }
@@ -395,6 +394,43 @@ fn missing_rights_are_named() {
             XdpLink::open(&on("edge0")).map(drop)
         });
         without.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps() {
+    in_namespace(|| {
+        let mut link = open(&XdpConfig { port: 7, ..on("edge0") });
+        let mut clock = 0;
+        let mut turn = |link: &mut XdpLink| {
+            clock += 60_000_000;
+            link.receive(Instant(clock), 64, &mut |_| {}).unwrap();
+            std::iter::from_fn(|| link.poll_event()).collect::<Vec<_>>()
+        };
+        ip("link delete edge0");
+        until(|| turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Down)));
+        add_pair();
+        let holder = open(&XdpConfig { port: 8, ..on("edge0") });
+        // All there is to hear of is heard; the queue is another's.
+        for _ in 0..10 {
+            let events = turn(&mut link);
+            assert!(!events.iter().any(|event| matches!(event, LinkEvent::Changed(_))));
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        drop(holder);
+        // One turn only whenever the descriptors say so.
+        until(|| {
+            let mut polled = link.wait_fds().map(|fd| libc::pollfd {
+                fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+                events: libc::POLLIN,
+                revents: 0,
+            });
+            // SAFETY: the array has the length that is given and outlives the call.
+            let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, 1000) };
+            ready > 0 && turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Changed(_)))
+        });
+        let mut other = open(&on("edge1"));
+        exchange(&mut other, &mut link, 100);
     });
 }
 
