@@ -153,7 +153,7 @@ fn bad_input_is_answered_with_the_value_and_the_choices() {
         let tests = ["bench", "multiedge", "--tests", "connection-setup"];
         expect_refusal(&tests, &["connection-setup", "ping-pong", "one-way", "two-way"]);
         expect_refusal(&["bench", "multiedge", "--mtu", "10"], &["MTU 10", "68", "65535"]);
-        let nowhere = ["bench", "--loopback", "--links", "packet:nowhere0", "--tests", "ping-pong"];
+        let nowhere = ["serve", "--listen", "127.0.0.1:0", "--links", "packet:nowhere0"];
         expect_refusal(&nowhere, &["nowhere0", "lo"]);
     }
 }
@@ -223,7 +223,7 @@ impl Folder {
     /// The page is whole, needs nothing from elsewhere, has a chart and tells of `word`.
     fn expect_page(&self, word: &str) {
         let page = fs::read_to_string(self.path("html")).unwrap();
-        assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+        assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
         assert!(page.contains("<svg") && page.contains(word));
         assert!(!page.contains("src=\"http") && !page.contains("@import"));
     }
