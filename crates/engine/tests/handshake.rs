@@ -128,7 +128,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
     let mut request = |pair: &mut Pair, link: u8| {
         source += 1;
         let from = address(0, link);
-        let place = |cookie| Flight { from, link, ..hello(source, cookie, 0) };
+        let place = |cookie| Flight { link, from, ..hello(source, cookie, 0) };
         let cookie = cookie_of(&answers(pair, place([0; 24])));
         let reply = answers(pair, place(cookie));
         let refusal =
