@@ -14,6 +14,7 @@ pub mod clock;
 pub mod control;
 pub mod cpu;
 pub mod failover;
+pub mod lever;
 pub mod machine;
 pub mod multiedge;
 pub mod namespaces;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::unistd::geteuid;
 
 use crate::cleanup;
+use crate::lever::Lever;
 use crate::process::NAMESPACE_DIRECTORY;
 use crate::switched::{LinkShape, filter_at};
 use crate::transport::LinkAddresses;
@@ -156,23 +157,33 @@ impl NamespacePair {
         &self.links
     }
 
-    /// Has the switch of link `link` (from 1) drop all frames that go this way, or none any more.
-    /// Neither host notices but by what does not arrive.
-    pub fn cut(&self, link: u32, way: Direction, is_cut: bool) -> Result<(), NamespaceError> {
+    /// Prepares to have the switch of link `link` (from 1) drop all frames that go these ways, or none
+    /// of them any more. Neither host notices but by what does not arrive.
+    pub fn prepare_cut(
+        &self,
+        link: u32,
+        ways: &[Direction],
+        is_cut: bool,
+    ) -> Result<Lever, NamespaceError> {
         let (switch, shape) = self.switch(link)?;
         // The filter sits where frames enter the switch, so what is queued still leaves.
-        if is_cut {
-            tc(switch, &filter_at("delete", way.entry()))
-        } else {
-            tc(switch, &shape.forwarding(way.entry(), way.exit()))
-        }
+        let command = |way: &Direction| {
+            if is_cut {
+                filter_at("delete", way.entry()).join(" ") + "\n"
+            } else {
+                batch_line(&shape.forwarding(way.entry(), way.exit()))
+            }
+        };
+        let commands = ways.iter().map(command).collect();
+        Lever::start("tc", &["-n", switch, "-batch", "-"], commands)
     }
 
-    /// Pulls the cable between the client and the switch of link `link` (from 1), or plugs it in:
-    /// the client's interface loses its carrier.
-    pub fn unplug(&self, link: u32, is_unplugged: bool) -> Result<(), NamespaceError> {
+    /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to plug
+    /// it in: the client's interface loses its carrier.
+    pub fn prepare_plug(&self, link: u32, is_unplugged: bool) -> Result<Lever, NamespaceError> {
         let state = if is_unplugged { "down" } else { "up" };
-        ip(&["-n", self.switch(link)?.0, "link", "set", CLIENT_PORT, state])
+        let command = format!("link set {CLIENT_PORT} {state}\n");
+        Lever::start("ip", &["-n", self.switch(link)?.0, "-batch", "-"], command)
     }
 
     fn switch(&self, link: u32) -> Result<(&str, &LinkShape), NamespaceError> {
@@ -284,6 +295,12 @@ fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
 fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), NamespaceError> {
     let arguments = arguments.iter().map(AsRef::as_ref);
     call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
+}
+
+/// These words as a line that `tc` reads.
+fn batch_line(words: &[String]) -> String {
+    let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>();
+    quoted.join(" ") + "\n"
 }
 
 fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {

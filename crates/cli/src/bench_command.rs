@@ -207,9 +207,9 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         _ => (text, 1),
     };
     let number: Option<u64> = digits.parse().ok();
-    number
-        .and_then(|number| number.checked_mul(factor))
-        .ok_or_else(|| "a size is a number of bytes, with K for 1024 or M for 1048576".to_string())
+    number.and_then(|number| number.checked_mul(factor)).filter(|bytes| *bytes > 0).ok_or_else(
+        || "a size is a number of bytes above 0, with K for 1024 or M for 1048576".to_string(),
+    )
 }
 
 pub(crate) fn parse_test(text: &str) -> Result<Test, String> {

@@ -1,23 +1,17 @@
 //! `ethernot bench failover`: one of two links is cut and comes back.
 
 use std::env;
-use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
 
 use bench::failover::{self, Cut, Wishes};
-use bench::multiedge::LinkKind;
 use bench::plan::{Options, PathChoice};
 use bench::switched::LinkShape;
 use bench::transport::Test;
-use bench::{cleanup, namespaces};
 use clap::Args;
-use console::Term;
 
 use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size};
-use crate::multiedge_command::parse_kind;
 use crate::progress::Progress;
+use crate::shaped_command::{self, HostArguments, OutputArguments};
 
 /// Cut one of two links in the middle of a transfer, restore it, and show what arrived when.
 ///
@@ -28,9 +22,8 @@ use crate::progress::Progress;
     ethernot bench failover\n  \
     ethernot bench failover --link udp --cuts one-way --html failover.html")]
 pub(crate) struct Arguments {
-    /// How frames reach the links: packet (raw Ethernet), udp or xdp
-    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = parse_kind)]
-    link: LinkKind,
+    #[command(flatten)]
+    hosts: HostArguments,
     /// Kinds of cuts: both-ways, one-way, carrier [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cut)]
     cuts: Vec<Cut>,
@@ -46,56 +39,28 @@ pub(crate) struct Arguments {
     /// MTU of the links, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
-    /// Do not restrict client and server to one CPU each
-    #[arg(long)]
-    no_pinning: bool,
-    /// Write the results as JSON; `-` for standard output, instead of the table
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a self-contained page with the throughput over time
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if !namespaces::are_possible() {
-        return Err(
-            "bench failover makes network namespaces, which needs root (CAP_SYS_ADMIN and \
-                    CAP_NET_ADMIN): run it with sudo"
-                .into(),
-        );
-    }
-    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    shaped_command::begin("bench failover")?;
     let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
     let outcome = failover::run(&wishes, &mut progress);
     progress.finish();
     let found = outcome?;
-    if let Some(path) = &arguments.html {
-        fs::write(path, report::failover_page(&found)?)
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
-    }
-    let mut is_table_wanted = true;
-    if let Some(path) = &arguments.json {
-        let mut text = serde_json::to_string(&found)?;
-        text.push('\n');
-        if path.as_os_str() == "-" {
-            io::stdout().write_all(text.as_bytes())?;
-            is_table_wanted = false;
-        } else {
-            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-    }
-    if is_table_wanted {
-        let columns = Term::stdout().size_checked().map_or(100, |(_, columns)| columns);
-        io::stdout().write_all(report::failover_table(&found, columns).as_bytes())?;
-    }
-    Ok(())
+    arguments.output.write(
+        || serde_json::to_string(&found),
+        || Ok(report::failover_page(&found)?),
+        |columns| report::failover_table(&found, columns),
+        100,
+    )
 }
 
 fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     Ok(Wishes {
-        kind: arguments.link,
+        kind: arguments.hosts.link,
         links: arguments.rates.map(LinkShape::of_rate),
         cuts: if arguments.cuts.is_empty() { Cut::ALL.to_vec() } else { arguments.cuts.clone() },
         phase_seconds: arguments.phase,
@@ -114,7 +79,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
             budget_seconds: arguments.phase,
             in_flight: 16,
             connections: 1,
-            pinning: !arguments.no_pinning,
+            pinning: !arguments.hosts.no_pinning,
             in_order: false,
             sleeps: false,
             delays_us: Vec::new(),

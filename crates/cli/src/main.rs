@@ -17,6 +17,7 @@ mod report_command;
 mod run_command;
 mod scenario_command;
 mod serve_command;
+mod shaped_command;
 mod simulation;
 mod simulator_command;
 mod sweep_command;

@@ -1,20 +1,16 @@
 //! `ethernot bench multiedge`: the paper's set-ups and ours.
 
 use std::env;
-use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
 
-use bench::multiedge::{self, LinkKind, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
+use bench::multiedge::{self, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
 use bench::plan::{Options, PathChoice};
 use bench::transport::Test;
-use bench::{cleanup, namespaces};
 use clap::Args;
-use console::Term;
 
 use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size, parse_test};
 use crate::progress::Progress;
+use crate::shaped_command::{self, HostArguments, OutputArguments};
 
 /// Measure the edge protocol over links of known rate: the set-ups of the paper MultiEdge and more.
 ///
@@ -35,9 +31,8 @@ pub(crate) struct Arguments {
     /// 1G/20us+1G/2ms, 2L-10G, 1L-1G-loss1, 1L-1G-loss5 [default: all but the last two]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
     setups: Vec<SetUp>,
-    /// How frames reach the links: packet (raw Ethernet), udp or xdp
-    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = parse_kind)]
-    link: LinkKind,
+    #[command(flatten)]
+    hosts: HostArguments,
     /// MTU of the links in bytes, instead of each set-up's
     #[arg(long, value_name = "N")]
     mtu: Option<u32>,
@@ -63,51 +58,23 @@ pub(crate) struct Arguments {
     /// Sleep while waiting in one-way and two-way, instead of polling
     #[arg(long)]
     sleep: bool,
-    /// Do not restrict client and server to one CPU each
-    #[arg(long)]
-    no_pinning: bool,
-    /// Write the results as JSON; `-` for standard output, instead of the table
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a self-contained page with the paper's curves beside ours
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if !namespaces::are_possible() {
-        return Err(
-            "bench multiedge makes network namespaces, which needs root (CAP_SYS_ADMIN and \
-                    CAP_NET_ADMIN): run it with sudo"
-                .into(),
-        );
-    }
-    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    shaped_command::begin("bench multiedge")?;
     let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
     let outcome = multiedge::run(&wishes, &mut progress);
     progress.finish();
     let found = outcome?;
-    if let Some(path) = &arguments.html {
-        let page = report::multiedge_page(&found)?;
-        fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()))?;
-    }
-    let mut is_table_wanted = true;
-    if let Some(path) = &arguments.json {
-        let mut text = serde_json::to_string_pretty(&found)?;
-        text.push('\n');
-        if path.as_os_str() == "-" {
-            io::stdout().write_all(text.as_bytes())?;
-            is_table_wanted = false;
-        } else {
-            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-    }
-    if is_table_wanted {
-        let columns = Term::stdout().size_checked().map_or(120, |(_, columns)| columns);
-        io::stdout().write_all(report::multiedge_table(&found, columns).as_bytes())?;
-    }
-    Ok(())
+    arguments.output.write(
+        || serde_json::to_string_pretty(&found),
+        || Ok(report::multiedge_page(&found)?),
+        |columns| report::multiedge_table(&found, columns),
+        120,
+    )
 }
 
 fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
@@ -141,14 +108,14 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         budget_seconds: arguments.time.unwrap_or(if quick { 12.0 } else { 60.0 }),
         in_flight: arguments.in_flight,
         connections: 1,
-        pinning: !arguments.no_pinning,
+        pinning: !arguments.hosts.no_pinning,
         in_order: false,
         sleeps: arguments.sleep,
         delays_us: Vec::new(),
     };
     Ok(Wishes {
         setups,
-        kind: arguments.link,
+        kind: arguments.hosts.link,
         mtu: arguments.mtu,
         with_own: arguments.policy != "multiedge",
         with_multiedge: arguments.policy != "own",
@@ -161,12 +128,6 @@ fn parse_setup(text: &str) -> Result<SetUp, String> {
         let known: Vec<_> = setups::all().into_iter().map(|setup| setup.name).collect();
         format!("the set-ups are: {}", known.join(", "))
     })
-}
-
-pub(crate) fn parse_kind(text: &str) -> Result<LinkKind, String> {
-    let known = || LinkKind::ALL.map(LinkKind::name).join(", ");
-    let found = LinkKind::ALL.into_iter().find(|kind| kind.name() == text);
-    found.ok_or_else(|| format!("the kinds of links are: {}", known()))
 }
 
 /// The tests of the paper's figure 2.

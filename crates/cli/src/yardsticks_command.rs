@@ -12,13 +12,12 @@ use bench::plan::{Options, PathChoice};
 use bench::transport::Test;
 use bench::transports::EDGE;
 use bench::yardsticks::{self, Report};
-use bench::{cleanup, namespaces};
 use clap::Args;
 
 use crate::Failure;
 use crate::bench_command::parse_seconds;
-use crate::multiedge_command::parse_kind;
 use crate::progress::Progress;
+use crate::shaped_command::{self, HostArguments};
 
 /// Compare an 8-byte ping-pong with bare frames of equal size and with other programs.
 ///
@@ -30,35 +29,24 @@ use crate::progress::Progress;
     ethernot bench yardsticks --link xdp\n  \
     ethernot bench yardsticks --link packet --json yardsticks.json")]
 pub(crate) struct Arguments {
-    /// How frames reach the link: packet (raw Ethernet), udp or xdp
-    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = parse_kind)]
-    link: LinkKind,
+    #[command(flatten)]
+    hosts: HostArguments,
     /// Samples of each figure; the highest and the lowest are left out
     #[arg(long, value_name = "N", default_value_t = 5)]
     repetitions: u32,
     /// About how long the exchanges of this program may take
     #[arg(long, value_name = "SECONDS", default_value_t = 6.0, value_parser = parse_seconds)]
     time: f64,
-    /// Do not restrict client and server to one CPU each
-    #[arg(long)]
-    no_pinning: bool,
     /// Write the results as JSON; `-` for standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if !namespaces::are_possible() {
-        return Err(
-            "bench yardsticks makes network namespaces, which needs root (CAP_SYS_ADMIN and \
-                    CAP_NET_ADMIN): run it with sudo"
-                .into(),
-        );
-    }
-    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    shaped_command::begin("bench yardsticks")?;
     let options = options(arguments)?;
     let mut progress = Progress::new();
-    let outcome = yardsticks::measure(arguments.link, &options, &mut progress);
+    let outcome = yardsticks::measure(arguments.hosts.link, &options, &mut progress);
     progress.finish();
     let report = outcome?;
     if let Some(path) = &arguments.json {
@@ -72,12 +60,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn options(arguments: &Arguments) -> Result<Options, Failure> {
-    let links = vec![match arguments.link {
+    let links = vec![match arguments.hosts.link {
         LinkKind::Packet => "packet:link1".to_string(),
         LinkKind::Udp => "udp:link1".to_string(),
         LinkKind::Xdp => "xdp:link1:0".to_string(),
     }];
-    let bare = match arguments.link {
+    let bare = match arguments.hosts.link {
         LinkKind::Packet => "bare-packet",
         LinkKind::Udp => "udp",
         LinkKind::Xdp => "bare-xdp",
@@ -96,7 +84,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         budget_seconds: arguments.time,
         in_flight: 1,
         connections: 1,
-        pinning: !arguments.no_pinning,
+        pinning: !arguments.hosts.no_pinning,
         in_order: false,
         sleeps: false,
         delays_us: Vec::new(),

@@ -61,6 +61,8 @@ pub struct Engine {
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
     pub(crate) requests: u32,
+    /// How many of them each host has made ([`PeerAddr::host`]), of those that have made any.
+    pub(crate) requests_of: HashMap<PeerAddr, u32>,
     /// Frames to strangers.
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) events: VecDeque<Event>,
@@ -165,6 +167,7 @@ impl Engine {
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
             requests: 0,
+            requests_of: HashMap::new(),
             replies: VecDeque::with_capacity(if ahead { REPLIES_MAX } else { 0 }),
             events: VecDeque::new(),
             cookies: CookieJar::new(cookie_key),

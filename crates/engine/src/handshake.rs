@@ -4,6 +4,7 @@ use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, Outbound, PeerLimits};
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake,
@@ -56,7 +57,7 @@ impl Engine {
             self.connections.put(connection);
             return Err(AcceptError::Gone);
         };
-        self.requests -= 1;
+        self.forget_request(peer);
         connection.inbound = self.inbound(handle, domain, &queue);
         connection.outbound = Outbound::new(handle.index, granted(&parameters), Arc::clone(&queue));
         connection.queue = queue;
@@ -206,8 +207,8 @@ impl Engine {
             connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
         if let Some((link, to)) = place {
             self.reply(link, to, connection.peer_id, ConnectionId(0), body);
+            self.forget_request(to);
         }
-        self.requests -= 1;
         self.counters.handshakes_refused += 1;
         connection.phase = Phase::Gone;
     }
@@ -314,17 +315,31 @@ impl Engine {
         if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
-        let slot = if self.requests < self.config.requests_max {
-            self.connections.reserve()
-        } else {
-            None
-        };
+        let slot = if self.has_room_for_request(from) { self.connections.reserve() } else { None };
         let Some((handle, id)) = slot else {
             self.counters.handshakes_refused += 1;
             let body = reject(RejectReason::ConnectionLimit);
             return self.reply(link, from, source, ConnectionId(0), body);
         };
         self.begin_request(now, link, from, hello, handle, id);
+    }
+
+    /// Whether one more request of the host at `from` may wait: however many it makes, others have room.
+    fn has_room_for_request(&self, from: PeerAddr) -> bool {
+        let share = (self.config.requests_max / REQUESTS_SHARE).max(1);
+        let of_host = self.requests_of.get(&from.host()).copied().unwrap_or_default();
+        self.requests < self.config.requests_max && of_host < share
+    }
+
+    /// A request from there waits no longer.
+    fn forget_request(&mut self, from: PeerAddr) {
+        self.requests -= 1;
+        if let Entry::Occupied(mut of_host) = self.requests_of.entry(from.host()) {
+            *of_host.get_mut() -= 1;
+            if *of_host.get() == 0 {
+                of_host.remove();
+            }
+        }
     }
 
     fn begin_request(
@@ -351,6 +366,7 @@ impl Engine {
         }));
         self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
         self.requests += 1;
+        *self.requests_of.entry(from.host()).or_default() += 1;
         self.events.push_back(Event::Requested {
             connection: handle,
             service: hello.parameters.service,
@@ -583,6 +599,8 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
+/// One host's requests that wait are at most this part of all: four must join to shut others out.
+const REQUESTS_SHARE: u32 = 4;
 /// Pause before the first repetition of a handshake frame; doubles with each.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions.

@@ -118,6 +118,44 @@ fn a_repeated_hello_is_one_request() {
 }
 
 #[test]
+fn one_host_cannot_take_the_place_of_all_requests() {
+    let config = EngineConfig { requests_max: 16, ..EngineConfig::default() };
+    let mut pair = Pair::with(&[LinkPlan::default(); 6], config);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    // Whether one more request from the address on this link is put before the application.
+    let mut source = 0;
+    let mut request = |pair: &mut Pair, link: u8| {
+        source += 1;
+        let from = address(0, link);
+        let place = |cookie| Flight { link, from, ..hello(source, cookie, 0) };
+        let cookie = cookie_of(&answers(pair, place([0; 24])));
+        let reply = answers(pair, place(cookie));
+        let refusal =
+            Handshake::Reject { reason: RejectReason::ConnectionLimit, private_data: &[] };
+        assert!(reply.iter().all(|reply| decode_handshake(reply).unwrap().body == refusal));
+        reply.is_empty()
+    };
+    let mut requests =
+        |pair: &mut Pair, link, count| (0..count).filter(|_| request(pair, link)).count();
+    assert_eq!(requests(&mut pair, 0, 20), 4);
+    assert_eq!(requests(&mut pair, 1, 1), 1, "another host has its own share");
+    // An answer makes room, whatever it is.
+    let waiting = |event: &Event| match event {
+        Event::Requested { connection, .. } => Some(*connection),
+        _ => None,
+    };
+    let waiting: Vec<_> = pair.hosts[1].events.iter().filter_map(waiting).collect();
+    pair.hosts[1].engine.reject(waiting[0], &[]).unwrap();
+    pair.accept(1, waiting[1]);
+    pair.turn(1);
+    pair.wire.clear();
+    assert_eq!(requests(&mut pair, 0, 10), 2);
+    let others: Vec<_> = (1..6).map(|link| requests(&mut pair, link, 5)).collect();
+    assert_eq!(others, [3, 4, 4, 0, 0], "together they have what all may have");
+}
+
+#[test]
 fn no_listener_is_said_without_delay() {
     let mut pair = Pair::new(1);
     pair.connect();

@@ -162,7 +162,7 @@ impl Endpoint {
                 named.reach(inner, &by_ip).map_err(|error| ConnectError::Link(Box::new(error)))?;
         }
         let addresses: Vec<PeerAddr> = peers.iter().filter_map(|peer| peer.address()).collect();
-        let mut paths = pair(&inner.runtime.link_addresses()?, &addresses, &sources);
+        let mut paths = rank_pairs(&inner.runtime.link_addresses()?, &addresses, &sources);
         let is_any = |peer: &PeerSpec| matches!(peer, PeerSpec::AnyStation { .. });
         if let Some(named) = &inner.named
             && (paths.is_empty() || peers.iter().any(is_any))
@@ -182,7 +182,7 @@ impl Endpoint {
 /// Pairs links with addresses of the peer, nearest first, each used at most once: what two hosts
 /// with a link in each of several networks need. `sources` tells, for an address of the peer, from
 /// which of ours the kernel sends there.
-fn pair(
+fn rank_pairs(
     links: &[(LinkId, PeerAddr)],
     peers: &[PeerAddr],
     sources: &HashMap<IpAddr, IpAddr>,
@@ -254,7 +254,7 @@ mod tests {
             .collect();
         let addresses: Vec<_> =
             addresses.iter().map(|address| PeerAddr::from(socket(address))).collect();
-        let pairs = pair(&links, &addresses, &HashMap::new());
+        let pairs = rank_pairs(&links, &addresses, &HashMap::new());
         pairs.into_iter().map(|(link, peer)| (link.0, peer.to_string())).collect()
     }
 
@@ -281,10 +281,10 @@ mod tests {
         let link = |index, text| (LinkId(index), PeerAddr::from(socket(text)));
         let links = [link(0, "10.0.0.5:7"), link(1, "192.168.1.5:7")];
         let peer = socket("192.168.200.1:1");
-        let nearest = pair(&links, &[peer.into()], &HashMap::new());
+        let nearest = rank_pairs(&links, &[peer.into()], &HashMap::new());
         assert_eq!(nearest, [(LinkId(1), peer.into())]);
         let sources = HashMap::from([(peer.ip(), socket("10.0.0.5:0").ip())]);
-        assert_eq!(pair(&links, &[peer.into()], &sources), [(LinkId(0), peer.into())]);
+        assert_eq!(rank_pairs(&links, &[peer.into()], &sources), [(LinkId(0), peer.into())]);
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
             (LinkId(5), station(2)),
         ];
         let peers = [station(9), station(8), station(7)];
-        let pairs = pair(&links, &peers, &HashMap::new());
+        let pairs = rank_pairs(&links, &peers, &HashMap::new());
         assert_eq!(pairs, [(LinkId(3), station(9)), (LinkId(5), station(8))]);
     }
 

@@ -13,7 +13,7 @@ use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
 use crate::error::BindError;
-use crate::links::{Follower, LinkSpec, NamedLinks, Opener, Wanted};
+use crate::links::{Follower, LinkProblem, LinkSpec, NamedLinks, Opener, Wanted};
 use crate::news::NewsDesk;
 
 /// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
@@ -277,6 +277,12 @@ impl Endpoint {
     /// The registered memory of the endpoint.
     pub fn memory(&self) -> &Arc<MemoryTable> {
         self.inner.runtime.memory()
+    }
+
+    /// What keeps links from being there that were named, or that interfaces make possible; nothing
+    /// where interfaces are not followed ([`EndpointBuilder::follow_interfaces`]).
+    pub fn link_problems(&self) -> Vec<LinkProblem> {
+        self.inner.named.as_ref().map(NamedLinks::problems).unwrap_or_default()
     }
 
     /// The protection domain used where none is named.

@@ -67,7 +67,7 @@ pub use error::{
     PostError, RemoteRegionError,
 };
 pub use handle::OperationHandle;
-pub use links::{LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace};
+pub use links::{LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace};
 pub use listener::{ConnectionRequest, Listener};
 pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use region::{MemoryRegion, RemoteRegion};

@@ -3,6 +3,7 @@
 mod follow;
 mod open;
 mod parse;
+mod problem;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,6 +12,7 @@ use std::str::FromStr;
 pub(crate) use follow::{Follower, NamedLinks, Wanted};
 pub(crate) use open::Opener;
 pub use parse::{LinkSpecError, LinkSpecProblem};
+pub use problem::LinkProblem;
 
 /// A link as users name it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`, `xdp:eth2:0`, `shm`.
 ///

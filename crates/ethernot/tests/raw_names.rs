@@ -135,6 +135,26 @@ fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
     assert_eq!(lone.links().unwrap().len(), 1);
 }
 
+#[test]
+fn what_keeps_a_link_from_coming_back_is_told() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    for number in 0..2 {
+        a.ip(&format!("address add 10.9.{number}.1/24 dev edge{number}"));
+    }
+    let endpoint = a.endpoint("udp:edge0,udp:edge1").unwrap();
+    let count = || endpoint.links().unwrap().len();
+    assert_eq!((count(), endpoint.link_problems().len()), (2, 0));
+    a.ip("link delete edge1");
+    until(|| count() == 1);
+    a.connect_to(&b, "edge1");
+    until(|| !endpoint.link_problems().is_empty());
+    let told = endpoint.link_problems()[0].to_string();
+    assert!(told.starts_with("link udp:edge1: ") && told.contains("address"), "{told}");
+    a.ip("address add 10.9.1.1/24 dev edge1");
+    until(|| count() == 2 && endpoint.link_problems().is_empty());
+}
+
 fn links_up(connection: &ethernot::Connection) -> usize {
     let info = connection.info().unwrap().expect("it is not over");
     info.paths.iter().filter(|path| path.state == LinkState::Up).count()

@@ -72,6 +72,32 @@ fn transfers_go_on_while_the_mtu_changes_and_an_interface_goes_down() {
     until(|| up() == 2);
 }
 
+#[test]
+fn a_far_end_with_a_smaller_mtu_on_a_further_link_is_found_out_and_not_silenced() {
+    let Some([a, b]) = Host::pair() else { return };
+    a.connect_to(&b, "edge1");
+    b.ip("link set edge1 mtu 1300");
+    let Some([target, client]) = endpoints(&a, &b, &["edge0", "edge1"]) else { return };
+    let mut target = Target::new(target, BYTES);
+    let peer = station(&target.endpoint);
+    let [connection, _accepted] = target.is_written_by(&a, &client, peer);
+    let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
+    let own = Buffer::new(BYTES);
+    let local = client.register(own.clone(), Rights::LOCAL_WRITE).unwrap();
+    // The interface takes 4 bytes more, for a VLAN tag; the search stops 16 bytes below what passes.
+    let is_found =
+        |bytes| (1300 - ENVELOPE_BYTES - 16..=1300 + 4 - ENVELOPE_BYTES).contains(&bytes);
+    let found = || {
+        let write = connection.write(&local, 0, &remote, 0, BYTES, OperationOptions::NONE);
+        write.unwrap().wait(LIMIT).unwrap();
+        let paths = connection.info().unwrap().map_or(vec![], |info| info.paths);
+        let edge1 = paths.iter().find(|path| path.link.0 == 1);
+        assert!(edge1.is_none_or(|path| path.counters.suspicions == 0), "{edge1:?}");
+        edge1.is_some_and(|path| path.state == LinkState::Up && is_found(path.frame_bytes))
+    };
+    until(found);
+}
+
 /// An endpoint on each host with links on these interfaces, that of `b` first; nothing if the
 /// kernel cannot.
 fn endpoints(a: &Host, b: &Host, interfaces: &[&str]) -> Option<[Endpoint; 2]> {
@@ -92,3 +118,4 @@ fn station(endpoint: &Endpoint) -> PeerSpec {
 }
 
 const BYTES: u64 = 300_000;
+const ENVELOPE_BYTES: u16 = 12;

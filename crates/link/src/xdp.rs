@@ -8,6 +8,7 @@ mod instruction;
 mod live;
 mod program;
 mod receive;
+mod retry;
 mod rings;
 mod shape;
 mod socket;
@@ -27,7 +28,10 @@ use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 use self::config::{RING_FRAMES_MAX, RING_FRAMES_MIN};
 use self::live::Live;
 use self::receive::Consumer;
-use crate::ethernet::{Arrival, ETHERTYPE_MIN, Framing, PortClaim, Refused, Station, VLAN_MAX};
+use self::retry::RetryTimer;
+use crate::ethernet::{
+    Arrival, ETHERTYPE_MIN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station, VLAN_MAX,
+};
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::{Link, LinkStatistics, WaitFds};
 
@@ -52,6 +56,8 @@ pub struct XdpLink {
     interface: Interface,
     /// `None` while there is no such interface.
     live: Option<Live>,
+    /// While the interface is there and its queue is not to be had: wakes who sleeps.
+    retry: Option<RetryTimer>,
     monitor: Monitor,
     requests: OwnedFd,
     caps: LinkCaps,
@@ -83,7 +89,7 @@ impl XdpLink {
         let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
         let caps = LinkCaps {
             frame_bytes_max,
-            frame_bytes_safe: frame_bytes_max,
+            frame_bytes_safe: frame_bytes_max.min(FRAME_BYTES_SAFE),
             segments: BATCH_FRAMES,
             receive_buffer_bytes: live.shape.receive_bytes(),
             rate: interface.rate(),
@@ -96,6 +102,7 @@ impl XdpLink {
             is_down: !interface.is_running,
             interface,
             live: Some(live),
+            retry: None,
             monitor,
             requests,
             caps,
@@ -175,6 +182,9 @@ impl XdpLink {
             // What keeps a queue from being taken again may pass: a program that another link's end
             // leaves behind for a moment, say.
             let is_due = self.live.is_none() && now.since_ns(self.retried_at) >= RETRY_INTERVAL_NS;
+            if let Some(timer) = &self.retry {
+                timer.clear();
+            }
             if self.monitor.has_changed() || is_due {
                 self.retried_at = now;
                 self.check_interface();
@@ -191,6 +201,7 @@ impl XdpLink {
             Ok((seen, station))
         }) else {
             self.close();
+            self.retry_later(false);
             return self.go_down();
         };
         let was = self.interface.clone();
@@ -199,7 +210,7 @@ impl XdpLink {
             self.close();
         }
         self.caps.frame_bytes_max = frame_bytes(&self.config, &self.interface);
-        self.caps.frame_bytes_safe = self.caps.frame_bytes_max;
+        self.caps.frame_bytes_safe = self.caps.frame_bytes_max.min(FRAME_BYTES_SAFE);
         self.caps.rate = self.interface.rate();
         let fits = self.live.as_ref().is_some_and(|live| {
             let ethernet_bytes =
@@ -218,6 +229,8 @@ impl XdpLink {
             None => self.reopen(),
         };
         let is_usable = self.interface.is_running && self.interface.mtu_bytes >= MTU_BYTES_MIN;
+        // Of an interface that is not usable there will be news when it is.
+        self.retry_later(self.live.is_none() && is_usable);
         if !selected || !is_usable {
             return self.go_down();
         }
@@ -226,6 +239,15 @@ impl XdpLink {
         self.is_down = false;
         if is_changed {
             self.push_event(LinkEvent::Changed(self.caps));
+        }
+    }
+
+    /// Sees to it that the queue is tried for again although everybody sleeps, or not any more.
+    fn retry_later(&mut self, wanted: bool) {
+        if wanted != self.retry.is_some() {
+            // Without a timer, whatever else happens on the endpoint brings about the next attempt.
+            self.retry = wanted.then(|| RetryTimer::new(RETRY_INTERVAL_NS).ok()).flatten();
+            self.push_event(LinkEvent::Descriptors);
         }
     }
 
@@ -363,7 +385,7 @@ impl Link for XdpLink {
     fn wait_fds(&self) -> WaitFds<'_> {
         match &self.live {
             Some(live) => [Some(live.as_fd()), Some(self.monitor.as_fd())],
-            None => [Some(self.monitor.as_fd()), None],
+            None => [Some(self.monitor.as_fd()), self.retry.as_ref().map(AsFd::as_fd)],
         }
     }
 

@@ -30,7 +30,9 @@ fn frames_of_any_size_cross_unchanged() {
                 let open = |interface| open(&XdpConfig { mode: Some(mode), vlan, ..on(interface) });
                 let (mut first, mut second) = (open("edge0"), open("edge1"));
                 assert_eq!(first.mode(), Some(mode));
-                assert_eq!(usize::from(first.caps().frame_bytes_max), mtu - 12);
+                let caps = first.caps();
+                assert_eq!(usize::from(caps.frame_bytes_max), mtu - 12);
+                assert_eq!(caps.frame_bytes_safe, 1200, "the peer's MTU is not known");
                 let max = mtu - 12;
                 for bytes in [1, 8, 40, 46, 64, 1000, max / 2, max - 1, max] {
                     exchange(&mut first, &mut second, bytes);
@@ -186,11 +188,25 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         inject("edge1", &frame(station, 9, 64, &[0; 64]));
         inject("edge1", &frame([0xff; 6], 1, 64, &[0; 1480]));
         inject("edge1", &frame([2; 6], 1, 64, &[0; 64]));
+        // Somebody else has our address, or frames come back to us.
+        let mut own = frame(station, 1, 64, &[0; 64]);
+        own[6..12].copy_from_slice(&station);
+        inject("edge1", &own);
+        // Frames of a VLAN that is not the link's are others' frames, which the program leaves alone.
+        let mut tagged = frame(station, 1, 64, &[0; 64]);
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        inject("edge1", &tagged);
+        // So are an envelope that ends before its end, and another protocol under our EtherType.
+        inject("edge1", &frame(station, 1, 64, &[])[..20]);
+        let mut other = frame(station, 1, 64, &[0; 64]);
+        other[14] = 7;
+        inject("edge1", &other);
         until(|| {
             link.receive(Instant(0), 64, &mut |_| panic!("no frame is whole")).unwrap();
             link.statistics().receive_checksum_errors == 2
         });
         let statistics = link.statistics();
+        assert_eq!(statistics.receive_own_station, 1);
         assert_eq!((statistics.receive_truncated, statistics.receive_foreign), (1, 1));
         assert_eq!((statistics.receive_not_ours, statistics.receive_frames), (0, 0));
     });
@@ -378,6 +394,43 @@ fn missing_rights_are_named() {
             XdpLink::open(&on("edge0")).map(drop)
         });
         without.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps() {
+    in_namespace(|| {
+        let mut link = open(&XdpConfig { port: 7, ..on("edge0") });
+        let mut clock = 0;
+        let mut turn = |link: &mut XdpLink| {
+            clock += 60_000_000;
+            link.receive(Instant(clock), 64, &mut |_| {}).unwrap();
+            std::iter::from_fn(|| link.poll_event()).collect::<Vec<_>>()
+        };
+        ip("link delete edge0");
+        until(|| turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Down)));
+        add_pair();
+        let holder = open(&XdpConfig { port: 8, ..on("edge0") });
+        // All there is to hear of is heard; the queue is another's.
+        for _ in 0..10 {
+            let events = turn(&mut link);
+            assert!(!events.iter().any(|event| matches!(event, LinkEvent::Changed(_))));
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        drop(holder);
+        // One turn only whenever the descriptors say so.
+        until(|| {
+            let mut polled = link.wait_fds().map(|fd| libc::pollfd {
+                fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+                events: libc::POLLIN,
+                revents: 0,
+            });
+            // SAFETY: the array has the length that is given and outlives the call.
+            let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, 1000) };
+            ready > 0 && turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Changed(_)))
+        });
+        let mut other = open(&on("edge1"));
+        exchange(&mut other, &mut link, 100);
     });
 }
 

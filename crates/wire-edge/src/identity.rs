@@ -135,6 +135,17 @@ impl PeerAddr {
         self.0[0] == 2
     }
 
+    /// The same host, whichever endpoint of it: the address without its port or number.
+    #[must_use]
+    pub fn host(self) -> Self {
+        let mut bytes = self.0;
+        let endpoint = if self.is_shared_memory() { 12..20 } else { 2..4 };
+        for byte in bytes.iter_mut().skip(endpoint.start).take(endpoint.len()) {
+            *byte = 0;
+        }
+        Self(bytes)
+    }
+
     /// The socket address, if this is one.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);

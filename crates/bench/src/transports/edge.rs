@@ -419,6 +419,12 @@ impl ServerSide for Server {
     }
 
     fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
+        self.serve(phase).map_err(|error| explained(error, &self.endpoint))
+    }
+}
+
+impl Server {
+    fn serve(&mut self, phase: Phase) -> Result<Observed, TransportError> {
         match self.test {
             Test::PingPong | Test::ManyConnections => {
                 for _ in 0..phase.operations {
@@ -517,6 +523,16 @@ impl Client {
 
 impl ClientSide for Client {
     fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError> {
+        self.measure(phase, latencies).map_err(|error| explained(error, &self.endpoint))
+    }
+}
+
+impl Client {
+    fn measure(
+        &mut self,
+        phase: Phase,
+        latencies: &mut Latencies,
+    ) -> Result<Observed, TransportError> {
         match self.test {
             Test::PingPong | Test::ManyConnections => {
                 for _ in 0..phase.operations {
@@ -592,6 +608,16 @@ fn endpoint(
         builder = builder.bind(SocketAddr::new(*address, 0).to_string());
     }
     builder.build().map_err(other)
+}
+
+/// The error, and what keeps links from being there, which may be why.
+fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
+    let problems = endpoint.link_problems();
+    if problems.is_empty() {
+        return error;
+    }
+    let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    TransportError::Other(format!("{error} ({})", problems.join("; ")))
 }
 
 fn other(error: impl std::fmt::Display) -> TransportError {

@@ -15,6 +15,7 @@ use wire_edge::PeerAddr;
 
 use super::LinkSpec;
 use super::open::{self, Opener, Place, Raw, find, is_link_local, owner, usable};
+use super::problem::LinkProblem;
 use crate::endpoint::EndpointInner;
 use crate::error::BindError;
 use crate::peers::PeerSpec;
@@ -25,6 +26,8 @@ pub(crate) struct NamedLinks {
     opener: Opener,
     wanted: Wanted,
     book: Mutex<Vec<Entry>>,
+    /// What the last look could not do.
+    problems: Mutex<Vec<LinkProblem>>,
 }
 
 /// What was asked for.
@@ -71,13 +74,41 @@ impl NamedLinks {
             book.push(Entry::new(Some(spec), link, opened.place, &host));
             links.push(opened.link);
         }
-        Ok((Self { opener, wanted, book: Mutex::new(book) }, links))
+        let problems = Mutex::default();
+        Ok((Self { opener, wanted, book: Mutex::new(book), problems }, links))
     }
 
     /// Compares what there is with what is wanted: adds links on interfaces that came, replaces
     /// those whose address went, removes those whose interface has been gone for long. `is_tick`:
-    /// a while has passed since the last look. Returns whether to look again in a while.
-    pub(crate) fn look(&self, inner: &EndpointInner, is_tick: bool) -> Result<bool, BindError> {
+    /// a while has passed since the last look. Returns whether to look again in a while; what could
+    /// not be done is kept for [`NamedLinks::problems`].
+    pub(crate) fn look(&self, inner: &EndpointInner, is_tick: bool) -> bool {
+        let mut problems = Vec::new();
+        let looked = self.compare(inner, is_tick, &mut problems);
+        let again = looked.unwrap_or_else(|error| {
+            // What fails now may work when looked at again.
+            problems.push(LinkProblem::new(None, &error));
+            true
+        });
+        self.report(problems);
+        again
+    }
+
+    /// What keeps the links from being as they should, as of the last look.
+    pub(crate) fn problems(&self) -> Vec<LinkProblem> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn report(&self, problems: Vec<LinkProblem>) {
+        *self.problems.lock().unwrap_or_else(PoisonError::into_inner) = problems;
+    }
+
+    fn compare(
+        &self,
+        inner: &EndpointInner,
+        is_tick: bool,
+        problems: &mut Vec<LinkProblem>,
+    ) -> Result<bool, BindError> {
         let host = open::host()?;
         let mut book = self.book();
         let mut again = false;
@@ -90,7 +121,10 @@ impl NamedLinks {
             };
             entry.looks_gone = 0;
             if entry.has_moved(interface) {
-                again |= self.replace(inner, entry, &host).is_err();
+                if let Err(error) = self.replace(inner, entry, &host) {
+                    problems.push(LinkProblem::new(entry.spec.as_ref(), &error));
+                    again = true;
+                }
             } else {
                 entry.place.interface = Some(interface.index);
             }
@@ -106,7 +140,10 @@ impl NamedLinks {
                 match self.attach(inner, &spec, &host) {
                     Ok(entry) => book.push(entry),
                     // Its address may be on the way.
-                    Err(_) => again = true,
+                    Err(error) => {
+                        problems.push(LinkProblem::new(Some(&spec), &error));
+                        again = true;
+                    }
                 }
             }
         }
@@ -294,11 +331,18 @@ impl Follower {
 
 fn follow(watch: &InterfaceWatch, endpoint: &Weak<EndpointInner>) {
     let mut again = true;
-    while let Ok(Some(has_changed)) = watch.wait(again.then_some(TICK)) {
+    loop {
+        let waited = watch.wait(again.then_some(TICK));
         let Some(inner) = endpoint.upgrade() else { return };
         let Some(named) = &inner.named else { return };
-        // What fails now may work when looked at again.
-        again = named.look(&inner, !has_changed).unwrap_or(true);
+        match waited {
+            Ok(Some(has_changed)) => again = named.look(&inner, !has_changed),
+            Ok(None) => return,
+            // Nothing is heard of interfaces any more.
+            Err(error) => {
+                return named.report(vec![LinkProblem::new(None, &BindError::Interfaces(error))]);
+            }
+        }
     }
 }
 

@@ -1,0 +1,116 @@
+//! A change to the switch of a link that is prepared before it is needed, so that it takes effect at
+//! the moment it is asked for.
+//!
+//! While two processes poll on all processors, starting a program in a namespace takes a second and
+//! more, and so does its end, as both wait until no processor uses what was before. So the program is
+//! started in time, waits for its commands, and is waited for when nothing is measured any more.
+
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use crate::cleanup;
+use crate::clock;
+use crate::namespaces::NamespaceError;
+
+/// A program in a switch that waits for its commands. Dropping it ends it.
+#[derive(Debug)]
+pub struct Lever {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// What it was started with, for messages.
+    command: String,
+    /// What it is told.
+    commands: String,
+}
+
+impl Lever {
+    /// Starts `program` with these arguments, which make it read commands to its input's end; `commands`
+    /// is what it is to be told.
+    pub(crate) fn start(
+        program: &'static str,
+        arguments: &[&str],
+        commands: String,
+    ) -> Result<Self, NamespaceError> {
+        let command = format!("{program} {}", arguments.join(" "));
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C goes to the parent alone, which ends its children in order.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| NamespaceError::Start { command: command.clone(), source })?;
+        cleanup::register_child(child.id());
+        let input = child.stdin.take();
+        Ok(Self { child, input, command, commands })
+    }
+
+    /// Gives the commands. Returns when that was, on the clock of [`clock::monotonic_ns`]; they take
+    /// effect as soon as the program gets a processor.
+    pub fn pull(&mut self) -> Result<u64, NamespaceError> {
+        let at_ns = clock::monotonic_ns();
+        // Closed with the end of this function: the program reads to the end.
+        let input = self.input.take().ok_or_else(|| io::Error::other("its input is closed"));
+        input.and_then(|mut input| input.write_all(self.commands.as_bytes())).map_err(|error| {
+            let message = format!("writing {:?} to it: {error}", self.commands);
+            NamespaceError::Failed { command: self.command.clone(), message }
+        })?;
+        Ok(at_ns)
+    }
+
+    /// Waits until the program has ended, and tells whether it did what it was told.
+    pub fn finish(mut self) -> Result<(), NamespaceError> {
+        let failed = |message| NamespaceError::Failed {
+            command: format!("{} < {:?}", self.command, self.commands),
+            message,
+        };
+        let mut message = String::new();
+        let said = self.child.stderr.take();
+        let read = said.map_or(Ok(0), |mut said| io::Read::read_to_string(&mut said, &mut message));
+        let status = read.and_then(|_| self.child.wait());
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(failed(message.trim().to_string())),
+            Err(error) => Err(failed(format!("waiting for its end: {error}"))),
+        }
+    }
+}
+
+impl Drop for Lever {
+    fn drop(&mut self) {
+        // Both only fail for a child that has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        cleanup::forget_child(self.child.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_is_told_with_the_command() {
+        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], "link set nowhere up\n".into())
+        else {
+            eprintln!("skipped: the command `ip` is not installed");
+            return;
+        };
+        assert!(lever.pull().is_ok());
+        let error = lever.finish().unwrap_err().to_string();
+        assert!(error.contains("ip -batch -") && error.contains("nowhere"), "{error}");
+    }
+
+    #[test]
+    fn a_lever_is_pulled_once() {
+        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], String::new()) else {
+            eprintln!("skipped: the command `ip` is not installed");
+            return;
+        };
+        assert!(lever.pull().is_ok());
+        assert!(lever.pull().is_err());
+        assert!(lever.finish().is_ok());
+    }
+}

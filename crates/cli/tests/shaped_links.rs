@@ -1,0 +1,284 @@
+//! The commands that measure over links of their own making, as a user runs them: `bench multiedge`,
+//! `bench failover` and `bench yardsticks`. Runs need root.
+#![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use bench::process::NAMESPACE_DIRECTORY;
+use bench::{failover, multiedge, namespaces, yardsticks};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const MULTIEDGE: [&str; 10] = [
+    "bench",
+    "multiedge",
+    "--setups",
+    "2L-1G",
+    "--tests",
+    "one-way",
+    "--sizes",
+    "64K",
+    "--repetitions",
+    "1",
+];
+const FAILOVER: [&str; 6] = ["bench", "failover", "--cuts", "one-way", "--phase", "0.5"];
+
+#[test]
+fn multiedge_writes_what_it_found_for_machines_and_for_people() {
+    let Some(folder) = Folder::new("multiedge") else { return };
+    let output = folder.run(&MULTIEDGE, &["--time", "1"]);
+    let found: multiedge::Report = serde_json::from_str(&folder.json()).unwrap();
+    assert_eq!(found.format, multiedge::FORMAT);
+    let [setup] = &found.setups[..] else { panic!("{:?}", found.setups) };
+    assert_eq!(setup.setup.name, "2L-1G");
+    for contender in ["edge", "multiedge"] {
+        let row = setup.rows.iter().find(|row| row.contender == contender).unwrap();
+        assert!(row.message_bytes == 65_536 && row.megabytes_per_second.median > 0.0, "{row:?}");
+    }
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("2L-1G"), "{shown}");
+    folder.expect_page("2L-1G");
+    assert_eq!(folder.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn failover_checks_every_byte_and_draws_what_arrived() {
+    let Some(folder) = Folder::new("failover") else { return };
+    let output = folder.run(&FAILOVER, &[]);
+    let found: failover::Report = serde_json::from_str(&folder.json()).unwrap();
+    assert_eq!(found.format, failover::FORMAT);
+    let [cut] = &found.cuts[..] else { panic!("{:?}", found.cuts) };
+    assert!(cut.messages > 0 && cut.lost == 0 && cut.corrupted == 0, "{cut:?}");
+    let arrived: u64 = cut.timeline.iter().map(|&bytes| u64::from(bytes)).sum();
+    assert_eq!(arrived, cut.messages * 65_536);
+    assert!(cut.cut_at_ms < cut.restored_at_ms);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("one-way"));
+    folder.expect_page("one-way");
+    assert_eq!(folder.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn yardsticks_compare_with_a_bare_exchange_of_the_same_kind() {
+    for (kind, bare) in [("packet", "bare-packet"), ("xdp", "bare-xdp")] {
+        let Some(folder) = Folder::new(&format!("yardsticks-{kind}")) else { return };
+        let arguments =
+            ["bench", "yardsticks", "--link", kind, "--repetitions", "1", "--time", "1"];
+        let output = folder.output(&arguments, &["--json", &folder.path("json")]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if error.contains("kernel has no AF_XDP") {
+            println!("skipped: {error}");
+            continue;
+        }
+        assert!(output.status.success(), "{error}");
+        let found: yardsticks::Report = serde_json::from_str(&folder.json()).unwrap();
+        assert!(found.latency_ns.contains_key("edge") && found.ratios.contains_key(bare));
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert!(shown.contains(bare), "{shown}");
+        assert_eq!(folder.left_behind(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let xdp = ["bench", "yardsticks", "--link", "xdp", "--time", "20"];
+    let many = ["--time", "20"];
+    let long = ["bench", "failover", "--phase", "10", "--link", "xdp"];
+    for arguments in [[&MULTIEDGE[..], &many].concat(), long.to_vec(), xdp.to_vec()] {
+        if !can_make_namespaces() {
+            return;
+        }
+        let mut running = Command::new(env!("CARGO_BIN_EXE_ethernot"))
+            .args(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Two hosts at least, and processes in them.
+        let is_on = |running: &mut Child| {
+            namespaces_of(running.id()).len() >= 2 && children_of(running.id()).len() >= 2
+        };
+        for _ in 0..1000 {
+            if is_on(&mut running) || running.try_wait().unwrap().is_some() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(is_on(&mut running), "{arguments:?}: {}", said(&mut running));
+        thread::sleep(Duration::from_millis(500));
+        let children = children_of(running.id());
+        kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
+        let status = running.wait().unwrap();
+        assert_eq!(status.code(), Some(bench::cleanup::STATUS_INTERRUPTED), "{arguments:?}");
+        // With the namespaces go their interfaces, and with those the programs on them.
+        assert_eq!(namespaces_of(running.id()), Vec::<String>::new(), "{arguments:?}");
+        for child in children {
+            for _ in 0..1000 {
+                if !is_alive(child) {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            assert!(!is_alive(child), "{arguments:?}: process {child} goes on");
+        }
+    }
+}
+
+#[test]
+fn bad_input_is_answered_with_the_value_and_the_choices() {
+    let refused: [(&[&str], &[&str]); 13] = [
+        (&["multiedge", "--setups", "9L-9G"], &["9L-9G", "1L-1G", "2Lu-1G", "10G+1G"]),
+        (&["multiedge", "--sizes", "0"], &["'0'", "--sizes"]),
+        (&["multiedge", "--sizes", "many"], &["many"]),
+        (&["multiedge", "--policy", "fair"], &["fair", "own", "multiedge", "both"]),
+        (&["multiedge", "--link", "infiniband"], &["infiniband", "packet", "udp", "xdp"]),
+        (&["multiedge", "--time", "0"], &["'0'", "--time"]),
+        (&["failover", "--cuts", "half"], &["half", "both-ways", "one-way", "carrier"]),
+        (&["failover", "--rates", "1G"], &["1G", "two rates"]),
+        (&["failover", "--rates", "1G,fast"], &["1G,fast", "two rates"]),
+        (&["failover", "--size", "0"], &["'0'", "above 0"]),
+        (&["failover", "--size", "9"], &["'9'", "multiple of 8"]),
+        (&["failover", "--phase", "-1"], &["-1"]),
+        (&["yardsticks", "--link", "tcp"], &["tcp", "packet", "udp", "xdp"]),
+    ];
+    for (arguments, wanted) in refused {
+        expect_refusal(&[&["bench"], arguments].concat(), wanted);
+    }
+    if can_make_namespaces() {
+        let tests = ["bench", "multiedge", "--tests", "connection-setup"];
+        expect_refusal(&tests, &["connection-setup", "ping-pong", "one-way", "two-way"]);
+        expect_refusal(&["bench", "multiedge", "--mtu", "10"], &["MTU 10", "68", "65535"]);
+        let nowhere = ["serve", "--listen", "127.0.0.1:0", "--links", "packet:nowhere0"];
+        expect_refusal(&nowhere, &["nowhere0", "lo"]);
+    }
+}
+
+fn expect_refusal(arguments: &[&str], wanted: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ethernot")).args(arguments).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{arguments:?}");
+    for word in wanted {
+        assert!(error.contains(word), "{arguments:?} says nothing of {word:?}: {error}");
+    }
+}
+
+/// Where a run puts its files; goes with the value.
+struct Folder {
+    path: PathBuf,
+    pid: Cell<u32>,
+}
+
+impl Folder {
+    /// Nothing, and a printed reason, if runs are not possible.
+    fn new(name: &str) -> Option<Self> {
+        if !can_make_namespaces() {
+            return None;
+        }
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Of a run before.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Some(Self { path, pid: Cell::default() })
+    }
+
+    fn path(&self, kind: &str) -> String {
+        self.path.join(format!("found.{kind}")).to_str().unwrap().to_owned()
+    }
+
+    /// Runs the command, which must succeed, with both kinds of files.
+    fn run(&self, arguments: &[&str], more: &[&str]) -> Output {
+        let files = ["--json", &self.path("json"), "--html", &self.path("html")];
+        let output = self.output(arguments, &[more, &files].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    fn output(&self, arguments: &[&str], more: &[&str]) -> Output {
+        let running = Command::new(env!("CARGO_BIN_EXE_ethernot"))
+            .args(arguments)
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        self.pid.set(running.id());
+        running.wait_with_output().unwrap()
+    }
+
+    /// What was written for machines.
+    fn json(&self) -> String {
+        fs::read_to_string(self.path("json")).unwrap()
+    }
+
+    /// Namespaces that the run has left behind.
+    fn left_behind(&self) -> Vec<String> {
+        namespaces_of(self.pid.get())
+    }
+
+    /// The page is whole, needs nothing from elsewhere, has a chart and tells of `word`.
+    fn expect_page(&self, word: &str) {
+        let page = fs::read_to_string(self.path("html")).unwrap();
+        assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+        assert!(page.contains("<svg") && page.contains(word));
+        assert!(!page.contains("src=\"http") && !page.contains("@import"));
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Only the disk is left to complain.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Namespaces of this process.
+fn namespaces_of(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&format!("ethernot-bench-{pid}-"))).collect()
+}
+
+/// Processes whose parent this is.
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&child| parent_of(child) == Some(pid)).collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// Whether there is such a process; one that has ended and was not waited for is none.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
+}
+
+/// What a process has said of errors so far; ends it.
+fn said(running: &mut Child) -> String {
+    // It may have ended already.
+    let _ = running.kill();
+    let lines = running.stderr.take().map(|stderr| BufReader::new(stderr).lines());
+    lines.into_iter().flatten().map_while(Result::ok).collect::<Vec<_>>().join("; ")
+}
+
+fn can_make_namespaces() -> bool {
+    if !namespaces::are_possible() {
+        println!("skipped: network namespaces need root");
+        return false;
+    }
+    if Command::new("ip").arg("-V").output().is_err()
+        || Command::new("nft").arg("-v").output().is_err()
+    {
+        println!("skipped: the commands `ip` and `nft` are not installed");
+        return false;
+    }
+    true
+}

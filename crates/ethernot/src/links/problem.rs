@@ -1,0 +1,61 @@
+//! What keeps the links of an endpoint from following their interfaces.
+
+use std::error::Error;
+use std::fmt;
+
+use super::LinkSpec;
+use crate::error::BindError;
+
+/// Why a link is not there that was named, or that an interface makes possible.
+///
+/// It is tried again when something about the interfaces changes, and every second.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct LinkProblem {
+    /// The link; none if all of them are concerned.
+    pub link: Option<LinkSpec>,
+    /// What went wrong, with its causes.
+    pub message: String,
+}
+
+impl LinkProblem {
+    pub(super) fn new(link: Option<&LinkSpec>, error: &BindError) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            // Transparent errors tell what their source tells.
+            let text = error.to_string();
+            if !message.ends_with(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = error.source();
+        }
+        Self { link: link.cloned(), message }
+    }
+}
+
+impl fmt::Display for LinkProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.link {
+            Some(link) => write!(f, "link {link}: {}", self.message),
+            None => write!(f, "links do not follow their interfaces: {}", self.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn the_cause_is_told_with_the_error() {
+        let cause = io::Error::other("no buffer space");
+        let problem = LinkProblem::new(None, &BindError::Interfaces(cause));
+        assert!(problem.to_string().ends_with("(rtnetlink): no buffer space"), "{problem}");
+        let link: LinkSpec = "packet:eth1".parse().unwrap();
+        let problem = LinkProblem::new(Some(&link), &BindError::NoUsableInterface);
+        assert!(problem.to_string().starts_with("link packet:eth1: no interface"), "{problem}");
+    }
+}
