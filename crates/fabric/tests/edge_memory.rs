@@ -3,9 +3,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fabric::interconnect::collective::{Collective, CollectiveConfiguration, CollectiveLoop};
 use fabric::interconnect::edge::{EdgeConfiguration, EdgeFabric};
 use fabric::interconnect::ethernet::EthernetConfiguration;
-use fabric::interconnect::exchange::{Exchange, Partners};
 use fabric::interconnect::routing::Routing;
 use fabric::interconnect::simulation::{HostCosts, Simulation};
 use fabric::interconnect::topology::Topology;
@@ -67,10 +67,16 @@ fn a_host_is_small_and_so_is_a_connection() {
     // Both ends of a pair are connections.
     let a_connection = (eight - one) / (7 * 2 * hosts);
 
-    let exchange = Exchange::new(hosts as u32, Partners::Shift(1), 20_000, 2);
+    let ring = CollectiveLoop::new(CollectiveConfiguration {
+        collective: Collective::Ring { bytes: 20_000, distance: 1 },
+        ranks: hosts as u32,
+        iterations: 2,
+        compute_ps: 0,
+        reduce_ps_per_byte: 0,
+    });
     let placement: Vec<u32> = (0..hosts as u32).collect();
     let before_run = BYTES.load(Ordering::Relaxed);
-    let simulation = Simulation::new(fabric, exchange, &placement, HostCosts::default());
+    let simulation = Simulation::new(fabric, ring, &placement, HostCosts::default());
     let (_, fabric) = simulation.run_to_end().expect("it ends");
     let grown = BYTES.load(Ordering::Relaxed).saturating_sub(before_run) / hosts;
     assert_eq!(fabric.violations(), [""; 0]);
