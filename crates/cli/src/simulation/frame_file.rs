@@ -119,13 +119,12 @@ impl Writer {
 
     fn write(&mut self, frame: &TappedFrame<'_>) -> io::Result<()> {
         let &TappedFrame { at_ps, host, peer, rail, is_sent, is_marked, bytes } = frame;
-        let interface = match self.interfaces.get(&(host, rail)) {
-            Some(&interface) => interface,
-            None => {
-                let interface = self.file.add_interface(&format!("h{host} rail {rail}"))?;
-                self.interfaces.insert((host, rail), interface);
-                interface
-            }
+        let interface = if let Some(&interface) = self.interfaces.get(&(host, rail)) {
+            interface
+        } else {
+            let interface = self.file.add_interface(&format!("h{host} rail {rail}"))?;
+            self.interfaces.insert((host, rail), interface);
+            interface
         };
         let (own, other) = (self.address(host, rail), self.address(peer, rail));
         let is_written = self.file.write(&CapturedFrame {

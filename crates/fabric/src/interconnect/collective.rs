@@ -276,12 +276,11 @@ impl Workload for CollectiveLoop {
         let Some((state, rank)) = slowest else { return "some ranks have not begun".to_owned() };
         let State { iteration, step, .. } = state;
         let from = collective.step(ranks, rank, *step).from;
-        let whom = match from {
-            Peers::One(from) => format!("rank {from}"),
-            _ => {
-                let here = state.received.front().copied().unwrap_or_default();
-                format!("{} of {} ranks", from.count(ranks) - here, from.count(ranks))
-            }
+        let whom = if let Peers::One(from) = from {
+            format!("rank {from}")
+        } else {
+            let here = state.received.front().copied().unwrap_or_default();
+            format!("{} of {} ranks", from.count(ranks) - here, from.count(ranks))
         };
         format!("rank {rank} waits for {whom} in step {step} of iteration {iteration}")
     }

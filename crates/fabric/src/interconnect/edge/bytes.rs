@@ -50,7 +50,7 @@ pub(super) struct Bytes {
     /// Places of a stream.
     window: u64,
     /// Bytes of a place.
-    operation_bytes: u64,
+    place_len: u64,
     /// By stream; those that never wrote have none.
     streams: Vec<Option<Ends>>,
     /// Streams by the address of their memory at the source.
@@ -71,7 +71,7 @@ impl Bytes {
     pub(super) fn new(configuration: &EdgeConfiguration) -> Self {
         Self {
             window: configuration.window.into(),
-            operation_bytes: configuration.operation_bytes.into(),
+            place_len: configuration.operation_bytes.into(),
             streams: Vec::new(),
             by_address: BTreeMap::new(),
             work: Vec::new(),
@@ -86,7 +86,7 @@ impl Bytes {
             0 => u64::from(ranks) * u64::from(ranks.saturating_sub(1)),
             named => named,
         };
-        let bytes = pairs.saturating_mul(2 * self.window * self.operation_bytes);
+        let bytes = pairs.saturating_mul(2 * self.window * self.place_len);
         if bytes > BYTES_MAX { Err(EdgeError::Bytes { bytes, pairs }) } else { Ok(()) }
     }
 
@@ -142,7 +142,7 @@ impl Bytes {
         stream: u32,
         (source_domain, target_domain): (ProtectionDomain, ProtectionDomain),
     ) -> Result<Ends, RegisterError> {
-        let len = self.window * self.operation_bytes;
+        let len = self.window * self.place_len;
         let (source, target) = (Buffer::new(len), Buffer::new(len));
         let start = ADDRESS_START + (u64::from(stream) << STREAM_SHIFT);
         let register = |domain, buffer: &Arc<Buffer>| {
@@ -155,7 +155,7 @@ impl Bytes {
     }
 
     const fn offset(&self, number: u64) -> u64 {
-        number % self.window * self.operation_bytes
+        number % self.window * self.place_len
     }
 
     /// The target of a stream is told of a message.
