@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -207,6 +208,30 @@ def test_tables_are_for_arrow() -> None:
     pytest.importorskip("pyarrow", reason="the package works without pyarrow")
     table = Table({"bytes": [64, 1500], "name": ["a", "b"]}).to_arrow()
     assert table.to_pydict() == {"bytes": [64, 1500], "name": ["a", "b"]}
+
+
+def command() -> str:
+    """The command `ethernot`, of the path or of the workspace around this package."""
+    found = shutil.which("ethernot")
+    built = Path(__file__).parents[2] / "target"
+    candidates = [built / profile / "ethernot" for profile in ("release", "debug")]
+    found = found or next((str(path) for path in candidates if path.exists()), None)
+    return found or pytest.skip("the command `ethernot` is neither installed nor built")
+
+
+def test_files_of_the_command_are_for_arrow(tmp_path: Path) -> None:
+    ipc = pytest.importorskip("pyarrow.ipc", reason="the package works without pyarrow")
+    program = command()
+    (tmp_path / "mesh.toml").write_text(to_toml(workload={"kind": "mesh", "bytes": 5000}))
+    forms = {"arrow": tmp_path / "messages.arrow", "json": tmp_path / "messages.json"}
+    for file in forms.values():
+        arguments = [program, "sim", "run", "mesh.toml", "--messages", str(file)]
+        subprocess.run(arguments, cwd=tmp_path, check=True, capture_output=True)
+    with ipc.open_file(forms["arrow"]) as reader:
+        table = reader.read_all()
+    assert table.to_pylist() == json.loads(forms["json"].read_text())
+    assert str(table.schema.field("delivered_ps").type) == "int64"
+    assert table.schema.field("delivered_ps").metadata == {b"unit": b"ps"}
 
 
 def test_the_stub_has_all_that_the_native_module_has() -> None:

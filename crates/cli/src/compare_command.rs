@@ -91,6 +91,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )
         .into());
     }
+    if configuration.edge.is_some() {
+        return Err(format!(
+            "{}: single messages of hosts with the real engine are not recorded, so there is nothing to \
+             compare; set kind = \"model\" in [host], or run both and compare their manifests",
+            arguments.configuration.display()
+        )
+        .into());
+    }
     let idle = configuration.idle_network()?;
     let runs: Result<Vec<Run>, Failure> = arguments
         .fidelity
@@ -121,7 +129,7 @@ fn run_at(
     configuration.run().map_err(|error| format!("{}: {error}", fidelity.name()))?;
     let seconds = start.elapsed().as_secs_f64();
     let limits = RecordLimits { messages: record_limit, crossings: 0 };
-    let watch = Watch { records: Some(limits), progress: None };
+    let watch = Watch { records: Some(limits), ..Watch::default() };
     let outcome = configuration.run_watched(&InTurns, watch)?;
     let records = outcome.records.as_deref();
     Ok(Run {

@@ -15,7 +15,7 @@ use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::simulation::{Finished, OutputArguments, writing};
+use crate::simulation::{Finished, OutputArguments, with_progress, writing};
 use crate::threads::OnThreads;
 
 /// Simulate a cluster as a configuration describes it.
@@ -28,14 +28,15 @@ use crate::threads::OnThreads;
     ethernot sim run cluster.toml --manifest run.json\n  \
     ethernot sim run cluster.toml --threads 4\n  \
     ethernot sim run cluster.toml --why --html report.html --trace timeline.json\n  \
-    ethernot sim run cluster.toml --messages messages.csv --links links.csv --queues queues.csv\n\n\
+    ethernot sim run cluster.toml --messages messages.csv --links links.csv --queues queues.arrow\n  \
+    ethernot sim run engines.toml --pcapng frames.pcapng --pcapng-hosts 0,5\n\n\
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
     [workload]\n  kind = \"all_reduce\"\n  algorithm = \"rabenseifner\"\n  bytes = 1_048_576\n\n\
     Workloads: token_pass, mesh, open_load (pattern = uniform, shift, permutation or incast;\n\
     load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
-    distribution), ring, all_to_all, all_reduce, broadcast, barrier.")]
+    distribution), ring, all_to_all, incast, all_reduce, broadcast, barrier.")]
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
@@ -75,6 +76,7 @@ pub(crate) struct ShowArguments {
     ethernot sim goal trace.goal\n  \
     ethernot sim goal trace.goal --configuration cluster.toml\n  \
     ethernot sim goal trace.goal --configuration cluster.toml --why --html report.html\n  \
+    ethernot sim goal trace.goal --rendezvous-above 65535\n  \
     ethernot sim goal trace.goal --to-binary trace.bin")]
 pub(crate) struct GoalArguments {
     /// The trace
@@ -83,8 +85,12 @@ pub(crate) struct GoalArguments {
     /// What to replay it on
     #[arg(long, value_name = "FILE")]
     configuration: Option<PathBuf>,
+    /// Messages of more than so many bytes wait for their receive before their data move (S of
+    /// `LogGOPSim`); without, all are sent at once
+    #[arg(long, value_name = "BYTES")]
+    rendezvous_above: Option<u32>,
     /// Write the trace in the binary form of LogGOPSim, and do not replay it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "OutputArguments"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "rendezvous_above", "OutputArguments"])]
     to_binary: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
@@ -97,10 +103,15 @@ pub(crate) struct GoalArguments {
 ///
 /// The exit status is 1 if the result differs in any delivery.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  ethernot sim verify run.json")]
+#[command(after_help = "Examples:\n  \
+    ethernot sim verify run.json\n  \
+    ethernot sim verify run.json --threads 4")]
 pub(crate) struct VerifyArguments {
     /// Written by `ethernot sim run --manifest`
     manifest: PathBuf,
+    /// Do parts of the network on so many threads, whatever the manifest says; the result is the same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
@@ -115,7 +126,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
             circle.join(" -> ")
         );
     }
-    let finished = arguments.outputs.watch(|watch| configuration.run_watched(&OnThreads, watch))?;
+    let run = |watch: Watch| configuration.run_watched(&OnThreads, watch);
+    let finished = arguments.outputs.watch(&configuration, run)?;
     if let Some(path) = &arguments.manifest {
         let manifest = to_json(&configuration, &finished.outcome);
         writing(path, |file| writeln!(file, "{manifest:#}"))?;
@@ -167,6 +179,10 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.to_binary {
         return writing(path, |file| file.write_all(&trace.encode()));
     }
+    let trace = match arguments.rendezvous_above {
+        Some(bytes) => trace.with_rendezvous_above(bytes)?,
+        None => trace,
+    };
     let ranks = trace.ranks();
     let configuration = match &arguments.configuration {
         Some(path) => read(path)?,
@@ -180,7 +196,7 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
         return Err(format!("{name} has {ranks} ranks, but there are only {hosts} hosts").into());
     }
     let run = |watch: Watch| configuration.run_divided(trace, ranks, &OnThreads, watch);
-    let finished = arguments.outputs.watch(run)?;
+    let finished = arguments.outputs.watch(&configuration, run)?;
     finish(&configuration, &finished, &arguments.outputs, arguments.json)
 }
 
@@ -193,8 +209,16 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         manifest.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("no `{name}`")))
     };
     let (expected, version) = (field("result_hash")?, field("version")?);
-    let configuration = Configuration::parse(&path.display().to_string(), field("configuration")?)?;
-    let found = format!("{:016x}", configuration.run()?.hash);
+    let name = path.display().to_string();
+    let mut configuration = Configuration::parse(&name, field("configuration")?)?;
+    if let Some(threads) = arguments.threads {
+        configuration.threads = threads;
+    }
+    let outcome = with_progress(|progress| {
+        let watch = Watch { progress: Some(progress), ..Watch::default() };
+        configuration.run_watched(&OnThreads, watch)
+    })?;
+    let found = format!("{:016x}", outcome.hash);
     if found != expected {
         let own = env!("CARGO_PKG_VERSION");
         return Err(wrong(&format!(
@@ -260,7 +284,8 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
     let lost = counts.frames_lost_in_network;
     let mut text = format!(
         "engines: {} connections, {} operations, goodput {:.3} Gb/s in all\nframes: {} sent, {} \
-         lost in the network, {} at random, {} in hosts; {:.2} M frames/s simulated\n",
+         lost in the network, {} at random, {} in hosts, {} seen with a mark; {:.2} M frames/s \
+         simulated\n",
         counts.connections,
         counts.operations,
         goodput_bps / 1e9,
@@ -268,6 +293,7 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
         lost,
         counts.frames_lost_at_random,
         counts.frames_lost_at_hosts,
+        counts.frames_marked,
         counts.frames_received as f64 / seconds * 1e-6,
     );
     // Writing to a `String` cannot fail.
@@ -305,6 +331,7 @@ fn counts_to_json(counts: &Counts) -> Value {
         "operations": counts.operations,
         "frames_sent": counts.frames_sent,
         "frames_received": counts.frames_received,
+        "frames_marked": counts.frames_marked,
         "frames_lost_in_network": counts.frames_lost_in_network,
         "frames_lost_at_random": counts.frames_lost_at_random,
         "frames_lost_at_hosts": counts.frames_lost_at_hosts,

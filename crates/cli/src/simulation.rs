@@ -2,11 +2,13 @@
 //! written of it.
 
 mod diagnosis;
+mod frame_file;
 mod page;
 mod progress;
 mod record_file;
 mod trace_file;
 
+use frame_file::FrameFile;
 use progress::RunProgress;
 
 use std::fs;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fabric::interconnect::configuration::{Configuration, ConfigurationError, Watch};
 use fabric::interconnect::records::RecordLimits;
-use fabric::interconnect::simulation::Outcome;
+use fabric::interconnect::simulation::{Outcome, Progress};
 use serde_json::Value;
 
 use crate::Failure;
@@ -24,13 +26,13 @@ use crate::Failure;
 /// What is to be written of a run.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
-    /// Write each message: when it was posted, handed over, delivered and received. `.csv` or `.json`
+    /// Write each message: when it was posted, handed over, delivered and received. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     messages: Option<PathBuf>,
-    /// Write what each link carried and what waited for it. `.csv` or `.json`
+    /// Write what each link carried and what waited for it. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     links: Option<PathBuf>,
-    /// Write the queues of all links over time. `.csv` or `.json`
+    /// Write the queues of all links over time. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     queues: Option<PathBuf>,
     /// Write messages, computations and busy links as a timeline for Chrome or ui.perfetto.dev
@@ -45,6 +47,16 @@ pub(crate) struct OutputArguments {
     /// Say which waits and which links the completion time came from, and which are saturated
     #[arg(long)]
     why: bool,
+    /// Write the frames of hosts with the real engine as Wireshark reads them, each where it was sent
+    /// and where it was received
+    #[arg(long, value_name = "FILE")]
+    pcapng: Option<PathBuf>,
+    /// Write frames of these hosts only
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', requires = "pcapng")]
+    pcapng_hosts: Vec<u32>,
+    /// The most frames that are written, the earliest first
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "pcapng")]
+    pcapng_frames: u64,
     /// The most messages that are recorded; of crossings of links four times as many
     #[arg(long, value_name = "N", default_value_t = RecordLimits::default().messages)]
     record_limit: usize,
@@ -60,6 +72,7 @@ impl OutputArguments {
     /// Runs `run` with a progress bar, recorded if something that is wanted needs it.
     pub(crate) fn watch(
         &self,
+        configuration: &Configuration,
         run: impl FnOnce(Watch) -> Result<Outcome, ConfigurationError>,
     ) -> Result<Finished, Failure> {
         let is_recorded = self.why
@@ -70,14 +83,44 @@ impl OutputArguments {
             messages: self.record_limit,
             crossings: self.record_limit.saturating_mul(4),
         };
+        let frames = self.frame_file(configuration)?;
         let mut progress = RunProgress::new();
         let watch = Watch {
             records: is_recorded.then_some(limits),
             progress: Some(&mut |told| progress.tell(told)),
+            tap: frames.as_ref().map(|frames| frames.tap(&self.pcapng_hosts)),
         };
         let outcome = run(watch);
         let seconds = progress.finish();
+        // Frames of a run that failed may say why.
+        if let Some(frames) = frames {
+            let written = frames.finish()?;
+            if written.left_out > 0 {
+                eprintln!(
+                    "ethernot: {} later frames were not captured; --pcapng-frames {} has them all",
+                    written.left_out,
+                    written.frames + written.left_out
+                );
+            }
+        }
         Ok(Finished { outcome: outcome?, seconds })
+    }
+
+    /// The file for frames, if it is wanted.
+    fn frame_file(&self, configuration: &Configuration) -> Result<Option<FrameFile>, Failure> {
+        let Some(path) = &self.pcapng else { return Ok(None) };
+        let Some(edge) = &configuration.edge else {
+            return Err(ConfigurationError::NoFrames.into());
+        };
+        let hosts = configuration.topology.hosts();
+        if let Some(host) = self.pcapng_hosts.iter().find(|&&host| host >= hosts) {
+            return Err(format!(
+                "--pcapng-hosts: there is no host {host}; they are 0 to {}",
+                hosts - 1
+            )
+            .into());
+        }
+        FrameFile::create(path, self.pcapng_frames, edge.sees_marks).map(Some)
     }
 
     /// Writes all files that were asked for.
@@ -146,6 +189,14 @@ impl OutputArguments {
     const fn needs_all(&self) -> bool {
         self.messages.is_some() || self.trace.is_some() || self.html.is_some()
     }
+}
+
+/// Runs `run`, which tells how far it is, with a progress bar.
+pub(crate) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress)) -> T) -> T {
+    let mut bar = RunProgress::new();
+    let result = run(&mut |told| bar.tell(told));
+    bar.finish();
+    result
 }
 
 /// Writes a file; what fails is told with its name and, if there is one, a remedy. A file that could

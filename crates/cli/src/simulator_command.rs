@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use clap::Args;
 use fabric::interconnect::benchmark::{self, Benchmark};
+use fabric::interconnect::collective::CollectiveLoop;
 use fabric::interconnect::edge::EdgeFabric;
-use fabric::interconnect::exchange::Exchange;
 use fabric::interconnect::simulation::{Fabric, Outcome};
 use fabric::interconnect::theory;
 use fabric::interconnect::workload::Workload;
@@ -182,7 +182,7 @@ struct Engines {
 fn measure_engines(
     name: &'static str,
     repetitions: u32,
-    build: impl Fn() -> Result<Benchmark<EdgeFabric, Exchange>, Failure>,
+    build: impl Fn() -> Result<Benchmark<EdgeFabric, CollectiveLoop>, Failure>,
 ) -> Result<Engines, Failure> {
     let mut best: Option<Engines> = None;
     for _ in 0..repetitions {

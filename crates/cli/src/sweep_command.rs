@@ -12,13 +12,14 @@ use std::time::Instant;
 
 use clap::Args;
 use fabric::interconnect::configuration::{Point, Watch, parse_sweep};
-use fabric::interconnect::simulation::{InTurns, Progress};
+use fabric::interconnect::simulation::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::Failure;
 use crate::run_command::{beside, to_json};
 use crate::simulation::explained;
+use crate::threads::OnThreads;
 
 /// Simulate all combinations of some settings.
 ///
@@ -29,6 +30,7 @@ use crate::simulation::explained;
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
     ethernot sim sweep grid.toml --into results --jobs 2\n  \
+    ethernot sim sweep grid.toml --into results --jobs 2 --threads 4\n  \
     ethernot sim sweep grid.toml --into results --part 3/16    # of 16 machines, the third\n  \
     ethernot sim sweep grid.toml --count\n\n\
     In a job array of Slurm, --array=1-16:\n  \
@@ -43,9 +45,13 @@ pub(crate) struct Arguments {
     /// Folder of the results, made if it is not there
     #[arg(long, value_name = "FOLDER", required_unless_present = "count")]
     into: Option<PathBuf>,
-    /// Points run at a time [default: as many as there are processors]
+    /// Points run at a time [default: as many as there are processors for their threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Do parts of the network of each point on so many threads, whatever the grid says; the result is
+    /// the same. More points than threads: let each have one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
     /// Run only every N-th point, beginning with the K-th
     #[arg(long, value_name = "K/N", default_value = "1/1")]
     part: Part,
@@ -85,12 +91,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let Some(folder) = &arguments.into else { return Err("--into is missing".into()) };
     let Part { number, of } = arguments.part;
-    let points: Vec<Point> = points.into_iter().skip(number - 1).step_by(of).collect();
+    let mut points: Vec<Point> = points.into_iter().skip(number - 1).step_by(of).collect();
+    if let Some(threads) = arguments.threads {
+        for point in &mut points {
+            point.configuration.threads = threads;
+        }
+    }
     fs::create_dir_all(folder)
         .map_err(|error| format!("make the folder {}: {error}", folder.display()))?;
-    let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
-    let Ran { failures, is_full } =
-        run_points(folder, &points, arguments.jobs.unwrap_or(available))?;
+    let jobs = arguments.jobs.unwrap_or_else(|| {
+        let available = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        jobs_for(available, points.iter().map(|point| point.configuration.threads))
+    });
+    let Ran { failures, is_full } = run_points(folder, &points, jobs)?;
     for point in &points {
         if let Some(result) = finished(&file_of(folder, point), point) {
             println!(
@@ -120,6 +133,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )
         .into()),
     }
+}
+
+/// How many points are run at a time on so many processors, if no more than so many have a thread.
+fn jobs_for(processors: u32, threads: impl Iterator<Item = u32>) -> u16 {
+    let most = threads.max().unwrap_or(1).max(1);
+    u16::try_from(processors / most).unwrap_or(u16::MAX).max(1)
 }
 
 /// What running points came to.
@@ -214,10 +233,10 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
     }
     let mut told = 0;
     let mut progress = |progress: Progress| speed.tell(progress, &mut told);
-    let watch = Watch { records: None, progress: Some(&mut progress) };
+    let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
     let outcome = point
         .configuration
-        .run_watched(&InTurns, watch)
+        .run_watched(&OnThreads, watch)
         .map_err(|error| PointError { what: error.to_string(), is_full: false })?;
     let text = format!("{:#}\n", to_json(&point.configuration, &outcome));
     keep(&path, &text).map_err(|error| {
@@ -256,3 +275,16 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 const INTERRUPTED: i32 = 130;
 /// A few times a second of each run.
 const EVENTS_TOLD: u64 = 1 << 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_points_run_than_there_are_processors_for_their_threads() {
+        assert_eq!(jobs_for(8, [1, 1].into_iter()), 8);
+        assert_eq!(jobs_for(8, [1, 3].into_iter()), 2);
+        assert_eq!(jobs_for(2, [16].into_iter()), 1);
+        assert_eq!(jobs_for(4, [].into_iter()), 4);
+    }
+}

@@ -6,31 +6,39 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use fabric::interconnect::ethernet::Parcel;
-use fabric::interconnect::simulation::{Driver, Part, Stuck, Window};
+use fabric::interconnect::simulation::{Driver, Part, Progress, Stuck, WATCHED_EVENTS, Window};
 
 /// Does each part on a thread.
 #[derive(Debug)]
 pub(crate) struct OnThreads;
 
 impl Driver for OnThreads {
-    fn drive(&self, parts: &mut [&mut dyn Part], window: Window) -> Result<(), Stuck> {
+    fn drive(
+        &self,
+        parts: &mut [&mut dyn Part],
+        window: Window,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<(), Stuck> {
         let meeting = Meeting::new(parts.len(), window);
+        let Some((first, others)) = parts.split_first_mut() else { return Ok(()) };
         let ends: Vec<Result<(), Stuck>> = thread::scope(|scope| {
             let meeting = &meeting;
-            let workers: Vec<_> = parts
+            let workers: Vec<_> = others
                 .iter_mut()
-                .enumerate()
-                .map(|(own, part)| scope.spawn(move || meeting.work(own, &mut **part)))
+                .zip(1..)
+                .map(|(part, own)| scope.spawn(move || meeting.work(own, &mut **part, None)))
                 .collect();
+            // This thread does the first part, and tells how far all are.
+            let own = meeting.work(0, &mut **first, Some(watch));
             let join = |worker: thread::ScopedJoinHandle<'_, _>| match worker.join() {
                 Ok(end) => end,
                 Err(panic) => resume_unwind(panic),
             };
-            workers.into_iter().map(join).collect()
+            std::iter::once(own).chain(workers.into_iter().map(join)).collect()
         });
         ends.into_iter().collect()
     }
@@ -44,6 +52,8 @@ struct Meeting {
     next_ps: Vec<AtomicU64>,
     /// Events of each part so far.
     events: Vec<AtomicU64>,
+    /// How far each part is, now and then.
+    progress: Vec<Mutex<Progress>>,
     /// What part a has for part b, at a · parts + b.
     parcels: Vec<Mutex<Option<Parcel>>>,
 }
@@ -56,22 +66,31 @@ impl Meeting {
             barrier: Barrier::new(parts),
             next_ps: zeros(),
             events: zeros(),
+            progress: (0..parts).map(|_| Mutex::new(START)).collect(),
             parcels: (0..parts * parts).map(|_| Mutex::new(None)).collect(),
         }
     }
 
     /// Does a part to the end. A part that gives up, or panics, still comes to the meeting, where
     /// the others learn of it.
-    fn work(&self, own: usize, part: &mut dyn Part) -> Result<(), Stuck> {
+    fn work(
+        &self,
+        own: usize,
+        part: &mut dyn Part,
+        mut watch: Option<&mut dyn FnMut(Progress)>,
+    ) -> Result<(), Stuck> {
         let parts = self.next_ps.len();
         let others = || (0..parts).filter(move |&other| other != own);
         let mut end = Ok(Ok(()));
+        let (mut check, mut count) = (WATCHED_EVENTS, 0);
         loop {
             let next_ps = match end {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
             };
+            // Before the meeting, so that all read the same and decide the same.
             self.next_ps[own].store(next_ps, Ordering::Relaxed);
+            self.events[own].store(count, Ordering::Relaxed);
             self.barrier.wait();
             let times = || self.next_ps.iter().map(|time| time.load(Ordering::Relaxed));
             let start_ps = times().min().unwrap_or(NOTHING);
@@ -83,8 +102,18 @@ impl Meeting {
                 return Err(self.window.endless(events, start_ps));
             }
             let end_ps = start_ps.saturating_add(self.window.lookahead_ps);
+            // All threads see the same counts, and so come here in the same windows.
+            if events >= check {
+                check = events + WATCHED_EVENTS;
+                *lock(&self.progress[own]) = part.progress(start_ps);
+                if let Some(watch) = &mut watch {
+                    // What others did not say yet they said before.
+                    let parts = self.progress.iter().map(|progress| *lock(progress));
+                    watch(self.window.shares.whole(parts));
+                }
+            }
             end = catch_unwind(AssertUnwindSafe(|| {
-                self.events[own].store(part.run_before(end_ps)?, Ordering::Relaxed);
+                count = part.run_before(end_ps)?;
                 Ok(())
             }));
             for to in others() {
@@ -101,11 +130,17 @@ impl Meeting {
         end.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    fn slot(&self, from: usize, to: usize) -> std::sync::MutexGuard<'_, Option<Parcel>> {
-        let slot = &self.parcels[from * self.next_ps.len() + to];
-        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self, from: usize, to: usize) -> MutexGuard<'_, Option<Parcel>> {
+        lock(&self.parcels[from * self.next_ps.len() + to])
     }
 }
+
+/// What a mutex guards is whole also when a thread panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const START: Progress = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
 
 const NOTHING: u64 = u64::MAX;
 /// Far beyond the end of all runs.
@@ -114,6 +149,7 @@ const FAILED: u64 = u64::MAX - 1;
 #[cfg(test)]
 mod tests {
     use fabric::interconnect::configuration::{Configuration, Watch};
+    use fabric::interconnect::simulation::{InTurns, Shares};
 
     use super::*;
 
@@ -140,6 +176,34 @@ mod tests {
         }
     }
 
+    /// Whoever drives a divided run, it is watched, and its share only grows.
+    #[test]
+    fn a_divided_run_tells_how_far_it_is() {
+        let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
+                    2_000_000_000\ninterval_ps = 2_000_000\n";
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let drivers: [&dyn Driver; 2] = [&OnThreads, &InTurns];
+        for driver in drivers {
+            let mut told: Vec<Progress> = Vec::new();
+            let mut progress = |progress| told.push(progress);
+            let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
+            let outcome = configuration.run_watched(driver, watch).expect("it ends");
+            assert!(told.len() > 2, "{told:?}");
+            for progress in &told {
+                assert!(
+                    progress.events <= outcome.events
+                        && progress.share.is_some_and(|share| share <= 1.0)
+                );
+            }
+            let first = told.first().and_then(|first| first.share);
+            assert!(first < told.last().and_then(|last| last.share), "{told:?}");
+            assert!(
+                told.is_sorted_by(|a, b| a.events <= b.events && a.share <= b.share),
+                "{told:?}"
+            );
+        }
+    }
+
     /// A part that fails ends the run of all.
     #[test]
     fn a_part_that_gives_up_stops_the_others() {
@@ -157,10 +221,13 @@ mod tests {
                 Parcel::default()
             }
             fn accept(&mut self, _from: usize, _parcel: Parcel) {}
+            fn progress(&self, now_ps: u64) -> Progress {
+                Progress { now_ps, ..START }
+            }
         }
         let (mut a, mut b) = (Quitter(0), Quitter(1));
-        let window = Window { lookahead_ps: 10, events: 1_000 };
-        let end = OnThreads.drive(&mut [&mut a, &mut b], window);
+        let window = Window { lookahead_ps: 10, events: 1_000, shares: Shares::Sum };
+        let end = OnThreads.drive(&mut [&mut a, &mut b], window, &mut |_| {});
         assert_eq!(end, Err(Stuck::Silent { messages: 7 }));
     }
 }

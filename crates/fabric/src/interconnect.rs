@@ -17,7 +17,6 @@ pub mod dependency;
 pub mod drawing;
 pub mod edge;
 pub mod ethernet;
-pub mod exchange;
 pub mod flit;
 pub mod fluid;
 pub mod goal;

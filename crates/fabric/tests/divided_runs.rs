@@ -270,8 +270,10 @@ fn collectives() -> impl Strategy<Value = Collective> {
     let exchanged = move |exchange| Collective::AllToAll { bytes, exchange };
     let reduced = move |reduction| Collective::AllReduce { bytes, reduction };
     prop_oneof![
-        Just(Collective::Ring { bytes }),
-        prop_oneof![Just(Exchange::Shifted), Just(Exchange::Pairwise)].prop_map(exchanged),
+        Just(Collective::Ring { bytes, distance: 1 }),
+        Just(Collective::Incast { bytes, target: 0 }),
+        prop_oneof![Just(Exchange::Shifted), Just(Exchange::Pairwise), Just(Exchange::AtOnce)]
+            .prop_map(exchanged),
         prop_oneof![
             Just(Reduction::Ring),
             Just(Reduction::RecursiveDoubling),

@@ -1,8 +1,11 @@
 //! Hosts with the real engine on simulated Ethernets.
 
-use fabric::interconnect::configuration::Configuration;
-use fabric::interconnect::edge::Counts;
-use fabric::interconnect::simulation::Outcome;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fabric::interconnect::configuration::{Configuration, Watch};
+use fabric::interconnect::edge::{Counts, Tap, TappedFrame};
+use fabric::interconnect::simulation::{InTurns, Outcome};
 
 /// Runs a configuration twice and returns what it came to: the hashes must be equal, and no promise
 /// may be broken.
@@ -21,7 +24,7 @@ fn run(text: &str) -> (Outcome, Counts) {
 fn multiedge(more: &str) -> String {
     format!(
         "[topology]\nkind = \"star\"\nhosts = 16\n[fabric]\nhost_rate_bps = 1_000_000_000\n\
-         [workload]\nkind = \"exchange\"\nbytes = 100_000\nrounds = 2\n{more}"
+         [workload]\nkind = \"all_to_all\"\nalgorithm = \"at_once\"\nbytes = 100_000\niterations = 2\n{more}"
     )
 }
 
@@ -62,8 +65,8 @@ fn a_rail_that_is_cut_and_comes_back_costs_nothing_but_time() {
 #[test]
 fn a_switch_that_fails_is_passed_by_on_the_other_rail() {
     let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 4\nspines = 2\n[fabric]\n\
-                host_rate_bps = 1_000_000_000\n[workload]\nkind = \"exchange\"\nbytes = 50_000\n\
-                rounds = 3\n[host]\nkind = \"edge\"\nrails = 2\n";
+                host_rate_bps = 1_000_000_000\n[workload]\nkind = \"all_to_all\"\nalgorithm = \"at_once\"\nbytes = 50_000\n\
+                iterations = 3\n[host]\nkind = \"edge\"\nrails = 2\n";
     for switch in ["s1", "s4"] {
         let outage = format!(
             "[[outage]]\nrail = 0\nplace = \"{switch}\"\nfrom_ps = 2_000_000_000\n\
@@ -101,8 +104,8 @@ fn hosts_that_cost_time_survive_bursts_and_full_queues() {
     let (outcome, _) = run(&text);
     assert!(outcome.delivered > 800, "{outcome:?}");
     let incast = format!(
-        "[topology]\nhosts = 12\n[fabric]\nbuffer_bytes = 60_000\n[workload]\nkind = \"exchange\"\npartners = \"incast\"\n\
-         bytes = 200_000\nrounds = 2\n{costs}"
+        "[topology]\nhosts = 12\n[fabric]\nbuffer_bytes = 60_000\n[workload]\nkind = \"incast\"\n\
+         bytes = 200_000\niterations = 2\n{costs}"
     );
     let (outcome, counts) = run(&incast);
     assert_eq!(outcome.delivered, 22);
@@ -141,4 +144,114 @@ fn the_examples_are_what_they_say() {
     let configuration = Configuration::parse("thousand.toml", thousand).expect("it is valid");
     assert_eq!(configuration.topology.hosts(), 1024);
     assert!(configuration.edge.is_some_and(|edge| edge.outages.len() == 1));
+}
+
+/// The cluster of the paper with a memory of its own for each host, and what it comes to with ghosts.
+fn bytes_and_ghosts(more: &str) -> [(Outcome, Counts); 2] {
+    let text = |payload| {
+        multiedge(&format!(
+            "[host]\nkind = \"edge\"\nrails = 2\noperation_bytes = 16_384\npayload = \"{payload}\"\n{more}"
+        ))
+    };
+    [run(&text("bytes")), run(&text("ghost"))]
+}
+
+#[test]
+fn hosts_with_bytes_do_what_those_with_ghosts_do() {
+    let more = ["", "loss_ppm = 5_000\n", "order = \"strict\"\nloss_ppm = 5_000\n"];
+    for more in more {
+        let [(bytes, with_bytes), (ghost, with_ghosts)] = bytes_and_ghosts(more);
+        assert_eq!(bytes.delivered, 2 * 16 * 15);
+        assert_eq!(bytes.hash, ghost.hash, "{more}");
+        assert_eq!((bytes.completed_ps, bytes.events), (ghost.completed_ps, ghost.events));
+        let Counts { bytes_placed_again, .. } = with_bytes;
+        // Nobody notes down single bytes that are there.
+        assert_eq!(with_bytes, Counts { bytes_placed_again, ..with_ghosts });
+    }
+}
+
+#[test]
+fn bytes_that_take_too_much_memory_are_refused() {
+    let text =
+        multiedge("[host]\nkind = \"edge\"\npayload = \"bytes\"\noperation_bytes = 1_000_000\n");
+    let configuration = Configuration::parse("test.toml", &text).expect("it is valid");
+    let error = configuration.run().expect_err("7.7 GB").to_string();
+    assert!(error.contains("takes 7680000000 bytes") && error.contains("240 pairs"), "{error}");
+}
+
+/// Four hosts send to one over a switch with marks, with room for what they send before one comes back.
+fn incast(more: &str) -> (Outcome, Counts) {
+    run(&format!(
+        "[topology]\nkind = \"star\"\nhosts = 5\n[fabric]\nshared_bytes = 400_000\n\
+         ecn_max_bytes = 30_000\n[workload]\nkind = \"incast\"\n\
+         bytes = 3_000_000\niterations = 1\n[host]\nkind = \"edge\"\n{more}"
+    ))
+}
+
+fn longest_queue(outcome: &Outcome) -> u64 {
+    outcome.ports.iter().map(|port| port.queue_bytes_max).max().unwrap_or(0)
+}
+
+#[test]
+fn engines_that_see_marks_keep_queues_short_and_lose_nothing() {
+    let (blind, without) = incast("");
+    assert!(without.frames_lost_in_network > 0 && without.frames_marked == 0, "{without:?}");
+    let (seeing, with) = incast("ecn = true\n");
+    assert_eq!(seeing.delivered, blind.delivered);
+    assert!(with.frames_marked > 0, "{with:?}");
+    assert_eq!(with.frames_lost_in_network, 0, "{with:?}");
+    assert!(
+        longest_queue(&seeing) < longest_queue(&blind),
+        "{} {}",
+        longest_queue(&seeing),
+        longest_queue(&blind)
+    );
+}
+
+/// When, at which host and rail, sent or not, and how many bytes.
+type Heard = (u64, u32, u8, bool, usize);
+
+/// Notes down what it is told.
+#[derive(Debug)]
+struct Listener {
+    host: u32,
+    heard: Rc<RefCell<Vec<Heard>>>,
+}
+
+impl Tap for Listener {
+    fn wants(&self, host: u32) -> bool {
+        host == self.host
+    }
+
+    fn on_frame(&mut self, frame: &TappedFrame<'_>) {
+        let &TappedFrame { at_ps, host, rail, is_sent, bytes, .. } = frame;
+        self.heard.borrow_mut().push((at_ps, host, rail, is_sent, bytes.len()));
+    }
+}
+
+#[test]
+fn a_tap_hears_all_frames_of_its_host_and_changes_nothing() {
+    let text = multiedge("[host]\nkind = \"edge\"\nrails = 2\n");
+    let configuration = Configuration::parse("test.toml", &text).expect("it is valid");
+    let heard = Rc::default();
+    let tap = Listener { host: 3, heard: Rc::clone(&heard) };
+    let watch = Watch { tap: Some(Box::new(tap)), ..Watch::default() };
+    let tapped = configuration.run_watched(&InTurns, watch).expect("it ends");
+    assert_eq!(tapped.hash, configuration.run().expect("it ends").hash);
+    let heard = heard.borrow();
+    assert!(heard.iter().all(|frame| frame.1 == 3 && (20..=1_488).contains(&frame.4)));
+    for (rail, is_sent) in [(0, true), (0, false), (1, true), (1, false)] {
+        let on_way = heard.iter().filter(|frame| (frame.2, frame.3) == (rail, is_sent));
+        let times: Vec<u64> = on_way.map(|frame| frame.0).collect();
+        assert!(times.len() > 500 && times.is_sorted(), "{} on rail {rail}", times.len());
+    }
+}
+
+#[test]
+fn there_are_no_frames_of_hosts_without_engines() {
+    let configuration = Configuration::parse("test.toml", &multiedge("")).expect("it is valid");
+    let tap = Listener { host: 0, heard: Rc::default() };
+    let watch = Watch { tap: Some(Box::new(tap)), ..Watch::default() };
+    let error = configuration.run_watched(&InTurns, watch).expect_err("no engine").to_string();
+    assert!(error.contains("kind = \"edge\""), "{error}");
 }

@@ -25,7 +25,7 @@ const HOSTS: [&str; 2] = ["", "send_ps = 900000\nreceive_ps = 1100000\nsend_ps_p
 
 fn recorded(text: &str, limits: RecordLimits) -> (Outcome, Records) {
     let configuration = Configuration::parse("a.toml", text).expect("it is valid");
-    let watch = Watch { records: Some(limits), progress: None };
+    let watch = Watch { records: Some(limits), ..Watch::default() };
     let mut outcome = configuration.run_watched(&InTurns, watch).expect("it ends");
     let plain = configuration.run().expect("it ends");
     assert_eq!((plain.hash, plain.events), (outcome.hash, outcome.events), "{text}");
@@ -168,7 +168,7 @@ fn progress_grows() {
         let mut progress = |told: fabric::interconnect::simulation::Progress| {
             shares.extend(told.share);
         };
-        let watch = Watch { records: None, progress: Some(&mut progress) };
+        let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
         configuration.run_watched(&InTurns, watch).expect("it ends");
         assert!(shares.is_sorted(), "{shares:?}");
         assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)), "{shares:?}");

@@ -1,6 +1,7 @@
 //! What passes through a link, in a file that Wireshark reads.
 
 mod encapsulation;
+mod file;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 use self::encapsulation::Envelope;
+pub use self::file::{CaptureFile, CapturedFrame};
 use crate::pcapng::{self, Direction};
 use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds, payload};
 
@@ -221,7 +223,7 @@ impl Recorder {
         let mut packet = Vec::with_capacity(frame.len() + HEADERS_BYTES);
         let mut block = Vec::with_capacity(frame.len() + HEADERS_BYTES + BLOCK_BYTES);
         let is_recorded = envelope.put(&mut packet, frame) && {
-            pcapng::put_packet(&mut block, at_ns, direction, &packet);
+            pcapng::put_packet(&mut block, 0, at_ns, direction, &packet);
             self.enqueue(block)
         };
         self.counts.add(1, u64::from(!is_recorded));

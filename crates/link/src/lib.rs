@@ -41,12 +41,13 @@ use std::os::fd::BorrowedFd;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
-pub use capture::{Capture, CaptureClock, CaptureStatistics};
+pub use capture::{Capture, CaptureClock, CaptureFile, CaptureStatistics, CapturedFrame};
 pub use delay::Delay;
 pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
+pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_ring};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};

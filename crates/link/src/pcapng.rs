@@ -2,7 +2,7 @@
 
 /// Which way a packet went.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// It was received.
     Inbound,
     /// It was sent.
@@ -22,7 +22,7 @@ pub(crate) fn put_section_header(out: &mut Vec<u8>) {
     });
 }
 
-/// Appends the block that describes the one interface: Ethernet, nanoseconds.
+/// Appends the block that describes the next interface: Ethernet, nanoseconds. They count from 0.
 pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str) {
     put_block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
@@ -35,10 +35,16 @@ pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str) {
     });
 }
 
-/// Appends one packet, captured whole at `at_ns` nanoseconds since 1970.
-pub(crate) fn put_packet(out: &mut Vec<u8>, at_ns: u64, direction: Direction, packet: &[u8]) {
+/// Appends one packet of an interface, captured whole at `at_ns` nanoseconds since 1970.
+pub(crate) fn put_packet(
+    out: &mut Vec<u8>,
+    interface: u32,
+    at_ns: u64,
+    direction: Direction,
+    packet: &[u8],
+) {
     put_block(out, ENHANCED_PACKET, |out| {
-        out.extend_from_slice(&0_u32.to_le_bytes());
+        out.extend_from_slice(&interface.to_le_bytes());
         put_time(out, at_ns);
         let len = packet.len() as u32;
         out.extend_from_slice(&len.to_le_bytes());
@@ -120,7 +126,7 @@ mod tests {
         put_section_header(&mut out);
         put_interface(&mut out, "udp 127.0.0.1:4791");
         for len in 0..9 {
-            put_packet(&mut out, 1 << 40, Direction::Inbound, &[7; 9][..len]);
+            put_packet(&mut out, 0, 1 << 40, Direction::Inbound, &[7; 9][..len]);
         }
         put_statistics(&mut out, 5, 9, 0);
         let mut rest = out.as_slice();

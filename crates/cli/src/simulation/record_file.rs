@@ -1,121 +1,180 @@
-//! Records as tables in files: CSV or JSON, by the extension of their names.
+//! Records as tables in files: CSV, JSON or Arrow, by the extension of their names.
+//!
+//! No column is ever in memory as a whole: each is a function from a row to its value, and files are
+//! written row by row, or in batches of rows.
+
+mod arrow;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use fabric::interconnect::cost::LinkRates;
-use fabric::interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records};
+use fabric::interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records, Window};
 use fabric::interconnect::topology::{LinkKind, Topology};
 
 use super::writing;
 use crate::Failure;
 
 /// A table by columns, all of the same length.
-pub(super) struct Table {
-    columns: Vec<(&'static str, Column)>,
+pub(super) struct Table<'a> {
+    rows: usize,
+    columns: Vec<Column<'a>>,
 }
 
-/// The values of a column.
-pub(super) enum Column {
-    /// Whole numbers; nothing for what is not known.
-    Number(Vec<Option<u64>>),
+struct Column<'a> {
+    name: &'static str,
+    /// What the numbers count; empty for names and shares.
+    unit: &'static str,
+    values: Values<'a>,
+}
+
+/// The value of each row.
+enum Values<'a> {
+    /// Whole numbers below 2⁶³; nothing for what is not known.
+    Number(Box<dyn Fn(usize) -> Option<u64> + 'a>),
     /// Numbers with a fraction.
-    Fraction(Vec<f64>),
+    Fraction(Box<dyn Fn(usize) -> f64 + 'a>),
     /// Names.
-    Text(Vec<String>),
+    Text(Box<dyn Fn(usize) -> String + 'a>),
+}
+
+impl<'a> Column<'a> {
+    fn number(
+        name: &'static str,
+        unit: &'static str,
+        value: impl Fn(usize) -> Option<u64> + 'a,
+    ) -> Self {
+        Self { name, unit, values: Values::Number(Box::new(value)) }
+    }
+
+    fn fraction(name: &'static str, unit: &'static str, value: impl Fn(usize) -> f64 + 'a) -> Self {
+        Self { name, unit, values: Values::Fraction(Box::new(value)) }
+    }
+
+    fn text(name: &'static str, value: impl Fn(usize) -> String + 'a) -> Self {
+        Self { name, unit: "", values: Values::Text(Box::new(value)) }
+    }
 }
 
 /// Each message. Times are picoseconds since the start.
-pub(super) fn messages(records: &Records) -> Table {
-    let number = |value: fn(&MessageRecord) -> u64| {
-        let values = records.messages.iter().map(|message| {
-            let value = value(message);
+pub(super) fn messages(records: &Records) -> Table<'_> {
+    let messages = &records.messages;
+    let number = |name, unit, value: fn(&MessageRecord) -> u64| {
+        Column::number(name, unit, move |row| {
+            let value = value(&messages[row]);
             (value != NEVER_PS).then_some(value)
-        });
-        Column::Number(values.collect())
+        })
     };
-    let waits = records.messages.iter().map(|message| records.link_wait_ps(message));
-    let latencies = records.messages.iter().map(|message| {
-        (message.delivered_ps != NEVER_PS).then(|| message.delivered_ps - message.posted_ps)
-    });
     Table {
+        rows: messages.len(),
         columns: vec![
-            ("source", number(|message| message.source.into())),
-            ("destination", number(|message| message.destination.into())),
-            ("bytes", number(|message| message.bytes.into())),
-            ("tag", number(|message| message.tag.into())),
-            ("posted_ps", number(|message| message.posted_ps)),
-            ("handed_ps", number(|message| message.handed_ps)),
-            ("started_ps", number(|message| message.started_ps)),
-            ("delivered_ps", number(|message| message.delivered_ps)),
-            ("received_ps", number(|message| message.received_ps)),
-            ("latency_ps", Column::Number(latencies.collect())),
-            ("link_wait_ps", Column::Number(waits.collect())),
+            number("source", HOST, |message| message.source.into()),
+            number("destination", HOST, |message| message.destination.into()),
+            number("bytes", BYTES, |message| message.bytes.into()),
+            number("tag", "", |message| message.tag.into()),
+            number("posted_ps", PS, |message| message.posted_ps),
+            number("handed_ps", PS, |message| message.handed_ps),
+            number("started_ps", PS, |message| message.started_ps),
+            number("delivered_ps", PS, |message| message.delivered_ps),
+            number("received_ps", PS, |message| message.received_ps),
+            Column::number("latency_ps", PS, |row| {
+                let MessageRecord { delivered_ps, posted_ps, .. } = messages[row];
+                (delivered_ps != NEVER_PS).then(|| delivered_ps - posted_ps)
+            }),
+            Column::number("link_wait_ps", PS, |row| records.link_wait_ps(&messages[row])),
         ],
     }
 }
 
 /// Each link of the topology.
-pub(super) fn links(records: &Records, topology: &Topology, rates: Option<LinkRates>) -> Table {
-    let number = |value: fn(&LinkRecord) -> u64| {
-        Column::Number(records.links.iter().map(|link| Some(value(link))).collect())
+pub(super) fn links<'a>(
+    records: &'a Records,
+    topology: &'a Topology,
+    rates: Option<LinkRates>,
+) -> Table<'a> {
+    let (links, ends) = (&records.links, topology.links());
+    let number = |name, unit, value: fn(&LinkRecord) -> u64| {
+        Column::number(name, unit, move |row| Some(value(&links[row])))
     };
-    let busy = records.links.iter().map(|link| records.busy_share(link));
-    let rate = topology.links().iter().map(|link| {
-        let rates = rates?;
-        Some(if link.kind == LinkKind::Host { rates.host_bps } else { rates.trunk_bps })
-    });
-    let node = |node: u32| topology.node_name(node);
     Table {
+        rows: links.len(),
         columns: vec![
-            ("link", names(topology)),
-            ("from", Column::Text(topology.links().iter().map(|link| node(link.from)).collect())),
-            ("to", Column::Text(topology.links().iter().map(|link| node(link.to)).collect())),
-            ("rate_bps", Column::Number(rate.collect())),
-            ("packets", number(|link| link.packets)),
-            ("bytes", number(|link| link.bytes)),
-            ("busy_ps", number(|link| link.busy_ps)),
-            ("busy_share", Column::Fraction(busy.collect())),
-            (
-                "wait_mean_ps",
-                Column::Fraction(records.links.iter().map(LinkRecord::wait_mean_ps).collect()),
-            ),
-            ("wait_max_ps", number(|link| link.wait_max_ps)),
-            ("wait_max_at_ps", number(|link| link.wait_max_at_ps)),
+            Column::text("link", |row| topology.link_name(row as u32)),
+            Column::text("from", |row| topology.node_name(ends[row].from)),
+            Column::text("to", |row| topology.node_name(ends[row].to)),
+            Column::number("rate_bps", "bit/s", move |row| {
+                let rates = rates?;
+                let is_host = ends[row].kind == LinkKind::Host;
+                Some(if is_host { rates.host_bps } else { rates.trunk_bps })
+            }),
+            number("packets", "packets", |link| link.packets),
+            number("bytes", BYTES, |link| link.bytes),
+            number("busy_ps", PS, |link| link.busy_ps),
+            Column::fraction("busy_share", "", |row| records.busy_share(&links[row])),
+            Column::fraction("wait_mean_ps", PS, |row| links[row].wait_mean_ps()),
+            number("wait_max_ps", PS, |link| link.wait_max_ps),
+            number("wait_max_at_ps", PS, |link| link.wait_max_at_ps),
         ],
     }
 }
 
 /// The queue before each link in windows of time, as the longest wait of a packet that came to it.
-pub(super) fn queues(records: &Records, topology: &Topology) -> Table {
-    let mut link = Vec::new();
-    let (mut start, mut wait, mut busy) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, record) in (0..).zip(&records.links) {
-        for (window, index) in record.windows.iter().zip(0_u64..) {
-            link.push(topology.link_name(number));
-            start.push(Some(index * records.window_ps));
-            wait.push(Some(window.wait_max_ps));
-            busy.push(window.busy_ps as f64 / records.window_ps as f64);
-        }
-    }
+pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<'a> {
+    let windows = Rc::new(Windows::new(records));
+    let with = || Rc::clone(&windows);
+    let (of_link, of_start, of_wait, of_busy) = (with(), with(), with(), with());
+    let width_ps = records.window_ps;
     Table {
+        rows: windows.rows,
         columns: vec![
-            ("link", Column::Text(link)),
-            ("from_ps", Column::Number(start)),
-            ("wait_max_ps", Column::Number(wait)),
-            ("busy_share", Column::Fraction(busy)),
+            Column::text("link", move |row| topology.link_name(of_link.place(row).0 as u32)),
+            Column::number("from_ps", PS, move |row| Some(of_start.place(row).1 as u64 * width_ps)),
+            Column::number("wait_max_ps", PS, move |row| Some(of_wait.at(row).wait_max_ps)),
+            Column::fraction("busy_share", "", move |row| {
+                of_busy.at(row).busy_ps as f64 / width_ps as f64
+            }),
         ],
     }
 }
 
-fn names(topology: &Topology) -> Column {
-    Column::Text((0..topology.links().len() as u32).map(|link| topology.link_name(link)).collect())
+/// The windows of all links, one link after the other.
+struct Windows<'a> {
+    links: &'a [LinkRecord],
+    /// Row of the first window of each link.
+    firsts: Vec<usize>,
+    rows: usize,
+}
+
+impl<'a> Windows<'a> {
+    fn new(records: &'a Records) -> Self {
+        let mut rows = 0;
+        let first = |link: &LinkRecord| {
+            let first = rows;
+            rows += link.windows.len();
+            first
+        };
+        let firsts = records.links.iter().map(first).collect();
+        Self { links: &records.links, firsts, rows }
+    }
+
+    /// The link of a row, and which of its windows it is.
+    fn place(&self, row: usize) -> (usize, usize) {
+        let link = self.firsts.partition_point(|&first| first <= row) - 1;
+        (link, row - self.firsts[link])
+    }
+
+    fn at(&self, row: usize) -> Window {
+        let (link, index) = self.place(row);
+        self.links[link].windows[index]
+    }
 }
 
 /// Writes a table in the form that the extension says.
 pub(super) fn write(path: &Path, table: &Table) -> Result<(), Failure> {
     match Form::of(path) {
         Some(Form::Json) => writing(path, |file| table.write_json(file)),
+        Some(Form::Arrow) => writing(path, |file| arrow::write(table, file, arrow::BATCH_ROWS)),
         _ => writing(path, |file| table.write_csv(file)),
     }
 }
@@ -125,13 +184,16 @@ pub(super) fn parse_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match Form::of(&path) {
         Some(_) => Ok(path),
-        None => Err("the name must end in .csv or .json, which says what is written".to_owned()),
+        None => {
+            Err("the name must end in .csv, .json or .arrow, which says what is written".to_owned())
+        }
     }
 }
 
 enum Form {
     Csv,
     Json,
+    Arrow,
 }
 
 impl Form {
@@ -139,26 +201,23 @@ impl Form {
         match path.extension()?.to_str()? {
             "csv" => Some(Self::Csv),
             "json" => Some(Self::Json),
+            "arrow" => Some(Self::Arrow),
             _ => None,
         }
     }
 }
 
-impl Table {
-    fn rows(&self) -> usize {
-        self.columns.first().map_or(0, |(_, column)| column.len())
-    }
-
+impl Table<'_> {
     /// Names of nodes and links need no quotes.
     fn write_csv(&self, file: &mut dyn Write) -> io::Result<()> {
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name).collect();
         writeln!(file, "{}", names.join(","))?;
-        for row in 0..self.rows() {
-            for (index, (_, column)) in self.columns.iter().enumerate() {
+        for row in 0..self.rows {
+            for (index, column) in self.columns.iter().enumerate() {
                 if index > 0 {
                     file.write_all(b",")?;
                 }
-                column.write(file, row, ("", ""))?;
+                column.values.write(file, row, ("", ""))?;
             }
             file.write_all(b"\n")?;
         }
@@ -168,11 +227,11 @@ impl Table {
     /// A list of objects.
     fn write_json(&self, file: &mut dyn Write) -> io::Result<()> {
         file.write_all(b"[")?;
-        for row in 0..self.rows() {
+        for row in 0..self.rows {
             file.write_all(if row > 0 { b",\n{" } else { b"\n{" })?;
-            for (index, (name, column)) in self.columns.iter().enumerate() {
+            for (index, Column { name, values, .. }) in self.columns.iter().enumerate() {
                 write!(file, "{}\"{name}\": ", if index > 0 { ", " } else { "" })?;
-                column.write(file, row, ("null", "\""))?;
+                values.write(file, row, ("null", "\""))?;
             }
             file.write_all(b"}")?;
         }
@@ -180,15 +239,7 @@ impl Table {
     }
 }
 
-impl Column {
-    fn len(&self) -> usize {
-        match self {
-            Self::Number(values) => values.len(),
-            Self::Fraction(values) => values.len(),
-            Self::Text(values) => values.len(),
-        }
-    }
-
+impl Values<'_> {
     /// A value, or `nothing`; texts between `quotes`.
     fn write(
         &self,
@@ -197,30 +248,31 @@ impl Column {
         (nothing, quotes): (&str, &str),
     ) -> io::Result<()> {
         match self {
-            Self::Number(values) => match values.get(row).copied().flatten() {
+            Self::Number(value) => match value(row) {
                 Some(value) => write!(file, "{value}"),
                 None => file.write_all(nothing.as_bytes()),
             },
-            Self::Fraction(values) => {
-                write!(file, "{:.6}", values.get(row).copied().unwrap_or_default())
-            }
-            Self::Text(values) => {
-                write!(file, "{quotes}{}{quotes}", values.get(row).map_or("", String::as_str))
-            }
+            Self::Fraction(value) => write!(file, "{:.6}", value(row)),
+            Self::Text(value) => write!(file, "{quotes}{}{quotes}", value(row)),
         }
     }
 }
+
+const PS: &str = "ps";
+const BYTES: &str = "bytes";
+const HOST: &str = "host";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn table() -> Table {
+    pub(super) fn table() -> Table<'static> {
         Table {
+            rows: 2,
             columns: vec![
-                ("link", Column::Text(vec!["h0->s0".into(), "s0->h0#1".into()])),
-                ("wait_ps", Column::Number(vec![Some(3), None])),
-                ("share", Column::Fraction(vec![0.25, 1.0])),
+                Column::text("link", |row| ["h0->s0", "s0->h0#1"][row].to_owned()),
+                Column::number("wait_ps", PS, |row| [Some(3), None][row]),
+                Column::fraction("share", "", |row| [0.25, 1.0][row]),
             ],
         }
     }
@@ -241,6 +293,11 @@ mod tests {
     #[test]
     fn the_extension_says_the_form() {
         assert!(parse_path("a.csv").is_ok() && parse_path("b/c.json").is_ok());
-        assert!(parse_path("a.txt").unwrap_err().contains(".csv"));
+        assert!(parse_path("c.arrow").is_ok());
+        for wrong in ["a.txt", "arrow", "a.parquet"] {
+            let error = parse_path(wrong).unwrap_err();
+            let forms = [".csv", ".json", ".arrow"];
+            assert!(forms.iter().all(|form| error.contains(form)), "{error}");
+        }
     }
 }

@@ -224,7 +224,7 @@ mod tests {
         let text =
             "[topology]\nhosts = 4\n[workload]\nkind = \"mesh\"\niterations = 2\nbytes = 5000\n";
         let configuration = Configuration::parse("a.toml", text).unwrap();
-        let watch = Watch { records: Some(RecordLimits::default()), progress: None };
+        let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
         let outcome = configuration.run_watched(&InTurns, watch).unwrap();
         let records = outcome.records.unwrap();
         let mut json = Vec::new();

@@ -1,8 +1,8 @@
 //! Runs that measure the simulator itself.
 
+use super::collective::{Collective, CollectiveConfiguration, CollectiveLoop};
 use super::edge::{EdgeConfiguration, EdgeError, EdgeFabric};
 use super::ethernet::{Ethernet, EthernetConfiguration};
-use super::exchange::{Exchange, Partners};
 use super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::goal::{Goal, GoalError};
 use super::loggp::{LogGp, LogGpConfiguration};
@@ -133,9 +133,18 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
 
 /// Hosts with the real engine and ghost payloads on one switch of 10 Gb/s, connected already: each sends
 /// messages of 64 KiB to the host half of them further, in so many rounds. Interrupts come every 10 µs.
-pub fn engines(hosts: u32, rounds: u32) -> Result<Benchmark<EdgeFabric, Exchange>, BenchmarkError> {
+pub fn engines(
+    hosts: u32,
+    rounds: u32,
+) -> Result<Benchmark<EdgeFabric, CollectiveLoop>, BenchmarkError> {
     let (mut fabric, ports) = unconnected_engines(hosts)?;
-    let workload = Exchange::new(hosts, Partners::Shift(hosts / 2), 1 << 16, rounds);
+    let workload = CollectiveLoop::new(CollectiveConfiguration {
+        collective: Collective::Ring { bytes: 1 << 16, distance: hosts / 2 },
+        ranks: hosts,
+        iterations: rounds,
+        compute_ps: 0,
+        reduce_ps_per_byte: 0,
+    });
     fabric.connect_ahead(&workload.pairs())?;
     let network_bytes = fabric.network_bytes();
     let placement: Vec<u32> = (0..hosts).collect();

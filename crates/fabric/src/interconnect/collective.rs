@@ -2,22 +2,31 @@
 //! repeats one.
 //!
 //! All ranks count the same steps, and a message of a step is for the same step of its receiver; a
-//! rank may have nothing to do in some. So an operation is a function from a rank and a step to
-//! what happens, and needs no memory of its own.
+//! rank may have nothing to do in some, and in those that only send it may be ahead of others. So an
+//! operation is a function from a rank and a step to what happens, and needs no memory of its own.
 
 mod algorithm;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::workload::{Actions, Received, Separable, Workload};
 
 /// A collective operation, and how it is done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Collective {
-    /// Each rank sends to its right neighbour and gets from its left one.
+    /// Each rank sends to the one so many places to the right, round a ring, and gets from the left.
     Ring {
         /// Length of each message.
         bytes: u32,
+        /// How many places further, modulo the ranks; 1 is the neighbour.
+        distance: u32,
+    },
+    /// All other ranks send to one, which sends nothing.
+    Incast {
+        /// Length of each message.
+        bytes: u32,
+        /// To whom.
+        target: u32,
     },
     /// Each rank sends to each other one.
     AllToAll {
@@ -55,6 +64,8 @@ pub enum Exchange {
     /// In each step ranks exchange in pairs: r with r xor i if the ranks are a power of two, else r
     /// with i − r.
     Pairwise,
+    /// All in one step: each rank sends to all others, the next first, and waits for what they send.
+    AtOnce,
 }
 
 /// How an all-reduce is done.
@@ -72,12 +83,54 @@ pub enum Reduction {
 /// What a rank does in a step: send, then wait, then sum.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Step {
-    /// To whom it sends how many bytes.
-    pub send: Option<(u32, u32)>,
-    /// From whom it waits for a message.
-    pub receive: Option<u32>,
+    /// To whom it sends.
+    pub to: Peers,
+    /// Length of each message that it sends.
+    pub bytes: u32,
+    /// From whom it waits for a message each.
+    pub from: Peers,
     /// Received bytes that it adds to its own.
     pub reduced_bytes: u32,
+}
+
+/// Other ranks of a step.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Peers {
+    /// None.
+    #[default]
+    Nobody,
+    /// This one.
+    One(u32),
+    /// All, beginning with the one to the right.
+    Others,
+}
+
+impl Peers {
+    /// The only one, if there is one.
+    pub const fn one(self) -> Option<u32> {
+        match self {
+            Self::One(rank) => Some(rank),
+            Self::Nobody | Self::Others => None,
+        }
+    }
+
+    /// How many they are among so many ranks.
+    pub const fn count(self, ranks: u32) -> u32 {
+        match self {
+            Self::Nobody => 0,
+            Self::One(_) => 1,
+            Self::Others => ranks - 1,
+        }
+    }
+
+    /// All of them, seen from a rank.
+    pub fn of(self, ranks: u32, rank: u32) -> impl Iterator<Item = u32> {
+        (0..self.count(ranks)).map(move |index| match self {
+            Self::One(peer) => peer,
+            // Ranks fit into 31 bits, as hosts do into 20.
+            _ => (rank + 1 + index) % ranks,
+        })
+    }
 }
 
 /// How often a collective is done, and what it costs beside messages.
@@ -107,10 +160,17 @@ pub struct CollectiveLoop {
 struct State {
     iteration: u32,
     step: u32,
-    /// Whom the rank waits for.
-    awaited: Option<u32>,
-    /// Messages of later steps that are there, by tag and sender.
-    early: BTreeSet<(u32, u32)>,
+    /// What belongs to the step is sent.
+    is_waiting: bool,
+    /// Messages that are here of this step and of those after it.
+    received: VecDeque<u32>,
+}
+
+impl State {
+    /// What messages of this step are called, if an operation has so many.
+    const fn tag(&self, steps: u32) -> u32 {
+        self.iteration.wrapping_mul(steps).wrapping_add(self.step)
+    }
 }
 
 impl CollectiveLoop {
@@ -141,16 +201,16 @@ impl CollectiveLoop {
                 continue;
             }
             let step = collective.step(ranks, rank, state.step);
-            let tag = state.iteration.wrapping_mul(steps).wrapping_add(state.step);
-            if let Some((to, bytes)) = step.send {
-                actions.send(to, bytes, tag);
+            if !state.is_waiting {
+                let tag = state.tag(steps);
+                step.to.of(ranks, rank).for_each(|to| actions.send(to, step.bytes, tag));
+                state.is_waiting = true;
             }
-            if let Some(from) = step.receive
-                && !state.early.remove(&(tag, from))
-            {
-                state.awaited = Some(from);
+            if state.received.front().copied().unwrap_or_default() < step.from.count(ranks) {
                 return;
             }
+            state.is_waiting = false;
+            state.received.pop_front();
             if Self::reduce(&self.configuration, state, step, actions) {
                 return;
             }
@@ -185,14 +245,12 @@ impl Workload for CollectiveLoop {
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions) {
         let CollectiveConfiguration { collective, ranks, .. } = self.configuration;
         let state = &mut self.states[rank as usize];
-        let tag = state.iteration.wrapping_mul(collective.steps(ranks)).wrapping_add(state.step);
-        if state.awaited != Some(received.from) || received.tag != tag {
-            state.early.insert((received.tag, received.from));
-            return;
+        let ahead = received.tag.wrapping_sub(state.tag(collective.steps(ranks))) as usize;
+        if state.received.len() <= ahead {
+            state.received.resize(ahead + 1, 0);
         }
-        state.awaited = None;
-        let step = collective.step(ranks, rank, state.step);
-        if !Self::reduce(&self.configuration, state, step, actions) {
+        state.received[ahead] += 1;
+        if ahead == 0 && state.is_waiting {
             self.advance(rank, actions);
         }
     }
@@ -201,22 +259,43 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
-    /// Rank 0 tells of all: none gets far ahead of those it waits for.
+    /// One rank tells of all, the one that waits for most: those that only send are ahead.
     fn done(&self, _now_ps: u64) -> Option<f64> {
-        let iteration = self.states.first()?.iteration;
+        let rank = match self.configuration.collective {
+            Collective::Incast { target, .. } => target,
+            _ => 0,
+        };
+        let iteration = self.states.get(rank as usize)?.iteration;
         Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
     }
 
     fn awaits(&self) -> String {
-        let waiting = self.states.iter().zip(0..).find_map(|(state, rank)| {
-            state.awaited.map(|from| (rank, from, state.iteration, state.step))
-        });
-        match waiting {
-            Some((rank, from, iteration, step)) => {
-                format!("rank {rank} waits for rank {from} in step {step} of iteration {iteration}")
+        let CollectiveConfiguration { collective, ranks, .. } = self.configuration;
+        let slowest = self.states.iter().zip(0..).filter(|(state, _)| state.is_waiting);
+        let slowest = slowest.min_by_key(|(state, _)| (state.iteration, state.step));
+        let Some((state, rank)) = slowest else { return "some ranks have not begun".to_owned() };
+        let State { iteration, step, .. } = state;
+        let from = collective.step(ranks, rank, *step).from;
+        let whom = if let Peers::One(from) = from {
+            format!("rank {from}")
+        } else {
+            let here = state.received.front().copied().unwrap_or_default();
+            format!("{} of {} ranks", from.count(ranks) - here, from.count(ranks))
+        };
+        format!("rank {rank} waits for {whom} in step {step} of iteration {iteration}")
+    }
+
+    fn pairs(&self) -> Vec<(u32, u32)> {
+        let CollectiveConfiguration { collective, ranks, .. } = self.configuration;
+        let mut pairs = Vec::new();
+        for rank in 0..ranks {
+            let mut known = BTreeSet::new();
+            for step in 0..collective.steps(ranks) {
+                let peers = collective.step(ranks, rank, step).to.of(ranks, rank);
+                pairs.extend(peers.filter(|&to| known.insert(to)).map(|to| (rank, to)));
             }
-            None => "some ranks have not begun".to_owned(),
         }
+        pairs
     }
 }
 

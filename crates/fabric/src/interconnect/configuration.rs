@@ -17,7 +17,6 @@ use toml::Table;
 use super::collective::CollectiveConfiguration;
 use super::edge::{EdgeConfiguration, EdgeError};
 use super::ethernet::EthernetConfiguration;
-use super::exchange::Partners;
 use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
@@ -92,15 +91,6 @@ pub enum WorkloadConfiguration {
     },
     /// [`MeshExchange`](super::workload::MeshExchange).
     Mesh(MeshConfiguration),
-    /// [`Exchange`](super::exchange::Exchange).
-    Exchange {
-        /// Who sends to whom.
-        partners: Partners,
-        /// Length of each message.
-        bytes: u32,
-        /// How often.
-        rounds: u32,
-    },
     /// [`OpenLoad`](super::workload::OpenLoad).
     OpenLoad {
         /// Destinations.
@@ -188,6 +178,12 @@ pub enum ConfigurationError {
         "hosts of kind edge cannot be recorded: leave out --why and the files, or use kind model"
     )]
     Unrecorded,
+    /// Hosts without an engine, whose frames are wanted.
+    #[error(
+        "there are no frames to capture: only hosts with the real engine have them, on a fabric of kind \
+         ethernet; set kind = \"edge\" in [host]"
+    )]
+    NoFrames,
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),

@@ -242,11 +242,11 @@ impl Rank {
         for number in 0..steps {
             let step = collective.step(ranks, self.number, number);
             let tag = first.wrapping_add(number) % ANY;
-            let sending = step.send.map(|(to, bytes)| {
-                let message = Message { from: 0, tag, bytes, value };
+            let sending = step.to.one().map(|to| {
+                let message = Message { from: 0, tag, bytes: step.bytes, value };
                 self.begin_sending(Channel::Collective, to, message)
             });
-            if let Some(from) = step.receive {
+            if let Some(from) = step.from.one() {
                 let got = self.begin_receiving(Channel::Collective, from, tag).await.value;
                 value = match step.reduced_bytes {
                     0 => got,

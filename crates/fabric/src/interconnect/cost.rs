@@ -17,6 +17,8 @@ pub struct Wanted<'a> {
     pub fabric: PartFabric,
     /// What they must carry.
     pub rates: LinkRates,
+    /// Copies of the topology, each of which has an interface in every host.
+    pub rails: u32,
 }
 
 /// What a network costs.
@@ -79,7 +81,7 @@ impl PriceBook {
     /// The cheapest bill of a network. Switches with fewer ports than cables are a finding, not an
     /// error; a part that the book does not have at all is one.
     pub fn bill(&self, wanted: &Wanted) -> Result<Bill, BookError> {
-        let Wanted { topology, fabric, rates } = *wanted;
+        let Wanted { topology, fabric, rates, rails } = *wanted;
         let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };
         let hosts = u64::from(topology.hosts());
         bill.add(self.cheapest(PartKind::Interface, fabric, rates.host_bps)?, hosts);
@@ -98,12 +100,20 @@ impl PriceBook {
             }
         }
         bill.add(self.cheapest(PartKind::Cable, fabric, rates.host_bps)?, hosts);
+        for line in &mut bill.lines {
+            line.count *= u64::from(rails);
+        }
+        if rails > 1 {
+            for finding in &mut bill.findings {
+                finding.insert_str(0, &format!("On each of {rails} rails: "));
+            }
+        }
         Ok(bill)
     }
 
     /// As many of what is sold as a whole as the hosts need; more than one are not joined.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), BookError> {
-        let Wanted { topology, fabric, rates } = *wanted;
+        let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);
         let fitting: Vec<&Part> = self
             .fitting(PartKind::Fabric, fabric)
@@ -128,7 +138,7 @@ impl PriceBook {
 
     /// For each switch the cheapest that has the ports; else the one with the most.
     fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), BookError> {
-        let Wanted { topology, fabric, rates } = *wanted;
+        let Wanted { topology, fabric, rates, .. } = *wanted;
         let mut short: Vec<(String, u32, u32, u64)> = Vec::new();
         for switch in topology.hosts()..topology.nodes() {
             let demand = Demand::of(topology, switch);
@@ -236,7 +246,8 @@ mod tests {
     fn a_bill_counts_the_cables_of_the_topology() {
         let switch = "part = \"switch\"; kind = \"switch\"; rate_bps = 40; ports = 9; price = 100";
         let topology = Topology::leaf_spine(2, 8, 1, 2).expect("a leaf-spine");
-        let wanted = Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES };
+        let wanted =
+            Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
         let bill = book(&[CARD, CABLE, switch]).bill(&wanted).expect("all parts are there");
         assert!((bill.total() - f64::from(16 * 3 + 3 * 100 + (16 + 4) * 2)).abs() < 1e-9);
         assert_eq!(bill.findings.len(), 1, "leaves have 10 cables each");
@@ -252,7 +263,8 @@ mod tests {
         let large = "part = \"large\"; kind = \"switch\"; rate_bps = 40; ports = 64; price = 900; \
                      watts = 50";
         let topology = Topology::leaf_spine(2, 8, 1, 2).expect("a leaf-spine");
-        let wanted = Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES };
+        let wanted =
+            Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
         let bill = book(&[CARD, CABLE, slow, large, small]).bill(&wanted).expect("all are there");
         let count = |name: &str| {
             bill.lines.iter().find(|line| line.part.name == name).map(|line| line.count)
@@ -265,7 +277,8 @@ mod tests {
     #[test]
     fn parts_that_are_not_there_are_told_with_the_remedy() {
         let topology = Topology::star(4).expect("a star");
-        let wanted = Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES };
+        let wanted =
+            Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
         let error = book(&[CARD, CABLE]).bill(&wanted).expect_err("no switch").to_string();
         assert!(error.contains("a.toml: no switch for ethernet of 10 b/s"), "{error}");
         assert!(error.contains("add a [[part]] with kind = \"switch\""), "{error}");

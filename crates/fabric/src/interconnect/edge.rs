@@ -8,12 +8,14 @@
 //!
 //! Each frame and operation costs the processor of a host time, which does one thing at a time.
 
+mod bytes;
 mod counts;
 mod frames;
 mod host;
 mod ledger;
 mod outage;
 mod setup;
+mod tap;
 mod turn;
 
 use std::collections::{HashMap, VecDeque};
@@ -22,19 +24,23 @@ use std::sync::Arc;
 use engine::{ConnectionHandle, Scratch};
 use mem::{GhostPlacement, MemoryTable, RegisterError, TableLimits};
 use semantics::{CompletionQueue, StatusTable};
+use wire_edge::ENVELOPE_BYTES;
 
 use super::ethernet::{Ethernet, EthernetConfiguration, PortCounters};
 use super::routing::{RouteTable, Routing, RoutingError};
-use super::simulation::{Context, FABRIC_PLACES, Fabric, Stuck};
+use super::simulation::{Context, FABRIC_PLACES, Fabric, Message, Stuck};
 use super::topology::Topology;
 use super::wheel::Event;
+use bytes::Bytes;
 pub use counts::Counts;
 use frames::Frames;
+pub use host::address;
 use host::{Arrived, Host};
 use ledger::Ledger;
 pub use ledger::Order;
 pub(super) use ledger::{OPERATION_BYTES_MAX, WINDOW_MAX};
 pub use outage::{Outage, OutageError};
+pub use tap::{Tap, TappedFrame};
 use turn::push;
 
 /// Software of the hosts.
@@ -65,6 +71,11 @@ pub struct EdgeConfiguration {
     pub interrupt_interval_ps: u64,
     /// What the processor does.
     pub costs: EdgeCosts,
+    /// Frames travel as UDP datagrams, in which switches mark congestion (ECN) and hosts see the marks;
+    /// else in Ethernet frames, which have no room for one.
+    pub sees_marks: bool,
+    /// What operations carry.
+    pub payload: PayloadKind,
     /// Frames lost on the way, at random, of a million.
     pub loss_ppm: u32,
     /// What fails and comes back.
@@ -73,6 +84,15 @@ pub struct EdgeConfiguration {
     pub rate_bps: u64,
     /// Whether connections that the workload can name are made before it begins.
     pub connects_ahead: bool,
+}
+
+/// What operations carry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PayloadKind {
+    /// Lengths only.
+    Ghost,
+    /// Bytes, in memory of each host, that are compared at the target.
+    Bytes,
 }
 
 /// Rules that engines follow.
@@ -110,12 +130,14 @@ impl Default for EdgeConfiguration {
             window: 16,
             operations: 32,
             order: Order::default(),
-            envelope_bytes: 8,
+            envelope_bytes: ENVELOPE_BYTES as u32,
             segments: 64,
             transmit_queue_frames: 64,
             receive_queue_frames: 1024,
             interrupt_interval_ps: 0,
             costs: EdgeCosts::default(),
+            sees_marks: false,
+            payload: PayloadKind::Ghost,
             loss_ppm: 0,
             outages: Vec::new(),
             rate_bps: 10_000_000_000,
@@ -152,6 +174,18 @@ pub enum EdgeError {
         /// How many rails there are.
         rails: u8,
     },
+    /// More memory than a simulation should take.
+    #[error(
+        "payload = \"bytes\" takes {bytes} bytes of memory, of at most {BYTES_MAX}: {pairs} pairs of a host \
+         that sends and one that receives, twice window x operation_bytes each; lower one of them or the \
+         number of hosts, or use payload = \"ghost\""
+    )]
+    Bytes {
+        /// How much would be needed.
+        bytes: u64,
+        /// Who sends to whom.
+        pairs: u64,
+    },
     /// More hosts than one table of regions takes.
     #[error("memory of host {host}: {cause}")]
     Memory {
@@ -173,6 +207,10 @@ pub struct EdgeFabric {
     queue: Arc<CompletionQueue>,
     frames: Frames,
     ledger: Ledger,
+    /// Memory of hosts, if operations carry bytes.
+    bytes: Option<Bytes>,
+    /// Told of frames, if somebody asks.
+    tap: Option<Box<dyn Tap>>,
     pairs: Vec<Pair>,
     /// Pairs by their two hosts, lower first. Never iterated.
     pairs_by_hosts: HashMap<(u32, u32), u32>,
@@ -199,6 +237,8 @@ pub struct EdgeFabric {
 struct Work {
     scratch: Scratch,
     received: Vec<u8>,
+    /// A frame with its payload.
+    whole: Vec<u8>,
     arrived: Vec<u32>,
     placed: Vec<GhostPlacement>,
     /// Frames that will arrive soon, and where.
@@ -250,7 +290,11 @@ impl EdgeFabric {
         let configuration = EdgeConfiguration { rate_bps: ethernet.host_rate_bps, ..configuration };
         let routes = RouteTable::new(topology, routing)?;
         let rail = |_| Ethernet::new(topology, routes.clone(), ethernet);
-        let limits = TableLimits { regions_max: topology.hosts(), domains_max: topology.hosts() };
+        let regions_max = match configuration.payload {
+            PayloadKind::Ghost => topology.hosts(),
+            PayloadKind::Bytes => TableLimits::REGIONS_MAX,
+        };
+        let limits = TableLimits { regions_max, domains_max: topology.hosts() };
         let memory = MemoryTable::new(limits, [seed, !seed]);
         let status = Arc::new(StatusTable::new(1));
         let operations = topology.hosts() as usize * configuration.operations as usize;
@@ -267,6 +311,11 @@ impl EdgeFabric {
             queue: Arc::new(CompletionQueue::new(operations + NOTIFICATIONS)),
             frames: Frames::default(),
             ledger: Ledger::new(configuration.order),
+            bytes: match configuration.payload {
+                PayloadKind::Ghost => None,
+                PayloadKind::Bytes => Some(Bytes::new(&configuration)),
+            },
+            tap: None,
             pairs: Vec::new(),
             pairs_by_hosts: HashMap::new(),
             streams: Vec::new(),
@@ -320,6 +369,19 @@ impl EdgeFabric {
         self.ledger.violations()
     }
 
+    /// Whether there is memory for what a workload of so many ranks sends, which names its pairs or may
+    /// use all; only bytes take any.
+    pub fn check_memory(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
+        self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
+    }
+
+    /// The last look, when a run is over: at memory in which nothing may have changed any more.
+    pub fn settle(&mut self) {
+        if let Some(bytes) = &mut self.bytes {
+            bytes.settle(&mut self.ledger);
+        }
+    }
+
     /// What is under way on the rails has arrived, or was lost.
     fn on_rails(&mut self, context: &mut Context) {
         while let Some(message) = context.take_lost() {
@@ -332,13 +394,14 @@ impl EdgeFabric {
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));
         for message in arrived.drain(..) {
             let arrived = context.messages.remove(message);
-            self.on_arrived(context, arrived.tag, arrived.source, arrived.destination);
+            self.on_arrived(context, &arrived);
         }
         self.work.arrived = arrived;
     }
 
     /// A frame is at its host.
-    fn on_arrived(&mut self, context: &mut Context, frame: u32, source: u32, destination: u32) {
+    fn on_arrived(&mut self, context: &mut Context, arrived: &Message) {
+        let Message { tag: frame, source, destination, is_marked, .. } = *arrived;
         let host = &mut self.hosts[destination as usize];
         let configuration = &self.configuration;
         if configuration.loss_ppm > 0 && host.random.chance_ppm(configuration.loss_ppm) {
@@ -352,9 +415,11 @@ impl EdgeFabric {
             return;
         }
         let now_ps = context.wheel.now_ps();
-        host.inbox.push_back(Arrived { frame, source, at_ps: now_ps });
+        host.inbox.push_back(Arrived { frame, source, is_marked, at_ps: now_ps });
         self.counts.frames_received += 1;
+        self.counts.frames_marked += u64::from(is_marked && configuration.sees_marks);
         let ready_ps = host.free_ps.max(host.interrupt_ps);
+        self.tap_received(frame, (source, destination), is_marked, now_ps);
         if ready_ps <= now_ps {
             self.turn(context, destination);
         } else {
@@ -537,6 +602,9 @@ impl Fabric for EdgeFabric {
 /// Places of the completion queue that operations leave free: for what one turn may bring of others. If
 /// operations took them all, everybody could wait for somebody else to be told.
 const NOTIFICATIONS: usize = 4096;
+
+/// The most memory of all hosts together.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Largest frame of the edge protocol that fits a UDP datagram.
 const FRAME_BYTES_MAX: u16 = 65_507;

@@ -407,9 +407,12 @@ impl Ethernet {
         if let Some(recorder) = &mut context.recorder {
             recorder.on_arrived(index, message);
         }
-        let remaining = &mut context.messages.get_mut(message).remaining;
-        *remaining -= 1;
-        if *remaining == 0 {
+        let arrived = context.messages.get_mut(message);
+        if self.queues.is_some() {
+            arrived.is_marked |= self.states[index as usize].is_marked;
+        }
+        arrived.remaining -= 1;
+        if arrived.remaining == 0 {
             if let Some(exchange) = &mut self.exchange {
                 exchange.retire(name);
             }

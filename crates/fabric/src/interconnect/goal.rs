@@ -14,6 +14,9 @@
 //! }
 //! ```
 //!
+//! Sends are eager, or those of large messages wait for their receive
+//! ([`Goal::with_rendezvous_above`]).
+//!
 //! Durations are in nanoseconds. `requires` waits for the end of an operation, `irequires` for its
 //! start. A send ends when it is posted; a receive when a message of its source and tag is there,
 //! first come, first served; `-1` is any. `cpu` and `nic` are kept and ignored: a host has one of
@@ -21,11 +24,14 @@
 
 mod binary;
 mod parser;
+mod rendezvous;
 
 use super::matching::{ANY, Matching};
+use super::simulation::Shares;
 use super::workload::{Actions, Received, Separable, Workload};
 
 pub use parser::GoalError;
+use rendezvous::{Offer, Rendezvous};
 
 /// A trace, to be replayed.
 #[derive(Clone, Debug)]
@@ -36,6 +42,8 @@ pub struct Goal {
     ranks: Vec<Program>,
     operations: u64,
     unfinished: u64,
+    /// Messages of more bytes wait for their receive; none do without.
+    rendezvous_above: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +60,8 @@ struct Program {
     dependents: Vec<u32>,
     /// The same, of their start.
     start_dependents: Vec<u32>,
-    matching: Matching<()>,
+    matching: Matching<Offer>,
+    rendezvous: Rendezvous,
     ready: Vec<u32>,
     /// Operations that have not ended.
     unfinished: u64,
@@ -119,7 +128,14 @@ impl Goal {
             program.unfinished = program.operations.len() as u64;
         }
         let operations = ranks.iter().map(|program| program.unfinished).sum();
-        Ok(Self { file: file.to_owned(), unit, ranks, operations, unfinished: operations })
+        Ok(Self {
+            file: file.to_owned(),
+            unit,
+            ranks,
+            operations,
+            unfinished: operations,
+            rendezvous_above: None,
+        })
     }
 
     /// Number of ranks.
@@ -150,6 +166,7 @@ impl Goal {
 
     /// Does what is ready at a rank until nothing is.
     fn advance(&mut self, rank: u32, actions: &mut Actions) {
+        let eager_max = self.rendezvous_above.unwrap_or(u32::MAX);
         let program = &mut self.ranks[rank as usize];
         while let Some(index) = program.ready.pop() {
             let operation = program.operations[index as usize];
@@ -159,12 +176,22 @@ impl Goal {
                     actions.compute(time_ps, index);
                     false
                 }
+                Kind::Send { to, bytes, tag } if bytes > eager_max => {
+                    program.rendezvous.request((to, tag), index, actions);
+                    false
+                }
                 Kind::Send { to, bytes, tag } => {
                     actions.send(to, bytes, tag);
                     true
                 }
                 Kind::Receive { from, tag, .. } => {
-                    program.matching.receive(from, tag, index).is_some()
+                    match program.matching.receive(from, tag, index) {
+                        Some(Offer::Request { from, tag }) => {
+                            program.rendezvous.clear((from, tag), index, actions);
+                            false
+                        }
+                        offer => offer.is_some(),
+                    }
                 }
             };
             if has_ended {
@@ -245,8 +272,7 @@ impl Workload for Goal {
     }
 
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions) {
-        let Received { from, tag, .. } = received;
-        if let Some((index, ())) = self.ranks[rank as usize].matching.arrive(from, tag, ()) {
+        if let Some(index) = self.take(rank, received, actions) {
             self.end(rank, index);
             self.advance(rank, actions);
         }
@@ -263,6 +289,14 @@ impl Workload for Goal {
     fn awaits(&self) -> String {
         let left = format!("{} operations are left", self.unfinished);
         for (rank, program) in self.ranks.iter().enumerate() {
+            if let Some((to, tag, index)) = program.uncleared() {
+                let place = self.unit.place(program.operations[index as usize].place);
+                return format!(
+                    "{}: rank {rank} waits for rank {to} to receive its message with tag {tag} \
+                     ({place}); add the receive, or let it wait for less; {left}",
+                    self.file
+                );
+            }
             let Some((from, tag, index)) = program.matching.waiting().next() else { continue };
             let place = program.operations.get(index as usize).map_or(0, |found| found.place);
             let place = self.unit.place(place);
@@ -282,6 +316,8 @@ impl Workload for Goal {
 }
 
 impl Separable for Goal {
+    const SHARES: Shares = Shares::Sum;
+
     fn adopt(&mut self, rank: u32, part: &mut Self) {
         let (own, other) = (&mut self.ranks[rank as usize], &mut part.ranks[rank as usize]);
         self.unfinished -= own.unfinished - other.unfinished;

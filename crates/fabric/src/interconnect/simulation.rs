@@ -11,7 +11,7 @@ use super::statistics::{Histogram, Summary, mix};
 use super::wheel::{Event, Wheel};
 use super::workload::{Action, Actions, Received, Workload};
 
-pub use parallel::{Driver, InTurns, Part, Parts, Window};
+pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
 
 /// What carries messages from host to host.
 pub trait Fabric {
@@ -136,6 +136,8 @@ pub struct Message {
     pub tag: u32,
     /// Packets of it that have not arrived; the fabric's to use.
     pub remaining: u32,
+    /// A packet of it was marked for congestion on its way (ECN).
+    pub is_marked: bool,
 }
 
 /// Why a run stopped before its end.
@@ -610,6 +612,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         bytes,
                         tag,
                         remaining: 0,
+                        is_marked: false,
                     };
                     let index = self.context.messages.insert(message);
                     self.outcome.backlog.on_posted(now_ps);

@@ -2,6 +2,7 @@
 
 mod sizes;
 
+use super::simulation::Shares;
 use crate::Random;
 
 pub use sizes::{SizeTable, Sizes, SizesError};
@@ -45,6 +46,9 @@ pub trait Workload {
 /// A workload whose ranks share nothing, so that each part of a divided run can have a copy of the
 /// whole and do only its own ranks.
 pub trait Separable: Workload + Clone + Send {
+    /// What [`Workload::done`] of copies that do some ranks says of the whole.
+    const SHARES: Shares = Shares::Greatest;
+
     /// Takes over from another copy what a rank did there; it did nothing here.
     fn adopt(&mut self, rank: u32, part: &mut Self);
 }
@@ -150,6 +154,8 @@ impl Workload for TokenPass {
 }
 
 impl Separable for TokenPass {
+    const SHARES: Shares = Shares::Sum;
+
     fn adopt(&mut self, rank: u32, part: &mut Self) {
         self.passes_left[rank as usize] = part.passes_left[rank as usize];
     }

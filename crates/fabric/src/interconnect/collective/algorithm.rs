@@ -1,6 +1,6 @@
 //! The steps of each collective.
 
-use super::{Collective, Exchange, Reduction, Step};
+use super::{Collective, Exchange, Peers, Reduction, Step};
 
 impl Collective {
     /// How many steps it has among so many ranks.
@@ -9,7 +9,9 @@ impl Collective {
             return 0;
         }
         match self {
-            Self::Ring { .. } => 1,
+            Self::Ring { .. }
+            | Self::Incast { .. }
+            | Self::AllToAll { exchange: Exchange::AtOnce, .. } => 1,
             Self::AllToAll { exchange: Exchange::Pairwise, .. } if !ranks.is_power_of_two() => {
                 ranks
             }
@@ -30,7 +32,12 @@ impl Collective {
     /// What a rank below `ranks` does in a step below [`Self::steps`].
     pub fn step(&self, ranks: u32, rank: u32, step: u32) -> Step {
         match *self {
-            Self::Ring { bytes } => shift(ranks, rank, 1, bytes),
+            Self::Ring { distance, .. } if distance.is_multiple_of(ranks) => Step::default(),
+            Self::Ring { bytes, distance } => shift(ranks, rank, distance, bytes),
+            Self::Incast { target, .. } if rank == target => {
+                Step { from: Peers::Others, ..Step::default() }
+            }
+            Self::Incast { bytes, target } => send(target, bytes),
             Self::AllToAll { bytes, exchange } => all_to_all(ranks, rank, step, bytes, exchange),
             Self::AllReduce { bytes, reduction: Reduction::Ring } => {
                 ring_all_reduce(ranks, rank, step, bytes)
@@ -47,11 +54,24 @@ impl Collective {
 /// To the rank so far to the right, from the one so far to the left.
 fn shift(ranks: u32, rank: u32, distance: u32, bytes: u32) -> Step {
     let (to, from) = (right(ranks, rank, distance), left(ranks, rank, distance));
-    Step { send: Some((to, bytes)), receive: Some(from), reduced_bytes: 0 }
+    Step { from: Peers::One(from), ..send(to, bytes) }
+}
+
+/// To a rank, and nothing else.
+const fn send(to: u32, bytes: u32) -> Step {
+    Step { to: Peers::One(to), bytes, from: Peers::Nobody, reduced_bytes: 0 }
+}
+
+/// From a rank, and nothing else.
+const fn receive(from: u32) -> Step {
+    Step { to: Peers::Nobody, bytes: 0, from: Peers::One(from), reduced_bytes: 0 }
 }
 
 fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) -> Step {
     match exchange {
+        Exchange::AtOnce => {
+            Step { to: Peers::Others, bytes, from: Peers::Others, reduced_bytes: 0 }
+        }
         Exchange::Shifted => shift(ranks, rank, step + 1, bytes),
         Exchange::Pairwise => {
             let partner =
@@ -73,9 +93,9 @@ fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     let got = left(ranks, sent, 1);
     let piece = |number: u32| part(bytes, number, number + 1, ranks);
     Step {
-        send: Some((right(ranks, rank, 1), piece(sent))),
-        receive: Some(left(ranks, rank, 1)),
+        from: Peers::One(left(ranks, rank, 1)),
         reduced_bytes: if is_summing { piece(got) } else { 0 },
+        ..send(right(ranks, rank, 1), piece(sent))
     }
 }
 
@@ -92,12 +112,10 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
         let is_before = step == 0;
         return match (is_paired, rank.is_multiple_of(2), is_before) {
             (false, ..) => Step::default(),
-            (true, true, true) => Step { send: Some((rank + 1, bytes)), ..Step::default() },
-            (true, false, true) => {
-                Step { receive: Some(rank - 1), reduced_bytes: bytes, send: None }
-            }
-            (true, true, false) => Step { receive: Some(rank + 1), ..Step::default() },
-            (true, false, false) => Step { send: Some((rank - 1, bytes)), ..Step::default() },
+            (true, true, true) => send(rank + 1, bytes),
+            (true, false, true) => Step { reduced_bytes: bytes, ..receive(rank - 1) },
+            (true, true, false) => receive(rank + 1),
+            (true, false, false) => send(rank - 1, bytes),
         };
     }
     let Some(place) = folded.place(rank) else { return Step::default() };
@@ -130,16 +148,16 @@ fn broadcast(ranks: u32, rank: u32, step: u32, bytes: u32, root: u32) -> Step {
         place => place & place.wrapping_neg(),
     };
     if first == distance {
-        return Step { receive: Some(of_place(place - distance)), ..Step::default() };
+        return receive(of_place(place - distance));
     }
     if first > distance && place + distance < ranks {
-        return Step { send: Some((of_place(place + distance), bytes)), ..Step::default() };
+        return send(of_place(place + distance), bytes);
     }
     Step::default()
 }
 
 fn exchanged(partner: u32, bytes: u32, reduced_bytes: u32) -> Step {
-    Step { send: Some((partner, bytes)), receive: Some(partner), reduced_bytes }
+    Step { from: Peers::One(partner), reduced_bytes, ..send(partner, bytes) }
 }
 
 /// Ranks as if they were a power of two: of the first pairs only the second takes part.

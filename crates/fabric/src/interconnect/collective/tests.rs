@@ -39,7 +39,7 @@ fn reduce_ps(bytes: u32) -> u64 {
 
 #[test]
 fn a_ring_takes_a_message_for_each_iteration() {
-    let outcome = run(Collective::Ring { bytes: 4_096 }, 7, 10);
+    let outcome = run(Collective::Ring { bytes: 4_096, distance: 1 }, 7, 10);
     assert_eq!(outcome.completed_ps, 10 * message_ps(4_096));
     assert_eq!(outcome.delivered, 70);
 }
@@ -139,13 +139,14 @@ fn steps_fit_together_for_any_number_of_ranks() {
             for step in 0..collective.steps(ranks) {
                 let of = |rank| collective.step(ranks, rank, step);
                 for rank in 0..ranks {
-                    if let Some((to, _)) = of(rank).send {
+                    for to in of(rank).to.of(ranks, rank) {
                         assert_ne!(to, rank);
-                        assert_eq!(of(to).receive, Some(rank), "{collective:?} {ranks} {step}");
+                        let mut awaited = of(to).from.of(ranks, to);
+                        assert!(awaited.any(|from| from == rank), "{collective:?} {ranks} {step}");
                     }
-                    if let Some(from) = of(rank).receive {
-                        let sent = of(from).send.map(|(to, _)| to);
-                        assert_eq!(sent, Some(rank), "{collective:?} {ranks} {step}");
+                    for from in of(rank).from.of(ranks, rank) {
+                        let mut sent = of(from).to.of(ranks, from);
+                        assert!(sent.any(|to| to == rank), "{collective:?} {ranks} {step}");
                     }
                 }
             }
@@ -156,12 +157,11 @@ fn steps_fit_together_for_any_number_of_ranks() {
 #[test]
 fn an_all_to_all_sends_to_each_other_rank_once() {
     for ranks in 2..=20_u32 {
-        for exchange in [Exchange::Shifted, Exchange::Pairwise] {
+        for exchange in EXCHANGES {
             let collective = Collective::AllToAll { bytes: 1, exchange };
             for rank in 0..ranks {
                 let mut sent: Vec<u32> = (0..collective.steps(ranks))
-                    .filter_map(|step| collective.step(ranks, rank, step).send)
-                    .map(|(to, _)| to)
+                    .flat_map(|step| collective.step(ranks, rank, step).to.of(ranks, rank))
                     .collect();
                 sent.sort_unstable();
                 assert!(sent.into_iter().eq((0..ranks).filter(|to| *to != rank)));
@@ -177,7 +177,7 @@ fn everyone_hears_of_everyone_or_of_the_root() {
         for collective in all(64, ranks) {
             let known = spread(collective, ranks);
             let needed = match collective {
-                Collective::Ring { .. } => continue,
+                Collective::Ring { .. } | Collective::Incast { .. } => continue,
                 Collective::Broadcast { root, .. } => 1 << root,
                 _ => whole,
             };
@@ -192,7 +192,7 @@ fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
     for step in 0..collective.steps(ranks) {
         let before = known.clone();
         for rank in 0..ranks {
-            if let Some(from) = collective.step(ranks, rank, step).receive {
+            for from in collective.step(ranks, rank, step).from.of(ranks, rank) {
                 known[rank as usize] |= before[from as usize];
             }
         }
@@ -209,22 +209,78 @@ fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
             let collective = Collective::AllReduce { bytes, reduction };
             for rank in 0..ranks {
                 let steps = (0..collective.steps(ranks)).map(|s| collective.step(ranks, rank, s));
-                let sent: u32 = steps.filter_map(|step| step.send).map(|(_, bytes)| bytes).sum();
+                let sent: u32 = steps.map(|step| step.to.count(ranks) * step.bytes).sum();
                 assert_eq!(sent, 2 * (bytes - bytes / ranks), "{reduction:?} {ranks}");
             }
         }
     }
 }
 
+/// Those that only send run ahead, and everything arrives.
+#[test]
+fn messages_of_all_iterations_arrive() {
+    for (collective, in_an_iteration) in [
+        (Collective::AllToAll { bytes: 100, exchange: Exchange::AtOnce }, 56),
+        (Collective::Ring { bytes: 100, distance: 3 }, 8),
+        (Collective::Ring { bytes: 100, distance: 8 }, 0),
+        (Collective::Incast { bytes: 100, target: 3 }, 7),
+    ] {
+        let outcome = run(collective, 8, 5);
+        assert_eq!(outcome.delivered, 5 * in_an_iteration, "{collective:?}");
+    }
+}
+
+/// All at once takes the time of the messages of one interface, and one latency.
+#[test]
+fn an_all_to_all_at_once_waits_once() {
+    let exchange = Exchange::AtOnce;
+    let outcome =
+        run_with(HostCosts::default(), Collective::AllToAll { bytes: 10_000, exchange }, 9, 1);
+    let sending_ps = 8 * 10_000 * LOGGP.byte_ps;
+    assert_eq!(outcome.completed_ps, sending_ps + LOGGP.latency_ps - LOGGP.byte_ps);
+}
+
+#[test]
+fn pairs_are_those_that_send() {
+    for collective in all(64, 9) {
+        let configuration = CollectiveConfiguration {
+            collective,
+            ranks: 9,
+            iterations: 1,
+            compute_ps: 0,
+            reduce_ps_per_byte: 0,
+        };
+        let pairs = CollectiveLoop::new(configuration).pairs();
+        let mut once = pairs.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), pairs.len(), "{collective:?}");
+        let mut sending: Vec<(u32, u32)> = (0..9)
+            .flat_map(|rank| (0..collective.steps(9)).map(move |step| (rank, step)))
+            .flat_map(|(rank, step)| {
+                let peers = collective.step(9, rank, step).to.of(9, rank);
+                peers.map(move |to| (rank, to))
+            })
+            .collect();
+        sending.sort_unstable();
+        sending.dedup();
+        assert_eq!(once, sending, "{collective:?}");
+    }
+}
+
+const EXCHANGES: [Exchange; 3] = [Exchange::Shifted, Exchange::Pairwise, Exchange::AtOnce];
+
 fn all(bytes: u32, ranks: u32) -> Vec<Collective> {
     let reductions = [Reduction::Ring, Reduction::RecursiveDoubling, Reduction::Rabenseifner];
     let mut all: Vec<Collective> =
         reductions.map(|reduction| Collective::AllReduce { bytes, reduction }).into();
-    for exchange in [Exchange::Shifted, Exchange::Pairwise] {
+    for exchange in EXCHANGES {
         all.push(Collective::AllToAll { bytes, exchange });
     }
     all.extend([
-        Collective::Ring { bytes },
+        Collective::Ring { bytes, distance: 1 },
+        Collective::Ring { bytes, distance: ranks / 2 },
+        Collective::Incast { bytes, target: ranks - 1 },
         Collective::Barrier { bytes },
         Collective::Broadcast { bytes, root: 0 },
         Collective::Broadcast { bytes, root: ranks - 1 },

@@ -3,8 +3,8 @@
 use toml::Table;
 
 use super::super::edge::{
-    EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, Protocol, RAILS_MAX,
-    WINDOW_MAX,
+    EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, PayloadKind, Protocol,
+    RAILS_MAX, WINDOW_MAX,
 };
 use super::super::ethernet::{ClassBy, EthernetConfiguration, NicConfiguration};
 use super::super::receiving::ReceivingConfiguration;
@@ -32,6 +32,12 @@ pub(super) fn read(
         "strict" => Order { is_fenced: false, is_strict: true },
         _ => Order::default(),
     };
+    let payload = match keys.word("payload", "ghost", &["ghost", "bytes"])?.as_str() {
+        "bytes" => PayloadKind::Bytes,
+        _ => PayloadKind::Ghost,
+    };
+    let sees_marks = keys.flag("ecn", default.sees_marks)?;
+    let envelope_default = if sees_marks { DATAGRAM_BYTES } else { default.envelope_bytes };
     let mut number = |key, default: u32, least, most| {
         keys.number(key, default.into(), least, most).map(|number| number as u32)
     };
@@ -40,7 +46,7 @@ pub(super) fn read(
         number("operation_bytes", default.operation_bytes, 1, OPERATION_BYTES_MAX.into())?;
     let window = number("window", default.window, 1, WINDOW_MAX.into())?;
     let operations = number("operations", default.operations, 1, POSTED_MAX)?;
-    let envelope_bytes = number("envelope_bytes", default.envelope_bytes, 0, 64)?;
+    let envelope_bytes = number("envelope_bytes", envelope_default, 0, 64)?;
     let segments = number("segments", default.segments.into(), 1, 64)? as u16;
     let transmit_queue_frames =
         number("transmit_queue_frames", default.transmit_queue_frames, 1, BYTES_MAX)?;
@@ -60,6 +66,8 @@ pub(super) fn read(
         transmit_queue_frames,
         receive_queue_frames,
         interrupt_interval_ps,
+        sees_marks,
+        payload,
         costs: read_costs(keys)?,
         loss_ppm,
         outages: Vec::new(),
@@ -153,6 +161,9 @@ pub(super) fn read_outages(
     Ok((outages, effective))
 }
 
+/// Headers of a datagram: IPv4 and UDP.
+const DATAGRAM_BYTES: u32 = 20 + 8;
+
 /// Records of operations that an engine has.
 const POSTED_MAX: u64 = 8192;
 
@@ -183,15 +194,14 @@ mod tests {
 
     #[test]
     fn runs_with_engines_are_neither_divided_nor_recorded() {
-        let text = format!(
-            "{HOSTS}[workload]\nkind = \"exchange\"\npartners = \"ring\"\nrounds = 1\n[run]\nthreads = 2\n"
-        );
+        let text =
+            format!("{HOSTS}[workload]\nkind = \"ring\"\niterations = 1\n[run]\nthreads = 2\n");
         let mut configuration = Configuration::parse("a.toml", &text).expect("it is valid");
         let run = |configuration: &Configuration, watch| configuration.run_watched(&InTurns, watch);
         let divided = run(&configuration, Watch::default()).expect_err("it cannot").to_string();
         assert!(divided.contains("edge runs on 1 thread, not on 2"), "{divided}");
         configuration.threads = 1;
-        let watch = Watch { records: Some(RecordLimits::default()), progress: None };
+        let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
         let recorded = run(&configuration, watch).expect_err("it cannot").to_string();
         assert!(recorded.contains("cannot be recorded"), "{recorded}");
         let outcome = run(&configuration, Watch::default()).expect("it ends");

@@ -20,17 +20,28 @@ impl Configuration {
         };
         let rates =
             self.fabric.rates().ok_or(BookError::NothingToBuy { fabric: self.fabric.name() })?;
-        Ok(Wanted { topology: &self.topology, fabric, rates })
+        Ok(Wanted { topology: &self.topology, fabric, rates, rails: self.rails() })
     }
 
-    /// What the links that its routes use carry between halves of the hosts; nothing for a formula
+    /// What the links that its routes use carry between halves of the hosts, of all rails; nothing for a formula
     /// without links.
     pub fn bisection(&self) -> Result<Option<Bisection>, ConfigurationError> {
         let Some(rates) = self.fabric.rates() else { return Ok(None) };
         let table = RouteTable::new(&self.topology, self.routing)?;
         let used = table.used_links(self.topology.links().len());
         let is_used = |link: u32| used.get(link as usize).copied().unwrap_or_default();
-        Ok(Some(Bisection::new(&self.topology, rates, is_used)))
+        let bisection = Bisection::new(&self.topology, rates, is_used);
+        let bits_per_second = bisection.bits_per_second * u64::from(self.rails());
+        Ok(Some(Bisection { bits_per_second, ..bisection }))
+    }
+
+    /// Copies of the network, each with a link to every host.
+    fn rails(&self) -> u32 {
+        match (&self.edge, &self.fabric) {
+            (Some(edge), _) => edge.rails.into(),
+            (None, FabricConfiguration::Ethernet(ethernet)) => ethernet.nic.rails,
+            (None, _) => 1,
+        }
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::super::collective::CollectiveLoop;
 use super::super::dependency;
-use super::super::edge::{EdgeConfiguration, EdgeFabric};
+use super::super::edge::{EdgeConfiguration, EdgeFabric, Tap};
 use super::super::ethernet::{Ethernet, EthernetConfiguration};
-use super::super::exchange::Exchange;
 use super::super::flit::FlitFabric;
 use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
@@ -23,6 +22,8 @@ pub struct Watch<'a> {
     pub records: Option<RecordLimits>,
     /// Told every few thousand events how far it is.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
+    /// Told of the frames of hosts with the real engine.
+    pub tap: Option<Box<dyn Tap>>,
 }
 
 impl Configuration {
@@ -32,8 +33,7 @@ impl Configuration {
     }
 
     /// Runs it, recorded or watched; on several threads if that is wanted, as so many parts that
-    /// `driver` does. What is recorded runs on one thread all the same, and a divided run does not tell
-    /// how far it is.
+    /// `driver` does. What is recorded runs on one thread all the same.
     pub fn run_watched(
         &self,
         driver: &dyn Driver,
@@ -41,10 +41,6 @@ impl Configuration {
     ) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
         match &self.workload {
-            WorkloadConfiguration::Exchange { partners, bytes, rounds } => {
-                let exchange = Exchange::new(hosts, *partners, *bytes, *rounds);
-                self.run_divided(exchange, hosts, driver, watch)
-            }
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
                 let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
                 self.run_divided(token, hosts, driver, watch)
@@ -94,14 +90,18 @@ impl Configuration {
     ) -> Result<Outcome, ConfigurationError> {
         let fabric = match &self.fabric {
             FabricConfiguration::Ethernet(_) if self.edge.is_some() && self.threads > 1 => "edge",
-            _ if self.threads == 1 || watch.records.is_some() => {
+            _ if self.threads == 1 || watch.records.is_some() || watch.tap.is_some() => {
                 return self.run_workload_watched(workload, ranks, watch);
             }
             FabricConfiguration::Ethernet(ethernet) => {
                 let routes = RouteTable::new(&self.topology, self.routing)?;
                 let ethernet = Ethernet::new(&self.topology, routes, *ethernet);
                 let simulation = self.simulation(ethernet, workload, ranks);
-                return Ok(simulation.divide(&self.topology, self.threads).run(driver)?);
+                let parts = simulation.divide(&self.topology, self.threads);
+                return Ok(match watch.progress {
+                    Some(progress) => parts.run_watched(driver, progress),
+                    None => parts.run(driver),
+                }?);
             }
             FabricConfiguration::Wormhole(_) => "wormhole",
             FabricConfiguration::Flit(_) => "flit",
@@ -128,6 +128,11 @@ impl Configuration {
         watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
         let table = || RouteTable::new(&self.topology, self.routing);
+        let has_engines =
+            self.edge.is_some() && matches!(self.fabric, FabricConfiguration::Ethernet(_));
+        if watch.tap.is_some() && !has_engines {
+            return Err(ConfigurationError::NoFrames);
+        }
         match &self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
                 if let Some(edge) = &self.edge {
@@ -168,12 +173,18 @@ impl Configuration {
         }
         let edge = edge.clone();
         let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
-        fabric.connect_ahead(&workload.pairs())?;
+        let pairs = workload.pairs();
+        fabric.check_memory(&pairs, ranks)?;
+        fabric.connect_ahead(&pairs)?;
+        if let Some(tap) = watch.tap {
+            fabric.set_tap(tap);
+        }
         let simulation = self.simulation(fabric, workload, ranks);
-        let (mut outcome, fabric) = match watch.progress {
+        let (mut outcome, mut fabric) = match watch.progress {
             Some(progress) => simulation.run_watched(progress),
             None => simulation.run_to_end(),
         }?;
+        fabric.settle();
         if !fabric.violations().is_empty() {
             return Err(ConfigurationError::Violations {
                 violations: fabric.violations().to_vec(),

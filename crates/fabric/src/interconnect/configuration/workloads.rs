@@ -3,7 +3,6 @@
 use toml::{Table, Value};
 
 use super::super::collective::{Collective, CollectiveConfiguration, Exchange, Reduction};
-use super::super::exchange::Partners;
 use super::super::workload::{MeshConfiguration, Pattern, SizeTable, Sizes};
 use super::reader::{Reader, shown};
 use super::{
@@ -21,9 +20,9 @@ pub(super) fn read_workload(
         "token_pass",
         "mesh",
         "open_load",
-        "exchange",
         "ring",
         "all_to_all",
+        "incast",
         "all_reduce",
         "broadcast",
         "barrier",
@@ -39,7 +38,6 @@ pub(super) fn read_workload(
         }),
         "mesh" => read_mesh(keys, hosts, bytes),
         "open_load" => read_open_load(keys, hosts, bytes, fabric, seed),
-        "exchange" => read_exchange(keys, hosts, bytes),
         collective => read_collective(keys, hosts, bytes, collective),
     }
 }
@@ -62,24 +60,6 @@ fn read_mesh(
     }))
 }
 
-fn read_exchange(
-    keys: &mut Reader,
-    hosts: u32,
-    bytes: u32,
-) -> Result<WorkloadConfiguration, ConfigurationError> {
-    let known = ["all_to_all", "ring", "shift", "incast"];
-    let partners = match keys.word("partners", "all_to_all", &known)?.as_str() {
-        "ring" => Partners::Shift(1),
-        "shift" => {
-            Partners::Shift(keys.number("distance", u64::from(hosts / 2), 1, hosts.into())? as u32)
-        }
-        "incast" => Partners::Incast(keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32),
-        _ => Partners::AllToAll,
-    };
-    let rounds = keys.number("rounds", 10, 0, u32::MAX.into())? as u32;
-    Ok(WorkloadConfiguration::Exchange { partners, bytes, rounds })
-}
-
 fn read_collective(
     keys: &mut Reader,
     hosts: u32,
@@ -89,11 +69,20 @@ fn read_collective(
     let ranks = keys.number("ranks", hosts.into(), 2, hosts.into())? as u32;
     let mut reduce_ps_per_byte = 0;
     let collective = match kind {
-        "ring" => Collective::Ring { bytes },
+        "ring" => {
+            let distance = keys.number("distance", 1, 1, ranks.into())? as u32;
+            Collective::Ring { bytes, distance }
+        }
+        "incast" => {
+            let target = keys.number("target", 0, 0, u64::from(ranks) - 1)? as u32;
+            Collective::Incast { bytes, target }
+        }
         "all_to_all" => {
-            let algorithm = keys.word("algorithm", "shifted", &["shifted", "pairwise"])?;
+            let algorithm =
+                keys.word("algorithm", "shifted", &["shifted", "pairwise", "at_once"])?;
             let exchange = match algorithm.as_str() {
                 "pairwise" => Exchange::Pairwise,
+                "at_once" => Exchange::AtOnce,
                 _ => Exchange::Shifted,
             };
             Collective::AllToAll { bytes, exchange }

@@ -16,6 +16,8 @@ pub struct Counts {
     pub frames_sent: u64,
     /// Frames that reached the receive queue of their host.
     pub frames_received: u64,
+    /// Frames that reached it with a mark of congestion that their host sees.
+    pub frames_marked: u64,
     /// Frames lost in full queues of switches and on links that were down.
     pub frames_lost_in_network: u64,
     /// Frames lost at random.

@@ -50,6 +50,8 @@ pub(super) struct Arrived {
     pub(super) frame: u32,
     /// Host that sent it.
     pub(super) source: u32,
+    /// It was marked for congestion on its way.
+    pub(super) is_marked: bool,
     pub(super) at_ps: u64,
 }
 
@@ -121,7 +123,7 @@ pub(super) fn link_caps(
 }
 
 /// Address of a host on a rail: a station whose number is host and rail.
-pub(super) const fn address(host: u32, rail: u8) -> PeerAddr {
+pub const fn address(host: u32, rail: u8) -> PeerAddr {
     let [a, b, c, d] = host.to_be_bytes();
     PeerAddr::mac([LOCALLY_ADMINISTERED | rail << 4, a, b, c, d, 0], PORT)
 }

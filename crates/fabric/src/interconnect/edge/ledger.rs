@@ -151,6 +151,40 @@ impl Ledger {
         Ok(())
     }
 
+    /// Number of the next operation that will be posted.
+    pub(super) fn next_number(&self, stream: u32) -> u64 {
+        let Stream { first, operations, .. } = &self.streams[stream as usize];
+        first + operations.len() as u64
+    }
+
+    /// Numbers and lengths of the operations of a stream that the target was told of, with the one
+    /// whose message it hears of next, and that are not known to be placed.
+    pub(super) fn due(&self, stream: u32) -> impl Iterator<Item = (u64, u32)> + use<> {
+        let Stream { first, operations, .. } = &self.streams[stream as usize];
+        let last = operations.iter().position(|operation| operation.message != NO_MESSAGE);
+        let numbered = (*first..).zip(operations.iter().take(last.map_or(0, |last| last + 1)));
+        let open = numbered.filter(|(_, operation)| operation.prefix < operation.length);
+        let due: Vec<_> = open.map(|(number, operation)| (number, operation.length)).collect();
+        due.into_iter()
+    }
+
+    /// Number and length of the oldest operation of a stream that is not complete at its source, and
+    /// whether it is known to be placed.
+    pub(super) fn oldest(&self, stream: u32) -> Option<(u64, u32, bool)> {
+        let Stream { first, operations, .. } = &self.streams[stream as usize];
+        let oldest = operations.front()?;
+        Some((*first, oldest.length, oldest.prefix == oldest.length))
+    }
+
+    /// All bytes of an open operation are at the target.
+    pub(super) fn on_found(&mut self, stream: u32, number: u64) {
+        let open = &mut self.streams[stream as usize];
+        let ahead = number.wrapping_sub(open.first) as usize;
+        if let Some(operation) = open.operations.get_mut(ahead) {
+            operation.prefix = operation.length;
+        }
+    }
+
     /// The target of a stream was told of a message.
     pub(super) fn on_notified(&mut self, stream: u32, message: u32) {
         let open = &mut self.streams[stream as usize];

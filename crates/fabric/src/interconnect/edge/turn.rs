@@ -10,9 +10,9 @@ use semantics::{
 };
 
 use super::super::simulation::{Context, Message};
+use super::bytes::Place;
 use super::host::{self, Host, instant};
-use super::ledger::ADDRESS_START;
-use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream};
+use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream, tap};
 
 impl EdgeFabric {
     /// Everything that host `number` can do now.
@@ -43,7 +43,7 @@ impl EdgeFabric {
 
     /// Hands the engine the frames that have arrived.
     fn receive(&mut self, number: u32, now_ps: u64) {
-        let Self { hosts, memory, frames, work, base_ns, configuration, ledger, .. } = self;
+        let Self { hosts, memory, frames, work, base_ns, configuration, ledger, bytes, .. } = self;
         let host = &mut hosts[number as usize];
         if host.inbox.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl EdgeFabric {
                     bytes,
                     outside: Payload::EMPTY,
                     received_at: instant(*base_ns, arrived.at_ps),
-                    congestion_experienced: false,
+                    congestion_experienced: arrived.is_marked && configuration.sees_marks,
                     from: host::address(arrived.source, rail),
                 };
                 host.engine.handle_frame(now, &access, LinkId(rail), frame);
@@ -71,7 +71,11 @@ impl EdgeFabric {
         drop(access);
         memory.drain_ghosts(&mut work.placed);
         for placement in work.placed.drain(..) {
-            ledger.on_placed(number, &placement);
+            if bytes.is_none() {
+                ledger.on_placed(number, &placement);
+            } else {
+                ledger.violate(format!("host {number}: {placement:?} is in no memory"));
+            }
         }
     }
 
@@ -113,7 +117,12 @@ impl EdgeFabric {
         let pair = host.pairs[completion.connection as usize];
         let is_lower = self.pairs[pair as usize].hosts[0] == number;
         let message = completion.immediate.unwrap_or(u32::MAX);
-        self.ledger.on_notified(2 * pair + u32::from(is_lower), message);
+        // Written by the other end.
+        let stream = 2 * pair + u32::from(is_lower);
+        if let Some(bytes) = &mut self.bytes {
+            bytes.on_notified(&mut self.ledger, stream);
+        }
+        self.ledger.on_notified(stream, message);
         if host.free_ps <= context.wheel.now_ps() {
             context.deliver(message);
         } else {
@@ -124,6 +133,9 @@ impl EdgeFabric {
     /// An operation of this host is complete.
     fn on_completed(&mut self, number: u32, completion: &Completion) {
         let index = completion.context as u32;
+        if let Some(bytes) = &mut self.bytes {
+            bytes.on_completed(&mut self.ledger, index);
+        }
         self.ledger.on_completed(index, completion.result.is_ok());
         let stream = &mut self.streams[index as usize];
         stream.under_way -= 1;
@@ -164,7 +176,9 @@ impl EdgeFabric {
 
     /// Posts one operation of a stream.
     fn post(&mut self, context: &mut Context, number: u32, index: u32) -> Posted {
-        let Self { hosts, streams, spare_lists, pairs, ledger, configuration, memory, .. } = self;
+        let Self {
+            hosts, streams, spare_lists, pairs, ledger, configuration, memory, bytes, ..
+        } = self;
         let stream = &mut streams[index as usize];
         let Some(&message) = stream.waiting.front() else { return Posted::Nothing };
         let end = index as usize % 2;
@@ -175,22 +189,32 @@ impl EdgeFabric {
         if stream.under_way >= configuration.window {
             return Posted::Nothing;
         }
-        let key = hosts[pair.hosts[1 - end] as usize].region.key;
         let total = context.messages.get(message).bytes.max(1);
         let length = configuration.operation_bytes.min(total - stream.posted_bytes);
         let is_last = stream.posted_bytes + length == total;
-        let address = ledger.next_address(index);
-        let host = &mut hosts[number as usize];
+        let (host, target) = (&hosts[number as usize], &hosts[pair.hosts[1 - end] as usize]);
         if host.under_way >= configuration.operations {
             return Posted::Full;
         }
+        let place = match bytes {
+            None => Place::of_ghost(host, target, ledger.next_address(index)),
+            Some(bytes) => {
+                match bytes.place(memory, ledger, index, (host.domain, target.domain), length) {
+                    Ok(place) => place,
+                    Err(error) => {
+                        ledger.violate(format!("host {number}: memory of stream {index}: {error}"));
+                        return Posted::Nothing;
+                    }
+                }
+            }
+        };
         let fence = configuration.order.is_fenced;
         let strict = configuration.order.is_strict;
         let operation = Operation {
             request: Request::Write {
-                source: Source::Region { region: host.region.id, offset: address - ADDRESS_START },
-                key,
-                address,
+                source: Source::Region { region: place.source, offset: place.offset },
+                key: place.key,
+                address: place.address,
             },
             length,
             flags: OperationFlags {
@@ -204,6 +228,7 @@ impl EdgeFabric {
             context: u64::from(index),
             status: None,
         };
+        let host = &mut hosts[number as usize];
         match host.engine.post(&memory.access(), handle, &operation) {
             Ok(_) => {}
             Err(PostError::CompletionQueueFull | PostError::NoOperationLeft(_)) => {
@@ -225,6 +250,7 @@ impl EdgeFabric {
     /// Lets the engine send, as far as links take frames.
     fn transmit(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
         let Self { hosts, memory, frames, rails, work, configuration, counts, .. } = self;
+        let Self { bytes: store, tap, .. } = self;
         let host = &mut hosts[number as usize];
         let Host { engine, free_ps, full, .. } = host;
         let access = memory.access();
@@ -257,9 +283,19 @@ impl EdgeFabric {
                         source: number,
                         destination,
                         bytes: bytes + configuration.envelope_bytes,
-                        tag: frames.insert(link.0, &frame),
+                        tag: match store {
+                            None => frames.insert(link.0, &frame),
+                            Some(store) => {
+                                frames.insert(link.0, &store.whole(&frame, &mut work.whole))
+                            }
+                        },
                         remaining: 0,
+                        is_marked: false,
                     };
+                    if let Some(tap) = tap {
+                        let ends = (number, destination);
+                        tap::on_sent(&mut **tap, frames, &mut work.received, ends, &message);
+                    }
                     let message = context.messages.insert(message);
                     context.set_place_base(u32::from(link.0) << RAIL_SHIFT);
                     rail.inject_at(context, message, *free_ps);

@@ -53,6 +53,20 @@ pub enum GoalError {
         /// Line of one of them, or its number in the binary form.
         place: String,
     },
+    /// A tag that leaves no room for what a rendezvous needs.
+    #[error(
+        "{file}: {place}: the tag {tag} is more than {most}, the most of a trace with rendezvous"
+    )]
+    Tag {
+        /// The file.
+        file: String,
+        /// Line of the operation, or its number in the binary form.
+        place: String,
+        /// The tag.
+        tag: u32,
+        /// The largest that may be.
+        most: u32,
+    },
     /// Not what it should be.
     #[error(
         "{file}: byte {offset} is not UTF-8, so this is no GOAL text, and a binary one begins with the number 4223 in 8 bytes"

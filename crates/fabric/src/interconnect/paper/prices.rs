@@ -72,7 +72,7 @@ fn cost(
         }
     };
     let rates = LinkRates { host_bps: rate_bps, trunk_bps: rate_bps };
-    let bill = book.bill(&Wanted { topology, fabric, rates })?;
+    let bill = book.bill(&Wanted { topology, fabric, rates, rails: 1 })?;
     Ok(Cost { interconnect, bill, formula, quoted_thousands })
 }
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use super::super::ethernet::{Ethernet, PARTS_MAX, Parcel, Wait};
 use super::super::topology::Topology;
 use super::super::workload::Separable;
-use super::{Context, DIVIDED, Fabric, Limits, NO_RANK, Outcome, Simulation, Stuck, check_end};
+use super::{
+    Context, DIVIDED, Fabric, Limits, NO_RANK, Outcome, Progress, Simulation, Stuck, check_end,
+};
 
 /// One part of a run.
 pub trait Part: Send {
@@ -28,6 +30,9 @@ pub trait Part: Send {
 
     /// Takes what part `from` has for it.
     fn accept(&mut self, from: usize, parcel: Parcel);
+
+    /// How far it is at the end of a window.
+    fn progress(&self, now_ps: u64) -> Progress;
 }
 
 /// How far parts may go on without each other, and when to give up.
@@ -37,12 +42,47 @@ pub struct Window {
     pub lookahead_ps: u64,
     /// The most events of all parts together.
     pub events: u64,
+    /// What shares of the work that parts have done say of the whole.
+    pub shares: Shares,
+}
+
+/// How the shares of the work that parts have done are put together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Shares {
+    /// Each tells of its own ranks: their sum.
+    Sum,
+    /// Each tells of the whole, as far as it knows: the greatest.
+    Greatest,
+}
+
+impl Shares {
+    /// How far a run is whose parts are so far.
+    pub fn whole(self, parts: impl IntoIterator<Item = Progress>) -> Progress {
+        let mut whole = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
+        for part in parts {
+            whole.share = match (whole.share, part.share, self) {
+                (Some(a), Some(b), Self::Sum) => Some((a + b).min(1.0)),
+                (Some(a), Some(b), Self::Greatest) => Some(a.max(b)),
+                (a, b, _) => a.or(b),
+            };
+            whole.now_ps = whole.now_ps.max(part.now_ps);
+            whole.events += part.events;
+            whole.messages += part.messages;
+        }
+        whole
+    }
 }
 
 /// Does the parts of a run.
 pub trait Driver {
-    /// Repeats until no part has an event: all do one window, all exchange parcels.
-    fn drive(&self, parts: &mut [&mut dyn Part], window: Window) -> Result<(), Stuck>;
+    /// Repeats until no part has an event: all do one window, all exchange parcels. `watch` is told
+    /// how far they are every [`WATCHED_EVENTS`] events or some more.
+    fn drive(
+        &self,
+        parts: &mut [&mut dyn Part],
+        window: Window,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<(), Stuck>;
 }
 
 /// Does one part after the other: the same result with one processor.
@@ -50,7 +90,13 @@ pub trait Driver {
 pub struct InTurns;
 
 impl Driver for InTurns {
-    fn drive(&self, parts: &mut [&mut dyn Part], window: Window) -> Result<(), Stuck> {
+    fn drive(
+        &self,
+        parts: &mut [&mut dyn Part],
+        window: Window,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<(), Stuck> {
+        let mut check = WATCHED_EVENTS;
         while let Some(start_ps) = parts.iter().filter_map(|part| part.next_ps()).min() {
             let end_ps = start_ps.saturating_add(window.lookahead_ps);
             let mut events = 0;
@@ -59,6 +105,10 @@ impl Driver for InTurns {
             }
             if events >= window.events {
                 return Err(window.endless(events, end_ps));
+            }
+            if events >= check {
+                check = events + WATCHED_EVENTS;
+                watch(window.shares.whole(parts.iter().map(|part| part.progress(end_ps))));
             }
             for from in 0..parts.len() {
                 for to in 0..parts.len() {
@@ -144,14 +194,23 @@ impl<W: Separable> Parts<W> {
     }
 
     /// Runs all parts to the end.
-    pub fn run(mut self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
+    pub fn run(self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
+        self.run_watched(driver, &mut |_| {})
+    }
+
+    /// Runs all parts to the end and tells now and then how far they are.
+    pub fn run_watched(
+        mut self,
+        driver: &dyn Driver,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, Stuck> {
         let Limits { events, .. } = self.whole.limits;
-        let window = Window { lookahead_ps: self.lookahead_ps, events };
+        let window = Window { lookahead_ps: self.lookahead_ps, events, shares: W::SHARES };
         let mut parts: Vec<&mut dyn Part> = Vec::new();
         for part in &mut self.shares {
             parts.push(part);
         }
-        match driver.drive(&mut parts, window) {
+        match driver.drive(&mut parts, window, watch) {
             Err(Stuck::Endless { events, now_ps, .. }) => {
                 let under_way = |share: &Share<W>| share.simulation.context.messages.len();
                 let messages = self.shares.iter().map(under_way).sum();
@@ -219,6 +278,10 @@ impl<W: Separable> Part for Share<W> {
         let Simulation { fabric, context, .. } = &mut self.simulation;
         fabric.accept(context, from, parcel);
     }
+
+    fn progress(&self, now_ps: u64) -> Progress {
+        self.simulation.progress(now_ps)
+    }
 }
 
 /// The part of each node. Switches are sorted by how far they are from hosts, and of each distance
@@ -258,9 +321,22 @@ fn assign(topology: &Topology, count: u32) -> Vec<u8> {
     parts.iter().map(|part| used.partition_point(|other| other < part) as u8).collect()
 }
 
+/// How often a divided run is watched: often enough for a clock, and rarely enough to cost nothing.
+pub const WATCHED_EVENTS: u64 = 1 << 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_know_together_how_far_the_whole_is() {
+        let part = |share, now_ps, events| Progress { share, now_ps, events, messages: 2 };
+        let parts = [part(Some(0.25), 7, 10), part(None, 9, 20), part(Some(0.5), 8, 30)];
+        let whole = Progress { share: Some(0.5), now_ps: 9, events: 60, messages: 6 };
+        assert_eq!(Shares::Greatest.whole(parts), whole);
+        assert_eq!(Shares::Sum.whole(parts), Progress { share: Some(0.75), ..whole });
+        assert_eq!(Shares::Sum.whole([part(None, 1, 1)]).share, None);
+    }
 
     #[test]
     fn pods_of_a_fat_tree_stay_together() {

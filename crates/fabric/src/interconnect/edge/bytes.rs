@@ -1,0 +1,386 @@
+//! Operations that carry bytes: memory of each host, what is written there, and a look at what came.
+//!
+//! Each stream (which host writes to which) has memory at both its ends, with a place for each
+//! operation that may be under way. Before an operation is posted its place at the source gets bytes
+//! that no other operation has, none of them zero; at the target it must be all zeros, or somebody wrote
+//! where nothing was under way. When the target is told of a message, and when an operation is complete
+//! at its source, the target must have these bytes. Then they are erased.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use delivery::TxFrame;
+use mem::{
+    Buffer, MemoryTable, PayloadSlice, ProtectionDomain, Region, RegionId, RegisterError, Rights,
+};
+use wire_edge::RemoteKey;
+
+use super::super::statistics::mix;
+use super::host::Host;
+use super::ledger::{ADDRESS_START, Ledger};
+use super::{BYTES_MAX, EdgeConfiguration, EdgeError};
+
+/// Where an operation reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) source: RegionId,
+    /// In the region at the source.
+    pub(super) offset: u64,
+    /// Of the region at the target.
+    pub(super) key: RemoteKey,
+    /// At the target.
+    pub(super) address: u64,
+}
+
+impl Place {
+    /// In the one region of each host that has no bytes.
+    pub(super) fn of_ghost(source: &Host, target: &Host, address: u64) -> Self {
+        Self {
+            source: source.region.id,
+            offset: address - ADDRESS_START,
+            key: target.region.key,
+            address,
+        }
+    }
+}
+
+/// The memory of all streams.
+#[derive(Debug)]
+pub(super) struct Bytes {
+    /// Places of a stream.
+    window: u64,
+    /// Bytes of a place.
+    place_len: u64,
+    /// By stream; those that never wrote have none.
+    streams: Vec<Option<Ends>>,
+    /// Streams by the address of their memory at the source.
+    by_address: BTreeMap<u64, u32>,
+    work: Vec<u8>,
+}
+
+/// The memory of a stream.
+#[derive(Debug)]
+struct Ends {
+    source: Arc<Buffer>,
+    target: Arc<Buffer>,
+    source_region: Region,
+    target_region: Region,
+}
+
+impl Bytes {
+    pub(super) fn new(configuration: &EdgeConfiguration) -> Self {
+        Self {
+            window: configuration.window.into(),
+            place_len: configuration.operation_bytes.into(),
+            streams: Vec::new(),
+            by_address: BTreeMap::new(),
+            work: Vec::new(),
+        }
+    }
+
+    /// Whether there is memory for all who may send to each other: those of `pairs`, or all of so many
+    /// ranks if there are none.
+    pub(super) fn check(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
+        let named: BTreeSet<(u32, u32)> = pairs.iter().copied().filter(|(a, b)| a != b).collect();
+        let pairs = match named.len() as u64 {
+            0 => u64::from(ranks) * u64::from(ranks.saturating_sub(1)),
+            named => named,
+        };
+        let bytes = pairs.saturating_mul(2 * self.window * self.place_len);
+        if bytes > BYTES_MAX { Err(EdgeError::Bytes { bytes, pairs }) } else { Ok(()) }
+    }
+
+    /// Writes the bytes of the next operation of a stream to its source; the domains are those of
+    /// source and target.
+    pub(super) fn place(
+        &mut self,
+        memory: &MemoryTable,
+        ledger: &mut Ledger,
+        stream: u32,
+        domains: (ProtectionDomain, ProtectionDomain),
+        length: u32,
+    ) -> Result<Place, RegisterError> {
+        if self.streams.len() <= stream as usize {
+            self.streams.resize_with(stream as usize + 1, || None);
+        }
+        let number = ledger.next_number(stream);
+        let offset = self.offset(number);
+        let ends = match self.streams[stream as usize].take() {
+            Some(ends) => ends,
+            None => self.register(memory, stream, domains)?,
+        };
+        let ends = self.streams[stream as usize].insert(ends);
+        self.work.resize(length as usize, 0);
+        ends.target.read(offset, &mut self.work);
+        if self.work.iter().any(|&byte| byte != 0) {
+            ledger.violate(format!(
+                "stream {stream}: bytes were written where operation {number} will be, while nothing \
+                 was under way to there"
+            ));
+            self.work.fill(0);
+            ends.target.write(offset, &self.work);
+        }
+        fill(stream, number, &mut self.work);
+        ends.source.write(offset, &self.work);
+        let start = ADDRESS_START + (u64::from(stream) << STREAM_SHIFT);
+        Ok(Place {
+            source: ends.source_region.id,
+            offset,
+            key: ends.target_region.key,
+            address: start + offset,
+        })
+    }
+
+    fn ends(&self, stream: u32) -> Option<&Ends> {
+        self.streams.get(stream as usize)?.as_ref()
+    }
+
+    /// Addresses do not depend on where memory lies, so that frames are the same in every run.
+    fn register(
+        &mut self,
+        memory: &MemoryTable,
+        stream: u32,
+        (source_domain, target_domain): (ProtectionDomain, ProtectionDomain),
+    ) -> Result<Ends, RegisterError> {
+        let len = self.window * self.place_len;
+        let (source, target) = (Buffer::new(len), Buffer::new(len));
+        let start = ADDRESS_START + (u64::from(stream) << STREAM_SHIFT);
+        let register = |domain, buffer: &Arc<Buffer>| {
+            memory.register_as(domain, Arc::clone(buffer), start, Rights::ALL)
+        };
+        let source_region = register(source_domain, &source)?;
+        let target_region = register(target_domain, &target)?;
+        self.by_address.insert(source.address(), stream);
+        Ok(Ends { source, target, source_region, target_region })
+    }
+
+    const fn offset(&self, number: u64) -> u64 {
+        number % self.window * self.place_len
+    }
+
+    /// The target of a stream is told of a message.
+    pub(super) fn on_notified(&mut self, ledger: &mut Ledger, stream: u32) {
+        for (number, length) in ledger.due(stream) {
+            self.compare(ledger, stream, number, length);
+        }
+    }
+
+    /// The oldest operation of a stream is complete at its source.
+    pub(super) fn on_completed(&mut self, ledger: &mut Ledger, stream: u32) {
+        let Some((number, length, is_found)) = ledger.oldest(stream) else { return };
+        if !is_found {
+            self.compare(ledger, stream, number, length);
+        }
+        let offset = self.offset(number);
+        self.work.clear();
+        self.work.resize(length as usize, 0);
+        if let Some(Some(ends)) = self.streams.get(stream as usize) {
+            ends.target.write(offset, &self.work);
+        }
+    }
+
+    /// Looks whether the bytes of an operation are at the target.
+    fn compare(&mut self, ledger: &mut Ledger, stream: u32, number: u64, length: u32) {
+        let offset = self.offset(number);
+        let Some(Some(ends)) = self.streams.get(stream as usize) else { return };
+        self.work.resize(2 * length as usize, 0);
+        let (expected, found) = self.work.split_at_mut(length as usize);
+        fill(stream, number, expected);
+        ends.target.read(offset, found);
+        match expected.iter().zip(found.iter()).position(|(expected, found)| expected != found) {
+            None => ledger.on_found(stream, number),
+            Some(at) => ledger.violate(format!(
+                "stream {stream}: byte {at} of operation {number} is {:#04x} at the target, not {:#04x}",
+                found[at], expected[at]
+            )),
+        }
+        self.work.truncate(length as usize);
+    }
+
+    /// Looks at all memory of targets when nothing is under way: it must be erased. What was written
+    /// late is told to the ledger.
+    pub(super) fn settle(&mut self, ledger: &mut Ledger) {
+        for (stream, ends) in (0..).zip(&self.streams) {
+            let Some(ends) = ends else { continue };
+            if ledger.oldest(stream).is_some() {
+                continue;
+            }
+            self.work.resize(ends.target.len() as usize, 0);
+            ends.target.read(0, &mut self.work);
+            if self.work.iter().any(|&byte| byte != 0) {
+                ledger.violate(format!(
+                    "stream {stream}: bytes were written after the last operation"
+                ));
+            }
+        }
+    }
+
+    /// A frame with its payload in it, put together in `memory`.
+    ///
+    /// # Panics
+    /// If the payload lies in no memory of a source: then the engine would send what it may not.
+    pub(super) fn whole<'a>(&self, frame: &TxFrame<'_>, memory: &'a mut Vec<u8>) -> TxFrame<'a> {
+        memory.clear();
+        memory.extend_from_slice(frame.header);
+        let PayloadSlice { start, len } = frame.payload;
+        if len > 0 {
+            let address = start.addr() as u64;
+            let below = self.by_address.range(..=address).next_back();
+            let ends = below.and_then(|(start, stream)| Some((start, self.ends(*stream)?)));
+            let Some((start, ends)) = ends else {
+                panic!("{len} bytes to send at {address:#x} lie in no memory of a stream");
+            };
+            memory.resize(frame.header.len() + len as usize, 0);
+            ends.source.read(address - start, &mut memory[frame.header.len()..]);
+        }
+        TxFrame { header: memory, payload: PayloadSlice::EMPTY, is_lasting: false }
+    }
+}
+
+/// The bytes of an operation.
+fn fill(stream: u32, number: u64, bytes: &mut [u8]) {
+    let seed = mix(mix(0, stream.into()), number);
+    for (word, chunk) in (0_u64..).zip(bytes.chunks_mut(8)) {
+        for (byte, random) in chunk.iter_mut().zip(mix(seed, word).to_le_bytes()) {
+            // Zero is what nobody wrote.
+            *byte = random.max(1);
+        }
+    }
+}
+
+/// Addresses of a stream: more than [`BYTES_MAX`].
+const STREAM_SHIFT: u32 = 31;
+
+#[cfg(test)]
+mod tests {
+    use mem::{TableLimits, Target};
+
+    use super::super::ledger::Order;
+    use super::*;
+
+    struct Setting {
+        memory: MemoryTable,
+        domains: (ProtectionDomain, ProtectionDomain),
+        ledger: Ledger,
+        bytes: Bytes,
+    }
+
+    impl Setting {
+        fn new() -> Self {
+            let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
+            let domains = (memory.allocate_domain(), memory.allocate_domain());
+            let mut ledger = Ledger::new(Order::default());
+            ledger.add_stream(1);
+            let configuration = EdgeConfiguration {
+                window: 2,
+                operation_bytes: 100,
+                ..EdgeConfiguration::default()
+            };
+            Self { memory, domains, ledger, bytes: Bytes::new(&configuration) }
+        }
+
+        fn post(&mut self, message: Option<u32>) -> Place {
+            let Self { memory, domains, ledger, bytes } = self;
+            let place = bytes.place(memory, ledger, 0, *domains, 90).unwrap();
+            ledger.on_posted(0, 90, message);
+            place
+        }
+
+        /// What the network does.
+        fn carry(&self, place: Place, bytes: u64) {
+            let ends = self.bytes.ends(0).unwrap();
+            let mut carried = vec![0; bytes as usize];
+            ends.source.read(place.offset, &mut carried);
+            ends.target.write(place.offset, &carried);
+        }
+
+        fn notify(&mut self, message: u32) {
+            self.bytes.on_notified(&mut self.ledger, 0);
+            self.ledger.on_notified(0, message);
+        }
+
+        fn complete(&mut self) {
+            self.bytes.on_completed(&mut self.ledger, 0);
+            self.ledger.on_completed(0, true);
+        }
+
+        fn verdict(mut self) -> String {
+            self.bytes.settle(&mut self.ledger);
+            self.ledger.violations().join("; ")
+        }
+    }
+
+    #[test]
+    fn bytes_that_arrive_are_right_and_places_are_used_again() {
+        let mut setting = Setting::new();
+        for round in 0..5 {
+            let (first, last) = (setting.post(None), setting.post(Some(round)));
+            setting.carry(last, 90);
+            setting.carry(first, 90);
+            setting.notify(round);
+            setting.complete();
+            setting.complete();
+        }
+        assert_eq!(setting.verdict(), "");
+    }
+
+    #[test]
+    fn places_are_addresses_at_the_target() {
+        let mut setting = Setting::new();
+        let place = setting.post(None);
+        let access = setting.memory.access();
+        let target: Result<Target, _> =
+            access.resolve(setting.domains.1, place.key, place.address, 90, Rights::ALL);
+        assert!(target.is_ok(), "{target:?}");
+    }
+
+    #[test]
+    fn what_is_missing_wrong_or_late_is_found() {
+        let found = |act: &dyn Fn(&mut Setting, Place)| {
+            let mut setting = Setting::new();
+            let place = setting.post(Some(7));
+            act(&mut setting, place);
+            setting.verdict()
+        };
+        let missing = found(&|setting, place| {
+            setting.carry(place, 50);
+            setting.notify(7);
+        });
+        assert!(missing.contains("byte 50 of operation 0 is 0x00"), "{missing}");
+        assert!(missing.contains("before all of it"), "{missing}");
+        let other = found(&|setting, place| {
+            setting.carry(place, 90);
+            setting.bytes.ends(0).unwrap().target.write(place.offset + 3, &[0]);
+            setting.notify(7);
+        });
+        assert!(other.contains("byte 3 of operation 0"), "{other}");
+        let late = found(&|setting, place| {
+            setting.carry(place, 90);
+            setting.notify(7);
+            setting.complete();
+            setting.carry(place, 1);
+        });
+        assert!(late.contains("after the last operation"), "{late}");
+        let reused = found(&|setting, place| {
+            setting.carry(place, 90);
+            setting.notify(7);
+            setting.complete();
+            setting.post(None);
+            setting.carry(place, 1);
+            setting.post(None);
+        });
+        assert!(reused.contains("while nothing was under way"), "{reused}");
+    }
+
+    #[test]
+    fn too_much_memory_is_refused_with_its_size() {
+        let configuration = EdgeConfiguration::default();
+        let bytes = Bytes::new(&configuration);
+        // A window of 1 MiB at both ends of each pair.
+        assert!(bytes.check(&[(0, 1), (1, 0), (0, 1)], 1 << 20).is_ok());
+        assert!(bytes.check(&[], 23).is_ok());
+        let error = bytes.check(&[], 24).expect_err("too much").to_string();
+        assert!(error.contains("1157627904 bytes") && error.contains("552 pairs"), "{error}");
+        assert!(error.contains("operation_bytes") && error.contains("ghost"), "{error}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Large messages that wait for their receive: request, clearance, data.
+//!
+//! A send of more bytes than the threshold (S of `LogGOPSim`) sends a request of a byte. The request,
+//! not the data, is what receives are matched with; as soon as it has one, and at once if that was posted
+//! before, the receiver answers with a clearance of a byte. Then the data follow, and the send ends. The
+//! receive ends when they are there. So such a message takes two latencies more than an eager one, and
+//! hosts pay for three messages.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::workload::{Actions, Received};
+use super::{Goal, GoalError, Kind, Program};
+
+/// Messages of a rank between request and data. Those of the same peer and tag keep their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rendezvous {
+    /// Sends that wait for their clearance, by receiver and tag.
+    requested: Lines,
+    /// Receives that wait for data, by sender and tag.
+    cleared: Lines,
+}
+
+type Lines = BTreeMap<(u32, u32), VecDeque<u32>>;
+
+/// What a receive is matched with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Offer {
+    /// The message itself.
+    Message,
+    /// A request for it.
+    Request {
+        /// Rank that will send it.
+        from: u32,
+        /// Its tag.
+        tag: u32,
+    },
+}
+
+impl Goal {
+    /// The same trace with messages of more than so many bytes sent by rendezvous: their data leave
+    /// when the receive is posted.
+    ///
+    /// Two bits of the tags then say which of the three messages it is; an operation whose tag needs
+    /// them is an error.
+    pub fn with_rendezvous_above(mut self, bytes: u32) -> Result<Self, GoalError> {
+        for program in &self.ranks {
+            for operation in &program.operations {
+                if let Kind::Send { tag, .. } = operation.kind
+                    && tag > TAG_MASK
+                {
+                    let (file, place) = (self.file.clone(), self.unit.place(operation.place));
+                    return Err(GoalError::Tag { file, place, tag, most: TAG_MASK });
+                }
+            }
+        }
+        self.rendezvous_above = Some(bytes);
+        Ok(self)
+    }
+
+    /// Whether a message of so many bytes waits for its receive.
+    pub(super) fn is_rendezvous(&self, bytes: u32) -> bool {
+        self.rendezvous_above.is_some_and(|most| bytes > most)
+    }
+
+    /// A message is there; returns the operation that ends with it.
+    pub(super) fn take(
+        &mut self,
+        rank: u32,
+        received: Received,
+        actions: &mut Actions,
+    ) -> Option<u32> {
+        let Received { from, tag, bytes } = received;
+        let is_data = self.is_rendezvous(bytes);
+        let has_kinds = self.rendezvous_above.is_some();
+        let program = &mut self.ranks[rank as usize];
+        let named = (from, tag & TAG_MASK);
+        match tag & !TAG_MASK {
+            REQUEST if has_kinds => {
+                let offer = Offer::Request { from, tag: named.1 };
+                let (index, _) = program.matching.arrive(from, named.1, offer)?;
+                program.rendezvous.clear(named, index, actions);
+                None
+            }
+            CLEARANCE if has_kinds => {
+                let index = pop(&mut program.rendezvous.requested, named)?;
+                if let Kind::Send { to, bytes, tag } = program.operations[index as usize].kind {
+                    actions.send(to, bytes, tag);
+                }
+                Some(index)
+            }
+            _ if is_data => pop(&mut program.rendezvous.cleared, named),
+            _ => program.matching.arrive(from, tag, Offer::Message).map(|(index, _)| index),
+        }
+    }
+}
+
+impl Rendezvous {
+    /// Asks the receiver of a send for its clearance.
+    pub(super) fn request(&mut self, (to, tag): (u32, u32), index: u32, actions: &mut Actions) {
+        actions.send(to, CONTROL_BYTES, tag | REQUEST);
+        self.requested.entry((to, tag)).or_default().push_back(index);
+    }
+
+    /// Lets the sender of a message, by its tag, send it to a receive.
+    pub(super) fn clear(&mut self, (from, tag): (u32, u32), index: u32, actions: &mut Actions) {
+        actions.send(from, CONTROL_BYTES, tag | CLEARANCE);
+        self.cleared.entry((from, tag)).or_default().push_back(index);
+    }
+}
+
+impl Program {
+    /// A send that waits for its clearance: receiver, tag and the operation.
+    pub(super) fn uncleared(&self) -> Option<(u32, u32, u32)> {
+        let (&(to, tag), line) = self.rendezvous.requested.first_key_value()?;
+        Some((to, tag, *line.front()?))
+    }
+}
+
+/// Takes the first of a line, and the line with the last.
+fn pop(lines: &mut Lines, named: (u32, u32)) -> Option<u32> {
+    let line = lines.get_mut(&named)?;
+    let first = line.pop_front();
+    if line.is_empty() {
+        lines.remove(&named);
+    }
+    first
+}
+
+/// Of requests and clearances: the least that all fabrics carry.
+const CONTROL_BYTES: u32 = 1;
+const TAG_MASK: u32 = (1 << 30) - 1;
+const REQUEST: u32 = 1 << 30;
+const CLEARANCE: u32 = 2 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::configuration::{Configuration, Watch};
+    use super::super::super::loggp::{LogGp, LogGpConfiguration};
+    use super::super::super::simulation::{HostCosts, InTurns, Outcome, Simulation, Stuck};
+    use super::*;
+
+    /// L 1 µs, g 0.1 µs, G 1 ns, and what hosts pay.
+    fn replay(text: &str, above: u32, costs: HostCosts) -> Result<Outcome, Stuck> {
+        let goal = Goal::parse("a.goal", text).expect("it is well formed");
+        let goal = goal.with_rendezvous_above(above).expect("tags are small");
+        let configuration =
+            LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 1_000 };
+        let placement: Vec<u32> = (0..goal.ranks()).collect();
+        let fabric = LogGp::new(goal.ranks(), configuration);
+        Simulation::new(fabric, goal, &placement, costs).run()
+    }
+
+    const FREE: HostCosts =
+        HostCosts { send_ps: 0, send_ps_per_byte: 0, receive_ps: 0, receive_ps_per_byte: 0 };
+
+    /// Rank 1 computes for so many nanoseconds before it receives.
+    fn one_message(bytes: u32, computes_ns: u32) -> String {
+        format!(
+            "num_ranks 2\nrank 0 {{\nsend {bytes}b to 1 tag 7\n}}\nrank 1 {{\nc: calc {computes_ns}\n\
+             r: recv {bytes}b from 0 tag 7\nr requires c\n}}\n"
+        )
+    }
+
+    #[test]
+    fn data_come_two_latencies_later() {
+        let text = "num_ranks 2\nrank 0 {\nsend 1001b to 1 tag 7\n}\nrank 1 {\nrecv 1001b from 0 tag \
+                    7\n}\n";
+        // L for the request, L for the clearance, L and 1000 G for the data.
+        let outcome = replay(text, 1_000, FREE).expect("it ends");
+        assert_eq!(outcome.completed_ps, 3 * 1_000_000 + 1_000 * 1_000);
+        assert_eq!(outcome.delivered, 3);
+        // At the threshold it is eager.
+        let outcome = replay(text, 1_001, FREE).expect("it ends");
+        assert_eq!(outcome.completed_ps, 1_000_000 + 1_000 * 1_000);
+        assert_eq!(outcome.delivered, 1);
+    }
+
+    #[test]
+    fn data_wait_for_the_receive() {
+        // The receive is posted at 9 µs, when the request is long there.
+        let outcome = replay(&one_message(1_001, 9_000), 1_000, FREE).expect("it ends");
+        assert_eq!(outcome.completed_ps, 9_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
+        // Eager data are there.
+        let outcome = replay(&one_message(1_000, 9_000), 1_000, FREE).expect("it ends");
+        assert_eq!(outcome.completed_ps, 9_000_000);
+    }
+
+    #[test]
+    fn a_send_ends_when_its_data_are_posted() {
+        let text = "num_ranks 2\nrank 0 {\ns: send 1001b to 1\nc: calc 50000\nc requires s\n}\nrank 1 \
+                    {\nc: calc 9000\nr: recv 1001b from 0\nr requires c\n}\n";
+        // Clearance at 10 µs, then 50 µs of work.
+        let outcome = replay(text, 1_000, FREE).expect("it ends");
+        assert_eq!(outcome.completed_ps, 10_000_000 + 50_000_000);
+    }
+
+    #[test]
+    fn hosts_pay_for_three_messages() {
+        let costs = HostCosts { send_ps: 300_000, receive_ps: 500_000, ..FREE };
+        let text = one_message(1_001, 0);
+        // o_s, L, o_r: three times.
+        let outcome = replay(&text, 1_000, costs).expect("it ends");
+        assert_eq!(outcome.completed_ps, 3 * (300_000 + 1_000_000 + 500_000) + 1_000 * 1_000);
+    }
+
+    #[test]
+    fn receives_of_any_source_are_matched_with_the_first_request() {
+        let text = "num_ranks 3\nrank 0 {\na: recv 1001b from -1 tag -1\nb: recv 1001b from 2 tag 9\n\
+                    b requires a\n}\nrank 1 {\nsend 1001b to 0 tag 4\n}\nrank 2 {\nc: calc 100\ns: send \
+                    1001b to 0 tag 9\ns requires c\n}\n";
+        // Rank 1 at 4 µs. The request of rank 2 waits for the second receive: 4 + 1 + 1 + 1 µs.
+        let outcome = replay(text, 1_000, FREE).expect("it ends");
+        assert_eq!(outcome.completed_ps, 4_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
+    }
+
+    /// What eager sends hide: both wait for the other's receive.
+    #[test]
+    fn sends_that_wait_for_each_other_are_told_with_their_line() {
+        let rank = |other: u32| {
+            format!("s: send 2000b to {other}\nr: recv 2000b from {other}\nr requires s\n}}\n")
+        };
+        let text = format!("num_ranks 2\nrank 0 {{\n{}rank 1 {{\n{}", rank(1), rank(0));
+        assert!(replay(&text, 2_000, FREE).is_ok());
+        let stuck = replay(&text, 1_999, FREE).expect_err("nobody receives").to_string();
+        assert!(
+            stuck.contains(
+                "a.goal: rank 0 waits for rank 1 to receive its message with tag 0 (line 3)"
+            ),
+            "{stuck}"
+        );
+    }
+
+    #[test]
+    fn a_tag_that_leaves_no_bits_is_refused() {
+        let text = "num_ranks 2\nrank 0 {\nsend 1b to 1 tag 1073741824\n}\nrank 1 {\n}\n";
+        let goal = Goal::parse("a.goal", text).expect("it is well formed");
+        let error = goal.with_rendezvous_above(5).expect_err("31 bits").to_string();
+        assert!(error.contains("a.goal: line 3") && error.contains("1073741823"), "{error}");
+    }
+
+    #[test]
+    fn divided_runs_come_to_the_same() {
+        let text = "[topology]\nkind = \"leaf_spine\"\nleaves = 4\nhosts = 4\n";
+        let mut configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let trace = Goal::ring(16, 5).replace("8b", "20000b");
+        let goal = Goal::parse("a.goal", &trace).expect("it is well formed");
+        let goal = goal.with_rendezvous_above(1_000).expect("tags are small");
+        let mut run = |threads| {
+            configuration.threads = threads;
+            let goal = goal.clone();
+            configuration.run_divided(goal, 16, &InTurns, Watch::default()).expect("it ends").hash
+        };
+        assert_eq!(run(1), run(3));
+    }
+}
