@@ -112,6 +112,31 @@ impl EdgeHost {
         self.connections.get(&connection.0).map(|connection| connection.handle)
     }
 
+    /// Has the engine send for one turn. `wire` gets each frame with its place in its batch, and returns
+    /// whether the driver of the link took it. Returns whether there is more, and how many were taken.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        wire: &mut dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> bool,
+    ) -> (bool, usize) {
+        let access = self.memory.access();
+        let (regions, by_address, payload) = (&self.regions, &self.by_address, &mut self.payload);
+        let mut taken = 0;
+        let mut emit = |link: LinkId, batch: &TxBatch| {
+            for index in 0..batch.len() {
+                let frame = batch.frame(index);
+                copy_payload(regions, by_address, frame.payload, payload);
+                if !wire(link, batch.to(), index, &[frame.header, payload]) {
+                    return Emitted::Taken(index);
+                }
+                taken += 1;
+            }
+            Emitted::Taken(batch.len())
+        };
+        let more = self.engine.poll_transmit(now, &access, &mut emit);
+        (more, taken)
+    }
+
     fn number_of(&mut self, handle: engine::ConnectionHandle) -> u64 {
         *self.numbers.entry(handle).or_insert_with(|| {
             self.next_number += 1;
@@ -189,23 +214,9 @@ impl HostEngine for EdgeHost {
     }
 
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>) {
-        let access = self.memory.access();
-        let (engine, regions) = (&mut self.engine, &self.regions);
-        let (by_address, payload) = (&self.by_address, &mut self.payload);
         loop {
-            let mut taken = 0;
-            let mut emit = |link: LinkId, batch: &TxBatch| {
-                for index in 0..batch.len() {
-                    let frame = batch.frame(index);
-                    copy_payload(regions, by_address, frame.payload, payload);
-                    if !wire(link, batch.to(), &[frame.header, payload]) {
-                        return Emitted::Taken(index);
-                    }
-                    taken += 1;
-                }
-                Emitted::Taken(batch.len())
-            };
-            let more = engine.poll_transmit(now, &access, &mut emit);
+            let (more, taken) =
+                self.transmit(now, &mut |link, to, _place, pieces| wire(link, to, pieces));
             // With nothing taken, what is left waits for a driver.
             if !more || taken == 0 {
                 break;
