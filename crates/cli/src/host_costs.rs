@@ -181,8 +181,8 @@ pub(crate) const IN_FLIGHT: u32 = 16;
 const VETH_RATE: u64 = 10_000_000_000;
 
 /// Frames of a simulated test: enough for windows to settle.
-const FRAMES_OF_FIT: u32 = 3_000;
-const FRAMES_OF_TRIAL: u32 = 20_000;
+const FRAMES_OF_FIT: u32 = 1_200;
+const FRAMES_OF_TRIAL: u32 = 12_000;
 
 /// Of the engines and of late timers.
 const SEED: u64 = 1;

@@ -129,7 +129,7 @@ fn simulated(
             let (setup, test) = (&setup.name, row.test.name());
             format!("simulate {setup}, {test} of {bytes} bytes: {error}")
         })?;
-        points.extend(compared(row, &outcome));
+        points.push(compared(row, &outcome));
     }
     let mut curves = Vec::new();
     for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
@@ -145,8 +145,8 @@ fn simulated(
 }
 
 /// A row and its simulation: latency of a ping-pong, throughput of the others.
-fn compared(row: &Row, outcome: &Outcome) -> Option<(Test, Quantity, Point)> {
-    let point = match (row.latency_us.filter(|_| row.test == Test::PingPong), outcome.latency_ns) {
+fn compared(row: &Row, outcome: &Outcome) -> (Test, Quantity, Point) {
+    match (row.latency_us.filter(|_| row.test == Test::PingPong), outcome.latency_ns) {
         (Some(real_us), Some(simulated_ns)) => {
             let point = Point::new(row.message_bytes, real_us, simulated_ns / 1e3);
             (row.test, Quantity::Latency, point)
@@ -156,8 +156,7 @@ fn compared(row: &Row, outcome: &Outcome) -> Option<(Test, Quantity, Point)> {
             let point = Point::new(row.message_bytes, real, simulated);
             (row.test, Quantity::Throughput, point)
         }
-    };
-    Some(point)
+    }
 }
 
 fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {

@@ -92,7 +92,7 @@ pub struct Outcome {
 /// # Errors
 /// The connection cannot be made or ends, or nothing moves for a second.
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
-    let mut machine = Machine::new(trial, EngineConfig::default())?;
+    let mut machine = Machine::new(trial, &EngineConfig::default())?;
     machine.connect()?;
     let operations = trial.operations();
     machine.run(operations / 2)?;

@@ -77,7 +77,7 @@ struct Turn {
 }
 
 impl Machine {
-    pub(super) fn new(trial: &Trial<'_>, config: EngineConfig) -> Result<Self, TransferError> {
+    pub(super) fn new(trial: &Trial<'_>, config: &EngineConfig) -> Result<Self, TransferError> {
         let mut hosts = [0, 1].map(|host| Host::new(host, trial, config.clone()));
         for host in &mut hosts {
             host.engine.listen(Instant(0));
