@@ -128,8 +128,8 @@ pub struct HostCosts {
     pub gather_ns: f64,
     /// Per look at a link.
     pub poll_ns: f64,
-    /// From the end of sending until a frame can be seen.
-    pub wire_ns: f64,
+    /// Per frame sent, after the peer can see it.
+    pub return_ns: f64,
     /// Root of the mean square of the fit's relative differences, in percent.
     pub rms_error_percent: f64,
     /// Largest of them.
@@ -274,7 +274,7 @@ mod tests {
             call_ns: 0.0,
             gather_ns: 0.0,
             poll_ns: 0.0,
-            wire_ns: 0.0,
+            return_ns: 0.0,
             rms_error_percent: 0.0,
             worst_error_percent: 0.0,
             points: Vec::new(),

@@ -99,18 +99,19 @@ fn fragment(costs: &HostCosts) -> String {
         );
     }
     // What this simulator has no name for is part of what it has.
-    let frame_send_ns = costs.frame_send_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
+    let frame_send_ns =
+        costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
     let _ = writeln!(
         text,
         "#\n# Of frame_send_ps, {:.0} ns are for payload gathered from the program and {:.0} ns for one call of\n\
-         # several frames. A look at a link takes {:.0} ns, and a frame is seen {:.0} ns after it was sent:\n\
-         # add half of the one and all of the other to the latency of a cable.\n\
+         # several frames; the frame is seen {:.0} ns before its sender is done. A look at a link takes {:.0} ns:\n\
+         # add half of that to the latency of a cable, and take away the former.\n\
          [host]\nkind = \"edge\"\nframe_send_ps = {}\nframe_send_ps_per_byte = {}\nframe_receive_ps = {}\n\
          frame_receive_ps_per_byte = {}\npost_ps = {}\ncompletion_ps = 0",
         costs.gather_ns,
         costs.call_ns / FRAMES_A_CALL,
+        costs.return_ns,
         costs.poll_ns,
-        costs.wire_ns,
         ps(frame_send_ns),
         ps(costs.frame_send_ns_per_byte),
         ps(costs.frame_receive_ns),

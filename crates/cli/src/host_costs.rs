@@ -127,7 +127,7 @@ pub(crate) fn trial<'a>(
 
 fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
     let ns = |ps: u64| ps as f64 / 1e3;
-    let Costs { host, call_ps, gather_ps, poll_ps, wire_ps } = found.costs;
+    let Costs { host, call_ps, gather_ps, poll_ps, return_ps } = found.costs;
     let point = |(measured, fitted_ns): &(calibration::Measurement, f64)| FittedPoint {
         test: test(measured.exercise),
         message_bytes: u64::from(measured.message_bytes),
@@ -144,7 +144,7 @@ fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
         call_ns: ns(call_ps),
         gather_ns: ns(gather_ps),
         poll_ns: ns(poll_ps),
-        wire_ns: ns(wire_ps),
+        return_ns: ns(return_ps),
         rms_error_percent: found.rms_error_percent,
         worst_error_percent: found.worst_error_percent,
         points: found.points.iter().map(point).collect(),

@@ -114,11 +114,7 @@ impl EdgeHost {
 
     /// Has the engine send for one turn. `wire` gets each frame with its place in its batch, and returns
     /// whether the driver of the link took it. Returns whether there is more, and how many were taken.
-    pub(crate) fn transmit(
-        &mut self,
-        now: Instant,
-        wire: &mut dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> bool,
-    ) -> (bool, usize) {
+    pub(crate) fn transmit(&mut self, now: Instant, wire: &mut BatchWire<'_>) -> (bool, usize) {
         let access = self.memory.access();
         let (regions, by_address, payload) = (&self.regions, &self.by_address, &mut self.payload);
         let mut taken = 0;
@@ -525,6 +521,9 @@ impl HostEngine for EdgeHost {
         one("connections", self.engine.connection_count(), self.config.connections_max);
     }
 }
+
+/// Takes a frame for a peer on a link, with its place in its batch; returns whether the driver took it.
+pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> bool + 'a;
 
 /// Copies payload out of the region it must lie in; a payload that lies in none is a bug that shows
 /// as a frame without it.

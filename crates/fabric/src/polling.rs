@@ -30,7 +30,7 @@ pub enum Exercise {
     TwoWay,
 }
 
-/// What things cost the processor of a host, and frames on their way, in picoseconds.
+/// What things cost the processor of a host, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Costs {
     /// Per frame and per operation.
@@ -42,8 +42,9 @@ pub struct Costs {
     pub gather_ps: u64,
     /// Per look at one link.
     pub poll_ps: u64,
-    /// From the end of sending until a frame can be seen.
-    pub wire_ps: u64,
+    /// Per frame sent, after the peer can see it. A virtual cable takes less than no time: what it
+    /// does is part of the call that sends, which returns later.
+    pub return_ps: u64,
 }
 
 /// Two hosts, their links, and what they do.
@@ -148,7 +149,7 @@ mod tests {
         call_ps: 500_000,
         gather_ps: 300_000,
         poll_ps: 150_000,
-        wire_ps: 200_000,
+        return_ps: 200_000,
     };
 
     fn trial(links: &[LinkModel], exercise: Exercise, message_bytes: u32) -> Trial<'_> {
@@ -169,18 +170,18 @@ mod tests {
     fn a_small_message_takes_what_its_steps_cost() {
         let links = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&links, Exercise::PingPong, 8)).expect("nothing is in the way");
-        // Post, call, send, wire and receive, up to two looks, 3 µs of jitter, some bytes on the wire.
+        // Post, call, send and receive, up to two looks, 3 µs of jitter, some bytes on the wire.
         let latency_ns = outcome.latency_ns.expect("it is a ping-pong");
-        assert!((5_400.0..9_000.0).contains(&latency_ns), "{latency_ns}");
+        assert!((5_200.0..9_000.0).contains(&latency_ns), "{latency_ns}");
     }
 
     #[test]
     fn a_stream_is_as_fast_as_the_sender_or_the_link() {
         let fast = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&fast, Exercise::OneWay, 1 << 20)).expect("nothing is in the way");
-        // A full frame takes the sender 4.6 µs, and acknowledgements a little.
+        // A full frame takes the sender 4.8 µs, and acknowledgements a little.
         let rate = outcome.bytes_per_second * 8.0;
-        assert!((2.2e9..2.55e9).contains(&rate), "{rate}");
+        assert!((2.1e9..2.45e9).contains(&rate), "{rate}");
         let slow = [shaped(raw_link(100_000_000, 0))];
         let outcome = run(&trial(&slow, Exercise::OneWay, 1 << 20)).expect("nothing is in the way");
         let rate = outcome.bytes_per_second * 8.0;

@@ -158,7 +158,7 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
         call_ps: ps(4),
         gather_ps: ps(5),
         poll_ps: ps(6),
-        wire_ps: ps(7),
+        return_ps: ps(7),
     }
 }
 
@@ -174,7 +174,7 @@ const STARTS: [Parameter; PARAMETERS] = [
     Parameter { start: 500.0, scale: 500.0 },
     Parameter { start: 300.0, scale: 300.0 },
     Parameter { start: 150.0, scale: 100.0 },
-    Parameter { start: 200.0, scale: 200.0 },
+    Parameter { start: 1000.0, scale: 1000.0 },
 ];
 
 #[cfg(test)]
@@ -220,7 +220,8 @@ mod tests {
             // A full frame, as a whole: what is per byte and what is per frame can make up for each other.
             let full_ns = |costs: &Costs| {
                 let EdgeCosts { frame_send_ps, frame_send_ps_per_byte, .. } = costs.host;
-                (frame_send_ps + costs.gather_ps + 1488 * frame_send_ps_per_byte) as f64 / 1e3
+                let fixed_ps = frame_send_ps + costs.gather_ps + costs.return_ps;
+                (fixed_ps + 1488 * frame_send_ps_per_byte) as f64 / 1e3
             };
             let exact_ns = full_ns(&costs(&values, 0));
             let error = (full_ns(&found.costs) / exact_ns - 1.0).abs();

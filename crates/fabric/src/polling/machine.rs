@@ -356,6 +356,8 @@ impl Machine {
             *free_ps += host.frame_send_ps
                 + host.frame_send_ps_per_byte * bytes.len() as u64
                 + if is_gathered { costs.gather_ps } else { 0 };
+            let seen_ps = *free_ps;
+            *free_ps += costs.return_ps;
             let Some(wire) = wires.get_mut(usize::from(link.0)) else { return true };
             if bytes.len() > usize::from(wire.model.frame_bytes_max)
                 || to != port_address(1 - number as u8, link.0)
@@ -363,12 +365,11 @@ impl Machine {
                 return true;
             }
             let wire_bytes = wire.model.overhead.wire_bytes(bytes.len());
-            let leaves = Instant(free_ps.div_ceil(PS_PER_NS));
+            let leaves = Instant(seen_ps.div_ceil(PS_PER_NS));
             match wire.admit(leaves, wire_bytes) {
                 Admission::Full => *queue_full += 1,
                 Admission::Queued { departs_at_ps, .. } => {
-                    let departs_at_ps = departs_at_ps.max(*free_ps) + costs.wire_ps;
-                    let arrival = wire.arrival(departs_at_ps);
+                    let arrival = wire.arrival(departs_at_ps.max(seen_ps));
                     queue.push(arrival, Happening::Arrive { host: 1 - number, link, bytes });
                 }
             }
@@ -490,7 +491,7 @@ impl Machine {
             key: target.key,
             address: target.address,
             immediate,
-            flags: Flags { signalled, strict, ..Flags::default() },
+            flags: Flags { strict, signalled, ..Flags::default() },
             context,
         };
         let now = Instant(host.free_ps / PS_PER_NS);
