@@ -111,6 +111,7 @@ pub(crate) fn trial<'a>(
     message_bytes: u32,
     options: &Options,
     costs: Costs,
+    seed: u64,
 ) -> Trial<'a> {
     Trial {
         links,
@@ -121,7 +122,7 @@ pub(crate) fn trial<'a>(
         in_order: options.in_order,
         costs,
         frames: FRAMES_OF_TRIAL,
-        seed: SEED,
+        seed,
     }
 }
 
@@ -184,5 +185,5 @@ const VETH_RATE: u64 = 10_000_000_000;
 const FRAMES_OF_FIT: u32 = 1_200;
 const FRAMES_OF_TRIAL: u32 = 12_000;
 
-/// Of the engines and of late timers.
+/// Of the engines and of late timers, in the fit.
 const SEED: u64 = 1;

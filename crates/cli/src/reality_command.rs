@@ -124,12 +124,14 @@ fn simulated(
         let Some(exercise) = host_costs::exercise(row.test) else { continue };
         let bytes = u32::try_from(row.message_bytes)
             .map_err(|_| format!("a message of {} bytes is too long", row.message_bytes))?;
-        let outcome = polling::run(&host_costs::trial(&links, exercise, bytes, &options, costs));
-        let outcome = outcome.map_err(|error| {
+        let run =
+            |seed| polling::run(&host_costs::trial(&links, exercise, bytes, &options, costs, seed));
+        let outcomes: Result<Vec<Outcome>, _> = (1..=SEEDS).map(run).collect();
+        let outcomes = outcomes.map_err(|error| {
             let (setup, test) = (&setup.name, row.test.name());
             format!("simulate {setup}, {test} of {bytes} bytes: {error}")
         })?;
-        points.push(compared(row, &outcome));
+        points.push(compared(row, &outcomes));
     }
     let mut curves = Vec::new();
     for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
@@ -144,19 +146,21 @@ fn simulated(
     Ok(SetUpComparison { setup: setup.clone(), curves })
 }
 
-/// A row and its simulation: latency of a ping-pong, throughput of the others.
-fn compared(row: &Row, outcome: &Outcome) -> (Test, Quantity, Point) {
-    match (row.latency_us.filter(|_| row.test == Test::PingPong), outcome.latency_ns) {
-        (Some(real_us), Some(simulated_ns)) => {
-            let point = Point::new(row.message_bytes, real_us, simulated_ns / 1e3);
-            (row.test, Quantity::Latency, point)
-        }
-        _ => {
-            let (real, simulated) = (row.megabytes_per_second, outcome.bytes_per_second / 1e6);
-            let point = Point::new(row.message_bytes, real, simulated);
-            (row.test, Quantity::Throughput, point)
-        }
-    }
+/// A row and its simulations, of which the median counts: latency of a ping-pong, throughput of the others.
+fn compared(row: &Row, outcomes: &[Outcome]) -> (Test, Quantity, Point) {
+    let is_latency = row.test == Test::PingPong && row.latency_us.is_some();
+    let simulated = |outcome: &Outcome| match outcome.latency_ns {
+        Some(latency_ns) if is_latency => latency_ns / 1e3,
+        _ => outcome.bytes_per_second / 1e6,
+    };
+    let mut values: Vec<f64> = outcomes.iter().map(simulated).collect();
+    values.sort_by(f64::total_cmp);
+    let median = values.get(values.len() / 2).copied().unwrap_or(0.0);
+    let (quantity, real) = match row.latency_us.filter(|_| is_latency) {
+        Some(latency_us) => (Quantity::Latency, latency_us),
+        None => (Quantity::Throughput, row.megabytes_per_second),
+    };
+    (row.test, quantity, Point::new(row.message_bytes, real, median))
 }
 
 fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
@@ -193,6 +197,9 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         options,
     })
 }
+
+/// Simulations of a point, as a measurement has repetitions: their engines and late timers differ.
+const SEEDS: u64 = 5;
 
 /// What is compared.
 const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];
