@@ -49,8 +49,6 @@ enum Probe {
     Ratio { arguments: &'static [&'static str], pointer: &'static str, to: &'static str },
     /// A number at a JSON pointer of a result.
     Number { arguments: &'static [&'static str], pointer: &'static str },
-    /// Nothing that could be measured is there.
-    NotBuilt,
     /// A figure of a measurement of `ethernot bench`.
     Bench { arguments: &'static [&'static str], of: Measurement, figure: Figure },
     /// A figure of a point of `ethernot bench multiedge`.

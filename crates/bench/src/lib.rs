@@ -20,6 +20,7 @@ pub mod multiedge;
 pub mod namespaces;
 pub mod plan;
 pub mod process;
+pub mod reality;
 pub mod results;
 pub mod run;
 pub mod server;

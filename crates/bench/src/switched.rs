@@ -26,13 +26,15 @@ impl LinkShape {
         Self { rate, delay_us: 0, loss_percent: 0.0 }
     }
 
+    /// What a port may send at once after a pause, in bytes, for frames of an interface with this MTU.
+    pub fn burst_bytes(&self, mtu: u32) -> u64 {
+        (self.rate / 8 * BURST_US / 1_000_000).max(frame_bytes(mtu) * BURST_FRAMES_MIN)
+    }
+
     /// The arguments of `tc` that make port `port` such a link, for frames of an interface with this
     /// MTU.
     pub(crate) fn discipline(&self, port: &str, mtu: u32) -> Vec<String> {
-        let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
-        let burst_bytes =
-            (self.rate / 8 * BURST_US / 1_000_000).max(frame_bytes * BURST_FRAMES_MIN);
-        let queue_bytes = frame_bytes * QUEUE_FRAMES;
+        let (burst_bytes, queue_bytes) = (self.burst_bytes(mtu), queue_bytes(mtu));
         let text = format!(
             "qdisc add dev {port} root tbf rate {}bit burst {burst_bytes} limit {queue_bytes}",
             self.rate
@@ -64,6 +66,15 @@ pub(crate) fn filter_at<'a>(action: &'a str, port: &'a str) -> [&'a str; 9] {
     ["filter", action, "dev", port, "ingress", "protocol", "all", "pref", "1"]
 }
 
+/// What a port holds before it drops, in bytes, for frames of an interface with this MTU.
+pub const fn queue_bytes(mtu: u32) -> u64 {
+    frame_bytes(mtu) * QUEUE_FRAMES
+}
+
+const fn frame_bytes(mtu: u32) -> u64 {
+    mtu as u64 + ETHERNET_HEADER_BYTES
+}
+
 /// Frames a port of a switch holds: of the size of an unmanaged switch of the paper's time, which has
 /// 256 to 512 KiB for all its ports.
 const QUEUE_FRAMES: u64 = 200;
@@ -72,7 +83,9 @@ const QUEUE_FRAMES: u64 = 200;
 /// processor that is late by a timer loses rate for good.
 const BURST_US: u64 = 250;
 const BURST_FRAMES_MIN: u64 = 4;
-const ETHERNET_HEADER_BYTES: u64 = 14;
+
+/// What a shaper counts besides the packet, in bytes.
+pub const ETHERNET_HEADER_BYTES: u64 = 14;
 
 #[cfg(test)]
 mod tests {

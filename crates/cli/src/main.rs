@@ -3,16 +3,19 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod calibrate_command;
 mod churn_command;
 mod compare_command;
 mod cost_command;
 mod doctor;
 mod doctor_command;
 mod failover_command;
+mod host_costs;
 mod link_names;
 mod multiedge_command;
 mod paper_command;
 mod progress;
+mod reality_command;
 mod report_command;
 mod run_command;
 mod scenario_command;
@@ -69,6 +72,8 @@ enum Simulation {
     Paper(paper_command::Arguments),
     Speed(simulator_command::SpeedArguments),
     Theory(simulator_command::TheoryArguments),
+    Calibrate(calibrate_command::Arguments),
+    Reality(reality_command::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +95,8 @@ fn main() -> ExitCode {
         Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
         Command::Sim(Simulation::Speed(arguments)) => simulator_command::run_speed(&arguments),
         Command::Sim(Simulation::Theory(arguments)) => simulator_command::run_theory(&arguments),
+        Command::Sim(Simulation::Calibrate(arguments)) => calibrate_command::run(&arguments),
+        Command::Sim(Simulation::Reality(arguments)) => reality_command::run(&arguments),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };

@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Set-ups: 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-9000, 4L-2.5G, 1G+100M, 10G+1G,
-    /// 1G/20us+1G/2ms, 2L-10G, 1L-1G-loss1, 1L-1G-loss5 [default: all but the last two]
+    /// 1G/20us+1G/2ms, 2L-10G, 1L-100M, 2L-100M, 1L-1G-loss1, 1L-1G-loss5 [default: all but the last
+    /// four]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
     setups: Vec<SetUp>,
     #[command(flatten)]
@@ -123,7 +124,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
-fn parse_setup(text: &str) -> Result<SetUp, String> {
+pub(crate) fn parse_setup(text: &str) -> Result<SetUp, String> {
     setups::by_name(text).ok_or_else(|| {
         let known: Vec<_> = setups::all().into_iter().map(|setup| setup.name).collect();
         format!("the set-ups are: {}", known.join(", "))

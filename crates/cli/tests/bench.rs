@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bench::namespaces;
 use bench::process::NAMESPACE_DIRECTORY;
+use bench::reality::{Quantity, Report};
 use bench::results::{PathKind, Results};
 use bench::transport::Test;
 use nix::sys::signal::{Signal, kill};
@@ -246,6 +247,32 @@ fn endless_run() -> Child {
 
 fn signal_to(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+}
+
+#[test]
+fn simulation_is_compared_with_reality() {
+    if !can_make_namespaces() {
+        let output = ethernot(&["sim", "reality"]).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(
+            !output.status.success()
+                && (error.contains("needs root") || error.contains("namespace"))
+        );
+        return;
+    }
+    let arguments = "sim reality --setups 1L-100M --tests ping-pong,one-way --sizes 8,64K \
+                     --repetitions 1 --time 1 --json -";
+    let output = ethernot(&arguments.split_whitespace().collect::<Vec<_>>()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    let [found] = report.setups.as_slice() else { panic!("one set-up was asked for") };
+    let curves: Vec<_> = found.curves.iter().map(|curve| (curve.test, curve.quantity)).collect();
+    let latency = (Test::PingPong, Quantity::Latency);
+    assert_eq!(curves, [latency, (Test::OneWay, Quantity::Throughput)]);
+    for point in found.curves.iter().flat_map(|curve| &curve.points) {
+        assert!(point.real.median > 0.0 && point.simulated > 0.0, "{point:?}");
+    }
+    assert!(report.calibration.points.len() >= 8 && report.worst_error_percent.is_finite());
 }
 
 /// Whether namespaces can be made; prints why not.

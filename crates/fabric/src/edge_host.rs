@@ -112,6 +112,27 @@ impl EdgeHost {
         self.connections.get(&connection.0).map(|connection| connection.handle)
     }
 
+    /// Has the engine send for one turn. `wire` gets each frame with its place in its batch, and returns
+    /// whether the driver of the link took it. Returns whether there is more, and how many were taken.
+    pub(crate) fn transmit(&mut self, now: Instant, wire: &mut BatchWire<'_>) -> (bool, usize) {
+        let access = self.memory.access();
+        let (regions, by_address, payload) = (&self.regions, &self.by_address, &mut self.payload);
+        let mut taken = 0;
+        let mut emit = |link: LinkId, batch: &TxBatch| {
+            for index in 0..batch.len() {
+                let frame = batch.frame(index);
+                copy_payload(regions, by_address, frame.payload, payload);
+                if !wire(link, batch.to(), index, &[frame.header, payload]) {
+                    return Emitted::Taken(index);
+                }
+                taken += 1;
+            }
+            Emitted::Taken(batch.len())
+        };
+        let more = self.engine.poll_transmit(now, &access, &mut emit);
+        (more, taken)
+    }
+
     fn number_of(&mut self, handle: engine::ConnectionHandle) -> u64 {
         *self.numbers.entry(handle).or_insert_with(|| {
             self.next_number += 1;
@@ -189,23 +210,9 @@ impl HostEngine for EdgeHost {
     }
 
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>) {
-        let access = self.memory.access();
-        let (engine, regions) = (&mut self.engine, &self.regions);
-        let (by_address, payload) = (&self.by_address, &mut self.payload);
         loop {
-            let mut taken = 0;
-            let mut emit = |link: LinkId, batch: &TxBatch| {
-                for index in 0..batch.len() {
-                    let frame = batch.frame(index);
-                    copy_payload(regions, by_address, frame.payload, payload);
-                    if !wire(link, batch.to(), &[frame.header, payload]) {
-                        return Emitted::Taken(index);
-                    }
-                    taken += 1;
-                }
-                Emitted::Taken(batch.len())
-            };
-            let more = engine.poll_transmit(now, &access, &mut emit);
+            let (more, taken) =
+                self.transmit(now, &mut |link, to, _place, pieces| wire(link, to, pieces));
             // With nothing taken, what is left waits for a driver.
             if !more || taken == 0 {
                 break;
@@ -514,6 +521,9 @@ impl HostEngine for EdgeHost {
         one("connections", self.engine.connection_count(), self.config.connections_max);
     }
 }
+
+/// Takes a frame for a peer on a link, with its place in its batch; returns whether the driver took it.
+pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> bool + 'a;
 
 /// Copies payload out of the region it must lie in; a payload that lies in none is a bug that shows
 /// as a frame without it.

@@ -11,6 +11,7 @@ pub mod host;
 pub mod interconnect;
 mod network;
 mod oracle;
+pub mod polling;
 mod queue;
 mod random;
 pub mod scenario;

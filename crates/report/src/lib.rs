@@ -9,6 +9,7 @@ mod failover;
 mod format;
 mod multiedge;
 mod page;
+mod reality;
 pub mod simulation;
 mod table;
 
@@ -16,4 +17,5 @@ pub use chart::ChartError;
 pub use failover::{failover_page, failover_table};
 pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
+pub use reality::{reality_page, reality_table};
 pub use table::table;

@@ -92,7 +92,15 @@ pub(super) const FABRIC: &[Row] = &[
         Bound::AtMost(8192.0, "B"),
         "/real engine, memory/bytes_per_host",
     ),
-    missing("engine on shaped links against the same simulated", Bound::AtMost(10.0, "%")),
+    Row {
+        name: "engine on shaped links against the same simulated, worst point",
+        bound: Bound::AtMost(10.0, "%"),
+        bound_quick: None,
+        probe: Probe::Number {
+            arguments: &["sim", "reality", "{quick:--quick|--time=60}", "--json", "{json}"],
+            pointer: "/worst_error_percent",
+        },
+    },
     speed(
         "identical hashes with 1, 2 and 4 threads",
         Bound::AtLeast(3.0, "of 3"),
@@ -108,8 +116,4 @@ const fn paper(name: &'static str, bound: Bound, pointer: &'static str) -> Row {
 const fn speed(name: &'static str, bound: Bound, pointer: &'static str) -> Row {
     let arguments = &["sim", "speed", "--repetitions", "{quick:3|7}", "--json", "{json}"];
     Row { name, bound, bound_quick: None, probe: Probe::Number { arguments, pointer } }
-}
-
-const fn missing(name: &'static str, bound: Bound) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::NotBuilt }
 }

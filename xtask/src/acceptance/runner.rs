@@ -62,7 +62,6 @@ impl<'a> Runner<'a> {
                 let result = self.result(arguments)?;
                 number(&result, pointer).map(Found::plain)
             }
-            Probe::NotBuilt => Err(Failure::CannotRun("not built yet".to_owned())),
             Probe::Bench { arguments, of, figure } => {
                 let result = self.result(arguments).map_err(unmeasured)?;
                 bench_figure(&result, path_of(arguments), of, figure)

@@ -97,6 +97,11 @@ pub fn all() -> Vec<SetUp> {
                 one(5 * GIGABIT / 2).repeat(4),
             )
         },
+        SetUp { by_default: false, ..setup("1L-100M", "one link of 100 Mb/s", one(GIGABIT / 10)) },
+        SetUp {
+            by_default: false,
+            ..setup("2L-100M", "two links of 100 Mb/s", one(GIGABIT / 10).repeat(2))
+        },
         lossy(1.0),
         lossy(5.0),
     ]

@@ -1,0 +1,306 @@
+//! The engine on links that a shaper limits, beside the same in simulation: what is measured for that,
+//! and the form of what came out.
+//!
+//! What hosts cost is measured on links that do not limit them, so that nothing of what is compared
+//! goes into what it is compared with.
+
+use serde::{Deserialize, Serialize};
+
+use crate::multiedge::{LinkKind, SetUp};
+use crate::plan::{Options, PathChoice};
+use crate::results::{Measurement, Results};
+use crate::run::{self, Observer, RunError};
+use crate::statistics::Summary;
+use crate::switched::LinkShape;
+use crate::transport::{Test, counter};
+use crate::transports::EDGE;
+
+/// What is between the two hosts while their costs are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FreePath {
+    /// A virtual cable.
+    Cable,
+    /// A switch as in the set-ups, whose ports are faster than the hosts.
+    Switch,
+}
+
+/// Measures what `options` ask for over raw Ethernet on one link that does not limit the hosts.
+pub fn measure_free(
+    path: FreePath,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Measurement>, RunError> {
+    let mut options = options.clone();
+    options.path = match path {
+        FreePath::Cable => PathChoice::Automatic,
+        FreePath::Switch => PathChoice::Switched(vec![free_shape()]),
+    };
+    options.links = 1;
+    options.link_names = LinkKind::Packet.links(1);
+    options.server_link_names.clone_from(&options.link_names);
+    options.transports = vec![EDGE.to_string()];
+    let Results { results, .. } = run::run(&options, observer)?;
+    Ok(results)
+}
+
+/// The link of [`FreePath::Switch`].
+pub const fn free_shape() -> LinkShape {
+    LinkShape::of_rate(FREE_RATE)
+}
+
+/// What posting a write took, in nanoseconds: the median over the streams that timed it.
+pub fn post_ns(measured: &[Measurement]) -> Option<f64> {
+    let of_one = |measured: &Measurement| {
+        let timed = *measured.counters.get(counter::POSTS_TIMED)?;
+        let spent_ns = *measured.counters.get(counter::POST_NS)?;
+        (timed >= 1.0).then(|| spent_ns / timed)
+    };
+    median(measured.iter().filter_map(of_one).collect())
+}
+
+/// What was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Half a round trip, in microseconds.
+    Latency,
+    /// Payload of all directions, in 10^6 bytes per second.
+    Throughput,
+}
+
+impl Quantity {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+        }
+    }
+
+    /// The unit of its values.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Latency => "µs",
+            Self::Throughput => "MB/s",
+        }
+    }
+}
+
+/// The document that a comparison comes to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// What hosts cost, and how well that fits.
+    pub calibration: HostCosts,
+    /// One entry for each set-up.
+    pub setups: Vec<SetUpComparison>,
+    /// Largest error of all points of the set-ups that are compared by default, in percent; of all
+    /// if there is none of those.
+    pub worst_error_percent: f64,
+    /// Median of their errors, in percent.
+    pub median_error_percent: f64,
+}
+
+/// What hosts cost, found on links that do not limit them. Times are in nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostCosts {
+    /// What was between the hosts.
+    pub path: FreePath,
+    /// Per frame sent.
+    pub frame_send_ns: f64,
+    /// Per byte of a frame sent.
+    pub frame_send_ns_per_byte: f64,
+    /// Per frame received.
+    pub frame_receive_ns: f64,
+    /// Per byte of a frame received.
+    pub frame_receive_ns_per_byte: f64,
+    /// Per operation posted, measured by itself.
+    pub post_ns: f64,
+    /// Per batch of frames.
+    pub call_ns: f64,
+    /// Per frame whose payload is gathered.
+    pub gather_ns: f64,
+    /// Per look at a link.
+    pub poll_ns: f64,
+    /// Per frame sent, after the peer can see it.
+    pub return_ns: f64,
+    /// Root of the mean square of the fit's relative differences, in percent.
+    pub rms_error_percent: f64,
+    /// Largest of them.
+    pub worst_error_percent: f64,
+    /// What was measured, and what the fit makes of it.
+    pub points: Vec<FittedPoint>,
+}
+
+/// A measurement that costs were found from.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct FittedPoint {
+    /// What was measured.
+    pub test: Test,
+    /// Bytes of a message.
+    pub message_bytes: u64,
+    /// Half a round trip, or the time for each message of a stream (each pair, if both ways).
+    pub measured_ns: f64,
+    /// The same, simulated with the costs.
+    pub fitted_ns: f64,
+}
+
+/// One set-up, real and simulated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetUpComparison {
+    /// The set-up.
+    pub setup: SetUp,
+    /// Its curves over the sizes of messages.
+    pub curves: Vec<Curve>,
+}
+
+/// A quantity of a test over the sizes of messages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// The test.
+    pub test: Test,
+    /// What is compared.
+    pub quantity: Quantity,
+    /// By size.
+    pub points: Vec<Point>,
+    /// Largest error, in percent.
+    pub worst_error_percent: f64,
+    /// Median of the errors, in percent.
+    pub median_error_percent: f64,
+}
+
+/// A message size, real and simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Bytes of a message.
+    pub message_bytes: u64,
+    /// What was measured; its median counts.
+    pub real: Summary,
+    /// What the simulation says.
+    pub simulated: f64,
+    /// How far `simulated` is from the median of `real`, in percent of that.
+    pub error_percent: f64,
+}
+
+impl Point {
+    /// Compares.
+    pub fn new(message_bytes: u64, real: Summary, simulated: f64) -> Self {
+        let error_percent = (simulated / real.median - 1.0).abs() * 100.0;
+        Self { message_bytes, real, simulated, error_percent }
+    }
+}
+
+impl Curve {
+    /// With its errors.
+    pub fn new(test: Test, quantity: Quantity, points: Vec<Point>) -> Self {
+        let (worst_error_percent, median_error_percent) = errors(points.iter());
+        Self { test, quantity, points, worst_error_percent, median_error_percent }
+    }
+}
+
+impl Report {
+    /// With its errors.
+    pub fn new(unix_seconds: u64, calibration: HostCosts, setups: Vec<SetUpComparison>) -> Self {
+        let is_default = |found: &&SetUpComparison| DEFAULTS.contains(&found.setup.name.as_str());
+        let has_defaults = setups.iter().any(|found| is_default(&found));
+        let counted = setups.iter().filter(|found| !has_defaults || is_default(found));
+        let points = counted.flat_map(|found| &found.curves).flat_map(|curve| &curve.points);
+        let (worst_error_percent, median_error_percent) = errors(points);
+        Self {
+            format: FORMAT.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            unix_seconds,
+            calibration,
+            setups,
+            worst_error_percent,
+            median_error_percent,
+        }
+    }
+}
+
+/// Largest and median error.
+fn errors<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
+    let errors: Vec<f64> = points.map(|point| point.error_percent).collect();
+    let worst = errors.iter().copied().fold(0.0, f64::max);
+    (worst, median(errors).unwrap_or(0.0))
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (low, high) =
+        (values.get(values.len().saturating_sub(1) / 2)?, values.get(values.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-reality/1";
+
+/// Set-ups whose links, and not two processors of today, are what limits large messages.
+pub const DEFAULTS: [&str; 4] = ["1L-100M", "2L-100M", "1G+100M", "1L-1G"];
+
+/// Above what two processors send, in bits per second.
+const FREE_RATE: u64 = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::multiedge::setups;
+
+    fn comparison(name: &str, simulated: f64) -> SetUpComparison {
+        let real = Summary { median: 100.0, min: 90.0, max: 110.0 };
+        let points = [95.0, 100.0, simulated];
+        let points = points.map(|simulated| Point::new(8, real, simulated)).into();
+        let setup = setups::by_name(name).expect("it is one");
+        SetUpComparison {
+            setup,
+            curves: vec![Curve::new(Test::OneWay, Quantity::Throughput, points)],
+        }
+    }
+
+    fn costs() -> HostCosts {
+        HostCosts {
+            path: FreePath::Switch,
+            frame_send_ns: 0.0,
+            frame_send_ns_per_byte: 0.0,
+            frame_receive_ns: 0.0,
+            frame_receive_ns_per_byte: 0.0,
+            post_ns: 0.0,
+            call_ns: 0.0,
+            gather_ns: 0.0,
+            poll_ns: 0.0,
+            return_ns: 0.0,
+            rms_error_percent: 0.0,
+            worst_error_percent: 0.0,
+            points: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_worst_point_counts_in_both_directions() {
+        for (simulated, worst) in [(130.0, 30.0), (80.0, 20.0)] {
+            let curve = &comparison("1L-1G", simulated).curves[0];
+            assert!((curve.worst_error_percent - worst).abs() < 1e-9);
+            assert!((curve.median_error_percent - 5.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn set_ups_that_are_not_compared_by_default_do_not_count_beside_others() {
+        let setups = vec![comparison("1L-1G", 110.0), comparison("2L-10G", 300.0)];
+        let report = Report::new(0, costs(), setups);
+        assert!((report.worst_error_percent - 10.0).abs() < 1e-9);
+        let alone = Report::new(0, costs(), vec![comparison("2L-10G", 300.0)]);
+        assert!((alone.worst_error_percent - 200.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_set_ups_by_default_exist() {
+        assert!(DEFAULTS.iter().all(|name| setups::by_name(name).is_some()));
+    }
+}

@@ -1,0 +1,125 @@
+//! `ethernot sim calibrate`: what a host of this machine costs.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use bench::reality::{FreePath, HostCosts};
+use bench::{cleanup, namespaces};
+use clap::Args;
+
+use crate::Failure;
+use crate::host_costs;
+use crate::progress::Progress;
+
+/// Measure what frames and operations cost the processors of this machine, for simulated hosts.
+///
+/// Runs the engine between two network namespaces joined by a virtual cable that limits nothing:
+/// ping-pong, one-way and two-way over sizes from 8 bytes to 1 MiB. Then runs the same in simulation,
+/// with costs that are changed until the two agree best. Prints the section [host] of a
+/// configuration for `ethernot sim run`. Needs root.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim calibrate\n  \
+    ethernot sim calibrate --output host.toml --json costs.json")]
+pub(crate) struct Arguments {
+    /// Shorter samples
+    #[arg(long)]
+    quick: bool,
+    /// Write the costs with everything measured as JSON; `-` for standard output, instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the section [host] to a file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    check_rights("sim calibrate")?;
+    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    let program = env::current_exe().map_err(|error| format!("find this program: {error}"))?;
+    let options = host_costs::free_options(program, arguments.quick);
+    let mut progress = Progress::new();
+    let outcome = host_costs::calibrate(FreePath::Cable, &options, &mut progress);
+    progress.finish();
+    let (costs, _) = outcome?;
+    let fragment = fragment(&costs);
+    let mut is_text_wanted = true;
+    if let Some(path) = &arguments.json {
+        let text = format!("{}\n", serde_json::to_string_pretty(&costs)?);
+        if path.as_os_str() == "-" {
+            io::stdout().write_all(text.as_bytes())?;
+            is_text_wanted = false;
+        } else {
+            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+    }
+    if let Some(path) = &arguments.output {
+        fs::write(path, &fragment).map_err(|error| format!("write {}: {error}", path.display()))?;
+    } else if is_text_wanted {
+        io::stdout().write_all(fragment.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Says what to do where namespaces cannot be made.
+pub(crate) fn check_rights(command: &str) -> Result<(), Failure> {
+    if namespaces::are_possible() {
+        return Ok(());
+    }
+    Err(format!(
+        "{command} makes network namespaces, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run \
+         it with sudo"
+    )
+    .into())
+}
+
+/// The section `[host]` of a configuration, with what was measured as comments.
+fn fragment(costs: &HostCosts) -> String {
+    let ps = |ns: f64| (ns * 1e3).round() as u64;
+    let mut text = String::new();
+    // Writing to a `String` does not fail.
+    let _ = writeln!(
+        text,
+        "# Found by `ethernot sim calibrate`: simulated with these costs, what was measured comes out to\n\
+         # {:.1} % (root of the mean square), {:.1} % at worst.\n\
+         #\n# test       bytes    measured µs   fitted µs",
+        costs.rms_error_percent, costs.worst_error_percent
+    );
+    for point in &costs.points {
+        let _ = writeln!(
+            text,
+            "# {:9} {:7} {:13.3} {:11.3}",
+            point.test.name(),
+            point.message_bytes,
+            point.measured_ns / 1e3,
+            point.fitted_ns / 1e3
+        );
+    }
+    // What this simulator has no name for is part of what it has.
+    let frame_send_ns =
+        costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
+    let _ = writeln!(
+        text,
+        "#\n# Of frame_send_ps, {:.0} ns are for payload gathered from the program and {:.0} ns for one call of\n\
+         # several frames; the frame is seen {:.0} ns before its sender is done. A look at a link takes {:.0} ns:\n\
+         # add half of that to the latency of a cable, and take away the former.\n\
+         [host]\nkind = \"edge\"\nframe_send_ps = {}\nframe_send_ps_per_byte = {}\nframe_receive_ps = {}\n\
+         frame_receive_ps_per_byte = {}\npost_ps = {}\ncompletion_ps = 0",
+        costs.gather_ns,
+        costs.call_ns / FRAMES_A_CALL,
+        costs.return_ns,
+        costs.poll_ns,
+        ps(frame_send_ns),
+        ps(costs.frame_send_ns_per_byte),
+        ps(costs.frame_receive_ns),
+        ps(costs.frame_receive_ns_per_byte),
+        ps(costs.post_ns),
+    );
+    text
+}
+
+/// Frames that a stream hands to the kernel at once.
+const FRAMES_A_CALL: f64 = 32.0;

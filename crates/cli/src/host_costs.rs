@@ -1,0 +1,189 @@
+//! From what `bench` measures to what `fabric` simulates, and back.
+
+use bench::plan::{Options, PathChoice};
+use bench::reality::{self, FittedPoint, FreePath, HostCosts};
+use bench::results::Measurement;
+use bench::run::Observer;
+use bench::switched::{self, ETHERNET_HEADER_BYTES, LinkShape};
+use bench::transport::Test;
+use fabric::polling::calibration::{self, Calibration, Setting};
+use fabric::polling::{Costs, Exercise, Trial};
+use fabric::{Jitter, LinkModel, Overhead, TokenBucket, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::Failure;
+
+/// Measures hosts on links that do not limit them, and finds what they cost.
+pub(crate) fn calibrate(
+    path: FreePath,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<(HostCosts, Costs), Failure> {
+    let measured = reality::measure_free(path, options, observer)?;
+    let post_ns = reality::post_ns(&measured).unwrap_or(0.0);
+    let measurements: Vec<_> = measured.iter().filter_map(measurement).collect();
+    let model = link_model(&reality::free_shape(), options.mtu);
+    let setting = Setting {
+        links: &[model],
+        rate_told: Some(VETH_RATE),
+        in_flight: options.in_flight,
+        post_ps: (post_ns * 1e3).round() as u64,
+        frames: FRAMES_OF_FIT,
+        seed: SEED,
+    };
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) =
+        ProgressStyle::with_template("{spinner} fitting costs, {pos} runs of all points")
+    {
+        spinner.set_style(style);
+    }
+    let found = calibration::calibrate(&setting, &measurements, &mut || spinner.inc(1));
+    spinner.finish_and_clear();
+    let found = found?;
+    Ok((host_costs(path, &found), found.costs))
+}
+
+/// What a stream or a ping-pong took, as the fit wants it.
+fn measurement(measured: &Measurement) -> Option<calibration::Measurement> {
+    let exercise = exercise(measured.test)?;
+    let ns = match measured.latency_ns {
+        Some(latency) if exercise == Exercise::PingPong => latency.median,
+        _ => 1e9 / measured.operations_per_second.median,
+    };
+    let message_bytes = u32::try_from(measured.message_bytes).ok()?;
+    Some(calibration::Measurement { exercise, message_bytes, ns })
+}
+
+/// The simulator's name of a test, if it has one.
+pub(crate) const fn exercise(test: Test) -> Option<Exercise> {
+    match test {
+        Test::PingPong => Some(Exercise::PingPong),
+        Test::OneWay => Some(Exercise::OneWay),
+        Test::TwoWay => Some(Exercise::TwoWay),
+        _ => None,
+    }
+}
+
+const fn test(exercise: Exercise) -> Test {
+    match exercise {
+        Exercise::PingPong => Test::PingPong,
+        Exercise::OneWay => Test::OneWay,
+        Exercise::TwoWay => Test::TwoWay,
+    }
+}
+
+/// A switch port of `bench` as a link of the simulator: the same rate, burst and queue.
+pub(crate) fn link_model(shape: &LinkShape, mtu: u32) -> LinkModel {
+    let shaped = stream::shaped(stream::raw_link(shape.rate, 0));
+    let burst_ns =
+        u128::from(shape.burst_bytes(mtu)) * 8_000_000_000 / u128::from(shape.rate.max(1));
+    let bucket = shaped.bucket.map(|bucket| TokenBucket {
+        peak_rate: bucket.peak_rate.max(shape.rate),
+        burst_ns: burst_ns as u64,
+        ..bucket
+    });
+    let envelope_bytes = wire_envelope_bytes();
+    LinkModel {
+        bucket,
+        overhead: Overhead {
+            network_bytes: envelope_bytes,
+            // No virtual interface pads.
+            packet_bytes_min: 0,
+            ethernet_bytes: ETHERNET_HEADER_BYTES as u32,
+        },
+        propagation_ns: u64::from(shape.delay_us) * 1_000,
+        jitter: Jitter::Constant,
+        queue_bytes: switched::queue_bytes(mtu) as u32,
+        frame_bytes_max: (mtu.saturating_sub(envelope_bytes)).min(u32::from(u16::MAX)) as u16,
+        ..shaped
+    }
+}
+
+/// Bytes of a raw frame before those of the protocol.
+fn wire_envelope_bytes() -> u32 {
+    stream::raw_link(1, 0).overhead.network_bytes
+}
+
+/// A test of a set-up in simulation.
+pub(crate) fn trial<'a>(
+    links: &'a [LinkModel],
+    exercise: Exercise,
+    message_bytes: u32,
+    options: &Options,
+    costs: Costs,
+    seed: u64,
+) -> Trial<'a> {
+    Trial {
+        links,
+        rate_told: Some(VETH_RATE),
+        exercise,
+        message_bytes,
+        in_flight: options.in_flight,
+        in_order: options.in_order,
+        costs,
+        frames: FRAMES_OF_TRIAL,
+        seed,
+    }
+}
+
+fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
+    let ns = |ps: u64| ps as f64 / 1e3;
+    let Costs { host, call_ps, gather_ps, poll_ps, return_ps } = found.costs;
+    let point = |(measured, fitted_ns): &(calibration::Measurement, f64)| FittedPoint {
+        test: test(measured.exercise),
+        message_bytes: u64::from(measured.message_bytes),
+        measured_ns: measured.ns,
+        fitted_ns: *fitted_ns,
+    };
+    HostCosts {
+        path,
+        frame_send_ns: ns(host.frame_send_ps),
+        frame_send_ns_per_byte: ns(host.frame_send_ps_per_byte),
+        frame_receive_ns: ns(host.frame_receive_ps),
+        frame_receive_ns_per_byte: ns(host.frame_receive_ps_per_byte),
+        post_ns: ns(host.post_ps),
+        call_ns: ns(call_ps),
+        gather_ns: ns(gather_ps),
+        poll_ns: ns(poll_ps),
+        return_ns: ns(return_ps),
+        rms_error_percent: found.rms_error_percent,
+        worst_error_percent: found.worst_error_percent,
+        points: found.points.iter().map(point).collect(),
+    }
+}
+
+/// What is measured on links that do not limit: the tests and sizes of the set-ups.
+pub(crate) fn free_options(program: std::path::PathBuf, is_quick: bool) -> Options {
+    Options {
+        program,
+        path: PathChoice::Automatic,
+        links: 1,
+        link_names: Vec::new(),
+        server_link_names: Vec::new(),
+        mtu: 1500,
+        tests: vec![Test::PingPong, Test::OneWay, Test::TwoWay],
+        transports: Vec::new(),
+        sizes: bench::multiedge::SIZES.to_vec(),
+        repetitions: 3,
+        budget_seconds: if is_quick { 15.0 } else { 30.0 },
+        in_flight: IN_FLIGHT,
+        connections: 1,
+        pinning: true,
+        in_order: false,
+        sleeps: false,
+        delays_us: Vec::new(),
+    }
+}
+
+/// Operations under way in one-way and two-way, as in `bench multiedge`.
+pub(crate) const IN_FLIGHT: u32 = 16;
+
+/// What a virtual interface says its rate is, in bits per second.
+const VETH_RATE: u64 = 10_000_000_000;
+
+/// Frames of a simulated test: enough for windows to settle.
+const FRAMES_OF_FIT: u32 = 1_200;
+const FRAMES_OF_TRIAL: u32 = 12_000;
+
+/// Of the engines and of late timers, in the fit.
+const SEED: u64 = 1;

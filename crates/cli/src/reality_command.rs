@@ -1,0 +1,205 @@
+//! `ethernot sim reality`: the engine on shaped links, beside the same in simulation.
+
+use std::env;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use bench::multiedge::{
+    self, LinkKind, Row, SIZES, SIZES_QUICK, SetUp, SetUpResults, Wishes, setups,
+};
+use bench::plan::Options;
+use bench::reality::{Curve, DEFAULTS, FreePath, Point, Quantity, Report, SetUpComparison};
+use bench::transport::Test;
+use bench::{cleanup, clock};
+use clap::Args;
+use console::Term;
+use fabric::polling::{self, Costs, Outcome};
+
+use crate::Failure;
+use crate::bench_command::{parse_seconds, parse_size, parse_test};
+use crate::calibrate_command::check_rights;
+use crate::host_costs;
+use crate::multiedge_command::parse_setup;
+use crate::progress::Progress;
+
+/// Compare the simulated engine with the real one, over links of known rate.
+///
+/// First measures what hosts cost, through a switch whose ports limit nothing. Then runs each set-up of
+/// `ethernot bench multiedge` on shaped virtual Ethernet, and the same engine in simulation, with hosts
+/// of these costs and token buckets of the same rate, burst and queue. Prints latency and throughput of
+/// both and how far they are apart. Needs root.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim reality --quick\n  \
+    ethernot sim reality --setups 2L-100M --tests one-way --sizes 1K,1M\n  \
+    ethernot sim reality --json reality.json --html reality.html")]
+pub(crate) struct Arguments {
+    /// Fewer sizes, shorter samples: about two minutes
+    #[arg(long)]
+    quick: bool,
+    /// Set-ups of `ethernot bench multiedge` [default: 1L-100M,2L-100M,1G+100M,1L-1G]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
+    setups: Vec<SetUp>,
+    /// Tests to run: ping-pong, one-way, two-way
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
+    tests: Vec<Test>,
+    /// Message sizes in bytes, such as 8,4K,1M
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
+    sizes: Vec<u64>,
+    /// Samples of each measurement; the highest and the lowest are left out [default: 5, with
+    /// --quick 3]
+    #[arg(long, value_name = "N")]
+    repetitions: Option<u32>,
+    /// About how long each set-up may take [default: 60, with --quick 15]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    time: Option<f64>,
+    /// Write the results as JSON; `-` for standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a self-contained page with both curves in each chart
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    check_rights("sim reality")?;
+    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    let unix_seconds = clock::unix_seconds();
+    let wishes = wishes(arguments)?;
+    let mut progress = Progress::new();
+    let compared = compare(arguments, &wishes, unix_seconds, &mut progress);
+    progress.finish();
+    let report = compared?;
+    if let Some(path) = &arguments.html {
+        let page = report::reality_page(&report)?;
+        fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()))?;
+    }
+    let mut is_table_wanted = true;
+    if let Some(path) = &arguments.json {
+        let text = format!("{}\n", serde_json::to_string_pretty(&report)?);
+        if path.as_os_str() == "-" {
+            io::stdout().write_all(text.as_bytes())?;
+            is_table_wanted = false;
+        } else {
+            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+    }
+    if is_table_wanted {
+        let columns = Term::stdout().size_checked().map_or(120, |(_, columns)| columns);
+        io::stdout().write_all(report::reality_table(&report, columns).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn compare(
+    arguments: &Arguments,
+    wishes: &Wishes,
+    unix_seconds: u64,
+    progress: &mut Progress,
+) -> Result<Report, Failure> {
+    let mut free = host_costs::free_options(wishes.options.program.clone(), arguments.quick);
+    free.repetitions = free.repetitions.min(wishes.options.repetitions);
+    free.budget_seconds = free.budget_seconds.min(wishes.options.budget_seconds);
+    let (calibration, costs) = host_costs::calibrate(FreePath::Switch, &free, progress)?;
+    progress.finish();
+    let real = multiedge::run(wishes, progress)?;
+    progress.finish();
+    let setups = real.setups.iter().map(|found| simulated(found, &wishes.options, costs));
+    Ok(Report::new(unix_seconds, calibration, setups.collect::<Result<_, _>>()?))
+}
+
+/// Simulates what was measured, and compares.
+fn simulated(
+    found: &SetUpResults,
+    options: &Options,
+    costs: Costs,
+) -> Result<SetUpComparison, Failure> {
+    let setup = &found.setup;
+    let links: Vec<_> =
+        setup.links.iter().map(|shape| host_costs::link_model(shape, setup.mtu)).collect();
+    let options = Options { in_order: setup.in_order, ..options.clone() };
+    let mut points: Vec<(Test, Quantity, Point)> = Vec::new();
+    for row in &found.rows {
+        let Some(exercise) = host_costs::exercise(row.test) else { continue };
+        let bytes = u32::try_from(row.message_bytes)
+            .map_err(|_| format!("a message of {} bytes is too long", row.message_bytes))?;
+        let run =
+            |seed| polling::run(&host_costs::trial(&links, exercise, bytes, &options, costs, seed));
+        let outcomes: Result<Vec<Outcome>, _> = (1..=SEEDS).map(run).collect();
+        let outcomes = outcomes.map_err(|error| {
+            let (setup, test) = (&setup.name, row.test.name());
+            format!("simulate {setup}, {test} of {bytes} bytes: {error}")
+        })?;
+        points.push(compared(row, &outcomes));
+    }
+    let mut curves = Vec::new();
+    for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
+        for quantity in [Quantity::Latency, Quantity::Throughput] {
+            let of_curve = points.iter().filter(|point| (point.0, point.1) == (test, quantity));
+            let of_curve: Vec<Point> = of_curve.map(|point| point.2).collect();
+            if !of_curve.is_empty() {
+                curves.push(Curve::new(test, quantity, of_curve));
+            }
+        }
+    }
+    Ok(SetUpComparison { setup: setup.clone(), curves })
+}
+
+/// A row and its simulations, of which the median counts: latency of a ping-pong, throughput of the others.
+fn compared(row: &Row, outcomes: &[Outcome]) -> (Test, Quantity, Point) {
+    let is_latency = row.test == Test::PingPong && row.latency_us.is_some();
+    let simulated = |outcome: &Outcome| match outcome.latency_ns {
+        Some(latency_ns) if is_latency => latency_ns / 1e3,
+        _ => outcome.bytes_per_second / 1e6,
+    };
+    let mut values: Vec<f64> = outcomes.iter().map(simulated).collect();
+    values.sort_by(f64::total_cmp);
+    let median = values.get(values.len() / 2).copied().unwrap_or(0.0);
+    let (quantity, real) = match row.latency_us.filter(|_| is_latency) {
+        Some(latency_us) => (Quantity::Latency, latency_us),
+        None => (Quantity::Throughput, row.megabytes_per_second),
+    };
+    (row.test, quantity, Point::new(row.message_bytes, real, median))
+}
+
+fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
+    let is_quick = arguments.quick;
+    let setups = if arguments.setups.is_empty() {
+        DEFAULTS.iter().filter_map(|name| setups::by_name(name)).collect()
+    } else {
+        arguments.setups.clone()
+    };
+    let tests = if arguments.tests.is_empty() { &TESTS[..] } else { &arguments.tests };
+    if let Some(other) = tests.iter().find(|test| !TESTS.contains(test)) {
+        let known = TESTS.map(Test::name).join(", ");
+        return Err(format!("test {:?} is not one that is simulated: {known}", other.name()).into());
+    }
+    let sizes = match (arguments.sizes.as_slice(), is_quick) {
+        ([], true) => SIZES_QUICK.to_vec(),
+        ([], false) => SIZES.to_vec(),
+        (chosen, _) => chosen.to_vec(),
+    };
+    let program = env::current_exe().map_err(|error| format!("find this program: {error}"))?;
+    let options = Options {
+        tests: tests.to_vec(),
+        sizes,
+        repetitions: arguments.repetitions.unwrap_or(if is_quick { 3 } else { 5 }),
+        budget_seconds: arguments.time.unwrap_or(if is_quick { 15.0 } else { 60.0 }),
+        ..host_costs::free_options(program, is_quick)
+    };
+    Ok(Wishes {
+        setups,
+        kind: LinkKind::Packet,
+        mtu: None,
+        with_own: true,
+        with_multiedge: false,
+        options,
+    })
+}
+
+/// Simulations of a point, as a measurement has repetitions: their engines and late timers differ.
+const SEEDS: u64 = 5;
+
+/// What is compared.
+const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];

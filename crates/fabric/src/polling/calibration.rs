@@ -1,0 +1,241 @@
+//! What hosts cost, from measured latencies and rates.
+//!
+//! The measured programs are run again on the same links in simulation, with costs that are changed
+//! until the two agree best: the least sum of squares of `simulated / measured - 1`. So each
+//! measurement says what it can say, whichever of the two processors, or none, it was bounded by.
+
+use super::fit::{Parameter, fit};
+use super::{Costs, Exercise, Outcome, Trial, run};
+use crate::LinkModel;
+use crate::interconnect::edge::EdgeCosts;
+use crate::scenario::TransferError;
+
+/// Something that was measured on links that did not limit it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measurement {
+    /// What was done.
+    pub exercise: Exercise,
+    /// Bytes of a write.
+    pub message_bytes: u32,
+    /// Half a round trip, or time for each write of a stream (for one each way, if both), in
+    /// nanoseconds.
+    pub ns: f64,
+}
+
+/// Links and programs of the measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// Both directions of each link.
+    pub links: &'a [LinkModel],
+    /// See [`Trial::rate_told`].
+    pub rate_told: Option<u64>,
+    /// Writes under way in a stream.
+    pub in_flight: u32,
+    /// What posting a write takes, in picoseconds, as measured by itself.
+    pub post_ps: u64,
+    /// See [`Trial::frames`].
+    pub frames: u32,
+    /// See [`Trial::seed`].
+    pub seed: u64,
+}
+
+/// Costs that fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// What was found.
+    pub costs: Costs,
+    /// Each measurement, and what simulation makes of it, in nanoseconds.
+    pub points: Vec<(Measurement, f64)>,
+    /// Root of the mean square of relative differences, in percent.
+    pub rms_error_percent: f64,
+    /// Largest relative difference, in percent.
+    pub worst_error_percent: f64,
+}
+
+/// Why costs cannot be found.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrationError {
+    /// As many costs as there are need as many measurements.
+    #[error("{count} measurements were given, but {PARAMETERS} or more are needed")]
+    TooFew {
+        /// How many were given.
+        count: usize,
+    },
+    /// No time.
+    #[error("{message_bytes} bytes took {ns} ns, but must take more than 0")]
+    Time {
+        /// Bytes of the write.
+        message_bytes: u32,
+        /// What was given.
+        ns: f64,
+    },
+    /// A trial does not end.
+    #[error("simulate what was measured: {0}")]
+    Trial(#[from] TransferError),
+}
+
+/// Finds costs. `on_trials` is told after each run of all measurements.
+pub fn calibrate(
+    setting: &Setting<'_>,
+    measurements: &[Measurement],
+    on_trials: &mut dyn FnMut(),
+) -> Result<Calibration, CalibrationError> {
+    if measurements.len() < PARAMETERS {
+        return Err(CalibrationError::TooFew { count: measurements.len() });
+    }
+    if let Some(&Measurement { message_bytes, ns, .. }) =
+        measurements.iter().find(|measured| !(measured.ns > 0.0 && measured.ns.is_finite()))
+    {
+        return Err(CalibrationError::Time { message_bytes, ns });
+    }
+    let measured_ns: Vec<f64> = measurements.iter().map(|measured| measured.ns).collect();
+    let mut model = |values: &[f64]| {
+        let costs = costs(values, setting.post_ps);
+        let times = measurements.iter().map(|measured| simulated_ns(setting, measured, costs));
+        let times = times.collect::<Result<Vec<_>, _>>();
+        on_trials();
+        times
+    };
+    let found = fit(&STARTS, &measured_ns, &mut model)?;
+    let modelled_ns = model(&found)?;
+    let errors: Vec<f64> = measured_ns
+        .iter()
+        .zip(&modelled_ns)
+        .map(|(measured, model)| (model / measured - 1.0).abs() * 100.0)
+        .collect();
+    let squares: f64 = errors.iter().map(|error| error * error).sum();
+    Ok(Calibration {
+        costs: costs(&found, setting.post_ps),
+        points: measurements.iter().copied().zip(modelled_ns).collect(),
+        rms_error_percent: (squares / errors.len() as f64).sqrt(),
+        worst_error_percent: errors.into_iter().fold(0.0, f64::max),
+    })
+}
+
+impl Outcome {
+    /// The time of a [`Measurement`] of this, in nanoseconds.
+    pub fn ns(&self, exercise: Exercise, message_bytes: u32) -> f64 {
+        let directions = if exercise == Exercise::TwoWay { 2.0 } else { 1.0 };
+        let stream_ns =
+            || directions * f64::from(message_bytes) * 1e9 / self.bytes_per_second.max(1e-9);
+        self.latency_ns.unwrap_or_else(stream_ns)
+    }
+}
+
+fn simulated_ns(
+    setting: &Setting<'_>,
+    measured: &Measurement,
+    costs: Costs,
+) -> Result<f64, TransferError> {
+    let Measurement { exercise, message_bytes, .. } = *measured;
+    let trial = Trial {
+        links: setting.links,
+        rate_told: setting.rate_told,
+        exercise,
+        message_bytes,
+        in_flight: setting.in_flight,
+        in_order: false,
+        costs,
+        frames: setting.frames,
+        seed: setting.seed,
+    };
+    Ok(run(&trial)?.ns(exercise, message_bytes))
+}
+
+/// Parameters in the order of [`STARTS`], in nanoseconds.
+fn costs(values: &[f64], post_ps: u64) -> Costs {
+    let ps = |index: usize| (values.get(index).copied().unwrap_or(0.0) * 1e3).round() as u64;
+    Costs {
+        host: EdgeCosts {
+            frame_send_ps: ps(0),
+            frame_send_ps_per_byte: ps(1),
+            frame_receive_ps: ps(2),
+            frame_receive_ps_per_byte: ps(3),
+            post_ps,
+            completion_ps: 0,
+        },
+        call_ps: ps(4),
+        gather_ps: ps(5),
+        poll_ps: ps(6),
+        return_ps: ps(7),
+    }
+}
+
+/// How many costs are to be found.
+const PARAMETERS: usize = 8;
+
+/// Costs of a usual processor, in nanoseconds: where the search begins.
+const STARTS: [Parameter; PARAMETERS] = [
+    Parameter { start: 1500.0, scale: 1000.0 },
+    Parameter { start: 0.2, scale: 0.2 },
+    Parameter { start: 400.0, scale: 400.0 },
+    Parameter { start: 0.1, scale: 0.2 },
+    Parameter { start: 500.0, scale: 500.0 },
+    Parameter { start: 300.0, scale: 300.0 },
+    Parameter { start: 150.0, scale: 100.0 },
+    Parameter { start: 1000.0, scale: 1000.0 },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::raw_link;
+
+    const LINKS: [LinkModel; 1] = [raw_link(100_000_000_000, 0)];
+
+    fn setting() -> Setting<'static> {
+        Setting {
+            links: &LINKS,
+            rate_told: Some(10_000_000_000),
+            in_flight: 16,
+            post_ps: 90_000,
+            frames: 400,
+            seed: 1,
+        }
+    }
+
+    /// What hosts of these costs would be measured to take.
+    fn measured(costs: Costs) -> Vec<Measurement> {
+        let exercises = [Exercise::PingPong, Exercise::OneWay, Exercise::TwoWay];
+        let cases = [8, 1024, 16 << 10, 128 << 10].into_iter().flat_map(|bytes| {
+            exercises.map(|exercise| Measurement { exercise, message_bytes: bytes, ns: 0.0 })
+        });
+        let measure = |case: Measurement| {
+            let ns = simulated_ns(&setting(), &case, costs).expect("nothing is in the way");
+            Measurement { ns, ..case }
+        };
+        cases.map(measure).collect()
+    }
+
+    #[test]
+    fn hosts_of_known_costs_are_found_again() {
+        for values in [
+            [3000.0, 0.3, 600.0, 0.2, 900.0, 700.0, 150.0, 300.0],
+            [900.0, 0.1, 500.0, 0.1, 300.0, 200.0, 100.0, 0.0],
+        ] {
+            let measurements = measured(costs(&values, setting().post_ps));
+            let found = calibrate(&setting(), &measurements, &mut || ()).expect("they fit");
+            assert!(found.worst_error_percent < 5.0, "{found:?}");
+            // A full frame, as a whole: what is per byte and what is per frame can make up for each other.
+            let full_ns = |costs: &Costs| {
+                let EdgeCosts { frame_send_ps, frame_send_ps_per_byte, .. } = costs.host;
+                let fixed_ps = frame_send_ps + costs.gather_ps + costs.return_ps;
+                (fixed_ps + 1488 * frame_send_ps_per_byte) as f64 / 1e3
+            };
+            let exact_ns = full_ns(&costs(&values, 0));
+            let error = (full_ns(&found.costs) / exact_ns - 1.0).abs();
+            assert!(error < 0.1, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn measurements_that_say_too_little_are_refused() {
+        let few = calibrate(&setting(), &[], &mut || ()).expect_err("there are none");
+        assert!(few.to_string().contains("0 measurements were given, but 8"), "{few}");
+        let mut measurements = measured(costs(&[1000.0; PARAMETERS], 0));
+        measurements[3].ns = 0.0;
+        let wrong = calibrate(&setting(), &measurements, &mut || ()).expect_err("one is 0");
+        assert!(wrong.to_string().contains("1024 bytes took 0 ns"), "{wrong}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Least squares for models that can only be run: Levenberg and Marquardt, with slopes by differences.
+
+/// A quantity to find.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Parameter {
+    /// Where the search begins, at least 0.
+    pub(super) start: f64,
+    /// What counts as a noticeable change.
+    pub(super) scale: f64,
+}
+
+/// Finds the parameters, none below 0, for which the sum of squares of `model / measured - 1` is least.
+///
+/// Where measurements do not tell parameters apart, those that stay closer to their start are taken:
+/// each is drawn there by [`PULL`] for each scale that it is away. `model` gives one value for each one measured.
+pub(super) fn fit<E>(
+    parameters: &[Parameter],
+    measured: &[f64],
+    mut model: impl FnMut(&[f64]) -> Result<Vec<f64>, E>,
+) -> Result<Vec<f64>, E> {
+    let mut found: Vec<f64> = parameters.iter().map(|parameter| parameter.start).collect();
+    let mut residuals = residuals(parameters, &found, measured, &model(&found)?);
+    let mut damping = 1e-2;
+    for _ in 0..STEPS_MAX {
+        let mut slopes = Vec::with_capacity(found.len());
+        for (index, parameter) in parameters.iter().enumerate() {
+            let mut moved = found.clone();
+            let change = (parameter.scale * CHANGE).max(moved[index] * CHANGE);
+            moved[index] += change;
+            let there = self::residuals(parameters, &moved, measured, &model(&moved)?);
+            let slope = |(there, here): (&f64, &f64)| (there - here) / change;
+            slopes.push(there.iter().zip(&residuals).map(slope).collect::<Vec<_>>());
+        }
+        let before = squares(&residuals);
+        let mut is_better = false;
+        for _ in 0..TRIES_MAX {
+            let step = step(&slopes, &residuals, damping);
+            let tried: Vec<f64> =
+                found.iter().zip(&step).map(|(value, step)| (value + step).max(0.0)).collect();
+            let there = self::residuals(parameters, &tried, measured, &model(&tried)?);
+            if squares(&there) < before {
+                (found, residuals) = (tried, there);
+                damping = (damping * 0.2).max(1e-9);
+                is_better = true;
+                break;
+            }
+            damping *= 10.0;
+        }
+        if !is_better || squares(&residuals) > before * ENOUGH {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Relative differences to what was measured, and what draws parameters to their start.
+fn residuals(
+    parameters: &[Parameter],
+    values: &[f64],
+    measured: &[f64],
+    modelled: &[f64],
+) -> Vec<f64> {
+    let differences = modelled.iter().zip(measured).map(|(model, measured)| model / measured - 1.0);
+    let pulls = parameters
+        .iter()
+        .zip(values)
+        .map(|(parameter, value)| (value - parameter.start) / parameter.scale * PULL);
+    differences.chain(pulls).collect()
+}
+
+fn squares(residuals: &[f64]) -> f64 {
+    residuals.iter().map(|residual| residual * residual).sum()
+}
+
+/// Solves `(JᵀJ + damping · diag(JᵀJ)) step = -Jᵀr`, with one row of `slopes` for each column of `J`.
+fn step(slopes: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut rows: Vec<Vec<f64>> = Vec::with_capacity(slopes.len());
+    for (index, slope) in slopes.iter().enumerate() {
+        let mut row: Vec<f64> = slopes.iter().map(|other| dot(slope, other)).collect();
+        row[index] *= 1.0 + damping;
+        row.push(-dot(slope, residuals));
+        rows.push(row);
+    }
+    solve(rows)
+}
+
+/// Gauss, with the largest element of each column. Each row ends with its right side.
+fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
+    let count = rows.len();
+    for column in 0..count {
+        let magnitude = |row: &Vec<f64>| row[column].abs();
+        let largest =
+            (column..count).max_by(|&a, &b| magnitude(&rows[a]).total_cmp(&magnitude(&rows[b])));
+        rows.swap(column, largest.unwrap_or(column));
+        let pivot = rows[column].clone();
+        if pivot[column] == 0.0 {
+            continue;
+        }
+        for (_, row) in rows.iter_mut().enumerate().filter(|(index, _)| *index != column) {
+            let factor = row[column] / pivot[column];
+            for (value, pivot) in row.iter_mut().zip(&pivot) {
+                *value -= factor * pivot;
+            }
+        }
+    }
+    let solution = |(index, row): (usize, &Vec<f64>)| match row[index] {
+        0.0 => 0.0,
+        pivot => row[count] / pivot,
+    };
+    rows.iter().enumerate().map(solution).collect()
+}
+
+/// A thousandth of a relative difference for each scale.
+const PULL: f64 = 1e-3;
+
+/// Share of a scale, or of the value, by which slopes are measured.
+const CHANGE: f64 = 0.1;
+
+const STEPS_MAX: u32 = 12;
+const TRIES_MAX: u32 = 4;
+
+/// A step that leaves more than this of the squares is the last.
+const ENOUGH: f64 = 0.995;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes and frames of made-up measurements.
+    const SHAPES: [(f64, f64); 6] =
+        [(8.0, 1.0), (256.0, 1.0), (1400.0, 1.0), (4096.0, 3.0), (65536.0, 45.0), (1e6, 720.0)];
+
+    /// A fixed cost, one for each frame, and one for each byte; or what another processor takes for
+    /// frames, if that is more.
+    fn model(costs: &[f64]) -> Vec<f64> {
+        let one = |(bytes, frames): &(f64, f64)| {
+            let sender = costs[0] + costs[1] * frames + costs[2] * bytes;
+            [sender, sender.max(frames * costs[3])]
+        };
+        SHAPES.iter().flat_map(one).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn known_costs_are_found_again(
+            fixed in 200.0..3000.0_f64,
+            frame in 300.0..6000.0_f64,
+            byte in 0.05..2.0_f64,
+            other in 7000.0..12000.0_f64,
+        ) {
+            let costs = [fixed, frame, byte, other];
+            let scales = [1000.0, 1000.0, 0.5, 5000.0];
+            let starts = [1000.0, 2000.0, 0.5, 10_000.0];
+            let parameters: Vec<_> = scales.iter().zip(starts)
+                .map(|(&scale, start)| Parameter { start, scale }).collect();
+            let run = |costs: &[f64]| Ok::<_, ()>(model(costs));
+            let found = fit(&parameters, &model(&costs), run).expect("the model never fails");
+            let worst = model(&found).iter().zip(model(&costs))
+                .map(|(found, exact)| (found / exact - 1.0).abs()).fold(0.0, f64::max);
+            prop_assert!(worst < 0.02, "{found:?} for {costs:?}: {worst}");
+            // What all measurements show is found exactly; of the other processor only a part tells.
+            for index in 0..3 {
+                let error = (found[index] - costs[index]).abs() / (scales[index] + costs[index]);
+                prop_assert!(error < 0.03, "{found:?} for {costs:?}");
+            }
+        }
+
+        #[test]
+        fn equations_are_solved(values in proptest::array::uniform3(-5.0..5.0_f64)) {
+            let rows = [[4.0, 1.0, 0.5], [0.0, 0.0, 3.0], [1.0, -5.0, 2.0]];
+            let right = |row: &[f64; 3]| row.iter().zip(values).map(|(a, b)| a * b).sum::<f64>();
+            let whole = rows.iter().map(|row| {
+                let mut whole = row.to_vec();
+                whole.push(right(row));
+                whole
+            });
+            let solved = solve(whole.collect());
+            for (solved, value) in solved.iter().zip(values) {
+                prop_assert!((solved - value).abs() < 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn what_measurements_do_not_tell_stays_where_it_began() {
+        let parameters = [(100.0, 100.0), (500.0, 100.0)];
+        let parameters = parameters.map(|(start, scale)| Parameter { start, scale });
+        // Only the sum of the two is measured.
+        let model = |costs: &[f64]| Ok::<_, ()>(vec![costs[0] + costs[1]]);
+        let found = fit(&parameters, &[700.0], model).expect("the model never fails");
+        assert!((found[0] + found[1] - 700.0).abs() < 1.0, "{found:?}");
+        assert!((found[0] - 150.0).abs() < 5.0, "{found:?}");
+    }
+
+    #[test]
+    fn costs_do_not_become_negative() {
+        let parameters = [Parameter { start: 100.0, scale: 100.0 }];
+        let model = |costs: &[f64]| Ok::<_, ()>(vec![1000.0 + costs[0]]);
+        let found = fit(&parameters, &[600.0], model).expect("the model never fails");
+        assert!(found[0].abs() < 1e-9, "{found:?}");
+    }
+}

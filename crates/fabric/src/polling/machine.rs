@@ -1,0 +1,589 @@
+//! Two processors, the engines on them and the wires between: what happens when.
+
+use std::collections::VecDeque;
+
+use delivery::{Instant, LinkCaps, LinkCounters, LinkId, LinkState, RxFrame};
+use engine::EngineConfig;
+use mem::Payload;
+use wire_edge::PeerAddr;
+
+use super::program::{Finished, PingPong, Program};
+use super::{Costs, Exercise, Trial};
+use crate::channel::{Admission, Channel};
+use crate::host::{
+    Action, CompletionKind, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region,
+};
+use crate::scenario::TransferError;
+use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
+
+/// Both hosts, and what is under way.
+pub(super) struct Machine {
+    hosts: [Host; 2],
+    /// Out of each host, by its links.
+    wires: [Vec<Channel>; 2],
+    queue: EventQueue<Happening>,
+    costs: Costs,
+    exercise: Exercise,
+    message_bytes: u32,
+    in_flight: u64,
+    in_order: bool,
+    /// When the program that runs was started, in picoseconds.
+    started_ps: u64,
+    queue_full: u64,
+    has_failed: bool,
+}
+
+/// Counters of both hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) links: LinkCounters,
+    pub(super) queue_full: u64,
+}
+
+enum Happening {
+    /// A frame can be seen by a host.
+    Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
+    /// A processor goes on, if it still waits for this.
+    Go { host: usize, token: u64 },
+}
+
+struct Host {
+    engine: EdgeHost,
+    source: Region,
+    target: Region,
+    connection: Option<ConnectionHandle>,
+    is_established: bool,
+    program: Program,
+    /// When the program had finished, in picoseconds.
+    finished_ps: Option<u64>,
+    inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
+    /// When the processor is free, in picoseconds; while it only polls, since when.
+    free_ps: u64,
+    turn: Option<Turn>,
+    /// It only polls: what arrives is seen with the next look.
+    is_idle: bool,
+    /// Turns one after the other without the program.
+    rounds: u32,
+    has_put_off: bool,
+    /// Of the event that is waited for.
+    token: u64,
+}
+
+/// A turn that has begun.
+#[derive(Clone, Copy)]
+struct Turn {
+    now: Instant,
+    frames: u32,
+}
+
+impl Machine {
+    pub(super) fn new(trial: &Trial<'_>, config: &EngineConfig) -> Result<Self, TransferError> {
+        let mut hosts = [0, 1].map(|host| Host::new(host, trial, config.clone()));
+        for host in &mut hosts {
+            host.engine.listen(Instant(0));
+        }
+        let wire = |host: u64, (link, model): (usize, &LinkModel)| {
+            Channel::new(*model, Random::stream(trial.seed, host << 8 | link as u64))
+        };
+        let wires = [0, 1].map(|host| {
+            let links = trial.links.iter().enumerate();
+            links.map(|numbered| wire(host, numbered)).collect()
+        });
+        let paths: Vec<_> = (0..trial.links.len() as u8)
+            .map(|link| (LinkId(link), port_address(1, link)))
+            .collect();
+        let opened = hosts[0].engine.connect(Instant(0), &paths, &[]);
+        hosts[0].connection = Some(opened.map_err(TransferError::Refused)?);
+        let mut machine = Self {
+            hosts,
+            wires,
+            queue: EventQueue::new(),
+            costs: trial.costs,
+            exercise: trial.exercise,
+            message_bytes: trial.message_bytes.max(WORD_BYTES),
+            in_flight: u64::from(trial.in_flight.max(1)),
+            in_order: trial.in_order,
+            started_ps: 0,
+            queue_full: 0,
+            has_failed: false,
+        };
+        machine.wake(0, 0);
+        machine.wake(1, 0);
+        Ok(machine)
+    }
+
+    /// Runs until both ends have the connection on all links, and some time for its links' MTU.
+    pub(super) fn connect(&mut self) -> Result<(), TransferError> {
+        let links = self.wires[0].len();
+        let is_ready = |machine: &Self| {
+            machine.hosts.iter().all(|host| host.is_established && host.links_up() == links)
+        };
+        self.advance(is_ready)?;
+        let settled = self.queue.now().after_ns(SETTLE_NS);
+        while let Some(event) = self.queue.pop_until(settled) {
+            self.handle(event);
+        }
+        self.queue.advance(settled);
+        Ok(())
+    }
+
+    /// Runs the programs, each with so many operations.
+    pub(super) fn run(&mut self, operations: u64) -> Result<[Finished; 2], TransferError> {
+        let now_ps = self.queue.now().0 * PS_PER_NS;
+        self.started_ps = now_ps;
+        let programs = self.trial_programs(operations);
+        for (number, program) in programs.into_iter().enumerate() {
+            let host = &mut self.hosts[number];
+            host.program = program;
+            host.finished_ps = None;
+            // One that is not idle comes to its program at the end of its turn.
+            if host.is_idle {
+                self.wake(number, now_ps);
+            }
+        }
+        self.advance(|machine| machine.hosts.iter().all(|host| host.finished_ps.is_some()))?;
+        let started_ps = self.started_ps;
+        Ok(self.hosts.each_mut().map(|host| {
+            let until_ps = host.finished_ps.unwrap_or(started_ps);
+            host.program.finished(started_ps, until_ps)
+        }))
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let mut links = LinkCounters::default();
+        for host in &self.hosts {
+            let handle = host.connection.and_then(|handle| host.engine.engine_handle(handle));
+            let info = handle.and_then(|handle| host.engine.engine().info(handle));
+            for path in info.iter().flat_map(|info| &info.paths) {
+                links.add(&path.counters);
+            }
+        }
+        Counters { links, queue_full: self.queue_full }
+    }
+
+    fn trial_programs(&self, operations: u64) -> [Program; 2] {
+        // Rounds are numbered through, as their numbers are what is polled.
+        match self.exercise {
+            Exercise::PingPong => [Program::ping(operations), Program::pong(operations)],
+            Exercise::OneWay => [Program::stream(operations, false), Program::stream(0, true)],
+            Exercise::TwoWay => {
+                [Program::stream(operations, true), Program::stream(operations, true)]
+            }
+        }
+    }
+
+    fn advance(&mut self, is_done: impl Fn(&Self) -> bool) -> Result<(), TransferError> {
+        let mut progress_at = self.queue.now();
+        let mut seen = 0;
+        while !is_done(self) {
+            let limit = progress_at.after_ns(PATIENCE_NS);
+            let Some(event) = self.queue.pop_until(limit).filter(|_| !self.has_failed) else {
+                let bytes = self.message_bytes;
+                return Err(TransferError::Unfinished { bytes, limit_ns: limit.0 });
+            };
+            self.handle(event);
+            let done = self.hosts.iter().map(Host::done).sum();
+            if done != seen {
+                seen = done;
+                progress_at = self.queue.now();
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Happening) {
+        match event {
+            Happening::Arrive { host, link, bytes } => self.arrive(host, link, bytes),
+            Happening::Go { host, token } if self.hosts[host].token == token => self.go(host),
+            Happening::Go { .. } => {}
+        }
+    }
+
+    fn arrive(&mut self, number: usize, link: LinkId, bytes: Vec<u8>) {
+        let now = self.queue.now();
+        let host = &mut self.hosts[number];
+        host.inbox.push_back((link, now, bytes));
+        if host.is_idle {
+            self.wake(number, now.0 * PS_PER_NS);
+        }
+    }
+
+    /// An idle processor finds something at the first look that begins at `at_ps` or later.
+    fn wake(&mut self, number: usize, at_ps: u64) {
+        let look_ps = self.look_ps();
+        let host = &mut self.hosts[number];
+        let looks = at_ps.saturating_sub(host.free_ps).div_ceil(look_ps);
+        let found_ps = host.free_ps + looks * look_ps;
+        self.resume(number, found_ps);
+    }
+
+    /// Goes on at `at_ps`, instead of what was waited for before.
+    fn resume(&mut self, number: usize, at_ps: u64) {
+        let host = &mut self.hosts[number];
+        host.token += 1;
+        let event = Happening::Go { host: number, token: host.token };
+        // An idle one stays so until then: something may come earlier.
+        if !host.is_idle {
+            host.free_ps = at_ps;
+        }
+        self.queue.push(Instant(at_ps.div_ceil(PS_PER_NS)), event);
+    }
+
+    /// A look at all links that finds nothing, in picoseconds; never 0, as time must pass.
+    fn look_ps(&self) -> u64 {
+        (self.costs.poll_ps * self.wires[0].len() as u64).max(PS_PER_NS)
+    }
+
+    /// The next step of a processor, whose time has come.
+    fn go(&mut self, number: usize) {
+        let (look_ps, now_ps) = (self.look_ps(), self.queue.now().0 * PS_PER_NS);
+        let host = &mut self.hosts[number];
+        if host.is_idle {
+            host.is_idle = false;
+            host.free_ps = host.free_ps.max(now_ps);
+            host.turn = Some(Turn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
+        } else if host.turn.is_none() {
+            host.turn = Some(Turn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
+            // What arrives during the look is found by it.
+            let at_ps = host.free_ps + look_ps;
+            return self.resume(number, at_ps);
+        }
+        let Some(mut turn) = host.turn else { return };
+        if turn.frames < BURST_FRAMES
+            && let Some((link, arrived, bytes)) = host.inbox.pop_front()
+        {
+            turn.frames += 1;
+            host.turn = Some(turn);
+            let at_ps = host.free_ps + self.receive(number, turn.now, link, arrived, bytes);
+            return self.resume(number, at_ps);
+        }
+        self.finish_turn(number, turn);
+    }
+
+    /// Hands the engine a frame; returns what that takes.
+    fn receive(
+        &mut self,
+        number: usize,
+        now: Instant,
+        link: LinkId,
+        arrived: Instant,
+        mut bytes: Vec<u8>,
+    ) -> u64 {
+        let costs = &self.costs.host;
+        let cost_ps = costs.frame_receive_ps + costs.frame_receive_ps_per_byte * bytes.len() as u64;
+        let frame = RxFrame {
+            bytes: &mut bytes,
+            outside: Payload::EMPTY,
+            received_at: arrived,
+            congestion_experienced: false,
+            from: port_address(1 - number as u8, link.0),
+        };
+        self.hosts[number].engine.handle_frame(now, link, frame);
+        cost_ps
+    }
+
+    fn finish_turn(&mut self, number: usize, turn: Turn) {
+        let host = &mut self.hosts[number];
+        host.turn = None;
+        if host.engine.poll_timeout() <= turn.now {
+            host.engine.handle_timeout(turn.now);
+        }
+        self.take_news(number, turn.now);
+        let host = &mut self.hosts[number];
+        let more_frames = turn.frames >= BURST_FRAMES;
+        // An application that has received something often answers it: see the runtime.
+        host.has_put_off = turn.frames > 0
+            && !host.has_put_off
+            && !more_frames
+            && !host.engine.engine().is_urgent(turn.now);
+        let mut more = more_frames;
+        if !host.has_put_off {
+            more |= self.transmit(number, turn.now);
+        }
+        let host = &mut self.hosts[number];
+        host.rounds += 1;
+        if more && host.rounds < ROUNDS_MAX {
+            let at_ps = host.free_ps;
+            return self.resume(number, at_ps);
+        }
+        host.rounds = 0;
+        self.run_program(number);
+        self.rest_or_go_on(number, more);
+    }
+
+    fn rest_or_go_on(&mut self, number: usize, more: bool) {
+        let host = &mut self.hosts[number];
+        let at_ps = host.free_ps;
+        if more || host.has_put_off || !host.inbox.is_empty() || host.engine.engine().has_work() {
+            return self.resume(number, at_ps);
+        }
+        host.is_idle = true;
+        host.token += 1;
+        let due = host.engine.poll_timeout();
+        if due < Instant::NEVER {
+            self.wake(number, (due.0 * PS_PER_NS).max(at_ps));
+        }
+    }
+
+    fn take_news(&mut self, number: usize, now: Instant) {
+        let host = &mut self.hosts[number];
+        while let Some(event) = host.engine.poll_event() {
+            match event {
+                HostEvent::Requested { request, .. } => {
+                    self.has_failed |= host.engine.accept(now, request).is_err();
+                }
+                HostEvent::Established(connection) => {
+                    host.connection = Some(connection);
+                    host.is_established = true;
+                }
+                HostEvent::Closed(..) => self.has_failed = true,
+            }
+        }
+    }
+
+    /// Lets the engine send what it wants to; returns whether there is more.
+    fn transmit(&mut self, number: usize, now: Instant) -> bool {
+        let Self { hosts, wires, queue, costs, queue_full, .. } = self;
+        let Host { engine, free_ps, .. } = &mut hosts[number];
+        let wires = &mut wires[number];
+        let (more, taken) = engine.transmit(now, &mut |link, to, place, pieces| {
+            let bytes = pieces.concat();
+            if place.is_multiple_of(CALL_FRAMES) {
+                *free_ps += costs.call_ps;
+            }
+            let is_gathered = pieces.iter().skip(1).any(|piece| !piece.is_empty());
+            let host = &costs.host;
+            *free_ps += host.frame_send_ps
+                + host.frame_send_ps_per_byte * bytes.len() as u64
+                + if is_gathered { costs.gather_ps } else { 0 };
+            let seen_ps = *free_ps;
+            *free_ps += costs.return_ps;
+            let Some(wire) = wires.get_mut(usize::from(link.0)) else { return true };
+            if bytes.len() > usize::from(wire.model.frame_bytes_max)
+                || to != port_address(1 - number as u8, link.0)
+            {
+                return true;
+            }
+            let wire_bytes = wire.model.overhead.wire_bytes(bytes.len());
+            let leaves = Instant(seen_ps.div_ceil(PS_PER_NS));
+            match wire.admit(leaves, wire_bytes) {
+                Admission::Full => *queue_full += 1,
+                Admission::Queued { departs_at_ps, .. } => {
+                    let arrival = wire.arrival(departs_at_ps.max(seen_ps));
+                    queue.push(arrival, Happening::Arrive { host: 1 - number, link, bytes });
+                }
+            }
+            true
+        });
+        more && taken > 0
+    }
+
+    fn run_program(&mut self, number: usize) {
+        if self.hosts[number].finished_ps.is_some() {
+            return;
+        }
+        match &self.hosts[number].program {
+            Program::PingPong(_) => self.run_ping_pong(number),
+            Program::Stream(_) => self.run_stream(number),
+        }
+        let host = &mut self.hosts[number];
+        if host.program.is_finished() {
+            host.finished_ps = Some(host.free_ps);
+        }
+    }
+
+    fn run_ping_pong(&mut self, number: usize) {
+        let costs = self.costs.host;
+        while self.hosts[number].take_completion().is_some() {}
+        let host = &mut self.hosts[number];
+        let word = self.message_bytes - WORD_BYTES;
+        let mut found = [0; WORD_BYTES as usize];
+        host.engine.read_memory(host.target, word, &mut found);
+        let found = u64::from_le_bytes(found);
+        let free_ps = host.free_ps;
+        let Program::PingPong(PingPong {
+            begins,
+            done,
+            is_waiting,
+            started_ps,
+            latencies_ps,
+            rounds,
+            ..
+        }) = &mut host.program
+        else {
+            return;
+        };
+        // What is found in memory from the program before has other marks.
+        let round = self.started_ps.wrapping_add(*done + 1);
+        if *begins && *is_waiting {
+            if found != round {
+                return;
+            }
+            latencies_ps.push(free_ps - *started_ps);
+            *is_waiting = false;
+            *done += 1;
+            if *done == *rounds {
+                return;
+            }
+        } else if !*begins {
+            if found != round {
+                return;
+            }
+            *done += 1;
+        }
+        let written = self.started_ps.wrapping_add(if *begins { *done + 1 } else { *done });
+        (*is_waiting, *started_ps) = (*begins, free_ps);
+        host.engine.write_memory(host.source, word, &written.to_le_bytes());
+        host.free_ps += costs.post_ps;
+        self.post(number, true, None, false, 0);
+        let host = &mut self.hosts[number];
+        host.has_put_off = false;
+        let now = Instant(host.free_ps / PS_PER_NS);
+        self.transmit(number, now);
+    }
+
+    fn run_stream(&mut self, number: usize) {
+        let costs = self.costs.host;
+        let group = (self.in_flight / 8).max(1);
+        loop {
+            let Program::Stream(stream) = self.hosts[number].program else { return };
+            let mut stream = stream;
+            while stream.posted < stream.count && stream.posted - stream.done < self.in_flight {
+                stream.posted += 1;
+                let is_last = stream.posted == stream.count;
+                let is_signalled = is_last || stream.posted.is_multiple_of(group);
+                let immediate = is_last.then_some(END_OF_PHASE);
+                self.hosts[number].free_ps += costs.post_ps;
+                self.post(number, self.in_order, immediate, is_signalled, stream.posted);
+            }
+            let completion = self.hosts[number].take_completion();
+            if let Some((kind, context)) = completion {
+                self.hosts[number].free_ps += costs.completion_ps;
+                if kind == CompletionKind::Notification {
+                    stream.expects = false;
+                } else {
+                    stream.done = context;
+                }
+            }
+            self.hosts[number].program = Program::Stream(stream);
+            if completion.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn post(
+        &mut self,
+        number: usize,
+        strict: bool,
+        immediate: Option<u32>,
+        signalled: bool,
+        context: u64,
+    ) {
+        let target = self.hosts[1 - number].target;
+        let host = &mut self.hosts[number];
+        let Some(connection) = host.connection else { return };
+        let operation = Operation {
+            action: Action::Write,
+            local: host.source,
+            local_offset: 0,
+            length_bytes: self.message_bytes,
+            key: target.key,
+            address: target.address,
+            immediate,
+            flags: Flags { strict, signalled, ..Flags::default() },
+            context,
+        };
+        let now = Instant(host.free_ps / PS_PER_NS);
+        self.has_failed |= host.engine.post(now, connection, &operation).is_err();
+    }
+}
+
+impl Host {
+    fn new(number: u64, trial: &Trial<'_>, config: EngineConfig) -> Self {
+        let mut entropy = [0; 32];
+        Random::stream(trial.seed, number).fill(&mut entropy);
+        let mut engine = EdgeHost::with_config(config, entropy);
+        for (link, model) in trial.links.iter().enumerate() {
+            let local = port_address(number as u8, link as u8);
+            engine.attach_link(Instant(0), LinkId(link as u8), caps(trial, model, local));
+        }
+        let bytes = trial.message_bytes.max(WORD_BYTES);
+        let (source, target) = (engine.register(bytes), engine.register(bytes));
+        Self {
+            engine,
+            source,
+            target,
+            connection: None,
+            is_established: false,
+            program: Program::stream(0, false),
+            finished_ps: Some(0),
+            inbox: VecDeque::new(),
+            free_ps: 0,
+            turn: None,
+            is_idle: true,
+            rounds: 0,
+            has_put_off: false,
+            token: 0,
+        }
+    }
+
+    fn links_up(&self) -> usize {
+        let info = self.connection.and_then(|handle| self.engine.engine_handle(handle));
+        let info = info.and_then(|handle| self.engine.engine().info(handle));
+        let paths = info.iter().flat_map(|info| &info.paths);
+        paths.filter(|path| path.state == LinkState::Up).count()
+    }
+
+    fn take_completion(&mut self) -> Option<(CompletionKind, u64)> {
+        let completion = self.engine.poll_completion(self.connection?)?;
+        Some((completion.kind, completion.context))
+    }
+
+    /// Grows while the program goes on.
+    fn done(&self) -> u64 {
+        match &self.program {
+            Program::PingPong(ping_pong) => ping_pong.done,
+            Program::Stream(stream) => stream.done,
+        }
+    }
+}
+
+/// What the packet link says of itself.
+fn caps(trial: &Trial<'_>, model: &LinkModel, local: PeerAddr) -> LinkCaps {
+    LinkCaps {
+        frame_bytes_max: model.frame_bytes_max,
+        frame_bytes_safe: model.frame_bytes_max.min(FRAME_BYTES_SAFE),
+        segments: 2 * CALL_FRAMES as u16,
+        receive_buffer_bytes: RING_SLOTS * u32::from(model.frame_bytes_max),
+        rate: trial.rate_told,
+        local,
+    }
+}
+
+/// Smallest message: a word that can be polled.
+const WORD_BYTES: u32 = 8;
+
+/// What the last write of a stream tells.
+const END_OF_PHASE: u32 = 1;
+
+/// Frames that the packet link hands to the kernel at once.
+const CALL_FRAMES: usize = 32;
+
+/// What the packet link takes for granted of a path's MTU.
+const FRAME_BYTES_SAFE: u16 = 1200;
+
+/// Frames in the ring of a packet link at MTU 1500.
+const RING_SLOTS: u32 = 2048;
+
+/// Frames and turns after which the program has its turn, as in the runtime.
+const BURST_FRAMES: u32 = 256;
+const ROUNDS_MAX: u32 = 8;
+
+/// Without any operation done for so long a trial has failed.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// How long the engines have for what they find out about new links.
+const SETTLE_NS: u64 = 100_000_000;
+
+const PS_PER_NS: u64 = 1_000;
