@@ -5,7 +5,7 @@
 //! measurement says what it can say, whichever of the two processors, or none, it was bounded by.
 
 use super::fit::{Parameter, fit};
-use super::{Costs, Exercise, Outcome, Trial, run};
+use super::{Costs, Exercise, Outcome, PAYLOAD_BYTES, Trial, run};
 use crate::LinkModel;
 use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
@@ -97,7 +97,7 @@ pub fn calibrate(
         on_trials();
         times
     };
-    let found = fit(&STARTS, &measured_ns, &mut model)?;
+    let found = fit(&starts(measurements), &measured_ns, &mut model)?;
     let modelled_ns = model(&found)?;
     let errors: Vec<f64> = measured_ns
         .iter()
@@ -143,7 +143,7 @@ fn simulated_ns(
     Ok(run(&trial)?.ns(exercise, message_bytes))
 }
 
-/// Parameters in the order of [`STARTS`], in nanoseconds.
+/// Parameters in the order of [`starts`], in nanoseconds.
 fn costs(values: &[f64], post_ps: u64) -> Costs {
     let ps = |index: usize| (values.get(index).copied().unwrap_or(0.0) * 1e3).round() as u64;
     Costs {
@@ -165,17 +165,31 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
 /// How many costs are to be found.
 const PARAMETERS: usize = 8;
 
-/// Costs of a usual processor, in nanoseconds: where the search begins.
-const STARTS: [Parameter; PARAMETERS] = [
-    Parameter { start: 1500.0, scale: 1000.0 },
-    Parameter { start: 0.2, scale: 0.2 },
-    Parameter { start: 400.0, scale: 400.0 },
-    Parameter { start: 0.1, scale: 0.2 },
-    Parameter { start: 500.0, scale: 500.0 },
-    Parameter { start: 300.0, scale: 300.0 },
-    Parameter { start: 150.0, scale: 100.0 },
-    Parameter { start: 1000.0, scale: 1000.0 },
-];
+/// Where the search begins, in nanoseconds. What the longest write takes for each of its frames is what
+/// a sender spends on a full one, if senders are what limits: half of it is taken to be before the peer
+/// sees the frame, a quarter behind, and a tenth to gather its payload.
+fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
+    let streams = measurements.iter().filter(|measured| measured.exercise == Exercise::OneWay);
+    let longest = streams.max_by_key(|measured| measured.message_bytes);
+    let frame_ns = longest.map_or(USUAL_FRAME_NS, |longest| {
+        longest.ns / f64::from(longest.message_bytes.div_ceil(PAYLOAD_BYTES).max(1))
+    });
+    let of_frame = |share: f64| Parameter { start: frame_ns * share, scale: frame_ns * share };
+    let usual = |start: f64| Parameter { start, scale: start };
+    [
+        of_frame(0.5),
+        usual(0.1),
+        usual(400.0),
+        usual(0.1),
+        usual(500.0),
+        of_frame(0.1),
+        usual(150.0),
+        of_frame(0.25),
+    ]
+}
+
+/// What a usual processor takes to send a full frame.
+const USUAL_FRAME_NS: f64 = 3000.0;
 
 #[cfg(test)]
 mod tests {

@@ -12,45 +12,112 @@ pub(super) struct Parameter {
 /// Finds the parameters, none below 0, for which the sum of squares of `model / measured - 1` is least.
 ///
 /// Where measurements do not tell parameters apart, those that stay closer to their start are taken:
-/// each is drawn there by [`PULL`] for each scale that it is away. `model` gives one value for each one measured.
+/// each is drawn there by [`PULL`] for each scale that it is away. `model` gives one value for each one
+/// measured. What is simulated has steps where slopes lead astray, so after each search by slopes one
+/// parameter after the other is moved by as much as helps.
 pub(super) fn fit<E>(
     parameters: &[Parameter],
     measured: &[f64],
     mut model: impl FnMut(&[f64]) -> Result<Vec<f64>, E>,
 ) -> Result<Vec<f64>, E> {
-    let mut found: Vec<f64> = parameters.iter().map(|parameter| parameter.start).collect();
-    let mut residuals = residuals(parameters, &found, measured, &model(&found)?);
-    let mut damping = 1e-2;
-    for _ in 0..STEPS_MAX {
-        let mut slopes = Vec::with_capacity(found.len());
-        for (index, parameter) in parameters.iter().enumerate() {
-            let mut moved = found.clone();
-            let change = (parameter.scale * CHANGE).max(moved[index] * CHANGE);
-            moved[index] += change;
-            let there = self::residuals(parameters, &moved, measured, &model(&moved)?);
-            let slope = |(there, here): (&f64, &f64)| (there - here) / change;
-            slopes.push(there.iter().zip(&residuals).map(slope).collect::<Vec<_>>());
-        }
-        let before = squares(&residuals);
-        let mut is_better = false;
-        for _ in 0..TRIES_MAX {
-            let step = step(&slopes, &residuals, damping);
-            let tried: Vec<f64> =
-                found.iter().zip(&step).map(|(value, step)| (value + step).max(0.0)).collect();
-            let there = self::residuals(parameters, &tried, measured, &model(&tried)?);
-            if squares(&there) < before {
-                (found, residuals) = (tried, there);
-                damping = (damping * 0.2).max(1e-9);
-                is_better = true;
+    let mut measure = |values: &[f64]| {
+        let modelled = model(values)?;
+        Ok(residuals(parameters, values, measured, &modelled))
+    };
+    let found: Vec<f64> = parameters.iter().map(|parameter| parameter.start).collect();
+    let residuals = measure(&found)?;
+    let mut search = Search { found, residuals };
+    for _ in 0..SEARCHES {
+        search.descend(parameters, &mut measure)?;
+        search.feel(parameters, &mut measure)?;
+    }
+    search.descend(parameters, &mut measure)?;
+    Ok(search.found)
+}
+
+/// The best so far.
+struct Search {
+    found: Vec<f64>,
+    residuals: Vec<f64>,
+}
+
+impl Search {
+    /// Follows the slopes.
+    fn descend<E>(
+        &mut self,
+        parameters: &[Parameter],
+        measure: &mut impl FnMut(&[f64]) -> Result<Vec<f64>, E>,
+    ) -> Result<(), E> {
+        let mut damping = 1e-2;
+        for _ in 0..STEPS_MAX {
+            let mut slopes = Vec::with_capacity(self.found.len());
+            for (index, parameter) in parameters.iter().enumerate() {
+                let mut moved = self.found.clone();
+                let change = parameter.scale.max(moved[index]) * CHANGE;
+                moved[index] += change;
+                let there = measure(&moved)?;
+                let slope = |(there, here): (&f64, &f64)| (there - here) / change;
+                slopes.push(there.iter().zip(&self.residuals).map(slope).collect::<Vec<_>>());
+            }
+            let before = squares(&self.residuals);
+            let mut is_better = false;
+            for _ in 0..TRIES_MAX {
+                let step = step(&slopes, &self.residuals, damping);
+                let tried = self.found.iter().zip(&step).map(|(value, step)| value + step);
+                is_better = self.accept(tried.map(|value| value.max(0.0)).collect(), measure)?;
+                if is_better {
+                    damping = (damping * 0.2).max(1e-9);
+                    break;
+                }
+                damping *= 10.0;
+            }
+            if !is_better || squares(&self.residuals) > before * ENOUGH {
                 break;
             }
-            damping *= 10.0;
         }
-        if !is_better || squares(&residuals) > before * ENOUGH {
-            break;
-        }
+        Ok(())
     }
-    Ok(found)
+
+    /// Moves one parameter after the other, by less and less.
+    fn feel<E>(
+        &mut self,
+        parameters: &[Parameter],
+        measure: &mut impl FnMut(&[f64]) -> Result<Vec<f64>, E>,
+    ) -> Result<(), E> {
+        let mut share = 0.5;
+        for _ in 0..ROUNDS_MAX {
+            let mut is_better = false;
+            for (index, parameter) in parameters.iter().enumerate() {
+                for sign in [1.0, -1.0] {
+                    let mut moved = self.found.clone();
+                    let change = parameter.scale.max(moved[index]) * share;
+                    moved[index] = (moved[index] + sign * change).max(0.0);
+                    if self.accept(moved, measure)? {
+                        is_better = true;
+                        break;
+                    }
+                }
+            }
+            if !is_better {
+                share /= 2.0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes there if it is better.
+    fn accept<E>(
+        &mut self,
+        tried: Vec<f64>,
+        measure: &mut impl FnMut(&[f64]) -> Result<Vec<f64>, E>,
+    ) -> Result<bool, E> {
+        let there = measure(&tried)?;
+        let is_better = squares(&there) < squares(&self.residuals);
+        if is_better {
+            (self.found, self.residuals) = (tried, there);
+        }
+        Ok(is_better)
+    }
 }
 
 /// Relative differences to what was measured, and what draws parameters to their start.
@@ -117,6 +184,8 @@ const PULL: f64 = 1e-3;
 /// Share of a scale, or of the value, by which slopes are measured.
 const CHANGE: f64 = 0.1;
 
+const SEARCHES: u32 = 2;
+const ROUNDS_MAX: u32 = 6;
 const STEPS_MAX: u32 = 12;
 const TRIES_MAX: u32 = 4;
 
