@@ -100,7 +100,7 @@ fn files_that_cannot_be_written_are_named_with_a_remedy() {
     let error = folder.refused(&["run", "cluster.toml", "--html", "nowhere/report.html"]);
     assert!(error.contains("nowhere/report.html") && error.contains("make its folder"), "{error}");
     let error = folder.refused(&["run", "cluster.toml", "--links", "links.txt"]);
-    assert!(error.contains(".csv or .json"), "{error}");
+    assert!(error.contains(".csv, .json or .arrow"), "{error}");
 }
 
 #[test]
