@@ -48,7 +48,7 @@ enum Command {
     Doctor(doctor_command::Arguments),
     /// Run the engine in a simulated network, in virtual time.
     #[command(subcommand)]
-    Sim(Simulation),
+    Sim(Box<Simulation>),
     /// The client or the server that `ethernot bench` starts.
     #[command(name = bench::process::SUBCOMMAND, hide = true)]
     BenchProcess {
@@ -82,21 +82,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
         Command::Doctor(arguments) => doctor_command::run(&arguments),
-        Command::Sim(Simulation::Torture(arguments)) => torture_command::run(&arguments),
-        Command::Sim(Simulation::Churn(arguments)) => churn_command::run(&arguments),
-        Command::Sim(Simulation::Scenario(arguments)) => scenario_command::run(&arguments),
-        Command::Sim(Simulation::Run(arguments)) => run_command::run(&arguments),
-        Command::Sim(Simulation::Show(arguments)) => run_command::show(&arguments),
-        Command::Sim(Simulation::Compare(arguments)) => compare_command::run(&arguments),
-        Command::Sim(Simulation::Cost(arguments)) => cost_command::run(&arguments),
-        Command::Sim(Simulation::Sweep(arguments)) => sweep_command::run(&arguments),
-        Command::Sim(Simulation::Goal(arguments)) => run_command::goal(&arguments),
-        Command::Sim(Simulation::Verify(arguments)) => run_command::verify(&arguments),
-        Command::Sim(Simulation::Paper(arguments)) => paper_command::run(&arguments),
-        Command::Sim(Simulation::Speed(arguments)) => simulator_command::run_speed(&arguments),
-        Command::Sim(Simulation::Theory(arguments)) => simulator_command::run_theory(&arguments),
-        Command::Sim(Simulation::Calibrate(arguments)) => calibrate_command::run(&arguments),
-        Command::Sim(Simulation::Reality(arguments)) => reality_command::run(&arguments),
+        Command::Sim(simulation) => simulate(*simulation),
         Command::BenchProcess { specification } => {
             let succeeded = bench::process::run_child(&specification);
             return if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -108,6 +94,27 @@ fn main() -> ExitCode {
             eprintln!("ethernot: {}", explain(&*error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs one of the commands of the simulators.
+fn simulate(simulation: Simulation) -> Result<(), Failure> {
+    match simulation {
+        Simulation::Torture(arguments) => torture_command::run(&arguments),
+        Simulation::Churn(arguments) => churn_command::run(&arguments),
+        Simulation::Scenario(arguments) => scenario_command::run(&arguments),
+        Simulation::Run(arguments) => run_command::run(&arguments),
+        Simulation::Show(arguments) => run_command::show(&arguments),
+        Simulation::Compare(arguments) => compare_command::run(&arguments),
+        Simulation::Cost(arguments) => cost_command::run(&arguments),
+        Simulation::Sweep(arguments) => sweep_command::run(&arguments),
+        Simulation::Goal(arguments) => run_command::goal(&arguments),
+        Simulation::Verify(arguments) => run_command::verify(&arguments),
+        Simulation::Paper(arguments) => paper_command::run(&arguments),
+        Simulation::Speed(arguments) => simulator_command::run_speed(&arguments),
+        Simulation::Theory(arguments) => simulator_command::run_theory(&arguments),
+        Simulation::Calibrate(arguments) => calibrate_command::run(&arguments),
+        Simulation::Reality(arguments) => reality_command::run(&arguments),
     }
 }
 

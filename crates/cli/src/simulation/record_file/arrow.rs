@@ -1,4 +1,4 @@
-//! Tables as files of the Arrow IPC format, which pandas, Polars, DuckDB and others map into memory.
+//! Tables as files of the Arrow IPC format, which pandas, Polars, `DuckDB` and others map into memory.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
