@@ -120,7 +120,7 @@ pub(crate) fn share_memory() {
 
 pub(crate) fn address(host: usize, link: u8) -> PeerAddr {
     if SHARES_MEMORY.get() {
-        return PeerAddr::shared_memory(1, u64::from(link) << 8 | host as u64 + 1);
+        return PeerAddr::shared_memory(1, (u64::from(link) << 8) | (host as u64 + 1));
     }
     PeerAddr::from(std::net::SocketAddr::from(([10, link, 0, host as u8 + 1], 7000)))
 }
