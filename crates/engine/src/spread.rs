@@ -31,6 +31,8 @@ struct Spread {
     views: [LinkView; LINKS_MAX],
     shares: [Share; LINKS_MAX],
     rtt_min_ns: u64,
+    /// The round trip of one link is much longer than that of another.
+    has_long: bool,
     /// Position of the link that got the last frame.
     last: usize,
     /// The last frame is an operation by itself.
@@ -42,13 +44,12 @@ impl Spread {
     ///
     /// A long burst holds up whatever else the processor has to do for the links, what is in a queue
     /// cannot be scheduled any more, and where frames pass at once, as those of a burst do behind a token
-    /// bucket, all of them arrive before those that another link got at the same time. On a link that is
+    /// bucket, all of them arrive before those that another link got at the same time. Where one link is
     /// much longer than another frames are out of order anyway, and each run of frames leaves one hole.
     fn share_bytes(&self, path: &Path, frame_bytes: u32) -> u32 {
-        let is_long = path.send.rtt_min_ns() > self.rtt_min_ns + LONGER_NS;
         let rate = path.send.rate_bytes_per_second().unwrap_or(0);
         let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
-        let least = if is_long { RUN_FRAMES * frame_bytes } else { frame_bytes };
+        let least = if self.has_long { RUN_FRAMES * frame_bytes } else { frame_bytes };
         burst.max(least).min(BATCH_BYTES_MAX)
     }
 
@@ -77,12 +78,14 @@ impl Engine {
             self.spare_batches.push(batch());
         }
         let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
-        let rtts = connection.paths.iter().filter(|path| path.state.may_carry_data());
-        let rtt_min_ns = rtts.map(|path| path.send.rtt_min_ns()).min().unwrap_or(0);
+        let usable = connection.paths.iter().filter(|path| path.state.may_carry_data());
+        let rtts = usable.map(|path| path.send.rtt_min_ns());
+        let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
         let mut spread = Spread {
             views: [UNUSABLE; LINKS_MAX],
             shares: [Share::default(); LINKS_MAX],
             rtt_min_ns,
+            has_long: rtt_max_ns > rtt_min_ns.saturating_add(LONGER_NS),
             last: 0,
             alone: true,
         };
@@ -275,8 +278,8 @@ impl Connection {
 const SHARES_PER_SECOND: u64 = 62_500;
 
 /// From which difference on the round trip of a link is much longer, in nanoseconds, and the frames that
-/// such a link gets in a row.
-const LONGER_NS: u64 = 200_000;
+/// each link gets in a row then.
+const LONGER_NS: u64 = 1_000_000;
 const RUN_FRAMES: u32 = 4;
 
 /// Frames after which a link may again be brought out of step with another.
