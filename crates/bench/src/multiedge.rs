@@ -49,7 +49,9 @@ impl LinkKind {
     pub(crate) fn links(self, count: usize) -> Vec<String> {
         let name = |link| match self {
             Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
-            Self::Xdp => format!("{}:link{link}:0", self.name()),
+            // A program in the network stack sees nothing of what a filter has redirected, as the switch
+            // does (`skb_is_redirected` in the kernel's `do_xdp_generic`).
+            Self::Xdp => format!("{}:link{link}:0/mode=native", self.name()),
         };
         (1..=count).map(name).collect()
     }
@@ -224,6 +226,6 @@ mod tests {
     #[test]
     fn links_are_named_as_the_command_line_has_them() {
         assert_eq!(LinkKind::Packet.links(2), ["packet:link1", "packet:link2"]);
-        assert_eq!(LinkKind::Xdp.links(1), ["xdp:link1:0"]);
+        assert_eq!(LinkKind::Xdp.links(1), ["xdp:link1:0/mode=native"]);
     }
 }

@@ -268,12 +268,13 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     Ok(())
 }
 
-/// Joins interface `.1` of namespace `.0` with another.
+/// Joins interface `.1` of namespace `.0` with another. Both have one queue, of which a link over
+/// `AF_XDP` sees every frame: of several, a switch would leave it to chance which one gets a frame.
 fn veth(mtu: &str, one: (&str, &str), other: (&str, &str)) -> Result<(), NamespaceError> {
-    ip(&[
-        "link", "add", one.1, "mtu", mtu, "netns", one.0, "type", "veth", "peer", "name", other.1,
-        "mtu", mtu, "netns", other.0,
-    ])
+    let end = |(namespace, name)| {
+        ["name", name, "mtu", mtu, "netns", namespace, "numtxqueues", "1", "numrxqueues", "1"]
+    };
+    ip(&[&["link", "add"], &end(one)[..], &["type", "veth", "peer"], &end(other)[..]].concat())
 }
 
 /// Makes the two ports in namespace `switch` those of a switch. With two there is nothing to learn: what

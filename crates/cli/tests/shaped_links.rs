@@ -48,6 +48,23 @@ fn multiedge_writes_what_it_found_for_machines_and_for_people() {
 }
 
 #[test]
+fn all_kinds_of_links_pass_the_switches() {
+    for kind in bench::multiedge::LinkKind::ALL {
+        let Some(folder) = Folder::new(&format!("kinds-{}", kind.name())) else { return };
+        let arguments = [&MULTIEDGE[..], &["--link", kind.name(), "--policy", "own"]].concat();
+        let output = folder.output(&arguments, &["--time", "1", "--json", &folder.path("json")]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if error.contains("kernel has no AF_XDP") {
+            println!("skipped: {error}");
+            continue;
+        }
+        assert!(output.status.success(), "{}: {error}", kind.name());
+        let found: multiedge::Report = serde_json::from_str(&folder.json()).unwrap();
+        assert!(found.setups[0].rows[0].megabytes_per_second.median > 0.0);
+    }
+}
+
+#[test]
 fn failover_checks_every_byte_and_draws_what_arrived() {
     let Some(folder) = Folder::new("failover") else { return };
     let output = folder.run(&FAILOVER, &[]);

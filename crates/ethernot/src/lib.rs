@@ -67,7 +67,9 @@ pub use error::{
     PostError, RemoteRegionError,
 };
 pub use handle::OperationHandle;
-pub use links::{LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace};
+pub use links::{
+    LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace, XdpOptions,
+};
 pub use listener::{ConnectionRequest, Listener};
 pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use region::{MemoryRegion, RemoteRegion};

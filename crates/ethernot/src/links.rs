@@ -9,6 +9,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use link::XdpMode;
+
 pub(crate) use follow::{Follower, NamedLinks, Wanted};
 pub(crate) use open::Opener;
 pub use parse::{LinkSpecError, LinkSpecProblem};
@@ -44,14 +46,14 @@ pub enum LinkSpec {
         /// What else was said.
         options: RawOptions,
     },
-    /// `xdp:eth2`, `xdp:eth2:0/port=7471`: raw Ethernet by the kernel's fast path (`AF_XDP`).
+    /// `xdp:eth2`, `xdp:eth2:0/port=7471/mode=native`: raw Ethernet by the kernel's fast path (`AF_XDP`).
     Xdp {
         /// The interface's name.
         interface: String,
         /// The receive queue of the interface.
         queue: u32,
         /// What else was said.
-        options: RawOptions,
+        options: XdpOptions,
     },
     /// `shm`: memory shared with processes of this host.
     SharedMemory,
@@ -80,6 +82,17 @@ pub struct RawOptions {
     pub vlan: Option<u16>,
     /// `EtherType` of the frames.
     pub ethertype: Option<u16>,
+}
+
+/// What may be said of an `AF_XDP` link beyond its interface and queue.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct XdpOptions {
+    /// As for all links on raw Ethernet.
+    pub raw: RawOptions,
+    /// The one way to move frames that will do; by default the best that works.
+    pub mode: Option<XdpMode>,
+    /// Whether polling drives the interface's queue, so that no interrupt has to.
+    pub busy_poll: bool,
 }
 
 impl LinkSpec {
@@ -139,6 +152,16 @@ impl fmt::Display for LinkSpec {
             }
             Self::SharedMemory => f.write_str("shm"),
         }
+    }
+}
+
+impl XdpOptions {
+    fn fmt(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.raw.fmt(f)?;
+        if let Some(mode) = self.mode {
+            write!(f, "/mode={mode}")?;
+        }
+        if self.busy_poll { f.write_str("/busy-poll=yes") } else { Ok(()) }
     }
 }
 

@@ -103,8 +103,9 @@ impl Socket {
                 let bare = BarePacket::open(&config, BareReceive::Ring, content_bytes);
                 Ok(Self::Packet(Box::new(bare.map_err(|error| failed(&error))?)))
             }
-            (Bare::Xdp, Some(LinkSpec::Xdp { interface, .. })) => {
-                let config = XdpConfig { port: PORT, ..XdpConfig::new(interface) };
+            (Bare::Xdp, Some(LinkSpec::Xdp { interface, options, .. })) => {
+                let mode = options.mode;
+                let config = XdpConfig { port: PORT, mode, ..XdpConfig::new(interface) };
                 let bare = BareXdp::open(&config, content_bytes);
                 Ok(Self::Xdp(Box::new(bare.map_err(|error| failed(&error))?)))
             }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use link::host::{self, Interface, InterfaceAddress};
 use link::{Link, PacketConfig, PacketLink, ShmLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
-use super::{LinkSpec, RawOptions, UdpPlace, nearest};
+use super::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 use crate::error::BindError;
 
 /// Makes links.
@@ -124,14 +124,17 @@ impl Opener {
         &self,
         interface: &Interface,
         queue: u32,
-        options: RawOptions,
+        options: XdpOptions,
     ) -> Result<Opened, BindError> {
+        let XdpOptions { raw, mode, busy_poll } = options;
         let defaults = XdpConfig::new(&*interface.name);
         let config = XdpConfig {
             queue,
-            port: options.port.unwrap_or(self.port),
-            vlan: options.vlan,
-            ethertype: options.ethertype.unwrap_or(defaults.ethertype),
+            port: raw.port.unwrap_or(self.port),
+            vlan: raw.vlan,
+            ethertype: raw.ethertype.unwrap_or(defaults.ethertype),
+            mode,
+            busy_poll,
             ..defaults
         };
         let link = Box::new(XdpLink::open(&config)?);

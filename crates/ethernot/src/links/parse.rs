@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 
-use super::{LinkSpec, RawOptions, UdpPlace, nearest};
+use link::XdpMode;
+
+use super::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 
 /// Text that names no link.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -70,6 +72,15 @@ pub enum LinkSpecProblem {
     /// Not an `EtherType`.
     #[error("an EtherType is a number from 0x600 to 0xffff, such as 0x88b5")]
     EtherType,
+    /// Not a mode.
+    #[error("the modes are generic, native and zero-copy{}", meant(*.nearest))]
+    Mode {
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// Neither yes nor no.
+    #[error("polling that drives the queue is `yes` or `no`")]
+    BusyPoll,
     /// Shared memory is one per endpoint and has no place.
     #[error("nothing can follow shm")]
     AfterSharedMemory,
@@ -121,7 +132,13 @@ impl<'a> Reader<'a> {
     fn packet(self, rest: &'a str) -> Result<LinkSpec, LinkSpecError> {
         let (head, options) = rest.split_once('/').unwrap_or((rest, ""));
         let (name, port) = split_number(head);
-        let mut raw = self.options(options, "packet")?;
+        let mut raw = RawOptions::default();
+        for (name, value) in options_in(options) {
+            if !self.raw_option(&mut raw, name, value)? {
+                let existing = "port=, vlan= and ethertype=";
+                return Err(self.no_option("packet", name, &RAW_OPTIONS, existing));
+            }
+        }
         if let Some(port) = port {
             raw.port = Some(self.port(port)?);
         }
@@ -131,11 +148,20 @@ impl<'a> Reader<'a> {
     fn xdp(self, rest: &'a str) -> Result<LinkSpec, LinkSpecError> {
         let (head, options) = rest.split_once('/').unwrap_or((rest, ""));
         let (name, queue) = split_number(head);
-        let options = self.options(options, "xdp")?;
+        let mut said = XdpOptions::default();
+        for (name, value) in options_in(options) {
+            if !self.raw_option(&mut said.raw, name, value)?
+                && !self.xdp_option(&mut said, name, value)?
+            {
+                let names = [&RAW_OPTIONS[..], &["mode", "busy-poll"]].concat();
+                let existing = "port=, vlan=, ethertype=, mode= and busy-poll=";
+                return Err(self.no_option("xdp", name, &names, existing));
+            }
+        }
         let queue = queue.map_or(Ok(0), |queue| {
             queue.parse().map_err(|_| self.wrong(queue, LinkSpecProblem::Queue))
         })?;
-        Ok(LinkSpec::Xdp { interface: self.interface(name)?, queue, options })
+        Ok(LinkSpec::Xdp { interface: self.interface(name)?, queue, options: said })
     }
 
     /// Without a kind: an interface or an address.
@@ -206,36 +232,68 @@ impl<'a> Reader<'a> {
         Ok(UdpPlace::Address { ip, zone })
     }
 
-    fn options(self, text: &'a str, kind: &'static str) -> Result<RawOptions, LinkSpecError> {
-        let mut options = RawOptions::default();
-        for option in text.split('/').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            match name {
-                "port" => options.port = Some(self.port(value)?),
-                "vlan" => {
-                    let vlan = value.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
-                    options.vlan =
-                        Some(vlan.ok_or_else(|| self.wrong(option, LinkSpecProblem::Vlan))?);
-                }
-                "ethertype" => {
-                    let digits = value.strip_prefix("0x");
-                    let number = match digits {
-                        Some(digits) => u16::from_str_radix(digits, 16),
-                        None => value.parse(),
-                    };
-                    let number = number.ok().filter(|number| *number >= 0x600);
-                    options.ethertype =
-                        Some(number.ok_or_else(|| self.wrong(option, LinkSpecProblem::EtherType))?);
-                }
-                _ => {
-                    let nearest = nearest(name, ["port", "vlan", "ethertype"].into_iter());
-                    let existing = "port=, vlan= and ethertype=";
-                    let problem = LinkSpecProblem::Option { kind, nearest, existing };
-                    return Err(self.wrong(name, problem));
-                }
+    /// Takes an option that all links on raw Ethernet have; false if it is none.
+    fn raw_option(
+        self,
+        options: &mut RawOptions,
+        name: &'a str,
+        value: &'a str,
+    ) -> Result<bool, LinkSpecError> {
+        match name {
+            "port" => options.port = Some(self.port(value)?),
+            "vlan" => {
+                let vlan = value.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
+                options.vlan = Some(vlan.ok_or_else(|| self.wrong(value, LinkSpecProblem::Vlan))?);
             }
+            "ethertype" => {
+                let number = match value.strip_prefix("0x") {
+                    Some(digits) => u16::from_str_radix(digits, 16),
+                    None => value.parse(),
+                };
+                let number = number.ok().filter(|number| *number >= 0x600);
+                options.ethertype =
+                    Some(number.ok_or_else(|| self.wrong(value, LinkSpecProblem::EtherType))?);
+            }
+            _ => return Ok(false),
         }
-        Ok(options)
+        Ok(true)
+    }
+
+    /// Takes an option that only `AF_XDP` links have; false if it is none.
+    fn xdp_option(
+        self,
+        options: &mut XdpOptions,
+        name: &'a str,
+        value: &'a str,
+    ) -> Result<bool, LinkSpecError> {
+        match name {
+            "mode" => {
+                let mode = XdpMode::ALL.into_iter().find(|mode| mode.to_string() == value);
+                let names = ["generic", "native", "zero-copy"].into_iter();
+                let problem = || LinkSpecProblem::Mode { nearest: nearest(value, names) };
+                options.mode = Some(mode.ok_or_else(|| self.wrong(value, problem()))?);
+            }
+            "busy-poll" => {
+                options.busy_poll = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(self.wrong(value, LinkSpecProblem::BusyPoll)),
+                };
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn no_option(
+        self,
+        kind: &'static str,
+        name: &'a str,
+        names: &[&'static str],
+        existing: &'static str,
+    ) -> LinkSpecError {
+        let nearest = nearest(name, names.iter().copied());
+        self.wrong(name, LinkSpecProblem::Option { kind, nearest, existing })
     }
 
     /// The text, in which there must be no option.
@@ -279,6 +337,15 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Names and values of the options in a text, which are behind slashes.
+fn options_in(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let named = text.split('/').filter(|option| !option.is_empty());
+    // An option without a value has an empty one, which is a slice of the text, too.
+    named.map(|option| option.split_once('=').unwrap_or(option.split_at(option.len())))
+}
+
+const RAW_OPTIONS: [&str; 3] = ["port", "vlan", "ethertype"];
+
 /// What is before the last colon, and the number that should be behind it.
 fn split_number(text: &str) -> (&str, Option<&str>) {
     text.rsplit_once(':').map_or((text, None), |(name, number)| (name, Some(number)))
@@ -310,6 +377,8 @@ mod tests {
             ("packet:eth1/port=7/ethertype=0x88b6", "packet:eth1:7/ethertype=0x88b6"),
             ("xdp:eth2", "xdp:eth2:0"),
             ("xdp:eth2:3/port=5/vlan=7", "xdp:eth2:3/port=5/vlan=7"),
+            ("xdp:eth2/mode=native/busy-poll=yes", "xdp:eth2:0/mode=native/busy-poll=yes"),
+            ("xdp:eth2/busy-poll=no", "xdp:eth2:0"),
             ("shm", "shm"),
         ] {
             assert_eq!(text.parse::<LinkSpec>().unwrap().to_string(), expected, "{text}");
@@ -345,10 +414,14 @@ mod tests {
             ("udp:10.0.0.300", "10.0.0.300", 5, "no IP address"),
             ("udp:10.0.0.1:70000", "70000", 14, "65535"),
             ("eth0:70000", "70000", 6, "65535"),
-            ("packet:eth1/vlan=4095", "vlan=4095", 13, "4094"),
+            ("packet:eth1/vlan=4095", "4095", 18, "4094"),
             ("packet:eth1/valn=7", "valn", 13, "vlan="),
             ("packet:eth1/vlam=7", "vlam", 13, "did you mean \"vlan\""),
-            ("packet:eth1/ethertype=5", "ethertype=5", 13, "0x600"),
+            ("packet:eth1/ethertype=5", "5", 23, "0x600"),
+            ("xdp:eth1/mode=nativ", "nativ", 15, "did you mean \"native\""),
+            ("xdp:eth1/busy-poll", "", 19, "`yes` or `no`"),
+            ("xdp:eth1/bussy-poll=no", "bussy-poll", 10, "did you mean \"busy-poll\""),
+            ("packet:eth1/mode=native", "mode", 13, "port=, vlan= and ethertype="),
             ("xdp:eth2:many", "many", 10, "ethtool -l"),
             ("xdp:", "", 5, "15 characters"),
             ("udp:eth0/vlan=3", "vlan=3", 10, "packet and xdp"),
@@ -397,13 +470,21 @@ mod tests {
             }),
             interface().prop_map(UdpPlace::Interface),
         ];
+        let xdp_options = || {
+            let mode = proptest::option::of(proptest::sample::select(&XdpMode::ALL[..]));
+            (options(), mode, any::<bool>()).prop_map(|(raw, mode, busy_poll)| XdpOptions {
+                raw,
+                mode,
+                busy_poll,
+            })
+        };
         prop_oneof![
             (interface(), port())
                 .prop_map(|(interface, port)| LinkSpec::Interface { interface, port }),
             (place, port()).prop_map(|(place, port)| LinkSpec::Udp { place, port }),
             (interface(), options())
                 .prop_map(|(interface, options)| LinkSpec::Packet { interface, options }),
-            (interface(), any::<u32>(), options()).prop_map(|(interface, queue, options)| {
+            (interface(), any::<u32>(), xdp_options()).prop_map(|(interface, queue, options)| {
                 LinkSpec::Xdp { interface, queue, options }
             }),
             Just(LinkSpec::SharedMemory),

@@ -55,7 +55,7 @@ impl XdpConfig {
 }
 
 /// How frames come from the driver to the process.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum XdpMode {
     /// The network stack sorts them out and copies them: for any driver.
     Generic,
@@ -63,6 +63,11 @@ pub enum XdpMode {
     Native,
     /// The driver sorts them out and receives into the memory of the process.
     ZeroCopy,
+}
+
+impl XdpMode {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Generic, Self::Native, Self::ZeroCopy];
 }
 
 impl fmt::Display for XdpMode {
