@@ -154,6 +154,7 @@ fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome
             in_order: false,
             sleeps: false,
             delays_us: Vec::new(),
+            rates: Vec::new(),
         },
         // So many operations as need this long over both links, two and a half phases and one to spare:
         // the rate before the run that counts may be smaller than in it.

@@ -16,6 +16,7 @@ use crate::statistics::Summary;
 use crate::switched::LinkShape;
 use crate::transport::{Test, counter};
 use crate::transports::{BASELINE, EDGE, MULTIEDGE};
+use crate::yardsticks::bare_stream;
 
 pub use self::paper::Paper;
 pub use self::setups::SetUp;
@@ -70,6 +71,9 @@ pub struct Wishes {
     pub with_own: bool,
     /// Whether `MultiEdge`'s rules are measured.
     pub with_multiedge: bool,
+    /// Whether a bare stream of frames is measured, which tells what this host carries at all: with
+    /// [`LinkKind::Packet`] and links without delay only.
+    pub with_bare: bool,
     /// Everything else: tests, sizes, repetitions, time for each set-up.
     pub options: Options,
 }
@@ -157,8 +161,13 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     options.mtu = mtu;
     options.in_order = setup.in_order;
     options.delays_us = setup.links.iter().map(|link| link.delay_us).collect();
-    let contenders =
-        [(wishes.with_own, EDGE), (wishes.with_multiedge, MULTIEDGE), (setup.with_tcp, BASELINE)];
+    let is_delayed = setup.links.iter().any(|link| link.delay_us > 0);
+    let contenders = [
+        (wishes.with_own, EDGE),
+        (wishes.with_multiedge, MULTIEDGE),
+        (setup.with_tcp, BASELINE),
+        (wishes.with_bare && wishes.kind == LinkKind::Packet && !is_delayed, bare_stream::NAME),
+    ];
     let chosen = contenders.into_iter().filter(|(wanted, _)| *wanted);
     options.transports = chosen.map(|(_, name)| name.to_string()).collect();
     options

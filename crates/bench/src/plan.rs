@@ -59,6 +59,16 @@ pub enum PathChoice {
     Peer(Vec<String>),
 }
 
+impl PathChoice {
+    /// Rates of the links in bits per second; none where they are not known.
+    pub fn rates(&self) -> Vec<u64> {
+        match self {
+            Self::Switched(shapes) => shapes.iter().map(|shape| shape.rate).collect(),
+            Self::Automatic | Self::Loopback | Self::Peer(_) => Vec::new(),
+        }
+    }
+}
+
 /// One test with one message size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {

@@ -323,6 +323,7 @@ impl Bench {
                 in_order: options.in_order,
                 sleeps: options.sleeps,
                 delays_us: options.delays_us.clone(),
+                rates: options.path.rates(),
             },
             seconds: plan.sample_seconds,
             announced: false,

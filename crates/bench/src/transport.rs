@@ -110,6 +110,9 @@ pub struct Setup {
     /// that have links; the others ignore it.
     #[serde(default)]
     pub delays_us: Vec<u32>,
+    /// Rates of the named links in bits per second, as far as they are known: for yardsticks.
+    #[serde(default)]
+    pub rates: Vec<u64>,
 }
 
 /// Where and how the client reaches what the server's side listens on.

@@ -1,6 +1,7 @@
 //! What ethernot is measured against: bare exchanges of frames, and other programs.
 
 pub mod bare;
+pub mod bare_stream;
 pub mod memcpy;
 mod sockperf;
 mod tool;

@@ -46,6 +46,10 @@ pub(crate) struct Arguments {
     /// Whose rules to measure: own, multiedge or both
     #[arg(long, value_name = "RULES", default_value = "both", value_parser = ["own", "multiedge", "both"])]
     policy: String,
+    /// Measure a bare stream of frames, too, which shows what this host carries with no protocol at all:
+    /// one-way and two-way, packet links without delay, messages of 128K and more
+    #[arg(long)]
+    bare: bool,
     /// Samples of each measurement; the highest and the lowest are left out [default: 5, with
     /// --quick 3]
     #[arg(long, value_name = "N")]
@@ -120,6 +124,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         mtu: arguments.mtu,
         with_own: arguments.policy != "multiedge",
         with_multiedge: arguments.policy != "own",
+        with_bare: arguments.bare,
         options,
     })
 }

@@ -194,6 +194,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         mtu: None,
         with_own: true,
         with_multiedge: false,
+        with_bare: false,
         options,
     })
 }

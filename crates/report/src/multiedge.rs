@@ -6,6 +6,7 @@ use bench::multiedge::{Paper, Report, Row, SetUpResults, paper};
 use bench::statistics::Summary;
 use bench::transport::Test;
 use bench::transports::{EDGE, MULTIEDGE};
+use bench::yardsticks::bare_stream;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::chart::{self, COLOURS, ChartError, Point, Series};
@@ -243,10 +244,14 @@ const QUANTITIES: [Quantity; 3] = [
 ];
 
 /// In the order of their colours; the paper last.
-const CONTENDERS: [(&str, &str); 4] = [
+const CONTENDERS: [(&str, &str); 5] = [
     (EDGE, "edge: this protocol's rules"),
     (MULTIEDGE, "multiedge: the rules of MultiEdge, on this machine"),
     ("tcp", "tcp: kernel TCP"),
+    (
+        bare_stream::NAME,
+        "bare-stream: frames by the clock with no protocol, as far as this machine carries",
+    ),
     ("paper", "paper: the largest or smallest value that the paper tells"),
 ];
 

@@ -7,6 +7,7 @@ mod udp;
 
 use crate::transport::Transport;
 use crate::yardsticks::bare::Bare;
+use crate::yardsticks::bare_stream::BareStream;
 use crate::yardsticks::memcpy::Memcpy;
 
 pub use edge::Edge;
@@ -43,6 +44,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Bare::Packet),
         Box::new(Bare::Xdp),
         Box::new(Bare::Shm),
+        Box::new(BareStream),
         Box::new(Memcpy),
     ]
 }

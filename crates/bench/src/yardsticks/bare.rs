@@ -82,7 +82,7 @@ impl Transport for Bare {
     }
 }
 
-type Station = [u8; 6];
+pub(super) type Station = [u8; 6];
 
 enum Socket {
     Packet(Box<BarePacket>),
@@ -236,11 +236,11 @@ fn await_line(memory: &mut BareShm) -> Result<(), TransportError> {
     Ok(())
 }
 
-fn listed(station: Station) -> String {
+pub(super) fn listed(station: Station) -> String {
     station.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn station(text: &str) -> Option<Station> {
+pub(super) fn station(text: &str) -> Option<Station> {
     let bytes: Vec<u8> =
         text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok()
@@ -253,12 +253,12 @@ const WORD_BYTES: u64 = 8;
 /// Parameter with where the server's memory is found.
 const MEMORY: &str = "memory";
 /// Parameter with the server's hardware address.
-const STATION: &str = "station";
+pub(super) const STATION: &str = "station";
 /// Both ends have the interface for themselves.
-const PORT: u16 = 7;
+pub(super) const PORT: u16 = 7;
 /// What stands before the frame on raw Ethernet, without Ethernet header.
-const ENVELOPE_BYTES: u64 = 12;
-const ETHERNET_MTU: u32 = 1500;
+pub(super) const ENVELOPE_BYTES: u64 = 12;
+pub(super) const ETHERNET_MTU: u32 = 1500;
 
 #[cfg(test)]
 mod tests {

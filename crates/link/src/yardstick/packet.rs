@@ -71,6 +71,57 @@ impl BarePacket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// Sends so many frames in one call, 32 at most, all with `number` in the first eight of
+    /// `content_bytes` bytes; returns how many the kernel took.
+    ///
+    /// # Errors
+    /// Kind [`io::ErrorKind::WouldBlock`] if the kernel could not take any now.
+    ///
+    /// # Panics
+    /// If these bytes are fewer than eight, or more than frames were said to carry.
+    #[inline]
+    pub fn send_numbers(
+        &mut self,
+        to: Station,
+        number: u64,
+        content_bytes: u16,
+        frames: usize,
+    ) -> io::Result<usize> {
+        let at = self.bare.framing.header_bytes();
+        let frame = &mut self.frame[..at + usize::from(content_bytes)];
+        frame[..to.len()].copy_from_slice(&to);
+        frame[at..at + 8].copy_from_slice(&number.to_be_bytes());
+        let mut piece = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+        // SAFETY: a message of zeros has no name, no pieces and no control data.
+        let mut message: libc::mmsghdr = unsafe { core::mem::zeroed() };
+        message.msg_hdr.msg_iov = &raw mut piece;
+        message.msg_hdr.msg_iovlen = 1;
+        let mut messages = [message; FRAMES_MAX];
+        let socket = self.bare.socket().as_raw_fd();
+        let count = frames.min(FRAMES_MAX) as libc::c_uint;
+        // SAFETY: there are at least `count` messages, each with one piece, the frame, which the
+        // kernel only reads; it writes only the `msg_len` of each message.
+        let sent =
+            unsafe { libc::sendmmsg(socket, messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+
+    /// The next frame with a number that has come, if one has; of a socket with a ring.
+    #[inline]
+    pub fn poll_number(&mut self) -> Option<NumberedFrame> {
+        let at = self.bare.framing.header_bytes();
+        let ring = self.bare.ring_mut()?;
+        let bytes = ring.peek()?.bytes;
+        let content = bytes.get(at..).unwrap_or_default();
+        let found = sender(bytes).zip(content.first_chunk()).map(|(from, number)| NumberedFrame {
+            from,
+            number: u64::from_be_bytes(*number),
+            content_bytes: content.len(),
+        });
+        ring.release();
+        found
+    }
+
     /// The sender of the next frame that has come, if one has.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
@@ -93,6 +144,20 @@ impl BarePacket {
         from
     }
 }
+
+/// A frame of a bare stream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NumberedFrame {
+    /// Who sent it.
+    pub from: Station,
+    /// Its first eight bytes.
+    pub number: u64,
+    /// How many bytes it carries.
+    pub content_bytes: usize,
+}
+
+/// Frames sent in one call.
+const FRAMES_MAX: usize = 32;
 
 /// Who sent an Ethernet frame.
 fn sender(frame: &[u8]) -> Option<Station> {

@@ -1,0 +1,305 @@
+//! Bare streams of frames over packet sockets: what the kernel, the virtual links and the shapers of
+//! this host carry with no protocol at all.
+
+use std::io;
+use std::time::Duration;
+
+use ethernot::{LinkSpec, PacketConfig};
+use link::yardstick::packet::{BarePacket, BareReceive};
+use nix::errno::Errno;
+
+use super::bare::{ENVELOPE_BYTES, ETHERNET_MTU, PORT, STATION, Station, listed, station};
+use crate::clock::Stopwatch;
+use crate::transport::{
+    Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
+    TransportError,
+};
+use crate::transports::patience::Patience;
+
+/// Full frames without content over all links, on each as many as its rate allows by the clock.
+///
+/// Each end tells now and then how many frames came, and sends no more than a port of a switch holds
+/// beyond what it was told. Nothing is checked, placed or sent again. A message counts as having come
+/// when as many frames have as the edge protocol needs for it.
+#[derive(Debug, Clone, Copy)]
+pub struct BareStream;
+
+impl Transport for BareStream {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "full frames without content, nothing checked or sent again: what this host carries"
+    }
+
+    fn is_optional(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, test: Test, message_bytes: u64, _: Option<u32>) -> bool {
+        matches!(test, Test::OneWay | Test::TwoWay) && message_bytes >= MESSAGE_BYTES_MIN
+    }
+
+    fn link_counts(&self, available: u32) -> Vec<u32> {
+        vec![available]
+    }
+
+    fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
+        Ok(Box::new(Host::open(setup, &setup.server_links)?))
+    }
+
+    fn connect(
+        &self,
+        setup: &Setup,
+        advertisement: &Advertisement,
+    ) -> Result<Box<dyn ClientSide>, TransportError> {
+        let mut host = Host::open(setup, &setup.client_links)?;
+        for (index, link) in host.links.iter_mut().enumerate() {
+            let text = advertisement.parameters.get(&format!("{STATION}{index}"));
+            let server = text.and_then(|text| station(text));
+            link.peer = Some(server.ok_or(TransportError::Advertisement { what: STATION })?);
+        }
+        Ok(Box::new(host))
+    }
+}
+
+/// One end of the stream.
+struct Host {
+    links: Vec<LinkEnd>,
+    test: Test,
+    /// Frames of a message.
+    frames_each: u64,
+}
+
+/// One end of a link, and how far the phase is on it.
+struct LinkEnd {
+    socket: BarePacket,
+    /// Where the other end is; the server learns it from what comes.
+    peer: Option<Station>,
+    /// Time of a full frame on the link, in nanoseconds; 0 where no rate is known.
+    frame_ns: f64,
+    /// Bytes of a full frame behind the envelope.
+    content_bytes: u16,
+    /// Frames whose time has passed unused, longer ago than a port makes up for.
+    missed: u64,
+    sent: u64,
+    /// Of these, those that the peer has told it has.
+    arrived: u64,
+    received: u64,
+    /// Of these, those that the peer was told of.
+    told: u64,
+}
+
+impl Host {
+    fn open(setup: &Setup, names: &[String]) -> Result<Self, TransportError> {
+        let mtu = setup.mtu.unwrap_or(ETHERNET_MTU);
+        let content_bytes = (u64::from(mtu) - ENVELOPE_BYTES) as u16;
+        let rates = setup.rates.iter().copied().chain(std::iter::repeat(0));
+        let links = names.iter().zip(rates).map(|(name, rate)| {
+            let socket = open(name, content_bytes)?;
+            let bits = f64::from(mtu + ETHERNET_HEADER_BYTES) * 8.0;
+            let frame_ns = if rate == 0 { 0.0 } else { bits * 1e9 / rate as f64 };
+            let counts = (0, 0, 0, 0, 0);
+            let (missed, sent, arrived, received, told) = counts;
+            let peer = None;
+            Ok(LinkEnd {
+                socket,
+                peer,
+                frame_ns,
+                content_bytes,
+                missed,
+                sent,
+                arrived,
+                received,
+                told,
+            })
+        });
+        let links = links.collect::<Result<Vec<_>, TransportError>>()?;
+        let payload_bytes = u64::from(content_bytes) - EDGE_BYTES;
+        let frames_each = setup.message_bytes.div_ceil(payload_bytes);
+        Ok(Self { links, test: setup.test, frames_each })
+    }
+
+    /// Sends so many frames and receives so many, over all links together.
+    fn stream(&mut self, mut to_send: u64, to_receive: u64) -> Result<(), TransportError> {
+        for link in &mut self.links {
+            link.begin();
+        }
+        let started = Stopwatch::start();
+        let mut patience = Patience::new("wait for frames of a bare stream");
+        let mut silent: Option<Stopwatch> = None;
+        loop {
+            let mut moved = false;
+            let received: u64 = self.links.iter().map(|link| link.received).sum();
+            for link in &mut self.links {
+                moved |= link.receive();
+                let sent = link.send(started.elapsed_ns() as f64, to_send)?;
+                to_send -= sent;
+                moved |= sent > 0;
+                link.tell(received >= to_receive)?;
+            }
+            let is_done = |link: &LinkEnd| link.arrived == link.sent && link.told == link.received;
+            if to_send == 0 && received >= to_receive && self.links.iter().all(is_done) {
+                return Ok(());
+            }
+            if moved {
+                patience.on_progress();
+                silent = None;
+                continue;
+            }
+            patience.on_idle()?;
+            let began = received > 0 || self.links.iter().any(|link| link.sent > 0);
+            if began && silent.get_or_insert_with(Stopwatch::start).has_passed(SILENCE) {
+                // What was lost does not come any more.
+                if to_send == 0 {
+                    return Ok(());
+                }
+                for link in &mut self.links {
+                    link.arrived = link.sent;
+                }
+            }
+        }
+    }
+}
+
+impl ServerSide for Host {
+    fn advertisement(&self) -> Advertisement {
+        let stations = self.links.iter().enumerate();
+        let parameters = stations
+            .map(|(index, link)| (format!("{STATION}{index}"), listed(link.socket.station())));
+        Advertisement { addresses: Vec::new(), parameters: parameters.collect() }
+    }
+
+    fn accept(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
+        let frames = phase.operations * self.frames_each;
+        let answers = if self.test == Test::TwoWay { frames } else { 0 };
+        self.stream(answers, frames)?;
+        Ok(Observed::default())
+    }
+}
+
+impl ClientSide for Host {
+    fn run(&mut self, phase: Phase, _: &mut Latencies) -> Result<Observed, TransportError> {
+        let frames = phase.operations * self.frames_each;
+        let answers = if self.test == Test::TwoWay { frames } else { 0 };
+        self.stream(frames, answers)?;
+        Ok(Observed::default())
+    }
+}
+
+impl LinkEnd {
+    fn begin(&mut self) {
+        (self.missed, self.sent, self.arrived, self.received, self.told) = (0, 0, 0, 0, 0);
+    }
+
+    /// Takes what has come; false if that is nothing.
+    fn receive(&mut self) -> bool {
+        let mut came = false;
+        while let Some(frame) = self.socket.poll_number() {
+            came = true;
+            self.peer = Some(frame.from);
+            self.arrived = self.arrived.max(frame.number.min(self.sent));
+            self.received += u64::from(frame.content_bytes >= usize::from(self.content_bytes));
+        }
+        came
+    }
+
+    /// Sends the frames that are due `now` nanoseconds after the beginning, at most `left`; returns how
+    /// many those were.
+    fn send(&mut self, now: f64, left: u64) -> Result<u64, TransportError> {
+        let Some(peer) = self.peer.filter(|_| left > 0) else { return Ok(0) };
+        let mut due = BATCH_FRAMES;
+        if self.frame_ns > 0.0 {
+            let all = (now / self.frame_ns) as u64 + 1;
+            due = all.saturating_sub(self.missed + self.sent);
+            self.missed += due.saturating_sub(CATCH_UP_FRAMES);
+            due = due.min(CATCH_UP_FRAMES);
+        }
+        let room = WINDOW_FRAMES.saturating_sub(self.sent - self.arrived);
+        let frames = due.min(room).min(left).min(BATCH_FRAMES);
+        if frames == 0 {
+            return Ok(0);
+        }
+        let taken =
+            self.socket.send_numbers(peer, self.received, self.content_bytes, frames as usize);
+        let taken = taken_or_waits(taken)?;
+        if taken > 0 {
+            self.told = self.received;
+        }
+        self.sent += taken;
+        Ok(taken)
+    }
+
+    /// Tells how many frames came, if it is time or the last ones have.
+    fn tell(&mut self, is_last: bool) -> Result<(), TransportError> {
+        let untold = self.received - self.told;
+        let due = untold >= TELL_FRAMES || is_last && untold > 0;
+        if let Some(peer) = self.peer.filter(|_| due) {
+            let taken = self.socket.send_numbers(peer, self.received, TELL_BYTES, 1);
+            if taken_or_waits(taken)? > 0 {
+                self.told = self.received;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(name: &str, content_bytes: u16) -> Result<BarePacket, TransportError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        TransportError::Other(format!("open {name} for a bare stream: {error}"))
+    };
+    let spec = name.parse().map_err(|error| failed(&error))?;
+    let LinkSpec::Packet { interface, .. } = spec else {
+        return Err(failed(&"a bare stream needs packet links"));
+    };
+    let config = PacketConfig { port: PORT, ..PacketConfig::new(interface) };
+    BarePacket::open(&config, BareReceive::Ring, content_bytes).map_err(|error| failed(&error))
+}
+
+/// Frames that the kernel took, none if it has no room now.
+fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
+    match taken {
+        Ok(frames) => Ok(frames as u64),
+        Err(error)
+            if error.kind() == io::ErrorKind::WouldBlock
+                || error.raw_os_error() == Some(Errno::ENOBUFS as i32) =>
+        {
+            Ok(0)
+        }
+        Err(error) => Err(TransportError::io("send frames of a bare stream")(error)),
+    }
+}
+
+/// The name of the contender.
+pub const NAME: &str = "bare-stream";
+
+/// Frames that a link has under way at most: a little less than a port of a switch holds.
+const WINDOW_FRAMES: u64 = 190;
+
+/// Frames sent in one call at most.
+const BATCH_FRAMES: u64 = 32;
+
+/// Frames that are made up for when the sender was late: what a shaped port makes up for.
+const CATCH_UP_FRAMES: u64 = 20;
+
+/// Frames for which the receiver sends one.
+const TELL_FRAMES: u64 = 32;
+
+/// Smaller messages are not a stream of full frames.
+const MESSAGE_BYTES_MIN: u64 = 128 << 10;
+
+/// What a frame carries that tells how many came.
+const TELL_BYTES: u16 = 34;
+
+/// Headers of the edge protocol in the middle of a write.
+const EDGE_BYTES: u64 = 42;
+
+const ETHERNET_HEADER_BYTES: u32 = 14;
+
+/// How long nothing comes until what is missing counts as lost.
+const SILENCE: Duration = Duration::from_millis(20);
