@@ -114,8 +114,18 @@ struct Shown {
 /// What became of a row.
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    Measured { value: String, ok: bool },
-    CannotRun { reason: String },
+    Measured {
+        value: String,
+        ok: bool,
+    },
+    /// It falls short, as this machine does.
+    BeyondHere {
+        value: String,
+        reason: String,
+    },
+    CannotRun {
+        reason: String,
+    },
 }
 
 /// Prints the table of a suite.
@@ -139,7 +149,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         let class = match &outcome {
             Outcome::Measured { ok: true, .. } => 0,
             Outcome::Measured { ok: false, .. } => 1,
-            Outcome::CannotRun { .. } => 2,
+            Outcome::BeyondHere { .. } | Outcome::CannotRun { .. } => 2,
         };
         if let Some(counter) = verdicts.get_mut(class) {
             *counter += 1;
@@ -155,6 +165,9 @@ fn line(name: &str, bound: Bound, outcome: &Outcome) -> String {
     let (measured, verdict) = match outcome {
         Outcome::Measured { value, ok: true } => (value.as_str(), "ok".to_owned()),
         Outcome::Measured { value, ok: false } => (value.as_str(), "short".to_owned()),
+        Outcome::BeyondHere { value, reason } => {
+            (value.as_str(), format!("cannot run here: {reason}"))
+        }
         Outcome::CannotRun { reason } => ("-", format!("cannot run here: {reason}")),
     };
     format!("{name} | {measured} | {bound} | {verdict}")

@@ -33,6 +33,8 @@ enum Failure {
 struct Found {
     figure: f64,
     note: String,
+    /// The same of frames without a protocol, measured beside it: what this machine can do at all.
+    bare: Option<f64>,
 }
 
 impl<'a> Runner<'a> {
@@ -42,14 +44,7 @@ impl<'a> Runner<'a> {
 
     /// The verdict on a row.
     pub(super) fn measure(&mut self, probe: &Probe, bound: Bound) -> Outcome {
-        match self.figure(probe) {
-            Ok(Found { figure, note }) => Outcome::Measured {
-                value: format!("{}{note}", bound.with_unit(figure)),
-                ok: bound.is_met_by(figure),
-            },
-            Err(Failure::Failed(message)) => Outcome::Measured { value: message, ok: false },
-            Err(Failure::CannotRun(reason)) => Outcome::CannotRun { reason },
-        }
+        verdict(self.figure(probe), bound)
     }
 
     fn figure(&mut self, probe: &Probe) -> Result<Found, Failure> {
@@ -117,7 +112,28 @@ impl<'a> Runner<'a> {
 
 impl Found {
     fn plain(figure: f64) -> Self {
-        Self { figure, note: String::new() }
+        Self { figure, note: String::new(), bare: None }
+    }
+}
+
+/// What a figure says about a bound. Where frames without a protocol do not reach it either, it cannot be
+/// met on this machine.
+fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
+    match figure {
+        Ok(Found { figure, note, bare }) => {
+            let value = format!("{}{note}", bound.with_unit(figure));
+            let ok = bound.is_met_by(figure);
+            match bare.filter(|&bare| !ok && !bound.is_met_by(bare)) {
+                Some(bare) => {
+                    let most = bound.with_unit(bare);
+                    let reason = format!("frames without a protocol come to {most}");
+                    Outcome::BeyondHere { value, reason }
+                }
+                None => Outcome::Measured { value, ok },
+            }
+        }
+        Err(Failure::Failed(message)) => Outcome::Measured { value: message, ok: false },
+        Err(Failure::CannotRun(reason)) => Outcome::CannotRun { reason },
     }
 }
 
@@ -155,7 +171,9 @@ fn fuzz(seconds: u32) -> Result<Found, Failure> {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or("no message").to_owned();
     match (output.status.success(), last.contains("crashed")) {
-        (true, _) => Ok(Found { figure: f64::from(seconds) / 60.0, note: format!(" ({last})") }),
+        (true, _) => {
+            Ok(Found { figure: f64::from(seconds) / 60.0, note: format!(" ({last})"), bare: None })
+        }
         (false, true) => Err(Failure::Failed(last)),
         (false, false) => Err(Failure::CannotRun(last_line(&output))),
     }
@@ -234,7 +252,7 @@ fn bench_figure(
             let (own, other) = (shown.median(own)?, shown.median(other)?);
             let note =
                 format!(" ({} {}; {transport} {})", rounded(own), shown.unit, rounded(other));
-            Ok(Found { figure: number(ratio, &format!("/{kind}/median"))?, note })
+            Ok(Found { figure: number(ratio, &format!("/{kind}/median"))?, note, bare: None })
         }
         Figure::Median { shown, beside } => {
             let note = match beside {
@@ -244,13 +262,13 @@ fn bench_figure(
                 }
                 None => String::new(),
             };
-            Ok(Found { figure: shown.median(own)?, note })
+            Ok(Found { figure: shown.median(own)?, note, bare: None })
         }
         Figure::Counter(name) => counter(own, name).map(Found::plain),
         Figure::Larger(one, other) => {
             let (one, other) = (counter(own, one)?, counter(own, other)?);
             let note = format!(" (server {}, client {})", rounded(one), rounded(other));
-            Ok(Found { figure: one.max(other), note })
+            Ok(Found { figure: one.max(other), note, bare: None })
         }
     }
 }
@@ -268,21 +286,23 @@ fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Foun
                 format!("; MultiEdge's rules {} %", rounded(share))
             });
             let note = format!(" ({} Gb/s{rules})", rounded(rate));
-            Ok(Found { figure: number(own, "/share_percent/median")?, note })
+            let bare = point(result, of, set_up, "bare-stream").ok();
+            let bare = bare.and_then(|point| number(point, "/share_percent/median").ok());
+            Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
         }
         PointFigure::Field(name) => {
             let rules = rules.and_then(|point| point[name].as_f64());
             let note = rules.map_or_else(String::new, |value| {
                 format!(" (MultiEdge's rules {})", rounded(value))
             });
-            Ok(Found { figure: number(own, &format!("/{name}"))?, note })
+            Ok(Found { figure: number(own, &format!("/{name}"))?, note, bare: None })
         }
         PointFigure::ThroughputTo { set_up, contender } => {
             let other = point(result, of, set_up, contender)?;
             let rate = |point| number(point, "/megabytes_per_second/median");
             let (own, other) = (rate(own)?, rate(other)?);
             let note = format!(" ({} MB/s; {contender} {})", rounded(own), rounded(other));
-            Ok(Found { figure: ratio(own, other)?, note })
+            Ok(Found { figure: ratio(own, other)?, note, bare: None })
         }
     }
 }
@@ -317,7 +337,7 @@ fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     let latency_us = |name: &str| number(result, &format!("/latency_ns/{name}/median"));
     let (own, other) = (latency_us("edge")? / 1e3, latency_us(to)? / 1e3);
     let note = format!(" ({} us; {to} {})", rounded(own), rounded(other));
-    Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note })
+    Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note, bare: None })
 }
 
 /// The cut with the highest sum of the fields; one without them is a failure.
@@ -337,7 +357,7 @@ fn worst_cut(result: &Value, fields: &[&str]) -> Result<Found, Failure> {
         worst = worst.max(sum);
         notes.push(format!("{name} {}", rounded(sum)));
     }
-    Ok(Found { figure: worst, note: format!(" ({})", notes.join(", ")) })
+    Ok(Found { figure: worst, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
 /// The measurement of a test and transport over one link.
@@ -402,7 +422,7 @@ mod tests {
         let shown = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
         let figure = Figure::RatioTo { transport: "udp", of: "latency", shown };
         let found = bench_figure(&results("namespaces"), "namespaces", EDGE, figure);
-        assert_eq!(found, Ok(Found { figure: 1.5, note: " (4.50 us; udp 3)".into() }));
+        assert_eq!(found, Ok(Found { figure: 1.5, note: " (4.50 us; udp 3)".into(), bare: None }));
     }
 
     #[test]
@@ -436,6 +456,27 @@ mod tests {
         let found = point_figure(&result, of, against("multiedge")).expect("both are there");
         assert!((found.figure - 1.8).abs() < 1e-9);
         assert!(point_figure(&result, of, against("tcp")).is_err());
+    }
+
+    #[test]
+    fn what_bare_frames_fall_short_of_is_no_fault_of_ours() {
+        let row = |contender: &str, share: f64| {
+            json!({
+                "test": "one-way", "message_bytes": 8, "contender": contender,
+                "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
+            })
+        };
+        let outcome = |own: f64, bare: f64| {
+            let rows = [row("edge", own), row("bare-stream", bare)];
+            let result = json!({"setups": [{"setup": {"name": "1L-10G"}, "rows": rows}]});
+            let of = PointOf { set_up: "1L-10G", test: "one-way", bytes: 8 };
+            let found = point_figure(&result, of, PointFigure::Share);
+            verdict(found, Bound::AtLeast(90.0, "%"))
+        };
+        assert!(matches!(outcome(91.0, 50.0), Outcome::Measured { ok: true, .. }));
+        assert!(matches!(outcome(89.0, 90.0), Outcome::Measured { ok: false, .. }));
+        let Outcome::BeyondHere { value, reason } = outcome(28.0, 35.5) else { panic!("beyond") };
+        assert!(value.starts_with("28 %") && reason.contains("35.5 %"), "{value}: {reason}");
     }
 
     #[test]

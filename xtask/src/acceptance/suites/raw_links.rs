@@ -240,6 +240,7 @@ const PACKET_SMALL: &[&str] = &[
 const GIGABIT: &[&str] = &[
     "bench",
     "multiedge",
+    "--bare",
     "--json",
     "{json}",
     "--setups",
@@ -251,13 +252,14 @@ const GIGABIT: &[&str] = &[
     "--policy",
     "both",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:7|9}",
     "--time",
-    "{quick:10|40}",
+    "{quick:16|60}",
 ];
 const TEN_GIGABIT: &[&str] = &[
     "bench",
     "multiedge",
+    "--bare",
     "--json",
     "{json}",
     "--setups",
@@ -269,13 +271,14 @@ const TEN_GIGABIT: &[&str] = &[
     "--policy",
     "own",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:7|9}",
     "--time",
-    "{quick:10|40}",
+    "{quick:16|60}",
 ];
 const UNLIKE: &[&str] = &[
     "bench",
     "multiedge",
+    "--bare",
     "--json",
     "{json}",
     "--setups",
@@ -287,13 +290,14 @@ const UNLIKE: &[&str] = &[
     "--policy",
     "both",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:7|9}",
     "--time",
-    "{quick:10|40}",
+    "{quick:16|60}",
 ];
 const UNLIKE_FAST: &[&str] = &[
     "bench",
     "multiedge",
+    "--bare",
     "--json",
     "{json}",
     "--setups",
@@ -305,9 +309,9 @@ const UNLIKE_FAST: &[&str] = &[
     "--policy",
     "both",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:7|9}",
     "--time",
-    "{quick:10|40}",
+    "{quick:16|60}",
 ];
 const DELAYED: &[&str] = &[
     "bench",
@@ -323,7 +327,7 @@ const DELAYED: &[&str] = &[
     "--policy",
     "both",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:5|7}",
     "--time",
     "{quick:10|40}",
 ];
@@ -341,7 +345,7 @@ const LOSSY: &[&str] = &[
     "--policy",
     "own",
     "--repetitions",
-    "{quick:3|5}",
+    "{quick:5|7}",
     "--time",
     "{quick:10|40}",
 ];
