@@ -109,6 +109,10 @@ pub struct Outcome {
     pub cut_at_ms: u64,
     /// See there.
     pub restored_at_ms: u64,
+    /// How long the kernel of this host may have taken to cut or to restore, in milliseconds: the longer
+    /// of the two.
+    #[serde(default)]
+    pub late_ms: f64,
     /// Bytes that arrived in each millisecond.
     pub timeline: Vec<u32>,
 }
@@ -119,7 +123,18 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
     let mut cuts = Vec::new();
     for &cut in &wishes.cuts {
         observer.on_note(&format!("cutting link {CUT_LINK}: {}", cut.name()));
-        cuts.push(one(wishes, cut, observer)?);
+        let mut outcome = one(wishes, cut, observer)?;
+        for _ in 1..ATTEMPTS {
+            if outcome.late_ms <= LATE_MS {
+                break;
+            }
+            observer.on_note(&format!(
+                "this host cut or restored the link {:.0} ms late; once more",
+                outcome.late_ms
+            ));
+            outcome = one(wishes, cut, observer)?;
+        }
+        cuts.push(outcome);
     }
     Ok(Report {
         format: FORMAT.to_string(),
@@ -179,9 +194,9 @@ fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome
         Line::Sample(sample) => sample,
         line => return Err(failed(bench.client().unexpected(&line))),
     };
-    cutting.finish()?;
-    restoring.finish()?;
-    Ok(outcome(cut, wishes.message_bytes, &sample, cut_at_ms, restored_at_ms))
+    let late_ns = cutting.finish()?.max(restoring.finish()?);
+    let found = outcome(cut, wishes.message_bytes, &sample, cut_at_ms, restored_at_ms);
+    Ok(Outcome { late_ms: late_ns as f64 / 1e6, ..found })
 }
 
 fn outcome(
@@ -213,6 +228,7 @@ fn outcome(
             .map(|after_ms| after_ms as f64),
         cut_at_ms: cut_at as u64,
         restored_at_ms: restored_at as u64,
+        late_ms: 0.0,
         timeline: timeline.clone(),
     }
 }
@@ -246,6 +262,11 @@ fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
 
 /// Which link is cut, from 1; the conversation of the processes goes over the other.
 const CUT_LINK: u32 = 2;
+
+/// Where the kernel is so much later with a cut or a restoration, in milliseconds, times after it mean
+/// nothing, and the cut is made once more; so often at most.
+const LATE_MS: f64 = 100.0;
+const ATTEMPTS: u32 = 4;
 
 /// Below this share, throughput counts as missing.
 const ENOUGH: f64 = 0.8;

@@ -3,11 +3,14 @@
 //!
 //! While two processes poll on all processors, starting a program in a namespace takes a second and
 //! more, and so does its end, as both wait until no processor uses what was before. So the program is
-//! started in time, waits for its commands, and is waited for when nothing is measured any more.
+//! started in time, waits for its commands, and is waited for when nothing is measured any more. The
+//! kernel may let a command wait, too; so the program answers a question behind the commands, which
+//! tells when they had taken effect.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread::{self, JoinHandle};
 
 use crate::cleanup;
 use crate::clock;
@@ -22,21 +25,25 @@ pub struct Lever {
     command: String,
     /// What it is told.
     commands: String,
+    pulled_at_ns: u64,
+    /// Waits for the answer; when that came, if it did.
+    answer: Option<JoinHandle<Option<u64>>>,
 }
 
 impl Lever {
     /// Starts `program` with these arguments, which make it read commands to its input's end; `commands`
-    /// is what it is to be told.
+    /// is what it is to be told, and then `question`, whose answer is not empty.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],
         commands: String,
+        question: &str,
     ) -> Result<Self, NamespaceError> {
         let command = format!("{program} {}", arguments.join(" "));
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Ctrl-C goes to the parent alone, which ends its children in order.
             .process_group(0)
@@ -44,7 +51,16 @@ impl Lever {
             .map_err(|source| NamespaceError::Start { command: command.clone(), source })?;
         cleanup::register_child(child.id());
         let input = child.stdin.take();
-        Ok(Self { child, input, command, commands })
+        let output = child.stdout.take();
+        let answer = thread::spawn(move || {
+            let mut output = output?;
+            let came = output.read_exact(&mut [0]).is_ok().then(clock::monotonic_ns);
+            // The rest would fill the pipe.
+            io::copy(&mut output, &mut io::sink()).ok()?;
+            came
+        });
+        let commands = format!("{commands}{question}\n");
+        Ok(Self { child, input, command, commands, pulled_at_ns: 0, answer: Some(answer) })
     }
 
     /// Gives the commands. Returns when that was, on the clock of [`clock::monotonic_ns`]; they take
@@ -57,21 +73,27 @@ impl Lever {
             let message = format!("writing {:?} to it: {error}", self.commands);
             NamespaceError::Failed { command: self.command.clone(), message }
         })?;
+        self.pulled_at_ns = at_ns;
         Ok(at_ns)
     }
 
-    /// Waits until the program has ended, and tells whether it did what it was told.
-    pub fn finish(mut self) -> Result<(), NamespaceError> {
+    /// Waits until the program has ended. Returns how long after they were given its commands had taken
+    /// effect at the latest, in nanoseconds.
+    pub fn finish(mut self) -> Result<u64, NamespaceError> {
         let failed = |message| NamespaceError::Failed {
             command: format!("{} < {:?}", self.command, self.commands),
             message,
         };
         let mut message = String::new();
         let said = self.child.stderr.take();
-        let read = said.map_or(Ok(0), |mut said| io::Read::read_to_string(&mut said, &mut message));
+        let read = said.map_or(Ok(0), |mut said| said.read_to_string(&mut message));
         let status = read.and_then(|_| self.child.wait());
         match status {
-            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.success() => {
+                let came = self.answer.take().and_then(|answer| answer.join().ok()).flatten();
+                let came = came.ok_or_else(|| failed("it did not answer".into()))?;
+                Ok(came.saturating_sub(self.pulled_at_ns))
+            }
             Ok(_) => Err(failed(message.trim().to_string())),
             Err(error) => Err(failed(format!("waiting for its end: {error}"))),
         }
@@ -93,8 +115,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_told_with_the_command() {
-        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], "link set nowhere up\n".into())
-        else {
+        let commands = "link set nowhere up\n".to_string();
+        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], commands, QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");
             return;
         };
@@ -105,12 +127,15 @@ mod tests {
 
     #[test]
     fn a_lever_is_pulled_once() {
-        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], String::new()) else {
+        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], String::new(), QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");
             return;
         };
         assert!(lever.pull().is_ok());
         assert!(lever.pull().is_err());
-        assert!(lever.finish().is_ok());
+        let took_ns = lever.finish().unwrap();
+        assert!(took_ns < 60_000_000_000, "{took_ns}");
     }
+
+    const QUESTION: &str = "link show dev lo";
 }

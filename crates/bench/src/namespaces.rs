@@ -175,7 +175,8 @@ impl NamespacePair {
             }
         };
         let commands = ways.iter().map(command).collect();
-        Lever::start("tc", &["-n", switch, "-batch", "-"], commands)
+        let question = format!("qdisc show dev {CLIENT_PORT}");
+        Lever::start("tc", &["-n", switch, "-batch", "-"], commands, &question)
     }
 
     /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to plug
@@ -183,7 +184,8 @@ impl NamespacePair {
     pub fn prepare_plug(&self, link: u32, is_unplugged: bool) -> Result<Lever, NamespaceError> {
         let state = if is_unplugged { "down" } else { "up" };
         let command = format!("link set {CLIENT_PORT} {state}\n");
-        Lever::start("ip", &["-n", self.switch(link)?.0, "-batch", "-"], command)
+        let question = format!("link show dev {CLIENT_PORT}");
+        Lever::start("ip", &["-n", self.switch(link)?.0, "-batch", "-"], command, &question)
     }
 
     fn switch(&self, link: u32) -> Result<(&str, &LinkShape), NamespaceError> {

@@ -496,12 +496,19 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
+    /// What the link carries in the long run, as far as it is known.
+    pub fn steady_rate(&self) -> Option<u64> {
+        self.rate.steady()
+    }
+
     /// The rate at which a link among several should be tried: the measured one, or more as long as it
     /// delivers all it is given and nothing waits on it. A link that is given little because it is
     /// believed to be slow would else remain so.
     pub fn rate_worth_trying(&self) -> Option<u64> {
-        let rate = self.rate.steady()?;
-        let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + QUEUE_SEEN_NS;
+        let rate = self.steady_rate()?;
+        let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
+        let queue_ns = QUEUE_SEEN_NS.max(few_frames_ns);
+        let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + queue_ns;
         Some(if self.rate.is_untried() && !waits { rate.saturating_mul(2) } else { rate })
     }
 
@@ -789,8 +796,9 @@ const fn clocked(rate: u64) -> u64 {
     rate + rate / 8
 }
 
-/// A round trip longer than twice the shortest by this shows a queue, in nanoseconds: four frames at
-/// 1 Gb/s.
+/// A round trip longer than twice the shortest shows a queue if it is so by this many frames of the link,
+/// and by this time, in nanoseconds, which four frames take at 1 Gb/s: hosts take some of it, too.
+const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
 /// Progress of a measurement of the smallest round-trip time.

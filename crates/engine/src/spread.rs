@@ -46,8 +46,12 @@ impl Spread {
     /// cannot be scheduled any more, and where frames pass at once, as those of a burst do behind a token
     /// bucket, all of them arrive before those that another link got at the same time. Where one link is
     /// much longer than another frames are out of order anyway, and each run of frames leaves one hole.
+    ///
+    /// Shares follow what links carry in the long run. The largest rate of late is one of bursts, by
+    /// chance twice that of another link that is as fast, and where the host is the limit, each link would
+    /// get what its share is of all.
     fn share_bytes(&self, path: &Path, frame_bytes: u32) -> u32 {
-        let rate = path.send.rate_bytes_per_second().unwrap_or(0);
+        let rate = path.send.steady_rate().unwrap_or(0);
         let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
         let least = if self.has_long { RUN_FRAMES * frame_bytes } else { frame_bytes };
         burst.max(least).min(BATCH_BYTES_MAX)
