@@ -120,7 +120,7 @@ impl Histogram {
         for (index, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return upper_ps(index).min(self.max_ps) as f64 * 1e-6;
+                return upper_ps(index).min(self.max_ps) as f64 / 1e6;
             }
         }
         0.0
