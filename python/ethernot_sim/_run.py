@@ -42,7 +42,7 @@ class Result:
 
     @property
     def packets_lost(self) -> int:
-        """Packets lost in full queues."""
+        """Packets lost for want of room."""
         return int(self.manifest["packets_lost"])
 
     @property

@@ -19,7 +19,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test                       format, lints, documentation, every test, torture; ends with a count
-  bench|sim|serve|report [ARGS]
+  bench|sim|serve|report|doctor [ARGS]
                              build `ethernot` in release and run that command of it
   acceptance NAME [--quick]  measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
@@ -29,7 +29,7 @@ usage: cargo xtask COMMAND
   ci                         test, then `acceptance edge-engine --quick` for the record";
 
 /// Commands handed to the `ethernot` program as they are.
-const PROGRAM_COMMANDS: [&str; 4] = ["bench", "sim", "serve", "report"];
+const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
 
 /// Why a chore could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ enum XtaskError {
     Read { path: PathBuf, cause: std::io::Error },
     #[error("cannot write {path}: {cause}", path = path.display())]
     Write { path: PathBuf, cause: std::io::Error },
-    #[error("no package of this workspace builds `{program}` yet")]
+    #[error("no package of this workspace builds `{program}`")]
     NotBuilt { program: String },
     #[error("{what}\n\n{USAGE}")]
     Usage { what: String },

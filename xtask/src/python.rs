@@ -29,7 +29,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
         return Ok(Count::ONE_SKIPPED);
     }
     let wheels = package.built.join("wheels");
-    // Of several versions the newest would not be certain.
+    // A wheel of another version that lies there could be installed instead.
     if wheels.exists() {
         std::fs::remove_dir_all(&wheels)
             .map_err(|cause| XtaskError::Write { path: wheels.clone(), cause })?;

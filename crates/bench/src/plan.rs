@@ -46,6 +46,32 @@ pub struct Options {
     pub delays_us: Vec<u32>,
 }
 
+impl Options {
+    /// For `program`, over one link of MTU 1500 on whatever path is to be had: one sample of a second of
+    /// one operation at a time, each side on one CPU. Which tests and sizes is still to be said.
+    pub const fn new(program: PathBuf) -> Self {
+        Self {
+            program,
+            path: PathChoice::Automatic,
+            links: 1,
+            link_names: Vec::new(),
+            server_link_names: Vec::new(),
+            mtu: 1500,
+            tests: Vec::new(),
+            transports: Vec::new(),
+            sizes: Vec::new(),
+            repetitions: 1,
+            budget_seconds: 1.0,
+            in_flight: 1,
+            connections: 1,
+            pinning: true,
+            in_order: false,
+            sleeps: false,
+            delays_us: Vec::new(),
+        }
+    }
+}
+
 /// What the packets are to go over.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PathChoice {

@@ -1,8 +1,5 @@
 //! `ethernot bench`: the main job.
 
-use std::env;
-use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bench::cleanup;
@@ -10,14 +7,12 @@ use bench::plan::{Options, PathChoice};
 use bench::results::Results;
 use bench::transport::Test;
 use clap::{Args, Subcommand};
-use console::Term;
 
-use crate::Failure;
 use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
-use crate::multiedge_command;
+use crate::output::{check_writable, terminal_columns, write_results, write_text};
 use crate::progress::Progress;
-use crate::yardsticks_command;
+use crate::{Failure, multiedge_command, own_program, yardsticks_command};
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///
@@ -109,13 +104,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     let options = options(arguments)?;
     try_links(&options.link_names)?;
-    // Found out now, not after minutes of measuring.
-    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
-        if path.as_os_str() != "-" {
-            let file = fs::OpenOptions::new().create(true).append(true).open(path);
-            file.map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-    }
+    let files = [&arguments.json, &arguments.html].into_iter().flatten();
+    check_writable(files.map(PathBuf::as_path))?;
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let mut progress = Progress::new();
     let outcome = bench::run::run(&options, &mut progress);
@@ -124,32 +114,18 @@ fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.html {
         write_html(&results, path)?;
     }
-    let mut is_table_wanted = true;
-    if let Some(path) = &arguments.json {
-        let mut text = serde_json::to_string_pretty(&results)?;
-        text.push('\n');
-        if path.as_os_str() == "-" {
-            io::stdout().write_all(text.as_bytes())?;
-            is_table_wanted = false;
-        } else {
-            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-    }
-    if is_table_wanted { print_table(&results) } else { Ok(()) }
+    let json = || serde_json::to_string_pretty(&results);
+    write_results(arguments.json.as_deref(), json, || table(&results))
 }
 
-/// Prints the table to standard output, as wide as the terminal.
-pub(crate) fn print_table(results: &Results) -> Result<(), Failure> {
-    let terminal_columns = Term::stdout().size_checked().map(|(_, columns)| columns);
-    let columns = terminal_columns.unwrap_or(COLUMNS_DEFAULT);
-    io::stdout().write_all(report::table(results, columns).as_bytes())?;
-    Ok(())
+/// The table, as wide as the terminal.
+pub(crate) fn table(results: &Results) -> String {
+    report::table(results, terminal_columns(COLUMNS_DEFAULT))
 }
 
 /// Writes the page to `path`.
 pub(crate) fn write_html(results: &Results, path: &Path) -> Result<(), Failure> {
-    let page = report::page(results)?;
-    fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()).into())
+    write_text(path, &report::page(results)?)
 }
 
 fn options(arguments: &Arguments) -> Result<Options, Failure> {
@@ -179,14 +155,9 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
     };
     let tests = if arguments.tests.is_empty() { &Test::ALL[..] } else { &arguments.tests };
     Ok(Options {
-        program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
         path,
         links,
         link_names,
-        server_link_names: Vec::new(),
-        in_order: false,
-        sleeps: false,
-        delays_us: Vec::new(),
         mtu: arguments.mtu,
         tests: tests.to_vec(),
         transports: arguments.transports.clone(),
@@ -196,6 +167,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         in_flight: arguments.in_flight,
         connections: arguments.connections,
         pinning: !arguments.no_pinning,
+        ..Options::new(own_program()?)
     })
 }
 

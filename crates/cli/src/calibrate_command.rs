@@ -1,18 +1,16 @@
 //! `ethernot sim calibrate`: what a host of this machine costs.
 
-use std::env;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use bench::reality::{FreePath, HostCosts};
-use bench::{cleanup, namespaces};
 use clap::Args;
 
 use crate::Failure;
 use crate::host_costs;
+use crate::output::{check_writable, write_results, write_text};
 use crate::progress::Progress;
+use crate::shaped_command;
 
 /// Measure what frames and operations cost the processors of this machine, for simulated hosts.
 ///
@@ -37,43 +35,20 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    check_rights("sim calibrate")?;
-    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
-    let program = env::current_exe().map_err(|error| format!("find this program: {error}"))?;
-    let options = host_costs::free_options(program, arguments.quick);
+    shaped_command::begin("sim calibrate")?;
+    let Arguments { json, output, quick } = arguments;
+    check_writable([json, output].into_iter().flatten().map(PathBuf::as_path))?;
+    let options = host_costs::free_options(*quick)?;
     let mut progress = Progress::new();
     let outcome = host_costs::calibrate(FreePath::Cable, &options, &mut progress);
     progress.finish();
     let (costs, _) = outcome?;
-    let fragment = fragment(&costs);
-    let mut is_text_wanted = true;
-    if let Some(path) = &arguments.json {
-        let text = format!("{}\n", serde_json::to_string_pretty(&costs)?);
-        if path.as_os_str() == "-" {
-            io::stdout().write_all(text.as_bytes())?;
-            is_text_wanted = false;
-        } else {
-            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
+    let mut text = fragment(&costs);
+    if let Some(path) = output {
+        write_text(path, &text)?;
+        text.clear();
     }
-    if let Some(path) = &arguments.output {
-        fs::write(path, &fragment).map_err(|error| format!("write {}: {error}", path.display()))?;
-    } else if is_text_wanted {
-        io::stdout().write_all(fragment.as_bytes())?;
-    }
-    Ok(())
-}
-
-/// Says what to do where namespaces cannot be made.
-pub(crate) fn check_rights(command: &str) -> Result<(), Failure> {
-    if namespaces::are_possible() {
-        return Ok(());
-    }
-    Err(format!(
-        "{command} makes network namespaces, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run \
-         it with sudo"
-    )
-    .into())
+    write_results(json.as_deref(), || serde_json::to_string_pretty(&costs), || text)
 }
 
 /// The section `[host]` of a configuration, with what was measured as comments.

@@ -1,6 +1,5 @@
 //! `ethernot sim churn`: hours in which links come and go.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::output::{is_standard_output, print, write_text};
 
 /// Soak the engine in virtual time while links come and go.
 ///
@@ -48,16 +48,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let start = Instant::now();
-    let is_text_wanted = arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-");
+    let is_text_wanted = arguments.json.as_deref().is_none_or(|path| !is_standard_output(path));
     let worlds = run_worlds(arguments, &stop);
     let outcome = Outcome { worlds, seconds: start.elapsed().as_secs_f64() };
     if let Some(path) = &arguments.json {
         let text = format!("{:#}\n", outcome.to_json());
         if is_text_wanted {
-            let written = std::fs::write(path, text);
-            written.map_err(|error| format!("write {}: {error}", path.display()))?;
+            write_text(path, &text)?;
         } else {
-            io::stdout().write_all(text.as_bytes())?;
+            print(&text)?;
         }
     }
     if is_text_wanted {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -13,6 +12,7 @@ use fabric::interconnect::simulation::InTurns;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::output::print;
 use crate::run_command::read;
 
 /// Simulate a cluster at several fidelities, and say where they differ.
@@ -115,8 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         to_text(&configuration, &idle, &runs, &sizes, &flows)
     };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    print(&text)
 }
 
 fn run_at(

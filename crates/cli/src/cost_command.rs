@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,6 +11,7 @@ use fabric::interconnect::paper::prices;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::output::print;
 use crate::run_command::read;
 
 /// Say what a simulated network would cost: a bill of materials, with the prices of a book.
@@ -49,8 +49,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(path) = arguments.configuration.as_ref().filter(|_| !arguments.print_book) else {
-        io::stdout().write_all(prices::BOOK.as_bytes())?;
-        return Ok(());
+        return print(prices::BOOK);
     };
     let configuration = read(path)?;
     let book = match &arguments.prices {
@@ -78,8 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         to_text(&configuration, &cost)
     };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    print(&text)
 }
 
 struct Cost {

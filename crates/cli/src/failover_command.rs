@@ -1,17 +1,15 @@
 //! `ethernot bench failover`: one of two links is cut and comes back.
 
-use std::env;
-
 use bench::failover::{self, Cut, Wishes};
-use bench::plan::{Options, PathChoice};
+use bench::plan::Options;
 use bench::switched::LinkShape;
 use bench::transport::Test;
 use clap::Args;
 
-use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size};
 use crate::progress::Progress;
 use crate::shaped_command::{self, HostArguments, OutputArguments};
+use crate::{Failure, own_program};
 
 /// Cut one of two links in the middle of a transfer, restore it, and show what arrived when.
 ///
@@ -45,6 +43,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     shaped_command::begin("bench failover")?;
+    arguments.output.check()?;
     let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
     let outcome = failover::run(&wishes, &mut progress);
@@ -66,23 +65,14 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         phase_seconds: arguments.phase,
         message_bytes: arguments.size,
         options: Options {
-            program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
-            path: PathChoice::Automatic,
             links: 2,
-            link_names: Vec::new(),
-            server_link_names: Vec::new(),
             mtu: arguments.mtu,
             tests: vec![Test::VerifiedStream],
-            transports: Vec::new(),
             sizes: vec![arguments.size],
-            repetitions: 1,
             budget_seconds: arguments.phase,
             in_flight: 16,
-            connections: 1,
             pinning: !arguments.hosts.no_pinning,
-            in_order: false,
-            sleeps: false,
-            delays_us: Vec::new(),
+            ..Options::new(own_program()?)
         },
     })
 }

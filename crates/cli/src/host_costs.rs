@@ -1,6 +1,6 @@
 //! From what `bench` measures to what `fabric` simulates, and back.
 
-use bench::plan::{Options, PathChoice};
+use bench::plan::Options;
 use bench::reality::{self, FittedPoint, FreePath, HostCosts};
 use bench::results::Measurement;
 use bench::run::Observer;
@@ -11,7 +11,7 @@ use fabric::polling::{Costs, Exercise, Trial};
 use fabric::{Jitter, LinkModel, Overhead, TokenBucket, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::Failure;
+use crate::{Failure, own_program, shaped_command};
 
 /// Measures hosts on links that do not limit them, and finds what they cost.
 pub(crate) fn calibrate(
@@ -153,30 +153,19 @@ fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
 }
 
 /// What is measured on links that do not limit: the tests and sizes of the set-ups.
-pub(crate) fn free_options(program: std::path::PathBuf, is_quick: bool) -> Options {
-    Options {
-        program,
-        path: PathChoice::Automatic,
-        links: 1,
-        link_names: Vec::new(),
-        server_link_names: Vec::new(),
-        mtu: 1500,
-        tests: vec![Test::PingPong, Test::OneWay, Test::TwoWay],
-        transports: Vec::new(),
+pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
+    Ok(Options {
+        tests: shaped_command::TESTS.to_vec(),
         sizes: bench::multiedge::SIZES.to_vec(),
         repetitions: 3,
         budget_seconds: if is_quick { 15.0 } else { 30.0 },
         in_flight: IN_FLIGHT,
-        connections: 1,
-        pinning: true,
-        in_order: false,
-        sleeps: false,
-        delays_us: Vec::new(),
-    }
+        ..Options::new(own_program()?)
+    })
 }
 
 /// Operations under way in one-way and two-way, as in `bench multiedge`.
-pub(crate) const IN_FLIGHT: u32 = 16;
+const IN_FLIGHT: u32 = 16;
 
 /// What a virtual interface says its rate is, in bits per second.
 const VETH_RATE: u64 = 10_000_000_000;

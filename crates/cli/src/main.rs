@@ -13,6 +13,7 @@ mod failover_command;
 mod host_costs;
 mod link_names;
 mod multiedge_command;
+mod output;
 mod paper_command;
 mod progress;
 mod reality_command;
@@ -28,13 +29,24 @@ mod threads;
 mod torture_command;
 mod yardsticks_command;
 
+use std::env;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// RDMA over ordinary Ethernet, in user space.
+/// RDMA over ordinary Ethernet, in user space: measure it, look at what it needs, simulate it.
 #[derive(Debug, Parser)]
-#[command(name = "ethernot", version, about, disable_help_subcommand = true)]
+#[command(
+    name = "ethernot",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Examples:\n  \
+        ethernot doctor\n  \
+        ethernot bench --quick\n  \
+        ethernot sim run cluster.toml\n\n\
+        Every command has examples: ethernot bench --help"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -46,8 +58,14 @@ enum Command {
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
     Doctor(doctor_command::Arguments),
-    /// Run the engine in a simulated network, in virtual time.
-    #[command(subcommand)]
+    /// Simulate the engine under disasters, and clusters with their interconnects, in virtual time.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+            ethernot sim torture --seeds 0..500\n  \
+            ethernot sim run cluster.toml\n  \
+            ethernot sim paper sandia1999"
+    )]
     Sim(Box<Simulation>),
     /// The client or the server that `ethernot bench` starts.
     #[command(name = bench::process::SUBCOMMAND, hide = true)]
@@ -131,6 +149,11 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// The file of this program, to start clients and servers from.
+fn own_program() -> Result<PathBuf, Failure> {
+    Ok(env::current_exe().map_err(|error| format!("find this program: {error}"))?)
 }
 
 /// What a command says when it cannot go on; printed after the program's name.

@@ -1,16 +1,14 @@
 //! `ethernot bench multiedge`: the paper's set-ups and ours.
 
-use std::env;
-
 use bench::multiedge::{self, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
-use bench::plan::{Options, PathChoice};
+use bench::plan::Options;
 use bench::transport::Test;
 use clap::Args;
 
-use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size, parse_test};
 use crate::progress::Progress;
-use crate::shaped_command::{self, HostArguments, OutputArguments};
+use crate::shaped_command::{self, HostArguments, OutputArguments, chosen_tests};
+use crate::{Failure, own_program};
 
 /// Measure the edge protocol over links of known rate: the set-ups of the paper MultiEdge and more.
 ///
@@ -28,8 +26,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Set-ups: 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-9000, 4L-2.5G, 1G+100M, 10G+1G,
-    /// 1G/20us+1G/2ms, 2L-10G, 1L-100M, 2L-100M, 1L-1G-loss1, 1L-1G-loss5 [default: all but the last
-    /// four]
+    /// 1G/20us+1G/2ms, 2L-10G, and if they are named 10G+1G-9000, 4L-2.5G-9000, 1L-100M, 2L-100M,
+    /// 1L-1G-loss1, 1L-1G-loss5
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
     setups: Vec<SetUp>,
     #[command(flatten)]
@@ -69,6 +67,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     shaped_command::begin("bench multiedge")?;
+    arguments.output.check()?;
     let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
     let outcome = multiedge::run(&wishes, &mut progress);
@@ -89,34 +88,15 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     } else {
         arguments.setups.clone()
     };
-    let tests = if arguments.tests.is_empty() { &TESTS[..] } else { &arguments.tests };
-    if let Some(other) = tests.iter().find(|test| !TESTS.contains(test)) {
-        let known = TESTS.map(Test::name).join(", ");
-        return Err(format!("test {:?} is not one of the paper's: {known}", other.name()).into());
-    }
-    let sizes = match (arguments.sizes.as_slice(), quick) {
-        ([], true) => SIZES_QUICK.to_vec(),
-        ([], false) => SIZES.to_vec(),
-        (chosen, _) => chosen.to_vec(),
-    };
     let options = Options {
-        program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
-        path: PathChoice::Automatic,
-        links: 1,
-        link_names: Vec::new(),
-        server_link_names: Vec::new(),
-        mtu: 1500,
-        tests: tests.to_vec(),
-        transports: Vec::new(),
-        sizes,
+        tests: chosen_tests(&arguments.tests)?,
+        sizes: chosen_sizes(&arguments.sizes, quick),
         repetitions: arguments.repetitions.unwrap_or(if quick { 3 } else { 5 }),
         budget_seconds: arguments.time.unwrap_or(if quick { 12.0 } else { 60.0 }),
         in_flight: arguments.in_flight,
-        connections: 1,
         pinning: !arguments.hosts.no_pinning,
-        in_order: false,
         sleeps: arguments.sleep,
-        delays_us: Vec::new(),
+        ..Options::new(own_program()?)
     };
     Ok(Wishes {
         setups,
@@ -129,12 +109,18 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
+/// The sizes that were chosen, or those of the paper's figure.
+pub(crate) fn chosen_sizes(chosen: &[u64], is_quick: bool) -> Vec<u64> {
+    match (chosen, is_quick) {
+        ([], true) => SIZES_QUICK.to_vec(),
+        ([], false) => SIZES.to_vec(),
+        _ => chosen.to_vec(),
+    }
+}
+
 pub(crate) fn parse_setup(text: &str) -> Result<SetUp, String> {
     setups::by_name(text).ok_or_else(|| {
         let known: Vec<_> = setups::all().into_iter().map(|setup| setup.name).collect();
         format!("the set-ups are: {}", known.join(", "))
     })
 }
-
-/// The tests of the paper's figure 2.
-const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];

@@ -1,7 +1,6 @@
 //! `ethernot sim paper`: a published study, simulated again.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -14,6 +13,7 @@ use fabric::interconnect::paper::results::{Cell, Curve, Token};
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::output::write_results;
 
 /// Simulate a published study again: its tables and figures, paper against model.
 ///
@@ -42,18 +42,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let result = Reproduction::new(&Configurations::default())?;
     let seconds = start.elapsed().as_secs_f64();
-    let Some(path) = &arguments.json else { return print(&text(&result, seconds)) };
-    let json = format!("{:#}\n", to_json(&result, seconds));
-    if path.as_os_str() == "-" {
-        return print(&json);
-    }
-    std::fs::write(path, json).map_err(|error| format!("write {}: {error}", path.display()))?;
-    print(&text(&result, seconds))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    let json = || Ok(format!("{:#}", to_json(&result, seconds)));
+    write_results(arguments.json.as_deref(), json, || text(&result, seconds))
 }
 
 /// Everything as text. Writing to a `String` cannot fail, so results of `writeln!` are dropped.

@@ -1,27 +1,19 @@
 //! `ethernot sim reality`: the engine on shaped links, beside the same in simulation.
 
-use std::env;
-use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
-
-use bench::multiedge::{
-    self, LinkKind, Row, SIZES, SIZES_QUICK, SetUp, SetUpResults, Wishes, setups,
-};
+use bench::clock;
+use bench::multiedge::{self, LinkKind, Row, SetUp, SetUpResults, Wishes, setups};
 use bench::plan::Options;
 use bench::reality::{Curve, DEFAULTS, FreePath, Point, Quantity, Report, SetUpComparison};
 use bench::transport::Test;
-use bench::{cleanup, clock};
 use clap::Args;
-use console::Term;
 use fabric::polling::{self, Costs, Outcome};
 
 use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size, parse_test};
-use crate::calibrate_command::check_rights;
 use crate::host_costs;
-use crate::multiedge_command::parse_setup;
+use crate::multiedge_command::{chosen_sizes, parse_setup};
 use crate::progress::Progress;
+use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
 
 /// Compare the simulated engine with the real one, over links of known rate.
 ///
@@ -54,42 +46,25 @@ pub(crate) struct Arguments {
     /// About how long each set-up may take [default: 60, with --quick 15]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
-    /// Write the results as JSON; `-` for standard output, instead of the table
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a self-contained page with both curves in each chart
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    check_rights("sim reality")?;
-    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
+    shaped_command::begin("sim reality")?;
+    arguments.output.check()?;
     let unix_seconds = clock::unix_seconds();
     let wishes = wishes(arguments)?;
     let mut progress = Progress::new();
     let compared = compare(arguments, &wishes, unix_seconds, &mut progress);
     progress.finish();
     let report = compared?;
-    if let Some(path) = &arguments.html {
-        let page = report::reality_page(&report)?;
-        fs::write(path, page).map_err(|error| format!("write {}: {error}", path.display()))?;
-    }
-    let mut is_table_wanted = true;
-    if let Some(path) = &arguments.json {
-        let text = format!("{}\n", serde_json::to_string_pretty(&report)?);
-        if path.as_os_str() == "-" {
-            io::stdout().write_all(text.as_bytes())?;
-            is_table_wanted = false;
-        } else {
-            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-    }
-    if is_table_wanted {
-        let columns = Term::stdout().size_checked().map_or(120, |(_, columns)| columns);
-        io::stdout().write_all(report::reality_table(&report, columns).as_bytes())?;
-    }
-    Ok(())
+    arguments.output.write(
+        || serde_json::to_string_pretty(&report),
+        || Ok(report::reality_page(&report)?),
+        |columns| report::reality_table(&report, columns),
+        120,
+    )
 }
 
 fn compare(
@@ -98,7 +73,7 @@ fn compare(
     unix_seconds: u64,
     progress: &mut Progress,
 ) -> Result<Report, Failure> {
-    let mut free = host_costs::free_options(wishes.options.program.clone(), arguments.quick);
+    let mut free = host_costs::free_options(arguments.quick)?;
     free.repetitions = free.repetitions.min(wishes.options.repetitions);
     free.budget_seconds = free.budget_seconds.min(wishes.options.budget_seconds);
     let (calibration, costs) = host_costs::calibrate(FreePath::Switch, &free, progress)?;
@@ -134,7 +109,7 @@ fn simulated(
         points.push(compared(row, &outcomes));
     }
     let mut curves = Vec::new();
-    for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
+    for test in TESTS {
         for quantity in [Quantity::Latency, Quantity::Throughput] {
             let of_curve = points.iter().filter(|point| (point.0, point.1) == (test, quantity));
             let of_curve: Vec<Point> = of_curve.map(|point| point.2).collect();
@@ -170,23 +145,12 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     } else {
         arguments.setups.clone()
     };
-    let tests = if arguments.tests.is_empty() { &TESTS[..] } else { &arguments.tests };
-    if let Some(other) = tests.iter().find(|test| !TESTS.contains(test)) {
-        let known = TESTS.map(Test::name).join(", ");
-        return Err(format!("test {:?} is not one that is simulated: {known}", other.name()).into());
-    }
-    let sizes = match (arguments.sizes.as_slice(), is_quick) {
-        ([], true) => SIZES_QUICK.to_vec(),
-        ([], false) => SIZES.to_vec(),
-        (chosen, _) => chosen.to_vec(),
-    };
-    let program = env::current_exe().map_err(|error| format!("find this program: {error}"))?;
     let options = Options {
-        tests: tests.to_vec(),
-        sizes,
+        tests: chosen_tests(&arguments.tests)?,
+        sizes: chosen_sizes(&arguments.sizes, is_quick),
         repetitions: arguments.repetitions.unwrap_or(if is_quick { 3 } else { 5 }),
         budget_seconds: arguments.time.unwrap_or(if is_quick { 15.0 } else { 60.0 }),
-        ..host_costs::free_options(program, is_quick)
+        ..host_costs::free_options(is_quick)?
     };
     Ok(Wishes {
         setups,
@@ -201,6 +165,3 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
 
 /// Simulations of a point, as a measurement has repetitions: their engines and late timers differ.
 const SEEDS: u64 = 5;
-
-/// What is compared.
-const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];

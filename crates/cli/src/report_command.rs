@@ -8,11 +8,14 @@ use bench::results::{FORMAT, Results};
 use clap::Args;
 
 use crate::Failure;
-use crate::bench_command::{print_table, write_html};
+use crate::bench_command::{table, write_html};
+use crate::output::{is_standard_output, print};
 
 /// Show results of `ethernot bench --json FILE` again: as a table, or as a page with curves.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  ethernot report results.json --html results.html")]
+#[command(
+    after_help = "Examples:\n  ethernot report results.json --html results.html\n  ethernot report results.json --json"
+)]
 pub(crate) struct Arguments {
     /// Results of `ethernot bench --json`; `-` for standard input
     #[arg(value_name = "FILE.json")]
@@ -27,7 +30,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.file.display();
-    let text = if arguments.file.as_os_str() == "-" {
+    let text = if is_standard_output(&arguments.file) {
         let mut text = String::new();
         io::stdin().read_to_string(&mut text).map(|_| text)
     } else {
@@ -47,9 +50,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         for measurement in &mut results.results {
             measurement.samples.clear();
         }
-        println!("{}", serde_json::to_string_pretty(&results)?);
+        print(&format!("{}\n", serde_json::to_string_pretty(&results)?))?;
     } else if arguments.html.is_none() {
-        print_table(&results)?;
+        print(&table(&results))?;
     }
     Ok(())
 }

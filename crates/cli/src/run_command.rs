@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -15,7 +15,8 @@ use fabric::interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::simulation::{Finished, OutputArguments, with_progress, writing};
+use crate::output::{print, writing};
+use crate::simulation::{Finished, OutputArguments, with_progress};
 use crate::threads::OnThreads;
 
 /// Simulate a cluster as a configuration describes it.
@@ -105,13 +106,16 @@ pub(crate) struct GoalArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim verify run.json\n  \
-    ethernot sim verify run.json --threads 4")]
+    ethernot sim verify run.json --threads 4 --json")]
 pub(crate) struct VerifyArguments {
     /// Written by `ethernot sim run --manifest`
     manifest: PathBuf,
     /// Do parts of the network on so many threads, whatever the manifest says; the result is the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
+    /// Print both hashes as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
@@ -158,8 +162,7 @@ fn finish(
             + &engines.unwrap_or_default()
             + &outputs.diagnosis(configuration, outcome)
     };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    print(&text)
 }
 
 pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
@@ -168,8 +171,7 @@ pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
         let svg = drawing::draw(&configuration.topology);
         writing(path, |file| file.write_all(svg.as_bytes()))?;
     }
-    io::stdout().write_all(configuration.effective.as_bytes())?;
-    Ok(())
+    print(&configuration.effective)
 }
 
 pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
@@ -203,10 +205,15 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
 pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     let path = &arguments.manifest;
     let wrong = |what: &str| format!("{}: {what}", path.display());
-    let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-    let manifest: Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    let no_manifest =
+        |why: &str| wrong(&format!("no manifest of `ethernot sim run --manifest`: {why}"));
+    let manifest: Value =
+        serde_json::from_str(&text).map_err(|error| no_manifest(&error.to_string()))?;
     let field = |name: &str| {
-        manifest.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("no `{name}`")))
+        let value = manifest.get(name).and_then(Value::as_str);
+        value.ok_or_else(|| no_manifest(&format!("it has no `{name}`")))
     };
     let (expected, version) = (field("result_hash")?, field("version")?);
     let name = path.display().to_string();
@@ -219,6 +226,10 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         configuration.run_watched(&OnThreads, watch)
     })?;
     let found = format!("{:016x}", outcome.hash);
+    if arguments.json {
+        let hashes = json!({ "result_hash": found, "expected_hash": expected });
+        print(&format!("{hashes:#}\n"))?;
+    }
     if found != expected {
         let own = env!("CARGO_PKG_VERSION");
         return Err(wrong(&format!(
@@ -226,8 +237,11 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         ))
         .into());
     }
-    println!("{}: same result, {found}", path.display());
-    Ok(())
+    if arguments.json {
+        Ok(())
+    } else {
+        print(&format!("{}: same result, {found}\n", path.display()))
+    }
 }
 
 pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {

@@ -1,7 +1,5 @@
 //! `ethernot sim scenario`: transfers over simulated links.
 
-use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,6 +7,7 @@ use fabric::scenario::{self, Measured};
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
+use crate::output::write_results;
 
 /// Measure transfers over simulated links, in virtual time.
 ///
@@ -26,20 +25,12 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let rows = scenario::run()?;
-    let Some(path) = &arguments.json else { return print(&scenario::table(&rows)) };
-    let scenarios: Map<String, Value> =
-        rows.iter().map(|row| (row.name.to_owned(), to_json(row))).collect();
-    let text = format!("{:#}\n", json!({ "scenarios": scenarios }));
-    if path.as_os_str() == "-" {
-        return print(&text);
-    }
-    fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-    print(&scenario::table(&rows))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    let json = || {
+        let scenarios: Map<String, Value> =
+            rows.iter().map(|row| (row.name.to_owned(), to_json(row))).collect();
+        Ok(format!("{:#}", json!({ "scenarios": scenarios })))
+    };
+    write_results(arguments.json.as_deref(), json, || scenario::table(&rows))
 }
 
 fn to_json(row: &Measured) -> Value {

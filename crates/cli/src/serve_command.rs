@@ -14,7 +14,7 @@ use crate::link_names::{LinkNames, parse_links, try_links};
 ///
 /// Anybody who reaches the port can make this host busy: run it on networks that you trust.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  ethernot serve --listen 192.0.2.2:7471\n  \
+#[command(after_help = "Examples:\n  ethernot serve --listen 192.0.2.2:7471\n  \
                         ethernot serve --links eth0,packet:eth1\n  \
                         and on the other host: ethernot bench --peer 192.0.2.2")]
 pub(crate) struct Arguments {

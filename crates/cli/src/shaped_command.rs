@@ -1,15 +1,14 @@
 //! What the commands have in common that measure over links of their own making.
 
-use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use bench::multiedge::LinkKind;
+use bench::transport::Test;
 use bench::{cleanup, namespaces};
 use clap::Args;
-use console::Term;
 
 use crate::Failure;
+use crate::output::{check_writable, terminal_columns, write_results, write_text};
 
 /// The hosts and their links.
 #[derive(Debug, Args)]
@@ -46,6 +45,11 @@ pub(crate) fn begin(command: &str) -> Result<(), Failure> {
 }
 
 impl OutputArguments {
+    /// Makes sure that what is wanted can be written, before it is measured.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        check_writable([&self.json, &self.html].into_iter().flatten().map(PathBuf::as_path))
+    }
+
     /// Writes what is wanted. The table is asked for with the width of the terminal, or
     /// `columns_default` where there is none.
     pub(crate) fn write(
@@ -56,20 +60,19 @@ impl OutputArguments {
         columns_default: u16,
     ) -> Result<(), Failure> {
         if let Some(path) = &self.html {
-            fs::write(path, page()?)
-                .map_err(|error| format!("write {}: {error}", path.display()))?;
+            write_text(path, &page()?)?;
         }
-        if let Some(path) = &self.json {
-            let mut text = json()?;
-            text.push('\n');
-            if path.as_os_str() == "-" {
-                return Ok(io::stdout().write_all(text.as_bytes())?);
-            }
-            fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-        let columns = Term::stdout().size_checked().map_or(columns_default, |(_, columns)| columns);
-        Ok(io::stdout().write_all(table(columns).as_bytes())?)
+        write_results(self.json.as_deref(), json, || table(terminal_columns(columns_default)))
     }
+}
+
+/// The tests that were chosen, or all of the paper's; others are refused.
+pub(crate) fn chosen_tests(chosen: &[Test]) -> Result<Vec<Test>, Failure> {
+    if let Some(other) = chosen.iter().find(|test| !TESTS.contains(test)) {
+        let known = TESTS.map(Test::name).join(", ");
+        return Err(format!("test {:?} is not one of the paper's: {known}", other.name()).into());
+    }
+    Ok(if chosen.is_empty() { TESTS.to_vec() } else { chosen.to_vec() })
 }
 
 fn parse_kind(text: &str) -> Result<LinkKind, String> {
@@ -77,3 +80,6 @@ fn parse_kind(text: &str) -> Result<LinkKind, String> {
     let found = LinkKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| format!("the kinds of links are: {}", known()))
 }
+
+/// The tests of figure 2 of the paper MultiEdge.
+pub(crate) const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];

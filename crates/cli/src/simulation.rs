@@ -11,9 +11,7 @@ mod trace_file;
 use frame_file::FrameFile;
 use progress::RunProgress;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use fabric::interconnect::configuration::{Configuration, ConfigurationError, Watch};
@@ -22,6 +20,7 @@ use fabric::interconnect::simulation::{Outcome, Progress};
 use serde_json::Value;
 
 use crate::Failure;
+use crate::output::{write_text, writing};
 
 /// What is to be written of a run.
 #[derive(Debug, Args)]
@@ -154,7 +153,7 @@ impl OutputArguments {
         }
         if let Some(path) = &self.html {
             let page = page::page(configuration, finished, records)?;
-            writing(path, |file| file.write_all(page.as_bytes()))?;
+            write_text(path, &page)?;
         }
         if records.left_out.messages + records.left_out.crossings > 0 && self.needs_all() {
             eprintln!(
@@ -197,42 +196,4 @@ pub(crate) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress)) -> T) 
     let result = run(&mut |told| bar.tell(told));
     bar.finish();
     result
-}
-
-/// Writes a file; what fails is told with its name and, if there is one, a remedy. A file that could
-/// not be written as a whole is removed.
-pub(crate) fn writing<T>(
-    path: &Path,
-    write: impl FnOnce(&mut dyn io::Write) -> io::Result<T>,
-) -> Result<T, Failure> {
-    let written = fs::File::create(path).and_then(|file| {
-        let mut file = io::BufWriter::new(file);
-        let result = write(&mut file)?;
-        io::Write::flush(&mut file)?;
-        Ok(result)
-    });
-    written.map_err(|error| {
-        let is_half_written = fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
-            && !matches!(error.kind(), io::ErrorKind::PermissionDenied);
-        if is_half_written {
-            // Nothing more can be done if this fails, too.
-            let _ = fs::remove_file(path);
-        }
-        explained(path, &error).into()
-    })
-}
-
-/// An error of writing a file, with a remedy.
-pub(crate) fn explained(path: &Path, error: &io::Error) -> String {
-    let remedy = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space or name a file on another disk"
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; name a file in a folder that you may write to"
-        }
-        io::ErrorKind::NotFound => "; make its folder first",
-        _ => "",
-    };
-    format!("write {}: {error}{remedy}", path.display())
 }

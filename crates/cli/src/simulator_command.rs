@@ -1,8 +1,7 @@
 //! `ethernot sim speed` and `ethernot sim theory`: the simulator itself, measured and checked.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -15,6 +14,7 @@ use fabric::interconnect::workload::Workload;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
+use crate::output::write_results;
 use crate::threads::OnThreads;
 
 /// Measure how fast the simulator of interconnects is on one processor of this machine.
@@ -54,6 +54,39 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
+    let networks = measure_networks(count, arguments.threads)?;
+    let mut text = String::new();
+    let mut entries = Map::new();
+    for network in networks {
+        let (line, entry) = network.told();
+        text.push_str(&line);
+        entries.insert(network.name.to_owned(), entry);
+    }
+    for engines in [engines, many] {
+        let (line, entry) = engines.told();
+        text.push_str(&line);
+        entries.insert(engines.name.to_owned(), entry);
+    }
+    let EngineMemory { host_bytes, connection_bytes } = memory;
+    // Writing to a `String` cannot fail, here and below.
+    let _ = writeln!(
+        text,
+        "{:24} {host_bytes:.0} B a host, {connection_bytes:.0} B an end of a connection, resident",
+        "real engine, memory"
+    );
+    entries.insert(
+        "real engine, memory".to_owned(),
+        json!({ "bytes_per_host": host_bytes, "bytes_per_connection_end": connection_bytes }),
+    );
+    let equal = equal_hashes()?;
+    let _ = writeln!(text, "the same on 1, 2 and 4 threads: {equal} of {} hashes", THREADS.len());
+    entries.insert("divided".to_owned(), json!({ "equal_hashes": equal }));
+    let json = || Ok(format!("{:#}", Value::Object(entries)));
+    write_results(arguments.json.as_deref(), json, || text)
+}
+
+/// Measures each network so many times; fat trees again on `threads` threads, if there are several.
+fn measure_networks(count: u32, threads: u32) -> Result<Vec<Measured>, Failure> {
     let mut networks = vec![
         measure("fat tree, 1024 hosts", "packet-hops", count, || {
             Ok(benchmark::fat_tree(16, 200_000_000)?)
@@ -67,66 +100,57 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
         measure("LogGP, 1024 hosts", "messages", count, || Ok(benchmark::loggp(1_000_000_000)))?,
         measure("GOAL, 1024 ranks, LogGP", "messages", count, || Ok(benchmark::goal(1_000)?))?,
     ];
-    if arguments.threads > 1 {
-        for (name, radix, duration_ps) in [
-            ("1024 hosts, on threads", 16, 200_000_000),
-            ("8192 hosts, on threads", 32, 20_000_000),
-        ] {
-            let parts = || benchmark::fat_tree_parts(radix, duration_ps, arguments.threads);
-            networks.push(repeat(name, "packet-hops", count, || {
-                let parts = parts()?;
-                Ok((f64::NAN, move || Ok(parts.run(&OnThreads)?)))
-            })?);
-        }
+    if threads == 1 {
+        return Ok(networks);
     }
-    let mut text = String::new();
-    let mut entries = Map::new();
-    for Measured { name, unit, figures } in networks {
+    for (name, radix, duration_ps) in
+        [("1024 hosts, on threads", 16, 200_000_000), ("8192 hosts, on threads", 32, 20_000_000)]
+    {
+        networks.push(repeat(name, "packet-hops", count, || {
+            let parts = benchmark::fat_tree_parts(radix, duration_ps, threads)?;
+            Ok((f64::NAN, move || Ok(parts.run(&OnThreads)?)))
+        })?);
+    }
+    Ok(networks)
+}
+
+impl Measured {
+    /// What was measured: a line for a reader, and the same for a machine.
+    fn told(&self) -> (String, Value) {
+        let Self { name, unit, figures } = self;
         let Figures { hops, seconds, hash, bytes_per_port } = figures;
-        let rate = hops as f64 / seconds;
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "{name:24} {:6.2} M {unit}/s  (hash {hash:016x})", rate * 1e-6);
-        let entry = json!({
+        let millions = *hops as f64 / seconds * 1e-6;
+        let json = json!({
             "unit": unit,
             "hops": hops,
             "seconds": seconds,
-            "millions_per_second": rate * 1e-6,
+            "millions_per_second": millions,
             "bytes_per_port": bytes_per_port,
             "hash": format!("{hash:016x}"),
         });
-        entries.insert(name.to_owned(), entry);
+        (format!("{name:24} {millions:6.2} M {unit}/s  (hash {hash:016x})\n"), json)
     }
-    for Engines { name, frames, seconds, resident_bytes, hash } in [engines, many] {
-        let rate = frames as f64 / seconds * 1e-6;
-        let mebibytes = resident_bytes as f64 / f64::from(1 << 20);
-        let _ = writeln!(
-            text,
-            "{name:24} {rate:6.2} M frames/s  {mebibytes:.0} MiB resident  (hash {hash:016x})"
-        );
-        let entry = json!({
+}
+
+impl Engines {
+    /// What was measured: a line for a reader, and the same for a machine.
+    fn told(&self) -> (String, Value) {
+        let Self { name, frames, seconds, resident_bytes, hash } = self;
+        let millions = *frames as f64 / seconds * 1e-6;
+        let mebibytes = *resident_bytes as f64 / f64::from(1 << 20);
+        let json = json!({
             "unit": "frames",
             "frames": frames,
             "seconds": seconds,
-            "millions_per_second": rate,
+            "millions_per_second": millions,
             "resident_mebibytes": mebibytes,
             "hash": format!("{hash:016x}"),
         });
-        entries.insert(name.to_owned(), entry);
+        let line = format!(
+            "{name:24} {millions:6.2} M frames/s  {mebibytes:.0} MiB resident  (hash {hash:016x})\n"
+        );
+        (line, json)
     }
-    let EngineMemory { host_bytes, connection_bytes } = memory;
-    let _ = writeln!(
-        text,
-        "{:24} {host_bytes:.0} B a host, {connection_bytes:.0} B an end of a connection, resident",
-        "real engine, memory"
-    );
-    entries.insert(
-        "real engine, memory".to_owned(),
-        json!({ "bytes_per_host": host_bytes, "bytes_per_connection_end": connection_bytes }),
-    );
-    let equal = equal_hashes()?;
-    let _ = writeln!(text, "the same on 1, 2 and 4 threads: {equal} of {} hashes", THREADS.len());
-    entries.insert("divided".to_owned(), json!({ "equal_hashes": equal }));
-    write(arguments.json.as_deref(), &text, &Value::Object(entries))
 }
 
 /// For how many of [`THREADS`] a fat tree that is divided comes to the same as a whole one.
@@ -166,7 +190,7 @@ pub(crate) fn run_theory(arguments: &TheoryArguments) -> Result<(), Failure> {
         }));
     }
     let json = json!({ "worst_error_percent": worst, "comparisons": entries });
-    write(arguments.json.as_deref(), &text, &json)
+    write_results(arguments.json.as_deref(), || Ok(format!("{json:#}")), || text)
 }
 
 /// Hosts with the real engine, in the fastest run.
@@ -295,19 +319,4 @@ fn repeat<R: FnOnce() -> Result<Outcome, Failure>>(
     }
     let figures = best.ok_or("no repetitions")?;
     Ok(Measured { name, unit, figures })
-}
-
-fn write(path: Option<&Path>, text: &str, json: &Value) -> Result<(), Failure> {
-    let json = format!("{json:#}\n");
-    match path {
-        Some(path) if path.as_os_str() == "-" => {
-            io::stdout().write_all(json.as_bytes())?;
-            return Ok(());
-        }
-        Some(path) => std::fs::write(path, json)
-            .map_err(|error| format!("write {}: {error}", path.display()))?,
-        None => {}
-    }
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
 }

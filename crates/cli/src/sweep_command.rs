@@ -1,5 +1,6 @@
 //! `ethernot sim sweep`: many simulations on all processors.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use clap::Args;
 use fabric::interconnect::configuration::{Point, Watch, parse_sweep};
 use fabric::interconnect::simulation::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::output::{explained, print};
 use crate::run_command::{beside, to_json};
-use crate::simulation::explained;
 use crate::threads::OnThreads;
 
 /// Simulate all combinations of some settings.
@@ -32,6 +33,7 @@ use crate::threads::OnThreads;
     ethernot sim sweep grid.toml --into results --jobs 2\n  \
     ethernot sim sweep grid.toml --into results --jobs 2 --threads 4\n  \
     ethernot sim sweep grid.toml --into results --part 3/16    # of 16 machines, the third\n  \
+    ethernot sim sweep grid.toml --into results --json\n  \
     ethernot sim sweep grid.toml --count\n\n\
     In a job array of Slurm, --array=1-16:\n  \
     ethernot sim sweep grid.toml --into results --part $SLURM_ARRAY_TASK_ID/16\n\n\
@@ -58,6 +60,9 @@ pub(crate) struct Arguments {
     /// Print how many points there are, and run none
     #[arg(long)]
     count: bool,
+    /// Print the results as JSON
+    #[arg(long, conflicts_with = "count")]
+    json: bool,
 }
 
 /// Every `of`-th point, beginning with number `number`, counted from 1.
@@ -104,22 +109,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         jobs_for(available, points.iter().map(|point| point.configuration.threads))
     });
     let Ran { failures, is_full } = run_points(folder, &points, jobs)?;
-    for point in &points {
-        if let Some(result) = finished(&file_of(folder, point), point) {
-            println!(
-                "{}  completed {} us  latency mean {} us  result {}",
-                point.name,
-                result["completed_us"],
-                result["latency_us"]["mean"],
-                result["result_hash"].as_str().unwrap_or_default()
-            );
-        }
-    }
+    let result = |point: &Point| {
+        let path = file_of(folder, point);
+        finished(&path, point).map(|result| (point.name.clone(), path, result))
+    };
+    let results: Vec<(String, PathBuf, Value)> = points.iter().filter_map(result).collect();
+    print(&if arguments.json { to_list(&results) } else { to_lines(&results) })?;
     for failure in &failures {
         eprintln!("{failure}");
     }
-    let left = points.iter().filter(|point| finished(&file_of(folder, point), point).is_none());
-    match left.count() {
+    match points.len() - results.len() {
         0 => Ok(()),
         left if is_full => Err(format!(
             "the sweep stopped, as the disk is full: {left} of {} points have no result; make room, \
@@ -133,6 +132,36 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )
         .into()),
     }
+}
+
+/// The results of points, a line each.
+fn to_lines(results: &[(String, PathBuf, Value)]) -> String {
+    let mut text = String::new();
+    for (name, _, result) in results {
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            text,
+            "{name}  completed {} us  latency mean {} us  result {}",
+            result["completed_us"],
+            result["latency_us"]["mean"],
+            result["result_hash"].as_str().unwrap_or_default()
+        );
+    }
+    text
+}
+
+/// The same as JSON, with the file of each.
+fn to_list(results: &[(String, PathBuf, Value)]) -> String {
+    let entry = |(name, path, result): &(String, PathBuf, Value)| {
+        json!({
+            "point": name,
+            "file": path,
+            "completed_us": result["completed_us"],
+            "latency_mean_us": result["latency_us"]["mean"],
+            "result_hash": result["result_hash"],
+        })
+    };
+    format!("{:#}\n", Value::Array(results.iter().map(entry).collect()))
 }
 
 /// How many points are run at a time on so many processors, if no more than so many have a thread.

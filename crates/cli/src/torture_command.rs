@@ -1,6 +1,5 @@
 //! `ethernot sim torture`: many seeds on all processors.
 
-use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::output::{is_standard_output, print, write_text};
 
 /// Search for broken promises of the engine under simulated disasters.
 ///
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     ctrlc::set_handler(move || flags.iter().for_each(|flag| flag.store(true, Ordering::Relaxed)))
         .map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let start = Instant::now();
-    let is_text_wanted = arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-");
+    let is_text_wanted = arguments.json.as_deref().is_none_or(|path| !is_standard_output(path));
     let mut tally = run_seeds(arguments, &stop, is_text_wanted);
     tally.failures.sort_by_key(|report| report.seed);
     let outcome = Outcome {
@@ -58,10 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.json {
         let text = format!("{:#}\n", outcome.to_json(&arguments.seeds));
         if is_text_wanted {
-            let written = std::fs::write(path, text);
-            written.map_err(|error| format!("write {}: {error}", path.display()))?;
+            write_text(path, &text)?;
         } else {
-            io::stdout().write_all(text.as_bytes())?;
+            print(&text)?;
         }
     }
     if is_text_wanted {

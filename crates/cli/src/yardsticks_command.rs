@@ -1,23 +1,21 @@
 //! `ethernot bench yardsticks`: small messages against the least that a host can do, and against
 //! other programs.
 
-use std::env;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use bench::multiedge::LinkKind;
-use bench::plan::{Options, PathChoice};
+use bench::plan::Options;
 use bench::transport::Test;
 use bench::transports::EDGE;
 use bench::yardsticks::{self, Report};
 use clap::Args;
 
-use crate::Failure;
 use crate::bench_command::parse_seconds;
+use crate::output::{check_writable, write_results};
 use crate::progress::Progress;
 use crate::shaped_command::{self, HostArguments};
+use crate::{Failure, own_program};
 
 /// Compare an 8-byte ping-pong with bare frames of equal size and with other programs.
 ///
@@ -44,19 +42,14 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     shaped_command::begin("bench yardsticks")?;
+    check_writable(arguments.json.as_deref())?;
     let options = options(arguments)?;
     let mut progress = Progress::new();
     let outcome = yardsticks::measure(arguments.hosts.link, &options, &mut progress);
     progress.finish();
     let report = outcome?;
-    if let Some(path) = &arguments.json {
-        let text = format!("{}\n", serde_json::to_string_pretty(&report)?);
-        if path.as_os_str() == "-" {
-            return Ok(io::stdout().write_all(text.as_bytes())?);
-        }
-        fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))?;
-    }
-    Ok(io::stdout().write_all(table(&report).as_bytes())?)
+    let json = || serde_json::to_string_pretty(&report);
+    write_results(arguments.json.as_deref(), json, || table(&report))
 }
 
 fn options(arguments: &Arguments) -> Result<Options, Failure> {
@@ -71,23 +64,15 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         LinkKind::Xdp => "bare-xdp",
     };
     Ok(Options {
-        program: env::current_exe().map_err(|error| format!("find this program: {error}"))?,
-        path: PathChoice::Automatic,
-        links: 1,
         link_names: links.clone(),
         server_link_names: links,
-        mtu: 1500,
         tests: vec![Test::PingPong],
         transports: vec![EDGE.to_string(), bare.to_string()],
         sizes: vec![yardsticks::EXTERNAL_BYTES],
         repetitions: arguments.repetitions,
         budget_seconds: arguments.time,
-        in_flight: 1,
-        connections: 1,
         pinning: !arguments.hosts.no_pinning,
-        in_order: false,
-        sleeps: false,
-        delays_us: Vec::new(),
+        ..Options::new(own_program()?)
     })
 }
 

@@ -212,13 +212,27 @@ fn mistakes_are_named_with_a_remedy() {
 }
 
 #[test]
-fn every_command_explains_itself_with_an_example() {
-    for command in ["bench", "serve", "report"] {
-        let output = run(&[command, "--help"]);
+fn every_command_explains_itself_with_examples() {
+    let mut commands = vec![vec![]];
+    let mut seen = 0;
+    while let Some(command) = commands.pop() {
+        let output = run(&[&command[..], &["--help"]].concat());
         let help = text(&output.stdout);
         assert!(output.status.success());
-        assert!(help.contains("Example") && help.contains("--json"), "{help}");
+        assert!(help.contains("\nExamples:\n"), "{command:?}: {help}");
+        let subcommands = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+        let subcommands = subcommands.lines().take_while(|line| !line.is_empty());
+        for line in subcommands.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
+            let name = line.split_whitespace().next().unwrap().to_owned();
+            let name: &str = name.leak();
+            commands.push([&command[..], &[name]].concat());
+        }
+        // What only leads to others prints nothing, and what a configuration means is TOML.
+        let prints_no_results = matches!(command[..], [] | ["sim"] | ["sim", "show"]);
+        assert!(help.contains("--json") || prints_no_results, "{command:?}: {help}");
+        seen += 1;
     }
+    assert!(seen >= 20, "{seen} commands");
 }
 
 /// Runs `ethernot bench` with `arguments`, which must make it print JSON.

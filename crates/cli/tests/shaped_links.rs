@@ -175,6 +175,19 @@ fn bad_input_is_answered_with_the_value_and_the_choices() {
     }
 }
 
+#[test]
+fn files_that_cannot_be_written_are_told_before_anything_is_measured() {
+    if !can_make_namespaces() {
+        return;
+    }
+    for command in [["bench", "multiedge"], ["bench", "failover"], ["sim", "reality"]] {
+        let arguments = [&command[..], &["--html", "no/such/page.html"]].concat();
+        expect_refusal(&arguments, &["no/such/page.html", "make its folder first"]);
+    }
+    let calibrate = ["sim", "calibrate", "--output", "no/such/host.toml"];
+    expect_refusal(&calibrate, &["no/such/host.toml", "make its folder first"]);
+}
+
 fn expect_refusal(arguments: &[&str], wanted: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_ethernot")).args(arguments).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -291,10 +304,8 @@ fn can_make_namespaces() -> bool {
         println!("skipped: network namespaces need root");
         return false;
     }
-    if Command::new("ip").arg("-V").output().is_err()
-        || Command::new("nft").arg("-v").output().is_err()
-    {
-        println!("skipped: the commands `ip` and `nft` are not installed");
+    if Command::new("ip").arg("-V").output().is_err() {
+        println!("skipped: the command `ip` is not installed");
         return false;
     }
     true

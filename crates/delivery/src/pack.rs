@@ -103,7 +103,7 @@ impl<'a> Unpacker<'a> {
 }
 
 /// Writes a struct down field by field. All fields must be named, so that none is forgotten: those in
-/// front of a semicolon are written, those behind it begin anew with the value given.
+/// the braces are written, those behind them begin anew with the value given.
 #[macro_export]
 macro_rules! pack_fields {
     (

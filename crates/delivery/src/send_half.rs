@@ -1,6 +1,8 @@
 //! The sending half of one link of one connection.
 
-use wire_edge::PacketNumber;
+mod rest;
+
+use wire_edge::{AckBlock, PacketNumber};
 
 use crate::congestion::{AckSample, CongestionController, Controller, LossSample};
 use crate::coverage::{Coverage, reaches};
@@ -9,7 +11,6 @@ use crate::rate::{RateEstimator, SendStamp, bytes_in};
 use crate::rtt::RttEstimator;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, Record, SentPackets, SentPool};
 use crate::{Instant, ProtocolError, SendConfig};
-use wire_edge::AckBlock;
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -416,7 +417,8 @@ impl<T: Copy> SendHalf<T> {
         frames.clamp(1, ASK_FRAMES_MAX)
     }
 
-    /// Whether so many frames are [as many](Self::ask_frames), which for few of them costs no division.
+    /// Whether an acknowledgement is to be asked for after so many frames: [`Self::ask_frames`] or more.
+    /// For few frames this is found out without the division there.
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
         let is_few =
@@ -864,6 +866,5 @@ impl Lost {
     }
 }
 
-mod rest;
 #[cfg(test)]
 mod tests;

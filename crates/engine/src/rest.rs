@@ -19,6 +19,37 @@ use crate::engine::{Engine, NOTHING_GRANTED, REPLIES_MAX};
 use crate::event::ConnectionHandle;
 use crate::path::Path;
 
+/// Calls a macro with the fields of a connection, but for its paths, that are written down: one list, so
+/// that they are read in the order in which they were written.
+macro_rules! with_written_fields {
+    ($callee:ident) => {
+        $callee!(
+            id,
+            peer_id,
+            epoch,
+            peer_epoch,
+            peer,
+            retired,
+            joining,
+            told_addresses,
+            scheduler,
+            silence,
+            hello_key,
+            retries,
+            heard_at,
+            compares_links,
+            spread_at,
+            arrives_at,
+            in_step,
+            asked_on,
+            unasked,
+            furthest,
+            told_credit,
+            told_delivered
+        )
+    };
+}
+
 /// A connection on which nothing happens.
 #[derive(Debug)]
 pub(crate) struct Resting {
@@ -74,70 +105,35 @@ impl Connection {
     /// What [`Resting`] does not keep as it is. Fields that are not written have one value in all
     /// connections at rest.
     fn pack(&self) -> Box<[u8]> {
-        let Self {
-            handle: _,
-            phase: _,
-            id,
-            peer_id,
-            epoch,
-            peer_epoch,
-            peer,
-            paths,
-            retired,
-            joining,
-            told_addresses,
-            join_due: _,
-            scheduler,
-            outbound: _,
-            inbound: _,
-            queue: _,
-            silence,
-            handshake: _,
-            hello_key,
-            retry_at: _,
-            retries,
-            queued: _,
-            listed_stalled: _,
-            listed_owing: _,
-            heard: _,
-            heard_at,
-            keep_alive_at: _,
-            compares_links,
-            spread_at,
-            arrives_at,
-            in_step,
-            asked_on,
-            unasked,
-            asked: _,
-            furthest,
-            report_now: _,
-            told_credit,
-            told_delivered,
-            close: _,
-            close_data: _,
-        } = self;
-        let mut to = Packer::new(*heard_at);
-        (*id, *peer_id).pack(&mut to);
-        (*epoch, *peer_epoch).pack(&mut to);
-        peer.pack(&mut to);
-        paths.pack(&mut to);
-        retired.pack(&mut to);
-        joining.pack(&mut to);
-        told_addresses.pack(&mut to);
-        scheduler.pack(&mut to);
-        silence.pack(&mut to);
-        hello_key.pack(&mut to);
-        retries.pack(&mut to);
-        heard_at.pack(&mut to);
-        compares_links.pack(&mut to);
-        spread_at.pack(&mut to);
-        arrives_at.pack(&mut to);
-        in_step.pack(&mut to);
-        asked_on.pack(&mut to);
-        unasked.pack(&mut to);
-        furthest.pack(&mut to);
-        told_credit.pack(&mut to);
-        told_delivered.pack(&mut to);
+        let mut to = Packer::new(self.heard_at);
+        macro_rules! pack {
+            ($($written:ident),*) => {
+                let Self {
+                    paths,
+                    $($written,)*
+                    handle: _,
+                    phase: _,
+                    join_due: _,
+                    outbound: _,
+                    inbound: _,
+                    queue: _,
+                    handshake: _,
+                    retry_at: _,
+                    queued: _,
+                    listed_stalled: _,
+                    listed_owing: _,
+                    heard: _,
+                    keep_alive_at: _,
+                    asked: _,
+                    report_now: _,
+                    close: _,
+                    close_data: _,
+                } = self;
+                paths.pack(&mut to);
+                $($written.pack(&mut to);)*
+            };
+        }
+        with_written_fields!(pack);
         to.finish()
     }
 
@@ -163,55 +159,41 @@ impl Resting {
         mut paths: Vec<Path>,
     ) -> Connection {
         let mut from = Unpacker::new(&self.bytes);
-        let (id, peer_id) = Pack::unpack(&mut from);
-        let (epoch, peer_epoch) = Pack::unpack(&mut from);
-        let peer = Pack::unpack(&mut from);
         let links = usize::unpack(&mut from);
         paths.reserve_exact(links);
         paths.extend((0..links).map(|_| Path::unpack(&mut from)));
         let queue = Arc::clone(&self.queue);
-        let connection = Connection {
-            handle,
-            phase: Phase::Established,
-            id,
-            peer_id,
-            epoch,
-            peer_epoch,
-            peer,
-            paths,
-            retired: Pack::unpack(&mut from),
-            joining: Pack::unpack(&mut from),
-            told_addresses: Pack::unpack(&mut from),
-            join_due: false,
-            scheduler: Pack::unpack(&mut from),
-            outbound: self.outbound.wake(handle.index, Arc::clone(&queue)),
-            inbound: Inbound::new(handle.index, ProtectionDomain::NONE, limits, Arc::clone(&queue)),
-            queue,
-            silence: Pack::unpack(&mut from),
-            handshake: None,
-            hello_key: Pack::unpack(&mut from),
-            retry_at: Instant::NEVER,
-            retries: Pack::unpack(&mut from),
-            queued: false,
-            listed_stalled: false,
-            listed_owing: self.listed_owing,
-            heard: false,
-            heard_at: Pack::unpack(&mut from),
-            keep_alive_at: self.keep_alive_at,
-            compares_links: Pack::unpack(&mut from),
-            spread_at: Pack::unpack(&mut from),
-            arrives_at: Pack::unpack(&mut from),
-            in_step: Pack::unpack(&mut from),
-            asked_on: Pack::unpack(&mut from),
-            unasked: Pack::unpack(&mut from),
-            asked: false,
-            furthest: Pack::unpack(&mut from),
-            report_now: false,
-            told_credit: Pack::unpack(&mut from),
-            told_delivered: Pack::unpack(&mut from),
-            close: (CloseReason::Finished, OperationNumber(0)),
-            close_data: Vec::new(),
-        };
+        macro_rules! connection {
+            ($($written:ident),*) => {
+                Connection {
+                    handle,
+                    phase: Phase::Established,
+                    paths,
+                    $($written: Pack::unpack(&mut from),)*
+                    join_due: false,
+                    outbound: self.outbound.wake(handle.index, Arc::clone(&queue)),
+                    inbound: Inbound::new(
+                        handle.index,
+                        ProtectionDomain::NONE,
+                        limits,
+                        Arc::clone(&queue),
+                    ),
+                    queue,
+                    handshake: None,
+                    retry_at: Instant::NEVER,
+                    queued: false,
+                    listed_stalled: false,
+                    listed_owing: self.listed_owing,
+                    heard: false,
+                    keep_alive_at: self.keep_alive_at,
+                    asked: false,
+                    report_now: false,
+                    close: (CloseReason::Finished, OperationNumber(0)),
+                    close_data: Vec::new(),
+                }
+            };
+        }
+        let connection = with_written_fields!(connection);
         assert!(from.is_at_end(), "a connection is read as it was written");
         connection
     }

@@ -150,8 +150,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Notes that a connection is in the list of those that owe acknowledgements no more, if it rests:
-    /// then it owes none.
+    /// Whether a connection rests: then it owes no acknowledgement, and is noted as taken from the list
+    /// of those that do.
     pub(crate) fn disown(&mut self, index: u32) -> bool {
         match self.slots.get_mut(index as usize).map(|slot| &mut slot.content) {
             Some(Content::Resting(resting)) => {

@@ -135,7 +135,7 @@ impl<'a> MemoryAccess<'a> {
     ) -> Result<(), AccessError> {
         let bytes = bytes.into();
         let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
-        if !place.kind.is_plain() {
+        if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_fault_safe);
         }
         // SAFETY: the region is live in this access, so its memory is mapped and writable by the
@@ -158,7 +158,7 @@ impl<'a> MemoryAccess<'a> {
     ) -> Result<(), AccessError> {
         let bytes = bytes.into();
         let place = self.find_target(target, offset, bytes.len() as u64, Use::Write)?;
-        if !place.kind.is_plain() {
+        if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
         }
         // SAFETY: as in `place`.
@@ -249,7 +249,7 @@ impl<'a> MemoryAccess<'a> {
         bytes: Payload<'_>,
         through_kernel: fn(u64, Payload<'_>) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
-        if place.kind.is_ghost() {
+        if place.state.is_ghost() {
             self.table.log_ghost(place.address, bytes);
             return Ok(());
         }
@@ -331,8 +331,8 @@ impl<'a> MemoryAccess<'a> {
         if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
             return Err(AccessError::Misaligned { address: target.address });
         }
-        let is_there =
-            place.kind.is_plain() || (!place.kind.is_ghost() && probe::is_writable(place.address));
+        let is_there = place.state.is_plain()
+            || (!place.state.is_ghost() && probe::is_writable(place.address));
         if !is_there {
             return Err(AccessError::Unmapped { address: place.address });
         }
@@ -446,7 +446,7 @@ impl Found<'_> {
         Ok(Place {
             memory: self.slot.memory.load(Ordering::Relaxed).wrapping_add(offset as usize),
             address,
-            kind: self.state,
+            state: self.state,
         })
     }
 
@@ -461,14 +461,14 @@ struct Place {
     memory: *mut u8,
     /// As peers name it; in the whole-address-space region also where the bytes lie.
     address: u64,
-    /// State of the entry, for its kind.
-    kind: SlotState,
+    /// Of the region's entry in the table; it says of which kind the region is.
+    state: SlotState,
 }
 
 impl Place {
     #[inline]
     fn memory(&self) -> *mut u8 {
-        if self.kind.is_plain() {
+        if self.state.is_plain() {
             self.memory
         } else {
             core::ptr::with_exposed_provenance_mut(self.address as usize)
@@ -477,7 +477,7 @@ impl Place {
 
     #[inline]
     fn read(&self, out: &mut [u8]) -> Result<(), AccessError> {
-        if !self.kind.is_plain() {
+        if !self.state.is_plain() {
             return self.read_elsewhere(out);
         }
         // SAFETY: a place is made of a live region and checked bounds, within an access; so its
@@ -499,7 +499,7 @@ impl Place {
 
     #[cold]
     fn read_elsewhere(&self, out: &mut [u8]) -> Result<(), AccessError> {
-        if !self.kind.is_ghost() {
+        if !self.state.is_ghost() {
             return copy::read_fault_safe(self.address, out);
         }
         crate::ghost::write_stamp(self.address, out);

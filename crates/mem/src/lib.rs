@@ -51,9 +51,10 @@
 //! could not be accessed. A program that unmaps registered memory without deregistering it first
 //! breaks the contract of [`MemoryTable::register_raw`] (a network adapter would keep the pages). It
 //! gets [`AccessError::Unmapped`] nevertheless, where faults can be caught: on x86-64, unless it has
-//! replaced the handler of `SIGSEGV` that registration installs, or blocks that signal. Then the next placement
-//! raises the signal that the program's own access would raise. Sends survive in any case: drivers
-//! that hold no [`FaultGuard`] have the kernel read the bytes, which answers `EFAULT`.
+//! replaced the handler of `SIGSEGV` or `SIGBUS` that registration installs, or blocks one of these
+//! signals. Then the next placement raises the signal that the program's own access would raise. Sends
+//! survive in any case: drivers that hold no [`FaultGuard`] have the kernel read the bytes, which
+//! answers `EFAULT`.
 //!
 //! The whole-address-space region is for programs that make no promise: its copies go through the
 //! kernel and answer [`AccessError::Unmapped`].

@@ -132,10 +132,14 @@ fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
     low / factor..high * factor
 }
 
-/// Powers of ten in `range`; if they are few, twice and five times them, too.
+/// Powers of ten in `range`, and the fewer they are the more multiples of them.
 pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = (range.end / range.start).log10();
-    let steps: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let steps: &[f64] = match decades {
+        2.5.. => &[1.0],
+        0.8.. => &[1.0, 2.0, 5.0],
+        _ => &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
+    };
     let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
     exponents
         .flat_map(|exponent| steps.iter().map(move |step| step * 10_f64.powi(exponent)))
@@ -231,6 +235,7 @@ mod tests {
     fn ticks_are_within_the_range() {
         assert_eq!(ticks(&(0.9..30.0)), [1.0, 2.0, 5.0, 10.0, 20.0]);
         assert_eq!(ticks(&(0.5..5000.0)), [1.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(ticks(&(74.0..198.0)), [80.0, 100.0, 120.0, 150.0]);
         assert_eq!(tick_label(0.05), "0.05");
         assert_eq!(tick_label(1000.0), "1000");
     }

@@ -4,35 +4,24 @@
 use std::fmt::Write;
 
 use bench::failover::{Outcome, Report};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::CellAlignment::{Left, Right};
 use plotters::prelude::*;
 
 use crate::format::{date, digits, scaled};
-use crate::page::{STYLE, escaped};
-use crate::table::LINES;
+use crate::page::{document, escaped};
+use crate::rows::{Column, page_table, terminal_table};
 
 /// One row for each cut, and its course in a line, for a terminal of `columns` columns.
 pub fn failover_table(report: &Report, columns: u16) -> String {
-    let mut table = Table::new();
-    table.load_style(LINES).set_width(columns);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(HEADER);
-    for outcome in &report.cuts {
-        let cells = cells(outcome);
-        table.add_row(cells.iter().enumerate().map(|(column, text)| {
-            let right = if column == 0 { CellAlignment::Left } else { CellAlignment::Right };
-            Cell::new(text).set_alignment(right)
-        }));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
+    let table = terminal_table(&HEADER, report.cuts.iter().map(cells), columns);
     let mut text = String::new();
     // Writing to a string does not fail, here and below.
     let _ = writeln!(text, "{}", heading(report));
     let _ = writeln!(text, "{table}");
+    let room = usize::from(columns).saturating_sub(COURSE_NAME_COLUMNS + 1).max(1);
     for outcome in &report.cuts {
-        let _ = writeln!(text, "{:>10} {}", outcome.cut.name(), course(outcome));
+        let (name, course) = (outcome.cut.name(), course(outcome, room));
+        let _ = writeln!(text, "{name:>COURSE_NAME_COLUMNS$} {course}");
     }
     let _ = writeln!(text, "{NOTES}");
     text
@@ -59,29 +48,13 @@ pub fn failover_page(report: &Report) -> Result<String, std::io::Error> {
              restored at the lines</figcaption>{svg}</figure></section>"
         );
     }
-    body.push_str("<section><div class=\"wide\"><table><thead><tr>");
-    for name in HEADER {
-        let _ = write!(body, "<th>{name}</th>");
-    }
-    body.push_str("</tr></thead><tbody>\n");
-    for outcome in &report.cuts {
-        body.push_str("<tr>");
-        for text in cells(outcome) {
-            let _ = write!(body, "<td>{}</td>", escaped(&text));
-        }
-        body.push_str("</tr>\n");
-    }
     let _ = writeln!(
         body,
-        "</tbody></table></div></section><footer>{}</footer>",
+        "<section>{}</section><footer>{}</footer>",
+        page_table(&HEADER, report.cuts.iter().map(cells)),
         escaped(NOTES).replace('\n', "<br>")
     );
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title><style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    ))
+    Ok(document(title, "", &body))
 }
 
 fn heading(report: &Report) -> String {
@@ -102,11 +75,13 @@ fn cells(outcome: &Outcome) -> [String; HEADER.len()] {
     ]
 }
 
-/// Throughput over time as one line of blocks, from the middle of the time before the cut.
-fn course(outcome: &Outcome) -> String {
-    let means = buckets(outcome, COURSE_BUCKET_MS);
-    let highest = means.iter().map(|(_, rate)| *rate).fold(0.0, f64::max).max(1.0);
+/// Throughput over time as one line of at most `room` blocks, from the middle of the time before the
+/// cut.
+fn course(outcome: &Outcome, room: usize) -> String {
     let from = outcome.cut_at_ms / 2;
+    let shown_ms = outcome.timeline.len().saturating_sub(from as usize);
+    let means = buckets(outcome, shown_ms.div_ceil(room).max(COURSE_BUCKET_MS));
+    let highest = means.iter().map(|(_, rate)| *rate).fold(0.0, f64::max).max(1.0);
     let block = |rate: f64| {
         let level = (rate / highest * (BLOCKS.len() - 1) as f64).round() as usize;
         BLOCKS.get(level).copied().unwrap_or('█')
@@ -166,18 +141,54 @@ fn chart(outcome: &Outcome) -> Result<String, String> {
     Ok(svg)
 }
 
-const HEADER: [&str; 8] =
-    ["cut", "messages", "lost", "corrupted", "before", "remaining", "gap", "back after"];
+const HEADER: [Column; 8] = [
+    ("cut", Left),
+    ("messages", Right),
+    ("lost", Right),
+    ("corrupted", Right),
+    ("before", Right),
+    ("remaining", Right),
+    ("gap", Right),
+    ("back after", Right),
+];
 
 const NOTES: &str = "gap: longest time with less than 80 % of the remaining rate, in windows of 5 ms. \
 back after: from the restoration until 80 % of the rate before comes again.\nEvery byte was compared \
 at the target.";
 
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The shortest time that is a block of a course.
 const COURSE_BUCKET_MS: usize = 50;
+const COURSE_NAME_COLUMNS: usize = 10;
 const CHART_BUCKET_MS: usize = 5;
 
 /// Readable on light and on dark pages.
 const GREY: RGBColor = RGBColor(128, 128, 128);
 const RED: RGBColor = RGBColor(214, 69, 65);
 const BLUE: RGBColor = RGBColor(52, 120, 198);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_course_fits_the_terminal_however_long_the_run_was() {
+        for (seconds, room) in [(1, 80), (7, 89), (60, 20), (60, 1)] {
+            let outcome = Outcome {
+                cut: bench::failover::Cut::OneWay,
+                cut_at_ms: 300,
+                restored_at_ms: 600,
+                messages: 1,
+                lost: 0,
+                corrupted: 0,
+                before_bits_per_second: 1.0,
+                remaining_bits_per_second: 1.0,
+                gap_ms: 1.0,
+                back_ms: None,
+                timeline: vec![1000; seconds * 1000],
+            };
+            let blocks = course(&outcome, room).chars().count();
+            assert!((1..=room).contains(&blocks), "{blocks} blocks in {room} columns");
+        }
+    }
+}

@@ -10,6 +10,7 @@ mod format;
 mod multiedge;
 mod page;
 mod reality;
+mod rows;
 pub mod simulation;
 mod table;
 

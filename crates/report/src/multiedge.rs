@@ -7,12 +7,12 @@ use bench::statistics::Summary;
 use bench::transport::Test;
 use bench::transports::{EDGE, MULTIEDGE};
 use bench::yardsticks::bare_stream;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::CellAlignment::{Left, Right};
 
-use crate::chart::{self, COLOURS, ChartError, Point, Series};
+use crate::chart::{self, ChartError, Point, Series};
 use crate::format::{date, digits, scaled, size};
-use crate::page::{STYLE, escaped};
-use crate::table::LINES;
+use crate::page::{document, escaped, legend};
+use crate::rows::{Column, page_table, terminal_table};
 
 /// One table for each set-up, for a terminal of `columns` columns.
 pub fn multiedge_table(report: &Report, columns: u16) -> String {
@@ -20,21 +20,7 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
     for found in &report.setups {
         // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "{}", heading(report, found));
-        let mut table = Table::new();
-        table.load_style(LINES).set_width(columns);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(HEADER.map(|name| cell(name, name)));
-        let mut previous = None;
-        for row in &found.rows {
-            let case = (row.test, row.message_bytes);
-            let is_new = previous.replace(case) != Some(case);
-            table.add_row(
-                cells(found, row, is_new).iter().zip(HEADER).map(|(text, name)| cell(text, name)),
-            );
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 1));
-        }
+        let table = terminal_table(&HEADER, rows(found), columns);
         let _ = writeln!(text, "{table}\n");
     }
     let _ = writeln!(text, "{NOTES}");
@@ -54,16 +40,14 @@ pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
     );
     for found in &report.setups {
         let _ = writeln!(body, "<section><h2>{}</h2>", escaped(&heading(report, found)));
-        body.push_str("<ul class=\"legend\">");
-        for (colour, (_, label)) in CONTENDERS.iter().enumerate() {
-            let _ = write!(
-                body,
-                "<li><span style=\"background:var(--series-{})\"></span>{label}</li>",
-                colour % COLOURS
-            );
-        }
-        body.push_str("</ul>\n<div class=\"charts\">\n");
-        for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
+        let is_shown = |name: &str| match name {
+            PAPER => TESTS.iter().any(|test| paper::figures(&found.setup.name, *test).is_some()),
+            _ => found.rows.iter().any(|row| row.contender == name),
+        };
+        let shown = CONTENDERS.iter().enumerate().filter(|(_, (name, _))| is_shown(name));
+        body.push_str(&legend(shown.map(|(colour, (_, label))| (colour, *label))));
+        body.push_str("<div class=\"charts\">\n");
+        for test in TESTS {
             for quantity in &QUANTITIES {
                 if quantity.tests.contains(&test) {
                     figure(&mut body, found, test, quantity)?;
@@ -71,16 +55,11 @@ pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
             }
         }
         body.push_str("</div>\n");
-        whole_table(&mut body, found);
+        body.push_str(&page_table(&HEADER, rows(found)));
         body.push_str("</section>\n");
     }
     let _ = writeln!(body, "<footer>{}</footer>", escaped(NOTES).replace('\n', "<br>"));
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title><style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    ))
+    Ok(document(title, "", &body))
 }
 
 fn heading(report: &Report, found: &SetUpResults) -> String {
@@ -149,23 +128,14 @@ fn points(found: &SetUpResults, test: Test, quantity: &Quantity, contender: &str
     rows.filter_map(point).collect()
 }
 
-fn whole_table(body: &mut String, found: &SetUpResults) {
-    body.push_str("<div class=\"wide\"><table><thead><tr>");
-    for name in HEADER {
-        let _ = write!(body, "<th>{name}</th>");
-    }
-    body.push_str("</tr></thead><tbody>\n");
+/// The texts of all measurements of a set-up, a row each.
+fn rows(found: &SetUpResults) -> Vec<[String; HEADER.len()]> {
     let mut previous = None;
-    for row in &found.rows {
+    let row = |row: &Row| {
         let case = (row.test, row.message_bytes);
-        let is_new = previous.replace(case) != Some(case);
-        body.push_str(if is_new { "<tr class=\"case\">" } else { "<tr>" });
-        for text in cells(found, row, is_new) {
-            let _ = write!(body, "<td>{}</td>", escaped(&text));
-        }
-        body.push_str("</tr>\n");
-    }
-    body.push_str("</tbody></table></div>\n");
+        cells(found, row, previous.replace(case) != Some(case))
+    };
+    found.rows.iter().map(row).collect()
 }
 
 fn cells(found: &SetUpResults, row: &Row, is_new: bool) -> [String; HEADER.len()] {
@@ -192,11 +162,6 @@ fn cells(found: &SetUpResults, row: &Row, is_new: bool) -> [String; HEADER.len()
         optional(row.retransmission_percent),
         optional(row.wakeup_percent),
     ]
-}
-
-fn cell(text: &str, column: &str) -> Cell {
-    let is_text = matches!(column, "test" | "size" | "rules");
-    Cell::new(text).set_alignment(if is_text { CellAlignment::Left } else { CellAlignment::Right })
 }
 
 /// What a chart shows.
@@ -243,6 +208,12 @@ const QUANTITIES: [Quantity; 3] = [
     },
 ];
 
+/// The order of charts.
+const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];
+
+/// Whose figures are those of the paper.
+const PAPER: &str = "paper";
+
 /// In the order of their colours; the paper last.
 const CONTENDERS: [(&str, &str); 5] = [
     (EDGE, "edge: this protocol's rules"),
@@ -252,23 +223,23 @@ const CONTENDERS: [(&str, &str); 5] = [
         bare_stream::NAME,
         "bare-stream: frames by the clock with no protocol, as far as this machine carries",
     ),
-    ("paper", "paper: the largest or smallest value that the paper tells"),
+    (PAPER, "paper: the largest or smallest value that the paper tells"),
 ];
 
-const HEADER: [&str; 13] = [
-    "test",
-    "size",
-    "rules",
-    "lat µs",
-    "rate",
-    "% links",
-    "paper",
-    "post ns",
-    "prot. CPU %",
-    "o-o-o %",
-    "extra %",
-    "again %",
-    "wakeups %",
+const HEADER: [Column; 13] = [
+    ("test", Left),
+    ("size", Left),
+    ("rules", Left),
+    ("lat µs", Right),
+    ("rate", Right),
+    ("% links", Right),
+    ("paper", Right),
+    ("post ns", Right),
+    ("prot. CPU %", Right),
+    ("o-o-o %", Right),
+    ("extra %", Right),
+    ("again %", Right),
+    ("wakeups %", Right),
 ];
 
 const NOTES: &str = "% links: payload of what all links carry, in each direction used. post: time to \

@@ -8,7 +8,8 @@ use bench::transport::Test;
 
 use crate::chart::{self, COLOURS, ChartError, Point, Series};
 use crate::format::{date, digits, size};
-use crate::table::{HEADER, cells, facts, notes};
+use crate::rows::page_table;
+use crate::table::{HEADER, facts, notes, rows};
 
 /// The page that shows `results`.
 pub fn page(results: &Results) -> Result<String, ChartError> {
@@ -25,19 +26,15 @@ pub fn page(results: &Results) -> Result<String, ChartError> {
     for (test, heading) in CURVES {
         section(&mut body, results, test, heading, &labels)?;
     }
-    whole_table(&mut body, results);
+    let table = page_table(&HEADER, rows(results));
+    let _ = writeln!(body, "<section><h2>all figures</h2>{table}</section>");
     let _ = writeln!(
         body,
         "<footer>{} ethernot {}</footer>",
         escaped(&notes(results)).replace('\n', "<br>"),
         escaped(&results.version)
     );
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title><style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    ))
+    Ok(document(title, "", &body))
 }
 
 /// The curves of one test, if it was run.
@@ -53,7 +50,9 @@ fn section(
         return Ok(());
     }
     let _ = writeln!(body, "<section><h2>{}</h2><p>{heading}</p>", test.name());
-    legend(body, &measured, labels);
+    let is_here = |label: &String| measured.iter().any(|m| m.label() == *label);
+    let here = labels.iter().enumerate().filter(|(_, label)| is_here(label));
+    body.push_str(&legend(here.map(|(colour, label)| (colour, label.as_str()))));
     body.push_str("<div class=\"charts\">\n");
     for quantity in &QUANTITIES {
         let series = curves(&measured, quantity, labels);
@@ -89,37 +88,18 @@ fn curves(measured: &[&Measurement], quantity: &Quantity, labels: &[String]) -> 
     labels.iter().enumerate().map(of_label).collect()
 }
 
-fn legend(body: &mut String, measured: &[&Measurement], labels: &[String]) {
-    body.push_str("<ul class=\"legend\">");
-    for (colour, label) in labels.iter().enumerate() {
-        if measured.iter().any(|m| m.label() == *label) {
-            let (colour, label) = (colour % COLOURS, escaped(label));
-            let _ = write!(
-                body,
-                "<li><span style=\"background:var(--series-{colour})\"></span>{label}</li>"
-            );
-        }
+/// The names of curves beside their colours, both by number.
+pub(crate) fn legend<'a>(curves: impl IntoIterator<Item = (usize, &'a str)>) -> String {
+    let mut html = String::from("<ul class=\"legend\">");
+    for (colour, label) in curves {
+        let (colour, label) = (colour % COLOURS, escaped(label));
+        let _ = write!(
+            html,
+            "<li><span style=\"background:var(--series-{colour})\"></span>{label}</li>"
+        );
     }
-    body.push_str("</ul>\n");
-}
-
-fn whole_table(body: &mut String, results: &Results) {
-    body.push_str("<section><h2>all figures</h2><div class=\"wide\"><table><thead><tr>");
-    for (name, _) in HEADER {
-        let _ = write!(body, "<th>{name}</th>");
-    }
-    body.push_str("</tr></thead><tbody>\n");
-    let mut previous = None;
-    for measurement in &results.results {
-        let case = (measurement.test, measurement.message_bytes);
-        let is_new = previous.replace(case) != Some(case);
-        body.push_str(if is_new { "<tr class=\"case\">" } else { "<tr>" });
-        for cell in cells(measurement, is_new) {
-            let _ = write!(body, "<td>{}</td>", escaped(&cell));
-        }
-        body.push_str("</tr>\n");
-    }
-    body.push_str("</tbody></table></div></section>\n");
+    html.push_str("</ul>\n");
+    html
 }
 
 /// The labels of all measurements, each once, in the order in which they appear.
@@ -131,6 +111,17 @@ fn labels(results: &Results) -> Vec<String> {
         }
     }
     labels
+}
+
+/// A whole document, which needs nothing from elsewhere. `style` comes after what all pages have.
+pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{}</title><style>{STYLE}{style}</style></head>\n<body>\n{body}</body></html>\n",
+        escaped(title)
+    )
 }
 
 /// `text` as HTML text or attribute value. Results may come from a file or from another host.
@@ -164,7 +155,7 @@ const CURVES: [(Test, &str); 3] = [
     (Test::TwoWay, "Messages in both directions at the same time; both directions are counted."),
 ];
 
-pub(crate) const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("page.css");
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use bench::reality::{Curve, HostCosts, Point, Report, SetUpComparison};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::CellAlignment::{Left, Right};
 
 use crate::chart::{self, ChartError, Point as Drawn, Series};
 use crate::format::{date, digits, size};
-use crate::page::{STYLE, escaped};
-use crate::table::LINES;
+use crate::page::{document, escaped, legend};
+use crate::rows::{Column, page_table, terminal_table};
 
 /// What hosts cost, and one table for each set-up, for a terminal of `columns` columns.
 pub fn reality_table(report: &Report, columns: u16) -> String {
@@ -17,18 +17,7 @@ pub fn reality_table(report: &Report, columns: u16) -> String {
     let _ = writeln!(text, "{}\n", costs(&report.calibration));
     for found in &report.setups {
         let _ = writeln!(text, "{}", heading(found));
-        let mut table = Table::new();
-        table.load_style(LINES).set_width(columns);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(HEADER.map(|name| cell(name, name)));
-        for curve in &found.curves {
-            for row in rows(curve) {
-                table.add_row(row.iter().zip(HEADER).map(|(text, name)| cell(text, name)));
-            }
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 1));
-        }
+        let table = terminal_table(&HEADER, found.curves.iter().flat_map(rows), columns);
         let _ = writeln!(text, "{table}\n");
     }
     let _ = writeln!(text, "{}", summary(report));
@@ -49,27 +38,16 @@ pub fn reality_page(report: &Report) -> Result<String, ChartError> {
     );
     for found in &report.setups {
         let _ = writeln!(body, "<section><h2>{}</h2>", escaped(&heading(found)));
-        body.push_str("<ul class=\"legend\">");
-        for (colour, label) in CONTENDERS.iter().enumerate() {
-            let _ = write!(
-                body,
-                "<li><span style=\"background:var(--series-{colour})\"></span>{label}</li>"
-            );
-        }
-        body.push_str("</ul>\n<div class=\"charts\">\n");
+        body.push_str(&legend(CONTENDERS.into_iter().enumerate()));
+        body.push_str("<div class=\"charts\">\n");
         for curve in &found.curves {
             figure(&mut body, found, curve)?;
         }
         body.push_str("</div>\n");
-        whole_table(&mut body, found);
+        body.push_str(&page_table(&HEADER, found.curves.iter().flat_map(rows)));
         body.push_str("</section>\n");
     }
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title><style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    ))
+    Ok(document(title, "", &body))
 }
 
 fn heading(found: &SetUpComparison) -> String {
@@ -137,22 +115,6 @@ fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(
     Ok(())
 }
 
-fn whole_table(body: &mut String, found: &SetUpComparison) {
-    body.push_str("<div class=\"wide\"><table><thead><tr>");
-    for name in HEADER {
-        let _ = write!(body, "<th>{name}</th>");
-    }
-    body.push_str("</tr></thead><tbody>\n");
-    for row in found.curves.iter().flat_map(rows) {
-        body.push_str(if row[0].is_empty() { "<tr>" } else { "<tr class=\"case\">" });
-        for text in row {
-            let _ = write!(body, "<td>{}</td>", escaped(&text));
-        }
-        body.push_str("</tr>\n");
-    }
-    body.push_str("</tbody></table></div>\n");
-}
-
 /// A row for each size, and one for the whole curve.
 fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
     let unit = curve.quantity.unit();
@@ -178,12 +140,14 @@ fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
     rows
 }
 
-fn cell(text: &str, column: &str) -> Cell {
-    let is_text = matches!(column, "test" | "size");
-    Cell::new(text).set_alignment(if is_text { CellAlignment::Left } else { CellAlignment::Right })
-}
-
-const HEADER: [&str; 6] = ["test", "size", "real", "from – to", "simulated", "error %"];
+const HEADER: [Column; 6] = [
+    ("test", Left),
+    ("size", Left),
+    ("real", Right),
+    ("from – to", Right),
+    ("simulated", Right),
+    ("error %", Right),
+];
 
 /// In the order of their colours.
 const CONTENDERS: [&str; 2] = ["real", "simulated"];

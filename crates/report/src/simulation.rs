@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::chart::ChartError;
 use crate::curve::{self, Curve};
 use crate::format::{digits, scaled};
-use crate::page::{STYLE, escaped};
+use crate::page::{document, escaped};
 
 /// A run, as it is shown. All times are in microseconds of virtual time.
 #[derive(Debug, Clone, Default)]
@@ -135,14 +135,7 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
         escaped(&run.configuration),
         escaped(&run.version)
     );
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}: {}</title><style>{STYLE}{OWN_STYLE}</style></head>\n<body>\n{body}</body>\
-         </html>\n",
-        escaped(&run.title)
-    ))
+    Ok(document(&format!("{title}: {}", run.title), OWN_STYLE, &body))
 }
 
 /// The completion time as one bar, cut by cause.
@@ -203,7 +196,7 @@ fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
             title: "Latency of messages",
             x_axis: "latency (µs)",
             y_axis: "share of messages",
-            colour: 3,
+            colour: 0,
             points: &run.latencies_us,
             is_logarithmic: true,
             has_steps: true,
@@ -212,7 +205,7 @@ fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
             title: "Hosts that had received their last message",
             x_axis: "time (µs)",
             y_axis: "share of hosts",
-            colour: 4,
+            colour: 2,
             points: &run.completions_us,
             is_logarithmic: false,
             has_steps: true,
@@ -221,7 +214,7 @@ fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
             title: "Messages under way",
             x_axis: "time (µs)",
             y_axis: "messages",
-            colour: 6,
+            colour: 4,
             points: &run.backlog,
             is_logarithmic: false,
             has_steps: false,
@@ -286,8 +279,8 @@ fn links_section(body: &mut String, run: &Simulation) {
     body.push_str("</tbody></table></div></section>\n");
 }
 
-/// Neighbouring causes get colours far apart.
-const CAUSE_COLOURS: [usize; 8] = [3, 2, 4, 5, 6, 7, 1, 0];
+/// Causes beyond the first few get the paler colours.
+const CAUSE_COLOURS: [usize; 8] = [0, 1, 2, 3, 4, 7, 6, 5];
 const PATH_LINKS_SHOWN: usize = 8;
 /// Width of the bar of a link that is always busy, which its column has room for.
 const BAR_REM: f64 = 4.5;

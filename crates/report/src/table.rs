@@ -7,29 +7,22 @@ use bench::results::{Measurement, Results};
 use bench::statistics::Summary;
 use bench::transport::{Test, counter};
 use bench::transports::{BASELINE, YARDSTICK};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::CellAlignment;
 
 use crate::format::{digits, scaled, size, time_ns};
+use crate::rows::{Column, terminal_table};
 
 /// One table of all measurements, for a terminal of `columns` columns.
 pub fn table(results: &Results, columns: u16) -> String {
-    let mut table = Table::new();
-    table.load_style(LINES).set_width(columns);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(HEADER.map(|(name, alignment)| cell(name, alignment)));
-    let mut previous: Option<(Test, u64)> = None;
-    for measurement in &results.results {
-        if previous.is_some_and(|(test, _)| test != measurement.test) {
-            table.add_row([""]);
+    let mut lines = Vec::new();
+    for (measurement, row) in results.results.iter().zip(rows(results)) {
+        let test = measurement.test;
+        if lines.last().is_some_and(|(previous, _)| *previous != test) {
+            lines.push((test, [const { String::new() }; HEADER.len()]));
         }
-        let case = (measurement.test, measurement.message_bytes);
-        let is_new = previous.replace(case) != Some(case);
-        let cells = cells(measurement, is_new).into_iter().zip(HEADER);
-        table.add_row(cells.map(|(text, (_, alignment))| cell(&text, alignment)));
+        lines.push((test, row));
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
+    let table = terminal_table(&HEADER, lines.into_iter().map(|(_, row)| row), columns);
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(text, "{}", facts(results));
@@ -38,8 +31,18 @@ pub fn table(results: &Results, columns: u16) -> String {
     text
 }
 
+/// The texts of all measurements, a row each.
+pub(crate) fn rows(results: &Results) -> Vec<[String; HEADER.len()]> {
+    let mut previous = None;
+    let row = |measurement: &Measurement| {
+        let case = (measurement.test, measurement.message_bytes);
+        cells(measurement, previous.replace(case) != Some(case))
+    };
+    results.results.iter().map(row).collect()
+}
+
 /// The texts of a row; test and size only in the first row of a case.
-pub(crate) fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HEADER.len()] {
+fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HEADER.len()] {
     let case = |text: String| if is_new_case { text } else { String::new() };
     let optional = |value: Option<String>| value.unwrap_or_else(|| "–".to_string());
     [
@@ -77,10 +80,6 @@ fn rate(measurement: &Measurement) -> String {
 fn primary(measurement: &Measurement) -> Summary {
     let latency = measurement.latency_ns.filter(|_| measurement.test.is_about_latency());
     latency.unwrap_or(measurement.operations_per_second)
-}
-
-fn cell(text: &str, alignment: CellAlignment) -> Cell {
-    Cell::new(text).set_alignment(alignment)
 }
 
 /// The path, the hosts, and how it was measured, in two lines.
@@ -155,12 +154,6 @@ fn remark(measurement: &Measurement) -> Option<String> {
     Some(format!("{}: {bytes:.0} bytes per idle connection{at_client}{slowdown}", what()))
 }
 
-/// A rule above, below, and under the header.
-pub(crate) const LINES: TableStyle = TableStyle::new()
-    .top_border(LineStyle::none().fill('─').junction('─'))
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
-
 const NOTES: &str = "\
 latency: median of an operation (ping-pong: half a round trip). rate: payload, both directions.
 CPU s/GB: both processes, per 10^9 payload bytes. to tcp: latency against latency in ping-pong and
@@ -168,7 +161,7 @@ set-up (less is better), else rate against rate, repetition by repetition. sprea
 minus lowest. extra: acks and retransmissions per data frame; ooo: frames out of order.";
 
 /// Names and alignments of the columns.
-pub(crate) const HEADER: [(&str, CellAlignment); 10] = [
+pub(crate) const HEADER: [Column; 10] = [
     ("test", CellAlignment::Left),
     ("size", CellAlignment::Right),
     ("transport", CellAlignment::Left),

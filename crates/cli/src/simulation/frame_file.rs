@@ -12,8 +12,8 @@ use fabric::interconnect::edge::{self, Tap, TappedFrame};
 use link::{CaptureFile, CapturedFrame, Direction, EthernetHeader};
 use wire_edge::{ETHERTYPE_DEFAULT, PeerAddr};
 
-use super::explained;
 use crate::Failure;
+use crate::output::explained;
 
 /// Frames of hosts on their way to a file.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use fabric::interconnect::cost::LinkRates;
 use fabric::interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records, Window};
 use fabric::interconnect::topology::{LinkKind, Topology};
 
-use super::writing;
 use crate::Failure;
+use crate::output::writing;
 
 /// A table by columns, all of the same length.
 pub(super) struct Table<'a> {

@@ -106,14 +106,6 @@ pub enum Peers {
 }
 
 impl Peers {
-    /// The only one, if there is one.
-    pub const fn one(self) -> Option<u32> {
-        match self {
-            Self::One(rank) => Some(rank),
-            Self::Nobody | Self::Others => None,
-        }
-    }
-
     /// How many they are among so many ranks.
     pub const fn count(self, ranks: u32) -> u32 {
         match self {

@@ -111,7 +111,7 @@ pub enum WorkloadConfiguration {
 #[non_exhaustive]
 pub enum ConfigurationError {
     /// Not TOML.
-    #[error("{file}: {cause}")]
+    #[error("{file}: {}", .cause.to_string().trim_end())]
     Syntax {
         /// The file.
         file: String,
@@ -119,11 +119,11 @@ pub enum ConfigurationError {
         cause: toml::de::Error,
     },
     /// A key that means nothing.
-    #[error("{file}: unknown key `{key}` in [{section}]; {remedy}")]
+    #[error("{file}: unknown key `{key}` {}; {remedy}", place(.section))]
     UnknownKey {
         /// The file.
         file: String,
-        /// Where.
+        /// Where; empty outside of all sections.
         section: String,
         /// The key.
         key: String,
@@ -131,7 +131,7 @@ pub enum ConfigurationError {
         remedy: String,
     },
     /// A value that cannot be.
-    #[error("{file}: {key} in [{section}] is {value}, but must be {expected}")]
+    #[error("{file}: {key} {} is {value}, but must be {expected}", place(.section))]
     Value {
         /// The file.
         file: String,
@@ -286,6 +286,14 @@ fn parse_table(
         .parse()
         .map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })?;
     workloads::insert_size_table(file, table, read)
+}
+
+/// Where a key stands, in words.
+fn place(section: &str) -> String {
+    match section {
+        "" => "outside of all sections".to_owned(),
+        section => format!("in [{section}]"),
+    }
 }
 
 fn no_files(_path: &str) -> Result<String, String> {
@@ -480,7 +488,8 @@ mod tests {
         assert!(text.contains("`mtu_bytes`"), "{text}");
         let text = refused("[fabrick]\nkind = \"flit\"\n");
         assert!(text.contains("`fabric`"), "{text}");
-        assert!(refused("seed = 3\n").contains("unknown key `seed`"));
+        assert!(refused("seed = 3\n").contains("unknown key `seed` outside of all sections"));
+        assert!(refused("fabric = 3\n").contains("fabric outside of all sections is 3"));
     }
 
     #[test]

@@ -242,20 +242,18 @@ impl Rank {
         for number in 0..steps {
             let step = collective.step(ranks, self.number, number);
             let tag = first.wrapping_add(number) % ANY;
-            let sending = step.to.one().map(|to| {
-                let message = Message { from: 0, tag, bytes: step.bytes, value };
-                self.begin_sending(Channel::Collective, to, message)
-            });
-            if let Some(from) = step.from.one() {
+            let message = Message { from: 0, tag, bytes: step.bytes, value };
+            let peers = step.to.of(ranks, self.number);
+            let sends: Vec<Sending> =
+                peers.map(|to| self.begin_sending(Channel::Collective, to, message)).collect();
+            for from in step.from.of(ranks, self.number) {
                 let got = self.begin_receiving(Channel::Collective, from, tag).await.value;
                 value = match step.reduced_bytes {
                     0 => got,
                     _ => operation.apply(value, got),
                 };
             }
-            if let Some(sending) = sending {
-                sending.await;
-            }
+            self.wait_all(sends).await;
         }
         value
     }

@@ -2,8 +2,8 @@
 //!
 //! An [`EdgeFabric`] is a [`Fabric`] around others. It makes a message of a workload into remote
 //! writes, the last of which notifies the target; engines make frames of those, and one [`Ethernet`]
-//! for each rail carries the frames. Payload is not there, only its length and where it comes from:
-//! [`mem::MemoryTable::register_ghost`]. A ledger checks that every operation is placed exactly once,
+//! for each rail carries the frames. Payload is not there, only its length and where it comes from
+//! ([`mem::MemoryTable::register_ghost`]), unless [`PayloadKind::Bytes`] is asked for. A ledger checks that every operation is placed exactly once,
 //! from the right place, in the order that was asked for, and told of once.
 //!
 //! Each frame and operation costs the processor of a host time, which does one thing at a time.
@@ -384,11 +384,7 @@ impl EdgeFabric {
 
     /// What is under way on the rails has arrived, or was lost.
     fn on_rails(&mut self, context: &mut Context) {
-        while let Some(message) = context.take_lost() {
-            let lost = context.messages.remove(message);
-            self.frames.remove(lost.tag);
-            self.counts.frames_lost_in_network += 1;
-        }
+        self.on_rails_lost(context);
         // All of them before the first is handled: what hosts deliver then are no frames.
         let mut arrived = std::mem::take(&mut self.work.arrived);
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));

@@ -78,12 +78,14 @@ impl Default for Summary {
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
+    /// The largest time: no quantile is above it, although its class is.
+    max_ps: u64,
 }
 
 impl Histogram {
     /// Of nothing.
     pub fn new() -> Self {
-        Self { counts: vec![0; CLASSES], total: 0 }
+        Self { counts: vec![0; CLASSES], total: 0, max_ps: 0 }
     }
 
     /// Adds a time.
@@ -93,12 +95,13 @@ impl Histogram {
             *count += 1;
         }
         self.total += 1;
+        self.max_ps = self.max_ps.max(time_ps);
     }
 
     /// Classes with times in them, ascending: the largest time of each, in picoseconds, and how many.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counts.map(|(index, count)| (upper_ps(index), *count))
+        counts.map(|(index, count)| (upper_ps(index).min(self.max_ps), *count))
     }
 
     /// Adds all times of another one.
@@ -107,6 +110,7 @@ impl Histogram {
             *count += more;
         }
         self.total += other.total;
+        self.max_ps = self.max_ps.max(other.max_ps);
     }
 
     /// The time below which this share, from 0 to 1, of all lies; in µs.
@@ -116,7 +120,7 @@ impl Histogram {
         for (index, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return upper_ps(index) as f64 * 1e-6;
+                return upper_ps(index).min(self.max_ps) as f64 / 1e6;
             }
         }
         0.0
@@ -182,6 +186,18 @@ mod tests {
             assert!(time <= upper_ps(class), "{time}");
             assert!(class == 0 || time > upper_ps(class - 1), "{time}");
         }
+    }
+
+    #[test]
+    fn no_quantile_is_above_the_largest_time() {
+        let mut histogram = Histogram::new();
+        (0..3).for_each(|_| histogram.add(2_961_600));
+        let mut other = Histogram::new();
+        other.add(2_961_700);
+        assert!((histogram.quantile_us(0.5) - 2.9616).abs() < 1e-9);
+        histogram.merge(&other);
+        assert!((histogram.quantile_us(1.0) - 2.9617).abs() < 1e-9);
+        assert_eq!(histogram.classes().collect::<Vec<_>>(), [(2_961_700, 4)]);
     }
 
     #[test]

@@ -153,6 +153,7 @@ fn ranges_that_overlap_are_copied_as_if_they_did_not() {
     assert_eq!(bytes, expected);
 }
 
+/// A fault that was not caught would end the process.
 #[test]
 fn memory_may_come_and_go_while_threads_copy() {
     const PAGES: usize = 3;
@@ -169,16 +170,13 @@ fn memory_may_come_and_go_while_threads_copy() {
                 scope.spawn(move || {
                     let guard = FaultGuard::hold().expect("nobody replaces the handler here");
                     let mut target = vec![0; PAGES * Mapping::PAGE];
-                    let mut whole = 0;
                     for _ in 0..COPIES {
                         let from = core::ptr::with_exposed_provenance(start);
                         // SAFETY: `target` is as long as said.
                         let copied = unsafe { guard.copy(target.as_mut_ptr(), from, target.len()) };
                         // A page may go while it is being copied.
                         assert!(copied <= target.len(), "{copied}");
-                        whole += u32::from(copied == target.len());
                     }
-                    whole
                 })
             })
             .collect();
@@ -196,7 +194,7 @@ fn memory_may_come_and_go_while_threads_copy() {
         let ends: Vec<_> = copiers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
         for end in ends {
-            assert!(end.unwrap() <= COPIES);
+            end.unwrap();
         }
     });
 }

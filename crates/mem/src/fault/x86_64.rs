@@ -61,23 +61,30 @@ pub(super) unsafe fn store(to: *mut u8, word: impl Storable) -> bool {
     unsafe { word.store(to) }
 }
 
+/// Calls one of the functions below that touch the word at an address, with RAX and more operands of
+/// `asm!`. What RAX holds then; none if the function faulted.
+macro_rules! touch {
+    ($function:ident, $address:expr, $rax:expr $(, $($more:tt)*)?) => {{
+        let (left, held): (u64, u64);
+        asm!(
+            "call {function}",
+            function = sym $function,
+            inout("rcx") 1_u64 => left,
+            in("rdi") $address,
+            inout("rax") $rax => held,
+            $($($more)*)?
+        );
+        (left == 0).then_some(held)
+    }};
+}
+
 macro_rules! storable {
     ($word:ty, $function:ident) => {
         impl Storable for $word {
             #[inline]
             unsafe fn store(self, to: *mut u8) -> bool {
-                let left: u64;
                 // SAFETY: the function uses no other registers; `to` is promised by the caller.
-                unsafe {
-                    asm!(
-                        "call {store}",
-                        store = sym $function,
-                        inout("rcx") 1_u64 => left,
-                        in("rdi") to,
-                        in("rax") u64::from(self),
-                    );
-                }
-                left == 0
+                unsafe { touch!($function, to, u64::from(self)) }.is_some()
             }
         }
     };
@@ -92,37 +99,16 @@ storable!(u64, store_8);
 /// The aligned word at `address` may be changed, and may only be missing if faults are caught.
 #[inline]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
-    let (left, held): (u64, u64);
     // SAFETY: the function uses no other registers; `address` is promised by the caller.
-    unsafe {
-        asm!(
-            "call {add}",
-            add = sym add_8,
-            inout("rcx") 1_u64 => left,
-            in("rdi") address,
-            inout("rax") operand => held,
-        );
-    }
-    (left == 0).then_some(held)
+    unsafe { touch!(add_8, address, operand) }
 }
 
 /// # Safety
 /// As for [`fetch_add`].
 #[inline]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
-    let (left, held): (u64, u64);
     // SAFETY: the function uses no other registers; `address` is promised by the caller.
-    unsafe {
-        asm!(
-            "call {swap_if}",
-            swap_if = sym swap_8,
-            inout("rcx") 1_u64 => left,
-            in("rdi") address,
-            in("rdx") swap,
-            inout("rax") compare => held,
-        );
-    }
-    (left == 0).then_some(held)
+    unsafe { touch!(swap_8, address, compare, in("rdx") swap) }
 }
 
 /// Whether the instruction at an address is one of those that may fault.

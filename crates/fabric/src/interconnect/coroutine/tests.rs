@@ -86,6 +86,21 @@ fn any_source_takes_who_comes_first_and_numbers_arrive() {
 }
 
 #[test]
+fn a_collective_takes_all_peers_of_a_step() {
+    use super::super::collective::Exchange;
+    let incast = Collective::Incast { bytes: 100, target: 2 };
+    let at_once = Collective::AllToAll { bytes: 100, exchange: Exchange::AtOnce };
+    for (collective, messages) in [(incast, 4), (at_once, 20)] {
+        let outcome = run(5, |mpi| async move {
+            mpi.collective(collective).await;
+            let is_target = mpi.number() == 2 || collective == at_once;
+            assert_eq!(is_target, mpi.now_ps() >= message_ps(100), "rank {}", mpi.number());
+        });
+        assert_eq!(outcome.expect("it ends").delivered, messages, "{collective:?}");
+    }
+}
+
+#[test]
 fn collectives_give_all_ranks_the_same_number() {
     for ranks in 1..=17_u32 {
         let outcome = run(ranks, move |mpi| async move {

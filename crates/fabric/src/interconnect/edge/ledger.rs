@@ -111,8 +111,8 @@ impl Ledger {
     fn place(&mut self, host: u32, placement: &GhostPlacement) -> Result<(), String> {
         let GhostPlacement { address, len, stamp } = *placement;
         let place = (address - ADDRESS_START) >> OFFSET_BITS;
-        let (start, end) = (address as u32 % OPERATION_BYTES_MAX, len);
-        let end = start + end;
+        let start = address as u32 % OPERATION_BYTES_MAX;
+        let end = start + len;
         let index = place >> OPERATION_BITS;
         let stream = self.streams.get_mut(index as usize).ok_or("no stream is there")?;
         if stream.destination != host {

@@ -327,8 +327,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Frames that were lost as they left, over a link that is down.
-    fn on_rails_lost(&mut self, context: &mut Context) {
+    /// Frames that rails have lost.
+    pub(super) fn on_rails_lost(&mut self, context: &mut Context) {
         while let Some(message) = context.take_lost() {
             let lost = context.messages.remove(message);
             self.frames.remove(lost.tag);

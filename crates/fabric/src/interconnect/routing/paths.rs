@@ -1,0 +1,197 @@
+//! Whole paths with lanes, for fabrics whose packets hold several links at once.
+
+use super::super::topology::{LinkKind, Topology};
+use super::{ENTRIES_MAX, LanePolicy, RouteTable, RoutingError, too_large};
+
+/// How the lane of a hop is chosen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LaneChoice {
+    /// This one.
+    Fixed(u8),
+    /// Any.
+    Any,
+    /// The same as on the hop before.
+    Same,
+}
+
+/// One hop between switches of a path.
+#[derive(Clone, Copy, Debug)]
+pub struct Hop {
+    /// The link of lane 0; with virtual channels, of all lanes.
+    pub link: u32,
+    /// The links of lanes 1 and on, when lanes are cables, follow in [`Paths::links`] at this place.
+    links_start: u32,
+    links_count: u8,
+    /// Which lane.
+    pub lane: LaneChoice,
+}
+
+/// The path from each switch with hosts to each other one.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    host_columns: Vec<u32>,
+    columns: usize,
+    starts: Vec<u32>,
+    hops: Vec<Hop>,
+    links: Vec<u32>,
+    hops_max: usize,
+}
+
+impl Paths {
+    /// The paths along a table, with lanes. `channels` is the number of virtual channels where the
+    /// lanes are such, 1 where they are cables.
+    pub fn new(
+        topology: &Topology,
+        table: &RouteTable,
+        policy: LanePolicy,
+        channels: usize,
+    ) -> Result<Self, RoutingError> {
+        let mut switches = vec![(0, 0); table.columns];
+        for host in 0..topology.hosts() {
+            let column = table.host_columns[host as usize];
+            switches[column as usize] = (topology.host_switch(host), host);
+        }
+        let mut paths = Self {
+            host_columns: table.host_columns.clone(),
+            columns: table.columns,
+            starts: vec![0],
+            hops: Vec::new(),
+            links: table.sets.clone(),
+            hops_max: 0,
+        };
+        for &(from, _) in &switches {
+            for &(to, host) in &switches {
+                let start = paths.hops.len();
+                paths.walk(topology, table, (from, to), host)?;
+                if policy == LanePolicy::Dateline {
+                    dateline(topology, paths.hops.get_mut(start..).unwrap_or_default(), channels)?;
+                }
+                paths.hops_max = paths.hops_max.max(paths.hops.len() - start);
+                if paths.hops.len() > ENTRIES_MAX {
+                    return Err(too_large(topology, "hops of paths"));
+                }
+                paths.starts.push(paths.hops.len() as u32);
+            }
+        }
+        Ok(paths)
+    }
+
+    /// Hops between the switches of two hosts: where they begin and end in [`Paths::hop`].
+    #[inline]
+    pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
+        let row = self.host_columns[source as usize] as usize * self.columns;
+        let at = row + self.host_columns[destination as usize] as usize;
+        (self.starts[at], self.starts[at + 1])
+    }
+
+    /// A hop by its place.
+    #[inline]
+    pub fn hop(&self, place: u32) -> &Hop {
+        &self.hops[place as usize]
+    }
+
+    /// The cables of a hop, by lane.
+    #[inline]
+    pub fn links(&self, hop: &Hop) -> &[u32] {
+        let start = hop.links_start as usize;
+        &self.links[start..start + usize::from(hop.links_count)]
+    }
+
+    /// The most hops of a path.
+    pub const fn hops_max(&self) -> usize {
+        self.hops_max
+    }
+
+    /// All paths, as hops.
+    pub fn iter(&self) -> impl Iterator<Item = &[Hop]> {
+        self.starts.windows(2).map(|ends| &self.hops[ends[0] as usize..ends[1] as usize])
+    }
+
+    fn walk(
+        &mut self,
+        topology: &Topology,
+        table: &RouteTable,
+        (from, to): (u32, u32),
+        host: u32,
+    ) -> Result<(), RoutingError> {
+        let mut at = from;
+        let mut steps = 0;
+        while at != to {
+            let span = table.span(table.rows[at as usize], table.host_columns[host as usize]);
+            let links = table.candidates(at, host);
+            let next =
+                links.first().map(|&link| topology.links()[link as usize].to - topology.hosts());
+            let no_route = || RoutingError::NoRoute { from, to, topology: topology.name().into() };
+            let next = next.filter(|_| steps < topology.switches()).ok_or_else(no_route)?;
+            // Candidates that lead elsewhere are no lanes of this hop.
+            let lanes = links
+                .iter()
+                .take_while(|&&link| topology.links()[link as usize].to - topology.hosts() == next);
+            self.hops.push(Hop {
+                link: links[0],
+                links_start: span >> 8,
+                links_count: lanes.count() as u8,
+                lane: LaneChoice::Any,
+            });
+            at = next;
+            steps += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the lanes of a path by the rule of the dateline.
+fn dateline(topology: &Topology, hops: &mut [Hop], channels: usize) -> Result<(), RoutingError> {
+    let along = |hop: &Hop| match topology.links()[hop.link as usize].kind {
+        LinkKind::Switch { dimension, is_wrap } => (dimension, is_wrap),
+        LinkKind::Host => (0, false),
+    };
+    if topology.grid().is_none_or(|grid| !grid.is_torus) {
+        return Ok(());
+    }
+    for segment in hops.chunk_by_mut(|a, b| along(a).0 == along(b).0) {
+        let Some(wrap) = segment.iter().position(|hop| along(hop).1) else {
+            segment.iter_mut().skip(1).for_each(|hop| hop.lane = LaneChoice::Same);
+            continue;
+        };
+        for (index, hop) in segment.iter_mut().enumerate() {
+            let lanes = channels.max(usize::from(hop.links_count));
+            if lanes < 2 {
+                let link = topology.link_name(hop.link);
+                return Err(RoutingError::TooFewLanes { lanes, link });
+            }
+            hop.lane = LaneChoice::Fixed(u8::from(index >= wrap));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Routing;
+    use super::*;
+
+    #[test]
+    fn dateline_changes_lanes_at_the_wrap_only() {
+        let torus = Topology::torus(&[8, 4], 1, 2).expect("a torus");
+        let routes = table(&torus);
+        let paths = Paths::new(&torus, &routes, LanePolicy::Dateline, 1).expect("paths");
+        let lanes = |from, to| {
+            let (start, end) = paths.between(from, to);
+            (start..end).map(|place| paths.hop(place).lane).collect::<Vec<_>>()
+        };
+        assert_eq!(lanes(0, 3), [LaneChoice::Any, LaneChoice::Same, LaneChoice::Same]);
+        let wrapped = [0, 1, 1].map(LaneChoice::Fixed);
+        assert_eq!(lanes(6, 8 + 1), [wrapped.as_slice(), &[LaneChoice::Any]].concat());
+        let single = Topology::torus(&[8], 1, 1).expect("a ring");
+        let routes = table(&single);
+        let refused = Paths::new(&single, &routes, LanePolicy::Dateline, 1).expect_err("one lane");
+        assert!(matches!(refused, RoutingError::TooFewLanes { lanes: 1, .. }));
+        assert!(Paths::new(&single, &routes, LanePolicy::Dateline, 2).is_ok());
+    }
+
+    fn table(topology: &Topology) -> RouteTable {
+        let routing = Routing::DimensionOrder { is_reversed: false };
+        RouteTable::new(topology, routing).expect("there are routes")
+    }
+}

@@ -1,0 +1,145 @@
+//! What a run comes to, or why it does not come to its end.
+
+use super::super::edge::Counts;
+use super::super::ethernet::PortCounters;
+use super::super::records::{Backlog, Records};
+use super::super::statistics::{Histogram, Summary};
+use super::super::workload::Workload;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// When the last rank did its last thing, in picoseconds.
+    pub completed_ps: u64,
+    /// From posting a message to its last byte at the destination host.
+    pub latency: Summary,
+    /// The same as counts by size.
+    pub histogram: Histogram,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Payload delivered, in bytes.
+    pub delivered_bytes: u64,
+    /// Packets lost for want of room, or as their link was down.
+    pub dropped: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Links crossed by packets (by flits, of a flit fabric).
+    pub hops: u64,
+    /// Hash of all deliveries: when, from whom, to whom, what. Does not depend on the order in
+    /// which they were recorded.
+    pub hash: u64,
+    /// The most messages under way at a time; of a divided run, the sum of what its parts had at most.
+    pub messages_max: usize,
+    /// Ports where something was lost, marked or paused.
+    pub ports: Vec<PortCounters>,
+    /// Messages under way over time.
+    pub backlog: Backlog,
+    /// What was recorded, if that was asked for.
+    pub records: Option<Box<Records>>,
+    /// What engines counted, if hosts have such.
+    pub engines: Option<Box<Counts>>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Share of the work that is done, from 0 to 1, if the workload knows.
+    pub share: Option<f64>,
+    /// Virtual time, in picoseconds.
+    pub now_ps: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Messages under way.
+    pub messages: usize,
+}
+
+/// Why a run stopped before its end.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stuck {
+    /// Packets wait for each other in a circle.
+    #[error("deadlock: {} packets wait for each other in a circle:\n{}", .circle.len(), .circle.join("\n"))]
+    Deadlock {
+        /// Each link of the circle: who holds it, and what that waits for.
+        circle: Vec<String>,
+    },
+    /// Packets were lost, and the workload waits for them.
+    #[error("{packets} packets were lost, and the workload waits for their messages")]
+    Lost {
+        /// How many.
+        packets: u64,
+    },
+    /// More events than allowed.
+    #[error(
+        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
+    )]
+    Endless {
+        /// Events handled.
+        events: u64,
+        /// Virtual time.
+        now_ps: u64,
+        /// Messages under way.
+        messages: usize,
+        /// Whether they kept growing.
+        verdict: &'static str,
+    },
+    /// The workload waits although everything arrived.
+    #[error("nothing will happen any more, but {what}")]
+    Unfinished {
+        /// What is not done.
+        what: String,
+    },
+    /// Messages stopped on their way.
+    #[error("{messages} messages are under way, and nothing will happen any more")]
+    Silent {
+        /// Messages under way.
+        messages: usize,
+    },
+}
+
+impl Outcome {
+    pub(super) fn new() -> Self {
+        Self {
+            completed_ps: 0,
+            latency: Summary::new(),
+            histogram: Histogram::new(),
+            delivered: 0,
+            delivered_bytes: 0,
+            dropped: 0,
+            events: 0,
+            hops: 0,
+            hash: 0,
+            messages_max: 0,
+            ports: Vec::new(),
+            backlog: Backlog::default(),
+            records: None,
+            engines: None,
+        }
+    }
+
+    /// Adds what another part of the same run came to, except for what its fabric counted.
+    pub(super) fn merge(&mut self, part: &Self) {
+        self.completed_ps = self.completed_ps.max(part.completed_ps);
+        self.latency.merge(&part.latency);
+        self.histogram.merge(&part.histogram);
+        self.delivered += part.delivered;
+        self.delivered_bytes += part.delivered_bytes;
+        self.dropped += part.dropped;
+        self.events += part.events;
+        self.hash = self.hash.wrapping_add(part.hash);
+    }
+}
+
+/// Whether a run that has come to its end may: what was lost, what stands still, what is not done.
+pub(super) fn check_end(
+    dropped: u64,
+    stuck: Option<Stuck>,
+    workload: &impl Workload,
+) -> Result<(), Stuck> {
+    match stuck {
+        Some(stuck) if dropped == 0 || matches!(stuck, Stuck::Deadlock { .. }) => Err(stuck),
+        _ if workload.is_finished() => Ok(()),
+        _ if dropped > 0 => Err(Stuck::Lost { packets: dropped }),
+        _ => Err(Stuck::Unfinished { what: workload.awaits() }),
+    }
+}

@@ -1,0 +1,273 @@
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use super::*;
+#[cfg(not(miri))]
+use crate::mapping::Mapping;
+use crate::{AccessError, copy};
+
+#[test]
+fn deregister_waits_for_an_access_that_began_before() {
+    let (table, domain) = table();
+    let region = table.register(domain, Buffer::new(64), Rights::LOCAL_WRITE).unwrap();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let access = table.access();
+        let target = access.resolve_local(region.id, 0, 64, Rights::LOCAL_WRITE).unwrap();
+        let waiter = scope.spawn(|| {
+            table.deregister(region.id).unwrap();
+            assert!(ended.load(Ordering::SeqCst), "the wait ended before the access");
+        });
+        while !table.gate.is_waited_for() && !waiter.is_finished() {
+            thread::yield_now();
+        }
+        let stale = Err(AccessError::InvalidKey { name: region.id.to_raw() });
+        assert_eq!(access.place(&target, 0, &[1]), stale);
+        ended.store(true, Ordering::SeqCst);
+        drop(access);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn memory_is_not_touched_after_deregister_while_turns_go_on() {
+    const PLACERS: usize = 2;
+    const BYTES: usize = 256;
+    let rounds = if cfg!(miri) { 5 } else { 200 };
+    let (table, domain) = table();
+    let buffer = Buffer::new(BYTES as u64);
+    // The key and the name of the region that placers use, changed without waiting for them.
+    let current = [AtomicU64::new(0), AtomicU64::new(0)];
+    let stop = AtomicBool::new(false);
+    let placed = AtomicU64::new(0);
+    let mut touched = false;
+    thread::scope(|scope| {
+        for _ in 0..PLACERS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let key = RemoteKey(current[0].load(Ordering::Relaxed) as u32);
+                    let id = RegionId::from_raw(current[1].load(Ordering::Relaxed));
+                    let (start, len) = (buffer.address(), BYTES as u64);
+                    let access = table.access();
+                    let remote = access.resolve(domain, key, start, len, Rights::REMOTE_READ);
+                    let remote = remote.and_then(|at| access.source_of(&at, 0, BYTES as u32));
+                    let local = access.source(id, 0, BYTES as u32);
+                    for slice in [remote, local].into_iter().flatten() {
+                        // The longest that a turn can hold on to what it was given.
+                        thread::yield_now();
+                        let bytes = [0xff; BYTES];
+                        // SAFETY: the buffer outlives the threads.
+                        unsafe { copy::copy(slice.start.cast_mut(), bytes.as_ptr(), BYTES) };
+                        placed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        for _ in 0..rounds {
+            let region = table.register(domain, buffer.clone(), Rights::ALL).unwrap();
+            current[0].store(u64::from(region.key.0), Ordering::Relaxed);
+            current[1].store(region.id.to_raw(), Ordering::Relaxed);
+            let before = placed.load(Ordering::Relaxed);
+            while placed.load(Ordering::Relaxed) == before {
+                thread::yield_now();
+            }
+            table.deregister(region.id).unwrap();
+            buffer.write(0, &[0; BYTES]);
+            for _ in 0..3 {
+                thread::yield_now();
+                let mut bytes = [0; BYTES];
+                buffer.read(0, &mut bytes);
+                touched |= bytes != [0; BYTES];
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(!touched, "bytes changed after the end of their region");
+}
+
+#[test]
+fn a_buffer_lives_until_its_region_ends() {
+    let (table, domain) = table();
+    let buffer = Buffer::new(64);
+    let region = table.register(domain, buffer.clone(), Rights::NONE).unwrap();
+    assert_eq!(Arc::strong_count(&buffer), 2);
+    table.deregister(region.id).unwrap();
+    assert_eq!(Arc::strong_count(&buffer), 1);
+}
+
+#[test]
+fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
+    let (table, domain) = table();
+    let region = table.register(domain, Buffer::new(64), Rights::NONE).unwrap().id;
+    let access = table.access();
+    assert_eq!(table.deregister(region), Err(RegisterError::InsideAccess { region }));
+    drop(access);
+    assert_eq!(table.deregister(region), Ok(()));
+    assert_eq!(table.deregister(region), Err(RegisterError::UnknownRegion { region }));
+}
+
+#[test]
+fn a_full_table_refuses_and_takes_again_what_became_free() {
+    let limits = TableLimits { regions_max: 3, domains_max: 4 };
+    let table = MemoryTable::new(limits, [1, 2]);
+    let domain = table.allocate_domain();
+    let register = || table.register(domain, Buffer::new(8), Rights::NONE);
+    let regions: Vec<_> = (0..3).map(|_| register().unwrap()).collect();
+    assert_eq!(register(), Err(RegisterError::TableFull { regions_max: 3 }));
+    table.deregister(regions[1].id).unwrap();
+    let region = register().unwrap();
+    assert_eq!(region.id.index(), regions[1].id.index());
+    assert_ne!(region.id, regions[1].id);
+    assert_ne!(region.key, regions[1].key);
+    assert_eq!(table.regions(), 3);
+}
+
+#[test]
+fn reserved_keys_are_never_handed_out() {
+    let limits = TableLimits { regions_max: 1, domains_max: 1 };
+    for reserved in [0, u32::MAX] {
+        // A key whose permutation takes slot 0 to the reserved key in some generation.
+        let (seed, generation) = (0..)
+            .find_map(|seed| {
+                let plain = KeyedPermutation::new([seed, 0]).decrypt(reserved);
+                (plain <= KEY_GENERATION_MASK && plain > 0).then_some((seed, plain))
+            })
+            .unwrap();
+        let table = MemoryTable::new(limits, [seed, 0]);
+        let next = table.next_generation(0, generation - 1);
+        assert!(next > generation, "generation {generation} was not skipped");
+    }
+}
+
+#[test]
+fn released_domains_are_gone_and_their_names_do_not_come_back() {
+    let limits = TableLimits { regions_max: 8, domains_max: 2 };
+    let table = MemoryTable::new(limits, [1, 2]);
+    let (first, second) = (table.allocate_domain(), table.allocate_domain());
+    assert_ne!(first, second);
+    assert_eq!(table.allocate_domain(), ProtectionDomain::NONE);
+    let register = |domain| table.register(domain, Buffer::new(8), Rights::NONE);
+    let none = Err(RegisterError::UnknownDomain { domain: ProtectionDomain::NONE });
+    assert_eq!(register(ProtectionDomain::NONE), none);
+
+    let region = register(first).unwrap();
+    let busy = RegisterError::DomainBusy { domain: first, regions: 1 };
+    assert_eq!(table.release_domain(first), Err(busy));
+    table.deregister(region.id).unwrap();
+    assert_eq!(table.release_domain(first), Ok(()));
+    let unknown = RegisterError::UnknownDomain { domain: first };
+    assert_eq!(table.release_domain(first), Err(unknown));
+    assert_eq!(register(first), Err(unknown));
+    let third = table.allocate_domain();
+    assert_eq!(third.index(), first.index());
+    assert_ne!(third, first);
+    assert_eq!(register(first), Err(unknown));
+    assert!(register(third).is_ok());
+}
+
+#[test]
+fn ranges_that_wrap_are_refused() {
+    let (table, domain) = table();
+    let register = |start: u64, len| {
+        let start = core::ptr::without_provenance_mut(start as usize);
+        // SAFETY: every call below is refused, or registers no byte.
+        unsafe { table.register_raw(domain, start, len, Rights::NONE) }
+    };
+    for (start, len) in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX - 4095, 4096)] {
+        assert_eq!(register(start, len), Err(RegisterError::Wraps { start, len }));
+    }
+    assert!(register(u64::MAX, 0).is_ok());
+}
+
+#[test]
+#[cfg(not(miri))]
+fn memory_that_is_not_mapped_is_refused_by_its_address() {
+    let (table, domain) = table();
+    let mapping = Mapping::new(3);
+    mapping.protect_page(2, libc::PROT_READ);
+    let (start, len) = (mapping.address(), 3 * Mapping::PAGE as u64);
+    let register = |rights| {
+        // SAFETY: the mapping outlives the table's accesses, of which there are none.
+        unsafe { table.register_raw(domain, mapping.start(), len, rights) }
+    };
+    for rights in [Rights::LOCAL_WRITE, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC] {
+        let address = start + 2 * Mapping::PAGE as u64;
+        assert_eq!(register(rights), Err(RegisterError::Unwritable { start, len, address }));
+    }
+    let region = register(Rights::REMOTE_READ).unwrap();
+    table.deregister(region.id).unwrap();
+    mapping.unmap_page(1);
+    let address = start + Mapping::PAGE as u64;
+    let refused = Err(RegisterError::Unreadable { start, len, address });
+    assert_eq!(register(Rights::REMOTE_READ), refused);
+    assert_eq!(table.regions(), 0);
+}
+
+#[test]
+fn a_known_region_needs_no_second_look_up_for_as_long_as_it_lives() {
+    let (table, domain) = table();
+    let rights = Rights::REMOTE_WRITE;
+    let region = table.register(domain, Buffer::new(64), rights).unwrap();
+    let access = table.access();
+    let resolve = |address, len| access.resolve(domain, region.key, address, len, rights);
+    let known = resolve(region.start, 0).unwrap();
+    for (address, len) in [(region.start + 8, 56), (region.start, 65), (region.start - 1, 1)] {
+        let (again, anew) = (access.resolve_again(&known, address, len), resolve(address, len));
+        assert_eq!(again.map(|target| target.address()), anew.map(|target| target.address()));
+    }
+    drop(access);
+    table.deregister(region.id).unwrap();
+    assert!(table.access().resolve_again(&known, region.start, 8).is_err());
+}
+
+#[test]
+fn one_memory_under_two_names_is_known_by_its_address() {
+    let (table, domain) = table();
+    let buffer = Buffer::new(64);
+    let rights = Rights::REMOTE_WRITE;
+    let plain = table.register(domain, Arc::clone(&buffer), rights).unwrap();
+    let named = table.register_as(domain, Arc::clone(&buffer), 0, rights);
+    let wraps = table.register_as(domain, Arc::clone(&buffer), u64::MAX - 62, rights);
+    assert_eq!(wraps, Err(RegisterError::Wraps { start: u64::MAX - 62, len: 64 }));
+    let access = table.access();
+    for (region, address) in [(plain, plain.start + 8), (named.unwrap(), 8)] {
+        let target = access.resolve(domain, region.key, address, 8, rights).unwrap();
+        assert_eq!(access.memory_address(&target), Ok(buffer.address() + 8));
+    }
+}
+
+#[test]
+fn a_part_of_a_buffer_has_its_own_bounds_and_addresses() {
+    let (table, domain) = table();
+    let buffer = Buffer::new(64);
+    let register =
+        |part, start| table.register_part(domain, Arc::clone(&buffer), part, start, Rights::ALL);
+    let region = register(8..24, 0x1000).unwrap();
+    let access = table.access();
+    let resolve =
+        |address, len| access.resolve(domain, region.key, address, len, Rights::REMOTE_WRITE);
+    access.place(&resolve(0x1000, 16).unwrap(), 0, &[7; 16]).unwrap();
+    for (address, len) in [(0xfff, 1), (0x1000, 17), (0x1010, 1)] {
+        assert!(resolve(address, len).is_err());
+    }
+    let mut bytes = [0; 64];
+    buffer.read(0, &mut bytes);
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| (byte == 7) == (8..24).contains(&at)));
+    let (start, buffer_bytes) = (60, 64);
+    let outside = Err(RegisterError::OutsideBuffer { start, end: 65, buffer_bytes });
+    assert_eq!(register(60..65, 0), outside);
+    assert!(matches!(register(0..8, u64::MAX), Err(RegisterError::Wraps { .. })));
+}
+
+#[test]
+fn the_table_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<MemoryTable>();
+    shared::<crate::Target>();
+}
+
+fn table() -> (MemoryTable, ProtectionDomain) {
+    let table = MemoryTable::new(TableLimits::default(), [0x5eed, 0xfeed]);
+    let domain = table.allocate_domain();
+    (table, domain)
+}

@@ -1,0 +1,80 @@
+//! Tables of texts, for a terminal and for a page.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use crate::page::escaped;
+
+/// A column: its name, and on which side its texts are flush.
+pub(crate) type Column = (&'static str, CellAlignment);
+
+/// A table for a terminal of `columns` columns.
+pub(crate) fn terminal_table<const N: usize>(
+    header: &[Column; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    columns: u16,
+) -> Table {
+    let cell = |text: &str, (_, alignment): Column| Cell::new(text).set_alignment(alignment);
+    let mut table = Table::new();
+    table.load_style(LINES).set_width(columns);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header.map(|column| cell(column.0, column)));
+    for row in rows {
+        table.add_row(row.iter().zip(header).map(|(text, column)| cell(text, *column)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+/// A table of a page. A row that has a text in its first column begins a case, which a line sets off.
+pub(crate) fn page_table<const N: usize>(
+    header: &[Column; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let class = |(_, alignment): &Column| match alignment {
+        CellAlignment::Left => " class=\"text\"",
+        _ => "",
+    };
+    let mut html = String::from("<div class=\"wide\"><table><thead><tr>");
+    // Writing to a string does not fail, here and below.
+    for column in header {
+        let _ = write!(html, "<th{}>{}</th>", class(column), escaped(column.0));
+    }
+    html.push_str("</tr></thead><tbody>\n");
+    for row in rows {
+        html.push_str(if row[0].is_empty() { "<tr>" } else { "<tr class=\"case\">" });
+        for (text, column) in row.iter().zip(header) {
+            let _ = write!(html, "<td{}>{}</td>", class(column), escaped(text));
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody></table></div>\n");
+    html
+}
+
+/// A rule above, below, and under the header.
+const LINES: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_text_on_a_page_and_flush_where_their_column_says() {
+        let header = [("name", CellAlignment::Left), ("ns", CellAlignment::Right)];
+        let rows = [["<b>".to_string(), "1".to_string()], [String::new(), "20".to_string()]];
+        let html = page_table(&header, rows.clone());
+        assert!(
+            html.contains("<tr class=\"case\"><td class=\"text\">&lt;b&gt;</td><td>1</td></tr>")
+        );
+        assert!(html.contains("<tr><td class=\"text\"></td><td>20</td></tr>"), "{html}");
+        let text = terminal_table(&header, rows, 80).to_string();
+        assert!(text.contains("<b>    1") && text.contains("      20"), "{text}");
+    }
+}
