@@ -161,17 +161,23 @@ pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
     seals & libc::F_SEAL_SHRINK != 0 && (1..=size).contains(&bytes)
 }
 
-/// None and 0 for anything but files in memory.
+/// None and 0 for anything but files in memory of pages as every process has them. Pages of a file of
+/// huge ones can be given back whatever its seals say, and to read one in whose place there is no other
+/// is a fault.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
-    // SAFETY: no memory is passed. Only files in memory have seals.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     let mut status = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes one structure of that size; it was zeroed, which is valid for it.
-    let (result, status) = unsafe {
-        let result = libc::fstat(file.as_raw_fd(), status.as_mut_ptr());
-        (result, status.assume_init())
+    let mut system = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: no memory is passed but one structure each to the calls that write one; they were zeroed,
+    // which is valid for both. Only files in memory have seals.
+    let (seals, results, status, system) = unsafe {
+        let seals = libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS);
+        let results = [
+            libc::fstat(file.as_raw_fd(), status.as_mut_ptr()),
+            libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()),
+        ];
+        (seals, results, status.assume_init(), system.assume_init())
     };
-    if seals < 0 || result != 0 {
+    if seals < 0 || results != [0, 0] || system.f_type != libc::TMPFS_MAGIC {
         return (0, 0);
     }
     (seals, u64::try_from(status.st_size).unwrap_or(0))
@@ -382,7 +388,7 @@ fn name_of(endpoint: u64) -> (libc::sockaddr_un, libc::socklen_t) {
     let text = format!("ethernot-{endpoint:016x}");
     // A name that begins with 0 is abstract.
     for (to, from) in name.sun_path.iter_mut().skip(1).zip(text.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     (name, (size_of::<libc::sa_family_t>() + 1 + text.len()) as libc::socklen_t)
 }
