@@ -9,9 +9,7 @@ mod namespace;
 use std::time::{Duration, Instant as HostInstant};
 
 use delivery::{Instant, TxBatch};
-use link::{
-    Link, LinkStatistics, PacketConfig, PacketLink, XdpConfig, XdpError, XdpLink, XdpMode,
-};
+use link::{Link, LinkStatistics, PacketConfig, PacketLink, XdpConfig, XdpError, XdpLink, XdpMode};
 use mem::PayloadSlice;
 use namespace::{in_namespace, ip};
 use wire_edge::PeerAddr;
