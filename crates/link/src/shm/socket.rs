@@ -165,19 +165,24 @@ pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
 /// huge ones can be given back whatever its seals say, and to read one in whose place there is no other
 /// is a fault.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
+    // SAFETY: no memory is passed. Only files in memory have seals.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 {
+        // Nothing more is asked of other files: some ask a process, which may take its time to answer.
+        return (0, 0);
+    }
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     let mut system = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: no memory is passed but one structure each to the calls that write one; they were zeroed,
-    // which is valid for both. Only files in memory have seals.
-    let (seals, results, status, system) = unsafe {
-        let seals = libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS);
+    // SAFETY: each call writes one structure of the size it expects; both were zeroed, which is valid
+    // for them.
+    let (results, status, system) = unsafe {
         let results = [
             libc::fstat(file.as_raw_fd(), status.as_mut_ptr()),
             libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()),
         ];
-        (seals, results, status.assume_init(), system.assume_init())
+        (results, status.assume_init(), system.assume_init())
     };
-    if seals < 0 || results != [0, 0] || system.f_type != libc::TMPFS_MAGIC {
+    if results != [0, 0] || system.f_type != libc::TMPFS_MAGIC {
         return (0, 0);
     }
     (seals, u64::try_from(status.st_size).unwrap_or(0))
@@ -372,6 +377,20 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
         },
         Err(error) if is_nothing(&error) => Heard::Nothing,
         Err(_) => Heard::End,
+    }
+}
+
+/// Takes any bytes for a greeting and for a notice: for fuzzing.
+///
+/// # Panics
+/// If one that is taken is not what an encoder makes.
+#[doc(hidden)]
+pub fn fuzz_shm_messages(bytes: &[u8]) {
+    if let Some(greeting) = Greeting::decode(bytes) {
+        assert_eq!(greeting.encode(), bytes);
+    }
+    if let Some(notice) = Notice::decode(bytes) {
+        assert_eq!(notice.encode(), bytes);
     }
 }
 
