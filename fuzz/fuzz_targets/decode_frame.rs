@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX,
-    ack_section_bytes, decode, encode_acks, encode_header, peek,
+    ack_section_bytes, decode, decode_split, encode_acks, encode_header, peek,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -29,6 +29,16 @@ fuzz_target!(|bytes: &[u8]| {
         parts_bytes += length;
     }
     assert_eq!(parts_bytes, bytes.len());
+
+    // The same frame with its payload elsewhere, if it may have that.
+    let headers = &bytes[..bytes.len() - frame.payload.len()];
+    match decode_split(headers, frame.payload.len()) {
+        Ok(split) => {
+            assert_eq!((split.prefix, split.header), (frame.prefix, frame.header));
+            assert!(split.payload.is_empty());
+        }
+        Err(_) => assert!(matches!(frame.header, Header::Control | Header::Probe)),
+    }
 
     if let Header::Write { offset, address, .. } = frame.header {
         let payload_bytes = frame.payload.len() as u64;

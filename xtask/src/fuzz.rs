@@ -22,27 +22,32 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         println!("skipped: no fuzz targets yet (fuzz/fuzz_targets/*.rs)");
         return Ok(ExitCode::SUCCESS);
     }
-    if !is_installed() {
-        eprintln!(
-            "cargo-fuzz or the nightly toolchain it needs is missing. Run this, then try again:"
-        );
-        eprintln!(
-            "  rustup toolchain install nightly --profile minimal && cargo install cargo-fuzz"
-        );
+    let Some(compiler) = Compiler::installed() else {
+        eprintln!("cargo-fuzz is missing. Run this, then try again:");
+        eprintln!("  cargo install cargo-fuzz");
+        return Ok(ExitCode::FAILURE);
+    };
+    if compiler == Compiler::Stable {
+        println!("no nightly toolchain: the stable one does, with RUSTC_BOOTSTRAP=1");
+    }
+    let started = |cause| XtaskError::Start { program: "cargo fuzz".into(), cause };
+    let built = compiler.cargo_fuzz().arg("build").current_dir(&workspace.root).status();
+    if !built.map_err(started)?.success() {
+        eprintln!("the fuzz targets were not built");
         return Ok(ExitCode::FAILURE);
     }
     let each = (seconds / targets.len() as u64).max(TARGET_SECONDS_MIN);
     let mut crashed = Vec::new();
     for target in &targets {
         println!("== fuzz {target}, {each} s");
-        // Not the CARGO that runs us: the proxy picks the nightly toolchain.
-        let status = Command::new("cargo")
-            .args(["+nightly", "fuzz", "run", target, "--"])
-            .arg(format!("-max_total_time={each}"))
-            .env_remove("RUSTUP_TOOLCHAIN")
+        let status = compiler
+            .cargo_fuzz()
+            .args(["run", target])
+            .args(corpora(&workspace.root, target)?)
+            .args(["--", &format!("-max_total_time={each}")])
             .current_dir(&workspace.root)
             .status()
-            .map_err(|cause| XtaskError::Start { program: "cargo fuzz".into(), cause })?;
+            .map_err(started)?;
         if !status.success() {
             crashed.push(target.as_str());
         }
@@ -72,14 +77,47 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     Ok(names)
 }
 
-/// Whether targets can be built and run.
-pub(crate) fn is_installed() -> bool {
-    Command::new("cargo")
-        .args(["+nightly", "fuzz", "--version"])
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+/// Folders of inputs to begin with. What is found goes to the first, which is nobody's source.
+fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
+    let found = root.join("fuzz/target/corpus").join(target);
+    std::fs::create_dir_all(&found)
+        .map_err(|cause| XtaskError::Write { path: found.clone(), cause })?;
+    let kept = root.join("fuzz/corpus").join(target);
+    Ok([found, kept].into_iter().filter(|folder| folder.is_dir()).collect())
+}
+
+/// Which compiler builds the targets: sanitizers are behind a flag that stable ones refuse unless told
+/// to be lenient.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Compiler {
+    Nightly,
+    Stable,
+}
+
+impl Compiler {
+    /// The one there is, and nothing without cargo-fuzz.
+    pub(crate) fn installed() -> Option<Self> {
+        let works = |compiler: &Self| {
+            let version = compiler
+                .cargo_fuzz()
+                .arg("--version")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            version.is_ok_and(|status| status.success())
+        };
+        [Self::Nightly, Self::Stable].into_iter().find(works)
+    }
+
+    /// `cargo fuzz` with this compiler. Not the CARGO that runs us: the proxy picks the toolchain.
+    fn cargo_fuzz(self) -> Command {
+        let mut command = Command::new("cargo");
+        match self {
+            Self::Nightly => command.arg("+nightly").env_remove("RUSTUP_TOOLCHAIN"),
+            Self::Stable => command.env("RUSTC_BOOTSTRAP", "1"),
+        };
+        command.arg("fuzz");
+        command
+    }
 }

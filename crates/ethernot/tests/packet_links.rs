@@ -142,6 +142,52 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
 }
 
 #[test]
+fn interfaces_with_one_address_serve_one_connection() {
+    // Ports of the server's interfaces, and how many links there are: with one address they are one.
+    for (ports, links) in [([0, 0], 2), ([7471, 7472], 2), ([7471, 7471], 1)] {
+        in_namespace(move || {
+            add_pair("edge2", "edge3");
+            ip("link set edge2 address 02:00:00:00:00:00");
+            ip("link set edge3 address 02:00:00:00:00:01");
+            let configs = |ends: [(&str, u16); 2]| {
+                ends.map(|(end, port)| PacketConfig { port, ..PacketConfig::new(end) })
+            };
+            let server = configs([("edge1", ports[0]), ("edge3", ports[1])]);
+            let pair = Pair::new(&configs([("edge0", 0), ("edge2", 0)]), &server);
+            pair.await_links(links);
+            for seed in 0..10 {
+                pair.write_and_verify(seed);
+                pair.read_and_verify(!seed);
+            }
+            pair.while_writing(|| ip("link set edge3 down"));
+            pair.await_links(1);
+            pair.while_writing(|| ip("link set edge3 up"));
+            pair.await_links(links);
+        });
+    }
+}
+
+#[test]
+fn a_station_with_our_own_address_cannot_be_connected_to() {
+    in_namespace(|| {
+        ip("link set edge1 address 02:00:00:00:00:00");
+        let [client, server] = ["edge0", "edge1"].map(|end| endpoint(&[PacketConfig::new(end)]));
+        let _listener = server.listen(7).expect("the service is free");
+        let links = server.links().expect("not forked");
+        let options = ConnectOptions::new().service(7).limit(Duration::from_secs(1));
+        let outcome = client.connect_with(links[0].1.to_string(), options);
+        assert!(outcome.is_err());
+        let counted = server.link_statistics(links[0].0).expect("not forked").expect("a link");
+        assert!(counted.receive_own_station > 0, "{counted:?}");
+        assert_eq!(counted.receive_frames, 0);
+        // Both go on, with whom they can reach.
+        ip("link set edge1 address 02:00:00:00:00:01");
+        let pair = Pair::connect(client, endpoint(&[PacketConfig::new("edge1")]));
+        pair.write_and_verify(3);
+    });
+}
+
+#[test]
 fn interface_is_as_before_after_every_way_to_end() {
     if let Ok(interface) = env::var(CHILD) {
         let link = open_when_free(&PacketConfig { port: PORT, ..PacketConfig::new(interface) });

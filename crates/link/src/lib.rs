@@ -48,7 +48,7 @@ pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;
-pub use shm::{ShmError, ShmLink, fuzz_shm_ring};
+pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 

@@ -7,6 +7,7 @@ mod socket;
 mod tests;
 
 pub use self::ring::fuzz_shm_ring;
+pub use self::socket::fuzz_shm_messages;
 
 use std::collections::VecDeque;
 use std::io;

@@ -161,8 +161,8 @@ fn execute(
 
 /// Fuzzes for so long, by this program itself: the targets are built with another toolchain.
 fn fuzz(seconds: u32) -> Result<Found, Failure> {
-    if !crate::fuzz::is_installed() {
-        return Err(Failure::CannotRun("cargo-fuzz or its nightly toolchain is missing".into()));
+    if crate::fuzz::Compiler::installed().is_none() {
+        return Err(Failure::CannotRun("cargo-fuzz is missing".into()));
     }
     eprintln!("-- cargo xtask fuzz --seconds {seconds}");
     let own = std::env::current_exe()

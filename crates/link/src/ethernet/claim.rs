@@ -17,7 +17,8 @@ pub(crate) struct PortClaim {
 
 impl PortClaim {
     /// Takes `port`, or a free one for 0, on interface number `interface` under an `EtherType` and
-    /// VLAN.
+    /// VLAN. Free ones of two interfaces differ, most likely, so that peers tell them apart even if
+    /// both have one address, as those of a bond have.
     ///
     /// # Errors
     /// Kind [`io::ErrorKind::AddrInUse`] if another endpoint has the port, or has all of them.
@@ -30,7 +31,8 @@ impl PortClaim {
         if port != 0 {
             return Self::take_exactly(interface, ethertype, vlan, port);
         }
-        let first = std::process::id() % u32::from(FREE_PORTS);
+        let first = std::process::id().wrapping_add(interface.wrapping_mul(PORTS_APART));
+        let first = first % u32::from(FREE_PORTS);
         for offset in 0..u32::from(FREE_PORTS) {
             let port = FREE_PORT_MIN + ((first + offset) % u32::from(FREE_PORTS)) as u16;
             match Self::take_exactly(interface, ethertype, vlan, port) {
@@ -63,6 +65,10 @@ impl PortClaim {
 const FREE_PORT_MIN: u16 = 49_152;
 const FREE_PORTS: u16 = u16::MAX - FREE_PORT_MIN + 1;
 
+/// Between the first free ports of neighbouring interfaces: few processes have so many links. Odd, so that
+/// all of the 2^14 ports come before the first again.
+const PORTS_APART: u32 = 1021;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +92,14 @@ mod tests {
         let claims = [0, 0, 0].map(|port| PortClaim::take(INTERFACE, 0x88b6, None, port).unwrap());
         assert!(claims.iter().all(|claim| claim.port() >= FREE_PORT_MIN));
         assert!(claims[0].port() != claims[1].port() && claims[1].port() != claims[2].port());
+    }
+
+    #[test]
+    fn free_ports_of_different_interfaces_differ() {
+        let ports: Vec<u16> = (0..40)
+            .map(|i| PortClaim::take(INTERFACE - 1 - i, 0x88b7, None, 0).unwrap().port())
+            .collect();
+        let different: std::collections::HashSet<u16> = ports.iter().copied().collect();
+        assert_eq!(different.len(), ports.len());
     }
 }

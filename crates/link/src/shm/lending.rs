@@ -117,10 +117,11 @@ impl Borrower {
 
     /// Maps memory that the peer lends, to be read.
     pub(super) fn borrow(&mut self, memory: u64, len: u64, file: BorrowedFd<'_>) -> io::Result<()> {
-        if self.memories.len() >= LENT_MAX {
+        self.give_back(memory);
+        let mapped: u64 = self.memories.iter().map(|borrowed| borrowed.len as u64).sum();
+        if self.memories.len() >= LENT_MAX || len > BORROWED_BYTES_MAX - mapped {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        self.give_back(memory);
         self.memories.push_front(Borrowed::new(memory, len, file)?);
         Ok(())
     }
@@ -193,3 +194,7 @@ const LENT_BYTES_MIN: u32 = 4096;
 
 /// Pieces of memory that one of two processes lends to the other at a time, as many as it has.
 const LENT_MAX: usize = 64;
+
+/// Bytes that one peer may have this process map, most of which may not exist: with the largest number of
+/// peers a fourth of the 2^47 bytes of addresses that a process has.
+const BORROWED_BYTES_MAX: u64 = 1 << 39;

@@ -161,17 +161,28 @@ pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
     seals & libc::F_SEAL_SHRINK != 0 && (1..=size).contains(&bytes)
 }
 
-/// None and 0 for anything but files in memory.
+/// None and 0 for anything but files in memory of pages as every process has them. Pages of a file of
+/// huge ones can be given back whatever its seals say, and to read one in whose place there is no other
+/// is a fault.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     // SAFETY: no memory is passed. Only files in memory have seals.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 {
+        // Nothing more is asked of other files: some ask a process, which may take its time to answer.
+        return (0, 0);
+    }
     let mut status = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes one structure of that size; it was zeroed, which is valid for it.
-    let (result, status) = unsafe {
-        let result = libc::fstat(file.as_raw_fd(), status.as_mut_ptr());
-        (result, status.assume_init())
+    let mut system = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: each call writes one structure of the size it expects; both were zeroed, which is valid
+    // for them.
+    let (results, status, system) = unsafe {
+        let results = [
+            libc::fstat(file.as_raw_fd(), status.as_mut_ptr()),
+            libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()),
+        ];
+        (results, status.assume_init(), system.assume_init())
     };
-    if seals < 0 || result != 0 {
+    if results != [0, 0] || system.f_type != libc::TMPFS_MAGIC {
         return (0, 0);
     }
     (seals, u64::try_from(status.st_size).unwrap_or(0))
@@ -369,6 +380,20 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     }
 }
 
+/// Takes any bytes for a greeting and for a notice: for fuzzing.
+///
+/// # Panics
+/// If one that is taken is not what an encoder makes.
+#[doc(hidden)]
+pub fn fuzz_shm_messages(bytes: &[u8]) {
+    if let Some(greeting) = Greeting::decode(bytes) {
+        assert_eq!(greeting.encode(), bytes);
+    }
+    if let Some(notice) = Notice::decode(bytes) {
+        assert_eq!(notice.encode(), bytes);
+    }
+}
+
 fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no memory is passed.
@@ -382,7 +407,7 @@ fn name_of(endpoint: u64) -> (libc::sockaddr_un, libc::socklen_t) {
     let text = format!("ethernot-{endpoint:016x}");
     // A name that begins with 0 is abstract.
     for (to, from) in name.sun_path.iter_mut().skip(1).zip(text.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     (name, (size_of::<libc::sa_family_t>() + 1 + text.len()) as libc::socklen_t)
 }

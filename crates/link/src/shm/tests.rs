@@ -228,6 +228,52 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
 }
 
 #[test]
+fn memory_of_huge_pages_is_not_borrowed() {
+    // Seals do not keep its pages, and nothing else than a signal tells that one is missing.
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    send(&mut a, &b, b"hello");
+    received(&mut b);
+    let Some(file) = memfd_of(2 << 20, libc::MFD_HUGETLB) else {
+        println!("skipped: this kernel has no huge pages of 2 MiB");
+        return;
+    };
+    seal(&file);
+    assert!(!socket::is_unshrinkable(file.as_fd(), 2 << 20));
+    let notice = Notice::Lent { memory: 5, len: 2 << 20 };
+    assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+    received(&mut b);
+    assert_eq!(b.channels[0].borrower.memories(), 0);
+}
+
+#[test]
+fn a_peer_cannot_use_up_the_addresses_of_a_process() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    send(&mut a, &b, b"hello");
+    received(&mut b);
+    // Files that have no pages.
+    let len = 1_u64 << 38;
+    for memory in 0..10 {
+        let file = memfd(len as usize);
+        seal(&file);
+        let notice = Notice::Lent { memory, len };
+        assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+    }
+    received(&mut b);
+    assert_eq!(b.channels[0].borrower.memories(), 2);
+    let gone = Notice::Gone(0);
+    assert!(socket::tell(a.channels[0].socket.as_fd(), gone, None));
+    let file = memfd(len as usize);
+    seal(&file);
+    // What is lent anew under a number takes the place of what was.
+    for _ in 0..3 {
+        let notice = Notice::Lent { memory: 1, len };
+        assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+    }
+    received(&mut b);
+    assert_eq!(b.channels[0].borrower.memories(), 1);
+}
+
+#[test]
 fn frames_whose_payload_lies_in_no_lent_memory_are_dropped() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let buffer = Buffer::new(100_000);
@@ -327,13 +373,21 @@ fn is_readable(link: &ShmLink) -> bool {
 }
 
 fn memfd(bytes: usize) -> OwnedFd {
+    memfd_of(bytes, 0).unwrap()
+}
+
+/// A file in memory, if there is such memory.
+fn memfd_of(bytes: usize, kind: libc::c_uint) -> Option<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | kind;
     // SAFETY: the name is a literal that ends with 0; the descriptor is new.
     unsafe {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
-        assert!(file >= 0);
-        assert_eq!(libc::ftruncate(file, bytes.cast_signed() as libc::off_t), 0);
-        OwnedFd::from_raw_fd(file)
+        if file < 0 {
+            return None;
+        }
+        let file = OwnedFd::from_raw_fd(file);
+        let size = bytes.cast_signed() as libc::off_t;
+        (libc::ftruncate(file.as_raw_fd(), size) == 0).then_some(file)
     }
 }
 

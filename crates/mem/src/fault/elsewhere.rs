@@ -35,6 +35,7 @@ pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
 
 /// # Safety
 /// As for [`copy::fetch_add`].
+#[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
     // SAFETY: promised by the caller.
     Some(unsafe { copy::fetch_add(address, operand) })
@@ -42,6 +43,7 @@ pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
 
 /// # Safety
 /// As for [`copy::compare_swap`].
+#[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
     // SAFETY: promised by the caller.
     Some(unsafe { copy::compare_swap(address, compare, swap) })

@@ -1,0 +1,190 @@
+//! Frames on raw Ethernet that fit nowhere: larger than what receives them, or from somebody who has
+//! our address. Needs root: each test has a network namespace of its own.
+
+#![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
+
+#[expect(dead_code, reason = "other tests need more of it")]
+mod namespace;
+
+use std::time::{Duration, Instant as HostInstant};
+
+use delivery::{Instant, TxBatch};
+use link::{Link, LinkStatistics, PacketConfig, PacketLink, XdpConfig, XdpError, XdpLink, XdpMode};
+use mem::PayloadSlice;
+use namespace::{in_namespace, ip};
+use wire_edge::PeerAddr;
+
+#[test]
+fn jumbo_frames_do_not_fit_a_ring_for_others_and_are_counted() {
+    in_namespace(|| {
+        let mut sender = jumbo_sender();
+        let config = PacketConfig { frame_bytes_max: SMALL, ..PacketConfig::new("edge1") };
+        let mut receiver = PacketLink::open(&config).unwrap();
+        let local = receiver.caps().local;
+        send_and_receive_the_small_ones(&mut sender, &mut receiver, local);
+        let statistics = receiver.statistics();
+        assert_eq!(statistics.receive_truncated, JUMBOS, "{statistics:?}");
+    });
+}
+
+#[test]
+fn jumbo_frames_do_not_fit_the_chunks_of_an_xdp_link_and_are_counted() {
+    for mode in [XdpMode::Generic, XdpMode::Native] {
+        in_namespace(move || {
+            let mut sender = jumbo_sender();
+            let Some(mut receiver) = open_xdp("edge1", SMALL, mode) else { return };
+            let local = receiver.caps().local;
+            send_and_receive_the_small_ones(&mut sender, &mut receiver, local);
+            let LinkStatistics { receive_truncated, receive_kernel_drops, .. } =
+                receiver.statistics();
+            assert_eq!(receive_truncated + receive_kernel_drops, JUMBOS, "{mode}");
+        });
+    }
+}
+
+#[test]
+fn frames_of_another_station_with_our_address_are_dropped_and_counted() {
+    for is_xdp in [false, true] {
+        in_namespace(move || {
+            ip("link set edge0 address 02:00:00:00:00:07");
+            ip("link set edge1 address 02:00:00:00:00:07");
+            let mut sender = PacketLink::open(&PacketConfig::new("edge0")).unwrap();
+            let (mut packet, mut xdp);
+            let receiver: &mut dyn Link = if is_xdp {
+                let Some(opened) = open_xdp("edge1", 1488, XdpMode::Generic) else { return };
+                xdp = opened;
+                &mut xdp
+            } else {
+                packet = PacketLink::open(&PacketConfig::new("edge1")).unwrap();
+                &mut packet
+            };
+            let local = receiver.caps().local;
+            let station = |address: PeerAddr| address.to_mac().map(|(station, _)| station);
+            assert_eq!(station(local), station(sender.caps().local));
+            send(&mut sender, local, b"from ourselves?");
+            until(|| {
+                receiver.receive(Instant(0), 64, &mut |_| panic!("whose is it?")).unwrap();
+                receiver.statistics().receive_own_station == 1
+            });
+            // With an address of its own it is heard.
+            ip("link set edge0 address 02:00:00:00:00:08");
+            let mut sender = PacketLink::open(&PacketConfig::new("edge0")).unwrap();
+            send(&mut sender, local, b"from another");
+            let mut frames = 0;
+            until(|| {
+                let mut on_frame = |frame: delivery::RxFrame<'_>| {
+                    assert_eq!(frame.bytes, b"from another");
+                    assert_eq!(frame.from, sender.caps().local);
+                };
+                frames += receiver.receive(Instant(0), 64, &mut on_frame).unwrap();
+                frames == 1
+            });
+            assert_eq!(receiver.statistics().receive_own_station, 1);
+        });
+    }
+}
+
+#[test]
+fn two_interfaces_with_one_address_get_what_came_on_each() {
+    in_namespace(|| {
+        ip("link add edge2 type veth peer name edge3");
+        for (interface, address) in [("edge0", 1), ("edge1", 7), ("edge2", 2), ("edge3", 7)] {
+            ip(&format!("link set {interface} address 02:00:00:00:00:0{address}"));
+            ip(&format!("link set {interface} up"));
+        }
+        // The same station and port, twice: only the network tells them apart.
+        let open = |interface: &str, port| {
+            let config = PacketConfig { port, ..PacketConfig::new(interface) };
+            PacketLink::open(&config).unwrap()
+        };
+        let mut receivers = [open("edge1", 7471), open("edge3", 7471)];
+        let [first, second] = [0, 1].map(|index| receivers[index].caps().local);
+        assert_eq!(first, second);
+        let mut senders = [open("edge0", 0), open("edge2", 0)];
+        for round in 0..50_u8 {
+            for (index, sender) in senders.iter_mut().enumerate() {
+                send(sender, first, &[index as u8, round]);
+            }
+        }
+        for (index, receiver) in receivers.iter_mut().enumerate() {
+            let from = senders[index].caps().local;
+            let mut round = 0;
+            until(|| {
+                let mut on_frame = |frame: delivery::RxFrame<'_>| {
+                    assert_eq!((&*frame.bytes, frame.from), (&[index as u8, round][..], from));
+                    round += 1;
+                };
+                receiver.receive(Instant(0), 64, &mut on_frame).unwrap();
+                round == 50
+            });
+        }
+    });
+}
+
+/// Both ends of the pair carry jumbo frames; a link that sends them.
+fn jumbo_sender() -> PacketLink {
+    for end in ["edge0", "edge1"] {
+        ip(&format!("link set {end} mtu 9000"));
+    }
+    let sender = PacketLink::open(&PacketConfig::new("edge0")).unwrap();
+    assert_eq!(sender.caps().frame_bytes_max, 8988);
+    sender
+}
+
+/// Jumbo frames of several sizes among small ones, of which only these arrive.
+fn send_and_receive_the_small_ones(
+    sender: &mut PacketLink,
+    receiver: &mut impl Link,
+    to: PeerAddr,
+) {
+    let sizes = [100, 8988, usize::from(SMALL), 5000, 4200, 1];
+    for bytes in sizes {
+        send(sender, to, &vec![bytes as u8; bytes]);
+    }
+    let mut received = Vec::new();
+    until(|| {
+        let mut on_frame = |frame: delivery::RxFrame<'_>| {
+            assert!(frame.bytes.iter().all(|&byte| byte == frame.bytes.len() as u8));
+            received.push(frame.bytes.len());
+        };
+        receiver.receive(Instant(0), 64, &mut on_frame).unwrap();
+        received.len() == 3
+    });
+    assert_eq!(received, [100, usize::from(SMALL), 1]);
+}
+
+/// A link that takes frames of up to `frame_bytes_max` bytes; nothing if there can be none here.
+fn open_xdp(interface: &str, frame_bytes_max: u16, mode: XdpMode) -> Option<XdpLink> {
+    let mode = Some(mode);
+    match XdpLink::open(&XdpConfig { frame_bytes_max, mode, ..XdpConfig::new(interface) }) {
+        Ok(link) => Some(link),
+        Err(error @ (XdpError::Unsupported { .. } | XdpError::NoPermission { .. })) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn send(link: &mut PacketLink, to: PeerAddr, frame: &[u8]) {
+    let mut batch = TxBatch::new(1, frame.len());
+    batch.reset(to);
+    batch.header_mut().extend_from_slice(frame);
+    batch.finish_frame(PayloadSlice::EMPTY);
+    assert_eq!(link.send(&batch).unwrap(), 1);
+}
+
+/// Waits until `condition` holds.
+fn until(mut condition: impl FnMut() -> bool) {
+    let started = HostInstant::now();
+    while !condition() {
+        assert!(started.elapsed() < LIMIT, "it never came to pass");
+    }
+}
+
+/// What the receivers have room for, in bytes, and how many of the frames sent to them are larger.
+const SMALL: u16 = 1488;
+const JUMBOS: u64 = 3;
+
+/// Far longer than anything here takes: it only bounds a test that fails.
+const LIMIT: Duration = Duration::from_secs(20);
