@@ -77,6 +77,11 @@ impl Engine {
         while self.spare_batches.len() < connection.paths.len() {
             self.spare_batches.push(batch());
         }
+        if connection.paths.iter().all(|path| path.send.in_flight_bytes() == 0) {
+            for path in &mut connection.paths {
+                path.send.begin_train(now);
+            }
+        }
         let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
         let usable = connection.paths.iter().filter(|path| path.state.may_carry_data());
         let rtts = usable.map(|path| path.send.rtt_min_ns());
