@@ -186,6 +186,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         server_link_names: Vec::new(),
         in_order: false,
         sleeps: false,
+        interleaved: false,
         delays_us: Vec::new(),
         mtu: arguments.mtu,
         tests: tests.to_vec(),

@@ -82,6 +82,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
             pinning: !arguments.hosts.no_pinning,
             in_order: false,
             sleeps: false,
+            interleaved: false,
             delays_us: Vec::new(),
         },
     })

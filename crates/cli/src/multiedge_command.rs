@@ -112,6 +112,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         pinning: !arguments.hosts.no_pinning,
         in_order: false,
         sleeps: arguments.sleep,
+        interleaved: false,
         delays_us: Vec::new(),
     };
     Ok(Wishes {

@@ -87,6 +87,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         pinning: !arguments.hosts.no_pinning,
         in_order: false,
         sleeps: false,
+        interleaved: false,
         delays_us: Vec::new(),
     })
 }
