@@ -115,7 +115,11 @@ fn summary(report: &Report) -> String {
 const fn explanation() -> &'static str {
     "Real is the median of the samples, taken of all points in turn; repeats: half the distance between their \
      quartiles, in percent. Simulated is the median over seeds, by seed what single ones say. Beyond: the \
-     simulation lies outside the quartiles, so chance in reality does not account for the error."
+     simulation is at least 1 % off and outside the quartiles, so chance in reality does not account for it."
+}
+
+fn is_beyond(point: &Point) -> bool {
+    point.error_percent >= NOTED_PERCENT && point.is_beyond_repeats()
 }
 
 fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(), ChartError> {
@@ -186,7 +190,7 @@ fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
                 format!("{} – {}", digits(least), digits(most))
             },
             digits(point.error_percent),
-            if point.is_beyond_repeats() { "yes" } else { "" }.to_string(),
+            if is_beyond(point) { "yes" } else { "" }.to_string(),
         ]);
     }
     let worst = format!(
@@ -208,6 +212,9 @@ fn cell(text: &str, column: &str) -> Cell {
 const HEADER: [&str; 8] =
     ["test", "size", "real", "repeats ±%", "simulated", "by seed", "error %", "beyond"];
 const ERROR_COLUMN: usize = 6;
+
+/// Smaller errors are of no interest, in percent.
+const NOTED_PERCENT: f64 = 1.0;
 
 /// How far a point may be from reality, in percent.
 const BOUND_PERCENT: f64 = 10.0;
