@@ -15,10 +15,10 @@ const STEADY_NS: u64 = 4_000_000;
 
 /// Least time that frames wait on a link which is busy, in nanoseconds, besides half of the smallest round
 /// trip: less may be the work of a host.
-const WAIT_NS: u64 = 20_000;
+const TRAIN_WAIT_NS: u64 = 20_000;
 
 /// Part by which frames that wait for nothing raise the rate: 1/2^4.
-const RAISE_SHIFT: u32 = 4;
+const TRAIN_RAISE_SHIFT: u32 = 4;
 
 /// How long a rate that few frames have shown is believed without being seen again, in nanoseconds, and
 /// how many times it doubles at most if it is not.
@@ -259,17 +259,17 @@ impl RateEstimator {
         if sending_ns > STEADY_NS || bytes < u64::from(frame_bytes) {
             return;
         }
-        let noise_ns = WAIT_NS + rtt_min_ns / 2;
+        let noise_ns = TRAIN_WAIT_NS + rtt_min_ns / 2;
         let rate_in = |ns: u64| bytes.saturating_mul(1_000_000_000) / ns.max(1);
         if waited_ns > noise_ns && waited_ns >= sending_ns {
             let shown = rate_in(sending_ns + waited_ns);
             self.steady = match self.steady {
                 0 => shown,
                 known if shown < known => u64::midpoint(known, shown),
-                known => known + ((shown - known) >> RAISE_SHIFT),
+                known => known + ((shown - known) >> TRAIN_RAISE_SHIFT),
             };
         } else if self.steady > 0 && rate_in(sending_ns + noise_ns) > self.steady {
-            self.steady += self.steady >> RAISE_SHIFT;
+            self.steady += self.steady >> TRAIN_RAISE_SHIFT;
         } else if self.trained_at == Instant::default() {
             return;
         }
@@ -395,6 +395,56 @@ mod tests {
         run(&mut rate, &mut now, 20, 12_500, 100_000);
         run(&mut rate, &mut now, 11, 1_250, 100_000);
         assert_eq!(rate.bytes_per_second(), Some(12_500_000));
+    }
+
+    /// Sends a train of `bytes` at once, of which the last frame waits for `waited_ns`.
+    fn train(rate: &mut RateEstimator, now: &mut Instant, bytes: u32, waited_ns: u64) {
+        let sent_at = *now;
+        rate.begin_train(sent_at);
+        let stamp = rate.on_sent(sent_at, 0);
+        *now = now.after_ns(10_000 + waited_ns);
+        rate.on_acked(*now, bytes, stamp, sent_at, 10_000);
+        rate.on_train(*now, sent_at, waited_ns, 10_000, 1_500);
+    }
+
+    #[test]
+    fn short_messages_that_wait_show_what_a_link_carries() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        let nominal = Some(1_250_000_000);
+        assert_eq!(rate.steady(nominal), nominal);
+        train(&mut rate, &mut now, 1_500, 1_000);
+        assert_eq!(rate.steady(nominal), nominal, "it passed at once");
+        train(&mut rate, &mut now, 1_500, 120_000);
+        assert_eq!(rate.steady(nominal), Some(12_500_000));
+        train(&mut rate, &mut now, 1_500, 240_000);
+        assert_eq!(rate.steady(nominal), Some(9_375_000), "half way");
+        train(&mut rate, &mut now, 1_500, 1_000);
+        assert_eq!(rate.steady(nominal), Some(9_375_000 + 9_375_000 / 16));
+    }
+
+    #[test]
+    fn what_short_messages_have_shown_is_forgotten_by_and_by() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        train(&mut rate, &mut now, 1_500, 120_000);
+        let by_now = |ns: u64| rate.steady_by_now(now.after_ns(ns), Some(1_250_000_000));
+        assert_eq!(by_now(0), Some(12_500_000));
+        assert_eq!(by_now(2 * TRAIN_LIFETIME_NS), Some(50_000_000));
+        assert_eq!(by_now(1_000_000_000), Some(1_250_000_000));
+    }
+
+    #[test]
+    fn waits_behind_data_of_the_peer_and_of_small_frames_show_nothing() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        train(&mut rate, &mut now, 100, 120_000);
+        assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
+        let stamp = rate.on_sent(now, 0);
+        let sent_at = now;
+        rate.begin_train(sent_at);
+        rate.end_train();
+        now = now.after_ns(130_000);
+        rate.on_acked(now, 1_500, stamp, sent_at, 10_000);
+        rate.on_train(now, sent_at, 120_000, 10_000, 1_500);
+        assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
     }
 
     #[test]
