@@ -214,7 +214,7 @@ fn cpu_seconds() -> Result<f64, ClientError> {
 
 /// A warm-up lasts this share of the run that counts: congestion windows and buffers have grown by
 /// then, frequencies are up and caches are warm.
-const WARM_UP_SHARE: f64 = 0.4;
+pub const WARM_UP_SHARE: f64 = 0.4;
 
 /// Phases of a first warm-up grow at most by this factor.
 const GROWTH_MAX: u64 = 32;

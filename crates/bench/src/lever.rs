@@ -36,7 +36,7 @@ impl Lever {
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],
-        commands: String,
+        commands: &str,
         question: &str,
     ) -> Result<Self, NamespaceError> {
         let command = format!("{program} {}", arguments.join(" "));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_told_with_the_command() {
-        let commands = "link set nowhere up\n".to_string();
+        let commands = "link set nowhere up\n";
         let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], commands, QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");
             return;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_lever_is_pulled_once() {
-        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], String::new(), QUESTION) else {
+        let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], "", QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");
             return;
         };

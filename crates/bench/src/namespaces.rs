@@ -174,9 +174,9 @@ impl NamespacePair {
                 batch_line(&shape.forwarding(way.entry(), way.exit()))
             }
         };
-        let commands = ways.iter().map(command).collect();
+        let commands: String = ways.iter().map(command).collect();
         let question = format!("qdisc show dev {CLIENT_PORT}");
-        Lever::start("tc", &["-n", switch, "-batch", "-"], commands, &question)
+        Lever::start("tc", &["-n", switch, "-batch", "-"], &commands, &question)
     }
 
     /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to plug
@@ -185,7 +185,7 @@ impl NamespacePair {
         let state = if is_unplugged { "down" } else { "up" };
         let command = format!("link set {CLIENT_PORT} {state}\n");
         let question = format!("link show dev {CLIENT_PORT}");
-        Lever::start("ip", &["-n", self.switch(link)?.0, "-batch", "-"], command, &question)
+        Lever::start("ip", &["-n", self.switch(link)?.0, "-batch", "-"], &command, &question)
     }
 
     fn switch(&self, link: u32) -> Result<(&str, &LinkShape), NamespaceError> {

@@ -42,6 +42,9 @@ pub struct Options {
     pub in_order: bool,
     /// Whether streams sleep while they wait, instead of polling.
     pub sleeps: bool,
+    /// Whether all measurements are repeated in turn, instead of one after the other: each then meets
+    /// every mood of the machine.
+    pub interleaved: bool,
     /// How much longer than they are the named links behave, in microseconds each.
     pub delays_us: Vec<u32>,
 }
@@ -67,6 +70,7 @@ impl Options {
             pinning: true,
             in_order: false,
             sleeps: false,
+            interleaved: false,
             delays_us: Vec::new(),
         }
     }
@@ -327,6 +331,7 @@ mod tests {
             server_link_names: Vec::new(),
             in_order: false,
             sleeps: false,
+            interleaved: false,
             delays_us: Vec::new(),
             mtu: 1500,
             tests: Test::ALL.to_vec(),

@@ -10,7 +10,7 @@ use crate::multiedge::{LinkKind, SetUp};
 use crate::plan::{Options, PathChoice};
 use crate::results::{Measurement, Results};
 use crate::run::{self, Observer, RunError};
-use crate::statistics::Summary;
+use crate::statistics::{self, Summary};
 use crate::switched::LinkShape;
 use crate::transport::{Test, counter};
 use crate::transports::EDGE;
@@ -182,17 +182,48 @@ pub struct Point {
     pub message_bytes: u64,
     /// What was measured; its median counts.
     pub real: Summary,
-    /// What the simulation says.
+    /// Between these lies the middle half of what was measured: how well reality repeats itself.
+    #[serde(default)]
+    pub real_quartiles: [f64; 2],
+    /// What the simulation says: the median over seeds.
     pub simulated: f64,
+    /// The least and the most that it says with one of the seeds.
+    #[serde(default)]
+    pub simulated_range: [f64; 2],
     /// How far `simulated` is from the median of `real`, in percent of that.
     pub error_percent: f64,
 }
 
 impl Point {
-    /// Compares.
-    pub fn new(message_bytes: u64, real: Summary, simulated: f64) -> Self {
-        let error_percent = (simulated / real.median - 1.0).abs() * 100.0;
-        Self { message_bytes, real, simulated, error_percent }
+    /// Compares `simulated`, one value for each seed, with `real`, one for each sample. Nothing if
+    /// there is none of either.
+    pub fn new(message_bytes: u64, real: &[f64], simulated: &[f64]) -> Option<Self> {
+        let summary = Summary::trimmed(real.iter().copied())?;
+        let real_quartiles = statistics::quartiles(real.iter().copied())?;
+        let over_seeds = median(simulated.to_vec())?;
+        let least = simulated.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = simulated.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Some(Self {
+            message_bytes,
+            real: summary,
+            real_quartiles,
+            simulated: over_seeds,
+            simulated_range: [least, most],
+            error_percent: (over_seeds / summary.median - 1.0).abs() * 100.0,
+        })
+    }
+
+    /// Half the distance between the quartiles of reality, in percent of its median.
+    pub fn repeats_percent(&self) -> f64 {
+        let [lower, upper] = self.real_quartiles;
+        (upper - lower) / 2.0 / self.real.median * 100.0
+    }
+
+    /// Whether the simulation is farther from reality than reality is from itself: outside the middle
+    /// half of what was measured.
+    pub fn is_beyond_repeats(&self) -> bool {
+        let [lower, upper] = self.real_quartiles;
+        !(lower..=upper).contains(&self.simulated)
     }
 }
 
@@ -253,9 +284,9 @@ mod tests {
     use crate::multiedge::setups;
 
     fn comparison(name: &str, simulated: f64) -> SetUpComparison {
-        let real = Summary { median: 100.0, min: 90.0, max: 110.0 };
-        let points = [95.0, 100.0, simulated];
-        let points = points.map(|simulated| Point::new(8, real, simulated)).into();
+        let real = [90.0, 95.0, 100.0, 105.0, 110.0];
+        let points = [95.0, 100.0, simulated].into_iter();
+        let points = points.filter_map(|simulated| Point::new(8, &real, &[simulated])).collect();
         let setup = setups::by_name(name).expect("it is one");
         SetUpComparison {
             setup,
@@ -288,6 +319,15 @@ mod tests {
             assert!((curve.worst_error_percent - worst).abs() < 1e-9);
             assert!((curve.median_error_percent - 5.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn what_reality_does_not_repeat_is_told_from_errors() {
+        let points = &comparison("1L-1G", 130.0).curves[0].points;
+        assert!((points[0].repeats_percent() - 5.0).abs() < 1e-9);
+        let is_beyond: Vec<_> = points.iter().map(Point::is_beyond_repeats).collect();
+        assert_eq!(is_beyond, [false, false, true]);
+        assert_eq!(Point::new(8, &[], &[1.0]), None);
     }
 
     #[test]

@@ -74,8 +74,23 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, Ru
     )?;
     observer.on_start(&plan);
     let mut results = Vec::new();
-    for case in &plan.cases {
-        results.extend(bench.measure(case, &plan, options, observer)?);
+    if options.interleaved {
+        let mut samples = plan.cases.iter().map(no_samples).collect::<Vec<_>>();
+        for repetition in 1..=plan.repetitions {
+            for (case, samples) in plan.cases.iter().zip(&mut samples) {
+                bench.repeat(case, repetition, samples, &plan, options, observer)?;
+            }
+        }
+        let measured = plan.cases.iter().zip(samples);
+        results.extend(measured.flat_map(|(case, samples)| measurements(case, samples)));
+    } else {
+        for case in &plan.cases {
+            let mut samples = no_samples(case);
+            for repetition in 1..=plan.repetitions {
+                bench.repeat(case, repetition, &mut samples, &plan, options, observer)?;
+            }
+            results.extend(measurements(case, samples));
+        }
     }
     Ok(Results {
         format: FORMAT.to_string(),
@@ -258,42 +273,28 @@ impl Bench {
         Ok(())
     }
 
-    /// Takes all samples of `case`, the contenders in turn within each repetition.
-    fn measure(
+    /// Takes one sample of each contender of `case`.
+    fn repeat(
         &mut self,
         case: &Case,
+        repetition: u32,
+        samples: &mut [Vec<Sample>],
         plan: &Plan,
         options: &Options,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<Measurement>, RunError> {
-        if case.test == Test::ManyConnections {
+    ) -> Result<(), RunError> {
+        if case.test == Test::ManyConnections && repetition == 1 {
             self.renew_processes(options)?;
         }
-        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); case.contenders.len()];
-        for repetition in 1..=plan.repetitions {
-            for (contender, samples) in case.contenders.iter().zip(&mut samples) {
-                let what = describe(case, contender);
-                observer.on_sample(&format!("{what}, {repetition} of {}", plan.repetitions));
-                let request = self.request(case, contender, plan, options);
-                let sample =
-                    self.sample(&request).map_err(|source| RunError::Sample { what, source })?;
-                samples.push(sample);
-            }
+        for (contender, samples) in case.contenders.iter().zip(samples) {
+            let what = describe(case, contender);
+            observer.on_sample(&format!("{what}, {repetition} of {}", plan.repetitions));
+            let request = self.request(case, contender, plan, options);
+            let sample =
+                self.sample(&request).map_err(|source| RunError::Sample { what, source })?;
+            samples.push(sample);
         }
-        let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK, MEMCPY]
-            .into_iter()
-            .filter_map(|name| {
-                let mut contenders = case.contenders.iter().zip(&samples);
-                let (_, samples) = contenders.find(|(c, _)| c.transport == name)?;
-                Some((name, samples.clone()))
-            })
-            .collect();
-        let references: Vec<(&str, &[Sample])> =
-            references.iter().map(|(name, samples)| (*name, samples.as_slice())).collect();
-        let contenders = case.contenders.iter().zip(samples);
-        Ok(contenders
-            .filter_map(|(c, samples)| statistics::measurement(case, c, samples, &references))
-            .collect())
+        Ok(())
     }
 
     fn request(
@@ -396,6 +397,29 @@ impl Processes {
             line => Err(client.unexpected(&line).into()),
         }
     }
+}
+
+/// A list for the samples of each contender.
+fn no_samples(case: &Case) -> Vec<Vec<Sample>> {
+    vec![Vec::new(); case.contenders.len()]
+}
+
+/// What the samples of the contenders of `case` come to.
+fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
+    let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK, MEMCPY]
+        .into_iter()
+        .filter_map(|name| {
+            let mut contenders = case.contenders.iter().zip(&samples);
+            let (_, samples) = contenders.find(|(c, _)| c.transport == name)?;
+            Some((name, samples.clone()))
+        })
+        .collect();
+    let references: Vec<(&str, &[Sample])> =
+        references.iter().map(|(name, samples)| (*name, samples.as_slice())).collect();
+    let contenders = case.contenders.iter().zip(samples);
+    contenders
+        .filter_map(|(c, samples)| statistics::measurement(case, c, samples, &references))
+        .collect()
 }
 
 fn describe(case: &Case, contender: &Contender) -> String {

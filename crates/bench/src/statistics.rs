@@ -39,6 +39,20 @@ impl Summary {
     }
 }
 
+/// Lower and upper quartile of `values`, between two of them where they fall there. Nothing for no
+/// values.
+pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    let at = |quarters: usize| {
+        let (place, rest) = (last * quarters / 4, (last * quarters % 4) as f64 / 4.0);
+        let above = values.get(place + 1).unwrap_or(&values[place]);
+        values[place] + (above - values[place]) * rest
+    };
+    Some([at(1), at(3)])
+}
+
 /// How many of `repetitions` values [`Summary::trimmed`] leaves out.
 pub fn dropped(repetitions: u32) -> u32 {
     if repetitions >= 3 { 2 } else { 0 }
@@ -121,6 +135,14 @@ fn means(samples: &[Sample]) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_of_the_values_lie_between_the_quartiles() {
+        assert_eq!(quartiles([5.0, 1.0, 4.0, 2.0, 3.0]), Some([2.0, 4.0]));
+        assert_eq!(quartiles([1.0, 2.0, 3.0, 4.0]), Some([1.75, 3.25]));
+        assert_eq!(quartiles([7.0]), Some([7.0, 7.0]));
+        assert_eq!(quartiles([]), None);
+    }
     use crate::transport::Test;
 
     #[test]

@@ -7,7 +7,7 @@ use bench::run::Observer;
 use bench::switched::{self, ETHERNET_HEADER_BYTES, LinkShape};
 use bench::transport::Test;
 use fabric::polling::calibration::{self, Calibration, Setting};
-use fabric::polling::{Costs, Exercise, Trial};
+use fabric::polling::{Costs, Exercise, Length, Trial};
 use fabric::{Jitter, LinkModel, Overhead, TokenBucket, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -111,6 +111,7 @@ pub(crate) fn trial<'a>(
     message_bytes: u32,
     options: &Options,
     costs: Costs,
+    length: Length,
     seed: u64,
 ) -> Trial<'a> {
     Trial {
@@ -121,7 +122,7 @@ pub(crate) fn trial<'a>(
         in_flight: options.in_flight,
         in_order: options.in_order,
         costs,
-        frames: FRAMES_OF_TRIAL,
+        length,
         seed,
     }
 }
@@ -160,6 +161,7 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
         repetitions: 3,
         budget_seconds: if is_quick { 15.0 } else { 30.0 },
         in_flight: IN_FLIGHT,
+        interleaved: true,
         ..Options::new(own_program()?)
     })
 }
@@ -172,7 +174,6 @@ const VETH_RATE: u64 = 10_000_000_000;
 
 /// Frames of a simulated test: enough for windows to settle.
 const FRAMES_OF_FIT: u32 = 1_200;
-const FRAMES_OF_TRIAL: u32 = 12_000;
 
 /// Of the engines and of late timers, in the fit.
 const SEED: u64 = 1;

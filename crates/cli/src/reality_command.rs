@@ -1,12 +1,14 @@
 //! `ethernot sim reality`: the engine on shaped links, beside the same in simulation.
 
+use bench::client::WARM_UP_SHARE;
 use bench::clock;
-use bench::multiedge::{self, LinkKind, Row, SetUp, SetUpResults, Wishes, setups};
+use bench::multiedge::{self, LinkKind, SetUp, SetUpResults, Wishes, setups};
 use bench::plan::Options;
 use bench::reality::{Curve, DEFAULTS, FreePath, Point, Quantity, Report, SetUpComparison};
+use bench::results::Measurement;
 use bench::transport::Test;
 use clap::Args;
-use fabric::polling::{self, Costs, Outcome};
+use fabric::polling::{self, Costs, Length, Outcome};
 
 use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size, parse_test};
@@ -27,7 +29,7 @@ use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
     ethernot sim reality --setups 2L-100M --tests one-way --sizes 1K,1M\n  \
     ethernot sim reality --json reality.json --html reality.html")]
 pub(crate) struct Arguments {
-    /// Fewer sizes, shorter samples: about two minutes
+    /// Fewer sizes, shorter samples: about three minutes
     #[arg(long)]
     quick: bool,
     /// Set-ups of `ethernot bench multiedge` [default: 1L-100M,2L-100M,1G+100M,1L-1G]
@@ -39,11 +41,11 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Samples of each measurement; the highest and the lowest are left out [default: 5, with
-    /// --quick 3]
+    /// Samples of each measurement, all points of a set-up in turn; their median counts [default: 9,
+    /// with --quick 7]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long each set-up may take [default: 60, with --quick 15]
+    /// About how long each set-up may take [default: 60, with --quick 20]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     #[command(flatten)]
@@ -95,18 +97,21 @@ fn simulated(
         setup.links.iter().map(|shape| host_costs::link_model(shape, setup.mtu)).collect();
     let options = Options { in_order: setup.in_order, ..options.clone() };
     let mut points: Vec<(Test, Quantity, Point)> = Vec::new();
-    for row in &found.rows {
-        let Some(exercise) = host_costs::exercise(row.test) else { continue };
-        let bytes = u32::try_from(row.message_bytes)
-            .map_err(|_| format!("a message of {} bytes is too long", row.message_bytes))?;
-        let run =
-            |seed| polling::run(&host_costs::trial(&links, exercise, bytes, &options, costs, seed));
+    for measured in &found.results.results {
+        let Some(exercise) = host_costs::exercise(measured.test) else { continue };
+        let bytes = u32::try_from(measured.message_bytes)
+            .map_err(|_| format!("a message of {} bytes is too long", measured.message_bytes))?;
+        let length = length(measured);
+        let run = |seed| {
+            let options = &options;
+            polling::run(&host_costs::trial(&links, exercise, bytes, options, costs, length, seed))
+        };
         let outcomes: Result<Vec<Outcome>, _> = (1..=SEEDS).map(run).collect();
         let outcomes = outcomes.map_err(|error| {
-            let (setup, test) = (&setup.name, row.test.name());
+            let (setup, test) = (&setup.name, measured.test.name());
             format!("simulate {setup}, {test} of {bytes} bytes: {error}")
         })?;
-        points.push(compared(row, &outcomes));
+        points.extend(compared(measured, &outcomes));
     }
     let mut curves = Vec::new();
     for test in TESTS {
@@ -121,21 +126,36 @@ fn simulated(
     Ok(SetUpComparison { setup: setup.clone(), curves })
 }
 
-/// A row and its simulations, of which the median counts: latency of a ping-pong, throughput of the others.
-fn compared(row: &Row, outcomes: &[Outcome]) -> (Test, Quantity, Point) {
-    let is_latency = row.test == Test::PingPong && row.latency_us.is_some();
+/// As many operations as a sample had, after those that warmed it up: over slow links neither real nor
+/// simulated streams have settled by then.
+fn length(measured: &Measurement) -> Length {
+    let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
+    counts.sort_unstable();
+    let operations = counts.get(counts.len() / 2).copied().unwrap_or(1).min(OPERATIONS_MAX);
+    Length::Operations {
+        warm_up: (operations as f64 * WARM_UP_SHARE).ceil() as u64,
+        measured: operations,
+    }
+}
+
+/// A measurement and its simulations: latency of a ping-pong, throughput of the others.
+fn compared(measured: &Measurement, outcomes: &[Outcome]) -> Option<(Test, Quantity, Point)> {
+    let latencies: Option<Vec<f64>> =
+        measured.samples.iter().map(|sample| sample.latency_ns_p50().map(|ns| ns / 1e3)).collect();
+    let latencies = latencies.filter(|_| measured.test == Test::PingPong);
+    let is_latency = latencies.is_some();
     let simulated = |outcome: &Outcome| match outcome.latency_ns {
         Some(latency_ns) if is_latency => latency_ns / 1e3,
         _ => outcome.bytes_per_second / 1e6,
     };
-    let mut values: Vec<f64> = outcomes.iter().map(simulated).collect();
-    values.sort_by(f64::total_cmp);
-    let median = values.get(values.len() / 2).copied().unwrap_or(0.0);
-    let (quantity, real) = match row.latency_us.filter(|_| is_latency) {
-        Some(latency_us) => (Quantity::Latency, latency_us),
-        None => (Quantity::Throughput, row.megabytes_per_second),
+    let simulated: Vec<f64> = outcomes.iter().map(simulated).collect();
+    let throughputs = || measured.samples.iter().map(|sample| sample.bytes_per_second() / 1e6);
+    let (quantity, real) = match latencies {
+        Some(latencies) => (Quantity::Latency, latencies),
+        None => (Quantity::Throughput, throughputs().collect()),
     };
-    (row.test, quantity, Point::new(row.message_bytes, real, median))
+    let point = Point::new(measured.message_bytes, &real, &simulated)?;
+    Some((measured.test, quantity, point))
 }
 
 fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
@@ -148,8 +168,8 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     let options = Options {
         tests: chosen_tests(&arguments.tests)?,
         sizes: chosen_sizes(&arguments.sizes, is_quick),
-        repetitions: arguments.repetitions.unwrap_or(if is_quick { 3 } else { 5 }),
-        budget_seconds: arguments.time.unwrap_or(if is_quick { 15.0 } else { 60.0 }),
+        repetitions: arguments.repetitions.unwrap_or(if is_quick { 7 } else { 9 }),
+        budget_seconds: arguments.time.unwrap_or(if is_quick { 20.0 } else { 60.0 }),
         ..host_costs::free_options(is_quick)?
     };
     Ok(Wishes {
@@ -165,3 +185,6 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
 
 /// Simulations of a point, as a measurement has repetitions: their engines and late timers differ.
 const SEEDS: u64 = 5;
+
+/// Most operations of a simulated sample: small ones are alike long before.
+const OPERATIONS_MAX: u64 = 20_000;

@@ -49,7 +49,7 @@ fn multiedge_writes_what_it_found_for_machines_and_for_people() {
 
 #[test]
 fn all_kinds_of_links_pass_the_switches() {
-    for kind in bench::multiedge::LinkKind::ALL {
+    for kind in multiedge::LinkKind::ALL {
         let Some(folder) = Folder::new(&format!("kinds-{}", kind.name())) else { return };
         let arguments = [&MULTIEDGE[..], &["--link", kind.name(), "--policy", "own"]].concat();
         let output = folder.output(&arguments, &["--time", "1", "--json", &folder.path("json")]);

@@ -13,6 +13,18 @@ const HALF_ROUNDS: u32 = 5;
 /// Time over which a steady rate is averaged, in nanoseconds: a token bucket of 250 µs adds 6 % to it.
 const STEADY_NS: u64 = 4_000_000;
 
+/// Least time that frames wait on a link which is busy, in nanoseconds, besides half of the smallest round
+/// trip: less may be the work of a host.
+const TRAIN_WAIT_NS: u64 = 20_000;
+
+/// Part by which frames that wait for nothing raise the rate: 1/2^4.
+const TRAIN_RAISE_SHIFT: u32 = 4;
+
+/// How long a rate that few frames have shown is believed without being seen again, in nanoseconds, and
+/// how many times it doubles at most if it is not.
+const TRAIN_LIFETIME_NS: u64 = 20_000_000;
+const DOUBLINGS_MAX: u64 = 16;
+
 /// What a packet remembers of the estimator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
@@ -53,8 +65,15 @@ pub(crate) struct RateEstimator {
     average_bytes: u64,
     /// Something acknowledged since then was limited by the application.
     average_limited: bool,
-    /// What the link carried over a long time, 0 if unknown.
+    /// What the link carried over a long time, or what the last frames that waited have shown; 0 if
+    /// unknown.
     steady: u64,
+    /// When the first frames of a train were sent, [`Instant::NEVER`] if there is none, and what was
+    /// delivered before.
+    train_began: Instant,
+    train_from: u64,
+    /// When frames that were few last showed anything; default if `steady` is known from many.
+    trained_at: Instant,
     /// Lately the link delivered all it was given although more could have been in flight: it may be
     /// faster than anybody has tried.
     untried: bool,
@@ -78,6 +97,9 @@ crate::pack_fields!(RateEstimator {
     average_bytes,
     average_limited,
     steady,
+    train_began,
+    train_from,
+    trained_at,
     untried,
     max,
 });
@@ -100,6 +122,9 @@ impl RateEstimator {
             average_bytes: 0,
             average_limited: false,
             steady: 0,
+            train_began: Instant::NEVER,
+            train_from: 0,
+            trained_at: Instant(0),
             untried: false,
             max: [0; 2],
         }
@@ -174,11 +199,81 @@ impl RateEstimator {
         (max > 0).then_some(max)
     }
 
-    /// What the link carries in the long run, in bytes per second; the largest rate where that is not
-    /// known. Behind a token bucket, and whenever acknowledgements come in bunches, the largest is far
-    /// above.
-    pub(crate) fn steady(&self) -> Option<u64> {
-        if self.steady > 0 { Some(self.steady) } else { self.bytes_per_second() }
+    /// What the link carries in the long run, in bytes per second. Where that is not known it is what the
+    /// link says of itself, `nominal`, or else the largest rate. That is no more than the application asked
+    /// for where it asked for little, and far too much behind a token bucket and whenever acknowledgements
+    /// come in bunches.
+    pub(crate) fn steady(&self, nominal: Option<u64>) -> Option<u64> {
+        match (self.steady, nominal) {
+            (0, Some(nominal)) => Some(nominal.max(self.max())),
+            (0, None) => self.bytes_per_second(),
+            (steady, _) => Some(steady),
+        }
+    }
+
+    /// The same, more by and by where it was seen long ago and from a few frames only, until it is
+    /// `nominal`.
+    pub(crate) fn steady_by_now(&self, now: Instant, nominal: Option<u64>) -> Option<u64> {
+        let steady = self.steady(nominal)?;
+        if self.trained_at == Instant::default() {
+            return Some(steady);
+        }
+        let doublings = (now.since_ns(self.trained_at) / TRAIN_LIFETIME_NS).min(DOUBLINGS_MAX);
+        let most = nominal.unwrap_or(u64::MAX).max(steady);
+        Some(steady.saturating_mul(1 << doublings).min(most))
+    }
+
+    /// Nothing is in flight on any link of the connection, and frames will be sent.
+    pub(crate) const fn begin_train(&mut self, now: Instant) {
+        self.train_began = now;
+        self.train_from = self.delivered;
+    }
+
+    /// What acknowledgements wait for from now on may be the peer's own data.
+    #[inline]
+    pub(crate) const fn end_train(&mut self) {
+        self.train_began = Instant::NEVER;
+    }
+
+    /// Learns from the frames of a train, which all are delivered; the last was sent at `sent_at` and then
+    /// waited `waited_ns` on the link, as far as acknowledgements can tell.
+    ///
+    /// Short messages leave a link empty after each, so no average comes about, while the largest rate
+    /// behind a token bucket is that of the interface. But frames that wait longer than it took to send
+    /// them have kept the link busy, and so show what it carries: the next message will find it like that.
+    /// A bucket that is refilled between two messages looks faster than it is in the long run, which is
+    /// what it is for such messages.
+    pub(crate) fn on_train(
+        &mut self,
+        now: Instant,
+        sent_at: Instant,
+        waited_ns: u64,
+        rtt_min_ns: u64,
+        frame_bytes: u32,
+    ) {
+        if sent_at < self.train_began {
+            return;
+        }
+        let bytes = self.delivered.saturating_sub(self.train_from);
+        let sending_ns = sent_at.since_ns(self.train_began);
+        if sending_ns > STEADY_NS || bytes < u64::from(frame_bytes) {
+            return;
+        }
+        let noise_ns = TRAIN_WAIT_NS + rtt_min_ns / 2;
+        let rate_in = |ns: u64| bytes.saturating_mul(1_000_000_000) / ns.max(1);
+        if waited_ns > noise_ns && waited_ns >= sending_ns {
+            let shown = rate_in(sending_ns + waited_ns);
+            self.steady = match self.steady {
+                0 => shown,
+                known if shown < known => u64::midpoint(known, shown),
+                known => known + ((shown - known) >> TRAIN_RAISE_SHIFT),
+            };
+        } else if self.steady > 0 && rate_in(sending_ns + noise_ns) > self.steady {
+            self.steady += self.steady >> TRAIN_RAISE_SHIFT;
+        } else if self.trained_at == Instant::default() {
+            return;
+        }
+        self.trained_at = now;
     }
 
     /// Whether the link lately delivered all it was given although more could have been in flight: it
@@ -205,11 +300,15 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
+        let is_from_few = self.trained_at != Instant::default();
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
-            (false, 0) => average,
+            (false, known) if known == 0 || is_from_few => average,
             (false, known) => u64::midpoint(known, average),
         };
+        if !self.average_limited {
+            self.trained_at = Instant::default();
+        }
         self.average_began = now;
         self.average_bytes = 0;
         self.average_limited = false;
@@ -220,6 +319,7 @@ impl RateEstimator {
         self.unlimited = false;
         self.untried = false;
         self.steady = 0;
+        self.trained_at = Instant(0);
         self.average_began = Instant(0);
         self.max = [0; 2];
     }
@@ -295,6 +395,56 @@ mod tests {
         run(&mut rate, &mut now, 20, 12_500, 100_000);
         run(&mut rate, &mut now, 11, 1_250, 100_000);
         assert_eq!(rate.bytes_per_second(), Some(12_500_000));
+    }
+
+    /// Sends a train of `bytes` at once, of which the last frame waits for `waited_ns`.
+    fn train(rate: &mut RateEstimator, now: &mut Instant, bytes: u32, waited_ns: u64) {
+        let sent_at = *now;
+        rate.begin_train(sent_at);
+        let stamp = rate.on_sent(sent_at, 0);
+        *now = now.after_ns(10_000 + waited_ns);
+        rate.on_acked(*now, bytes, stamp, sent_at, 10_000);
+        rate.on_train(*now, sent_at, waited_ns, 10_000, 1_500);
+    }
+
+    #[test]
+    fn short_messages_that_wait_show_what_a_link_carries() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        let nominal = Some(1_250_000_000);
+        assert_eq!(rate.steady(nominal), nominal);
+        train(&mut rate, &mut now, 1_500, 1_000);
+        assert_eq!(rate.steady(nominal), nominal, "it passed at once");
+        train(&mut rate, &mut now, 1_500, 120_000);
+        assert_eq!(rate.steady(nominal), Some(12_500_000));
+        train(&mut rate, &mut now, 1_500, 240_000);
+        assert_eq!(rate.steady(nominal), Some(9_375_000), "half way");
+        train(&mut rate, &mut now, 1_500, 1_000);
+        assert_eq!(rate.steady(nominal), Some(9_375_000 + 9_375_000 / 16));
+    }
+
+    #[test]
+    fn what_short_messages_have_shown_is_forgotten_by_and_by() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        train(&mut rate, &mut now, 1_500, 120_000);
+        let by_now = |ns: u64| rate.steady_by_now(now.after_ns(ns), Some(1_250_000_000));
+        assert_eq!(by_now(0), Some(12_500_000));
+        assert_eq!(by_now(2 * TRAIN_LIFETIME_NS), Some(50_000_000));
+        assert_eq!(by_now(1_000_000_000), Some(1_250_000_000));
+    }
+
+    #[test]
+    fn waits_behind_data_of_the_peer_and_of_small_frames_show_nothing() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        train(&mut rate, &mut now, 100, 120_000);
+        assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
+        let stamp = rate.on_sent(now, 0);
+        let sent_at = now;
+        rate.begin_train(sent_at);
+        rate.end_train();
+        now = now.after_ns(130_000);
+        rate.on_acked(now, 1_500, stamp, sent_at, 10_000);
+        rate.on_train(now, sent_at, 120_000, 10_000, 1_500);
+        assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
     }
 
     #[test]

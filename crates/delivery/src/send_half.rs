@@ -361,6 +361,18 @@ impl<T: Copy> SendHalf<T> {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
 
+    /// Nothing is in flight on any link of the connection, and frames will be sent on some. From how
+    /// long they wait the link's rate is learnt, until the peer [sends data itself](Self::end_train).
+    pub const fn begin_train(&mut self, now: Instant) {
+        self.rate.begin_train(now);
+    }
+
+    /// The peer sends data: what acknowledgements wait for may be that.
+    #[inline]
+    pub const fn end_train(&mut self) {
+        self.rate.end_train();
+    }
+
     /// The next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if
     /// nothing is in flight and no lost packet is remembered.
     pub fn deadline(&self) -> Instant {
@@ -499,15 +511,15 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// What the link carries in the long run, as far as it is known.
-    pub fn steady_rate(&self) -> Option<u64> {
-        self.rate.steady()
+    pub fn steady_rate(&self, now: Instant) -> Option<u64> {
+        self.rate.steady_by_now(now, self.nominal_rate)
     }
 
     /// The rate at which a link among several should be tried: the measured one, or more as long as it
     /// delivers all it is given and nothing waits on it. A link that is given little because it is
     /// believed to be slow would else remain so.
-    pub fn rate_worth_trying(&self) -> Option<u64> {
-        let rate = self.steady_rate()?;
+    pub fn rate_worth_trying(&self, now: Instant) -> Option<u64> {
+        let rate = self.steady_rate(now)?;
         let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
         let queue_ns = QUEUE_SEEN_NS.max(few_frames_ns);
         let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + queue_ns;
@@ -616,6 +628,11 @@ impl<T: Copy> SendHalf<T> {
         let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let round_started =
             self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+        if self.in_flight_bytes == 0 {
+            let min_ns = self.rtt.min_ns();
+            let queued_ns = rtt_ns.saturating_sub(min_ns);
+            self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);
+        }
         if round_started {
             self.tolerance.on_round(self.rate.round());
             self.rtt.on_round();
@@ -763,7 +780,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     fn believed_rate(&self) -> Option<u64> {
-        self.rate.steady().or(self.nominal_rate)
+        self.rate.steady(self.nominal_rate)
     }
 
     fn transmission_ns(&self, bytes: u32) -> u64 {

@@ -231,7 +231,7 @@ impl Path {
     pub(crate) fn view(&self, now: Instant, sole: bool, rtt_min_ns: u64) -> LinkView {
         let frame_bytes = u32::from(self.mtu.current());
         LinkView {
-            rate_bytes_per_second: self.send.rate_worth_trying(),
+            rate_bytes_per_second: self.send.rate_worth_trying(now),
             one_way_ns: self.send.rtt_min_ns().saturating_sub(rtt_min_ns / 2),
             idle_at: self.send.idle_at(now),
             window_left_bytes: u64::from(self.send.window_left(now)),

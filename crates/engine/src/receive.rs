@@ -345,6 +345,7 @@ impl Engine {
             Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
                 let path = &mut connection.paths[position];
                 path.counters.data_frames_received += 1;
+                path.send.end_train();
                 let place = (operation, offset);
                 let ahead = operation.since(connection.furthest.0);
                 if ahead < 0 || (ahead == 0 && offset < connection.furthest.1) {
@@ -358,7 +359,9 @@ impl Engine {
                 self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadResponse { .. } | Header::AtomicResponse { .. } => {
-                connection.paths[position].counters.data_frames_received += 1;
+                let path = &mut connection.paths[position];
+                path.counters.data_frames_received += 1;
+                path.send.end_train();
                 self.handle_answer(now, memory, connection, position, decoded, payload)
             }
             Header::Control => {

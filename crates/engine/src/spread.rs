@@ -50,8 +50,8 @@ impl Spread {
     /// Shares follow what links carry in the long run. The largest rate of late is one of bursts, by
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
-    fn share_bytes(&self, path: &Path, frame_bytes: u32) -> u32 {
-        let rate = path.send.steady_rate().unwrap_or(0);
+    fn share_bytes(&self, now: Instant, path: &Path, frame_bytes: u32) -> u32 {
+        let rate = path.send.steady_rate(now).unwrap_or(0);
         let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
         let least = if self.has_long { RUN_FRAMES * frame_bytes } else { frame_bytes };
         burst.max(least).min(BATCH_BYTES_MAX)
@@ -80,6 +80,11 @@ impl Engine {
     ) -> Sent {
         while self.spare_batches.len() < connection.paths.len() {
             self.spare_batches.push(batch());
+        }
+        if connection.paths.iter().all(|path| path.send.in_flight_bytes() == 0) {
+            for path in &mut connection.paths {
+                path.send.begin_train(now);
+            }
         }
         let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
         let usable = connection.paths.iter().filter(|path| path.state.may_carry_data());
@@ -123,7 +128,7 @@ impl Engine {
             let (link, to) = (path.link, path.peer);
             let frame_bytes = u32::from(path.mtu.current());
             let share = spread.shares[position];
-            let most = spread.share_bytes(path, frame_bytes);
+            let most = spread.share_bytes(now, path, frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
                 if core::mem::replace(&mut spread.shares[position].is_full, true) {
                     break;

@@ -65,10 +65,25 @@ pub struct Trial<'a> {
     pub in_order: bool,
     /// What it costs.
     pub costs: Costs,
-    /// Frames (about) after which measuring begins, and for how many it goes on.
-    pub frames: u32,
+    /// How long it goes on.
+    pub length: Length,
     /// Seed of the engines and of late timers.
     pub seed: u64,
+}
+
+/// How long a trial is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Length {
+    /// Operations of about so many frames, after half as many.
+    Frames(u32),
+    /// So many operations, as those that were measured: streams behind deep queues take longer than a
+    /// measurement until they are what they will be.
+    Operations {
+        /// Before measuring begins, at least 1.
+        warm_up: u64,
+        /// Measured, at least 1.
+        measured: u64,
+    },
 }
 
 /// What a trial came to.
@@ -95,8 +110,8 @@ pub struct Outcome {
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
     let mut machine = Machine::new(trial, &EngineConfig::default())?;
     machine.connect()?;
-    let operations = trial.operations();
-    machine.run(operations / 2)?;
+    let (warm_up, operations) = trial.operations();
+    machine.run(warm_up)?;
     let before = machine.counters();
     let ends = machine.run(operations)?;
     let after = machine.counters();
@@ -118,14 +133,21 @@ pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
 }
 
 impl Trial<'_> {
-    /// Operations to measure.
-    fn operations(&self) -> u64 {
+    /// Operations before measuring, and those to measure.
+    fn operations(&self) -> (u64, u64) {
+        let frames = match self.length {
+            Length::Frames(frames) => frames,
+            Length::Operations { warm_up, measured } => {
+                return (warm_up.max(1), measured.max(1));
+            }
+        };
         let frames_each = u64::from(self.message_bytes.div_ceil(PAYLOAD_BYTES)).max(1);
         let least = match self.exercise {
             Exercise::PingPong => 4,
             Exercise::OneWay | Exercise::TwoWay => u64::from(self.in_flight),
         };
-        (u64::from(self.frames) / frames_each).max(least)
+        let operations = (u64::from(frames) / frames_each).max(least);
+        (operations / 2, operations)
     }
 }
 
@@ -161,7 +183,7 @@ mod tests {
             in_flight: 16,
             in_order: false,
             costs: COSTS,
-            frames: 4_000,
+            length: Length::Frames(4_000),
             seed: 1,
         }
     }

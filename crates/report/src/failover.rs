@@ -185,6 +185,7 @@ mod tests {
                 remaining_bits_per_second: 1.0,
                 gap_ms: 1.0,
                 back_ms: None,
+                late_ms: 0.0,
                 timeline: vec![1000; seconds * 1000],
             };
             let blocks = course(&outcome, room).chars().count();

@@ -20,7 +20,7 @@ pub fn reality_table(report: &Report, columns: u16) -> String {
         let table = terminal_table(&HEADER, found.curves.iter().flat_map(rows), columns);
         let _ = writeln!(text, "{table}\n");
     }
-    let _ = writeln!(text, "{}", summary(report));
+    let _ = writeln!(text, "{}\n{}", explanation(), summary(report));
     text
 }
 
@@ -31,9 +31,10 @@ pub fn reality_page(report: &Report) -> Result<String, ChartError> {
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>The engine on shaped virtual Ethernet of this machine, and \
-         the same engine in simulation. {}</p><p>{}</p></header>",
+         the same engine in simulation. {}</p><p>{} Bars in the charts show the same.</p><p>{}</p></header>",
         escaped(&date(report.unix_seconds)),
         escaped(&summary(report)),
+        escaped(explanation()),
         escaped(&costs(&report.calibration)),
     );
     for found in &report.setups {
@@ -74,11 +75,29 @@ fn costs(costs: &HostCosts) -> String {
 }
 
 fn summary(report: &Report) -> String {
+    let points = || report.setups.iter().flat_map(|s| &s.curves).flat_map(|c| &c.points);
+    let within = points().filter(|point| point.error_percent <= BOUND_PERCENT).count();
+    let misses = points().count() - within;
+    let outside = |point: &&Point| point.error_percent > BOUND_PERCENT;
+    let beyond = points().filter(outside).filter(|point| point.is_beyond_repeats()).count();
     format!(
-        "Simulation is {} % from reality at worst and {} % in the median of all points.",
+        "Simulation is {} % from reality at worst and {} % in the median of all points; {within} of {} points \
+         are within {BOUND_PERCENT} %, and {beyond} of the other {misses} beyond what reality repeats.",
         digits(report.worst_error_percent),
-        digits(report.median_error_percent)
+        digits(report.median_error_percent),
+        within + misses,
     )
+}
+
+/// How to read the columns and the bars.
+const fn explanation() -> &'static str {
+    "Real is the median of the samples, taken of all points in turn; repeats: half the distance between their \
+     quartiles, in percent. Simulated is the median over seeds, by seed what single ones say. Beyond: the \
+     simulation is at least 1 % off and outside the quartiles, so chance in reality does not account for it."
+}
+
+fn is_beyond(point: &Point) -> bool {
+    point.error_percent >= NOTED_PERCENT && point.is_beyond_repeats()
 }
 
 fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(), ChartError> {
@@ -89,15 +108,15 @@ fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(
     let real = |point: &Point| Drawn {
         message_bytes: point.message_bytes,
         median: point.real.median,
-        min: point.real.min,
-        max: point.real.max,
+        min: point.real_quartiles[0],
+        max: point.real_quartiles[1],
         note: note(CONTENDERS[0], point, point.real.median),
     };
     let simulated = |point: &Point| Drawn {
         message_bytes: point.message_bytes,
         median: point.simulated,
-        min: point.simulated,
-        max: point.simulated,
+        min: point.simulated_range[0],
+        max: point.simulated_range[1],
         note: note(CONTENDERS[1], point, point.simulated),
     };
     let series = [
@@ -126,9 +145,14 @@ fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
             if is_first { curve.test.name().to_string() } else { String::new() },
             size(point.message_bytes),
             with_unit(point.real.median),
-            format!("{} – {}", digits(point.real.min), digits(point.real.max)),
+            digits(point.repeats_percent()),
             with_unit(point.simulated),
+            {
+                let [least, most] = point.simulated_range;
+                format!("{} – {}", digits(least), digits(most))
+            },
             digits(point.error_percent),
+            if is_beyond(point) { "yes" } else { "" }.to_string(),
         ]);
     }
     let worst = format!(
@@ -136,18 +160,29 @@ fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
         digits(curve.worst_error_percent),
         digits(curve.median_error_percent)
     );
-    rows.push([String::new(), String::new(), String::new(), String::new(), String::new(), worst]);
+    let mut last: [String; HEADER.len()] = Default::default();
+    last[ERROR_COLUMN] = worst;
+    rows.push(last);
     rows
 }
 
-const HEADER: [Column; 6] = [
+const HEADER: [Column; 8] = [
     ("test", Left),
     ("size", Left),
     ("real", Right),
-    ("from – to", Right),
+    ("repeats ±%", Right),
     ("simulated", Right),
+    ("by seed", Right),
     ("error %", Right),
+    ("beyond", Right),
 ];
+const ERROR_COLUMN: usize = 6;
+
+/// Smaller errors are of no interest, in percent.
+const NOTED_PERCENT: f64 = 1.0;
+
+/// How far a point may be from reality, in percent.
+const BOUND_PERCENT: f64 = 10.0;
 
 /// In the order of their colours.
 const CONTENDERS: [&str; 2] = ["real", "simulated"];

@@ -5,7 +5,7 @@
 //! measurement says what it can say, whichever of the two processors, or none, it was bounded by.
 
 use super::fit::{Parameter, fit};
-use super::{Costs, Exercise, Outcome, PAYLOAD_BYTES, Trial, run};
+use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Trial, run};
 use crate::LinkModel;
 use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
@@ -33,7 +33,7 @@ pub struct Setting<'a> {
     pub in_flight: u32,
     /// What posting a write takes, in picoseconds, as measured by itself.
     pub post_ps: u64,
-    /// See [`Trial::frames`].
+    /// See [`Length::Frames`].
     pub frames: u32,
     /// See [`Trial::seed`].
     pub seed: u64,
@@ -137,7 +137,7 @@ fn simulated_ns(
         in_flight: setting.in_flight,
         in_order: false,
         costs,
-        frames: setting.frames,
+        length: Length::Frames(setting.frames),
         seed: setting.seed,
     };
     Ok(run(&trial)?.ns(exercise, message_bytes))

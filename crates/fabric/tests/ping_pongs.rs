@@ -1,0 +1,91 @@
+//! Short messages over unlike links: what a slow one beside a fast one does to latency.
+
+use fabric::interconnect::edge::EdgeCosts;
+use fabric::polling::{Costs, Exercise, Length, Trial, run};
+use fabric::stream::{raw_link, shaped};
+use fabric::{Jitter, LinkModel, TokenBucket};
+
+/// About those of virtual Ethernet on a small virtual machine.
+const COSTS: Costs = Costs {
+    host: EdgeCosts {
+        frame_send_ps: 2_800_000,
+        frame_send_ps_per_byte: 100,
+        frame_receive_ps: 500_000,
+        frame_receive_ps_per_byte: 50,
+        post_ps: 100_000,
+        completion_ps: 0,
+    },
+    call_ps: 300_000,
+    gather_ps: 800_000,
+    poll_ps: 600_000,
+    return_ps: 1_300_000,
+};
+
+/// Behind a token bucket of 250 µs, but of four frames at least.
+fn link(rate: u64) -> LinkModel {
+    let model = LinkModel { jitter: Jitter::Constant, ..shaped(raw_link(rate, 0)) };
+    let burst_ns = (4 * 1514 * 8_000_000_000 / rate).max(250_000);
+    let bucket = model.bucket.map(|bucket| TokenBucket { burst_ns, ..bucket });
+    LinkModel { bucket, ..model }
+}
+
+fn half_round_trip_us(links: &[LinkModel], message_bytes: u32, seed: u64) -> f64 {
+    let trial = Trial {
+        links,
+        rate_told: Some(10_000_000_000),
+        exercise: Exercise::PingPong,
+        message_bytes,
+        in_flight: 1,
+        in_order: false,
+        costs: COSTS,
+        length: Length::Frames(12_000),
+        seed,
+    };
+    let outcome = run(&trial).expect("nothing is in the way");
+    outcome.latency_ns.expect("it is a ping-pong") / 1e3
+}
+
+/// The bucket of the slow link passes a frame at once while it is full, and nobody is told its rate: what
+/// it carries must be learnt from messages that leave it empty after each.
+#[test]
+fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
+    let (fast, slow) = (link(1_000_000_000), link(100_000_000));
+    for message_bytes in [4 << 10, 16 << 10] {
+        let alone_us = half_round_trip_us(&[fast], message_bytes, 1);
+        for seed in 1..=12 {
+            let both_us = half_round_trip_us(&[fast, slow], message_bytes, seed);
+            assert!(
+                both_us < 1.1 * alone_us,
+                "{message_bytes} bytes, seed {seed}: {both_us} us, and {alone_us} over the fast link alone"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_slow_link_helps_with_long_messages() {
+    let (fast, slow) = (link(1_000_000_000), link(100_000_000));
+    let alone_us = half_round_trip_us(&[fast], 128 << 10, 1);
+    for seed in 1..=6 {
+        let both_us = half_round_trip_us(&[fast, slow], 128 << 10, seed);
+        assert!(
+            both_us < alone_us,
+            "seed {seed}: {both_us} us, and {alone_us} over the fast link alone"
+        );
+    }
+}
+
+#[test]
+fn equal_links_share_messages_of_several_frames() {
+    let both = [link(100_000_000); 2];
+    for message_bytes in [4 << 10, 16 << 10, 128 << 10] {
+        let alone_us = half_round_trip_us(&both[..1], message_bytes, 1);
+        for seed in 1..=6 {
+            let both_us = half_round_trip_us(&both, message_bytes, seed);
+            assert!(
+                both_us < 0.65 * alone_us,
+                "{message_bytes} bytes, seed {seed}: {both_us} us, and {alone_us} over one link"
+            );
+        }
+    }
+}
