@@ -362,7 +362,11 @@ impl<T: Copy> SendHalf<T> {
 
     /// The next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if
     /// nothing is in flight and no lost packet is remembered.
+    #[inline]
     pub fn deadline(&self) -> Instant {
+        if self.packets.is_at_rest() {
+            return self.loss_at;
+        }
         let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
             // While packets are in flight, acknowledgements and probes clean up.
             if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
@@ -382,6 +386,18 @@ impl<T: Copy> SendHalf<T> {
         let buffer = self.receive_buffer_bytes.max(self.frame_bytes);
         left.min(buffer.saturating_sub(self.in_flight_bytes))
             .min(room.saturating_mul(self.frame_bytes))
+    }
+
+    /// Whether [`window_left`](Self::window_left) is at least `bytes`, which costs next to nothing while
+    /// it would be so without anything taken for delivered.
+    #[inline]
+    pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
+        let taken = self.in_flight_bytes.saturating_add(bytes);
+        let is_open = taken <= self.window()
+            && taken <= self.receive_buffer_bytes.max(self.frame_bytes)
+            && self.packets.room(self.packets_max as usize) as u64 * u64::from(self.frame_bytes)
+                >= u64::from(bytes);
+        is_open || self.window_left(now) >= bytes
     }
 
     /// When [`window_left`](Self::window_left) will be `bytes` if no acknowledgement comes; `now` if
@@ -777,6 +793,10 @@ impl<T: Copy> SendHalf<T> {
 
     /// What is not in flight any more is not in a queue either.
     fn bound_backlog(&mut self, now: Instant) {
+        if self.in_flight_bytes == 0 {
+            self.idle_at = self.idle_at.min(now);
+            return;
+        }
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
         let all = now.after_ns(self.transmission_ns(travelling));
         self.idle_at = self.idle_at.min(all);

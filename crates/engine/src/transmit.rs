@@ -196,15 +196,13 @@ impl Engine {
                 Sent::Nothing | Sent::Failed => return Served::Done,
                 Sent::Blocked => return Served::Blocked,
             }
-            if connection.in_flight() {
-                self.probe_mtu(now, connection, emit);
-                has_probed = true;
-            }
+            self.probe_mtu(now, connection, emit);
+            has_probed = true;
         }
         Served::More
     }
 
-    /// Sends one batch of data frames on the link at `position`.
+    /// Sends one batch of data frames on the link at `position`, which [may send](may_send).
     fn send_batch(
         &mut self,
         now: Instant,
@@ -232,15 +230,17 @@ impl Engine {
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
         {
-            let path = &mut connection.paths[position];
-            if path.probes_allowed == 0 && !may_send(now, path) {
+            let path = &connection.paths[position];
+            // For the first frame the caller has asked.
+            if !self.batch.is_empty() && !may_send(now, path) {
                 break;
             }
-            let room = u32::from(path.mtu.current()) - COMMON_BYTES - self.acks.len as u32;
-            match connection.outbound.next_fragment(memory, &mut self.pools, room) {
+            let room = frame_bytes - COMMON_BYTES - self.acks.len as u32;
+            // Looked at where it is: moving what was just written makes the processor wait for it.
+            match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
                 Ok(Some(fragment)) => {
                     last_start = self.batch.header_mut().len();
-                    match self.push_data(now, memory, connection, position, &fragment) {
+                    match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
                         Err(operation) => {
                             fault = Some(operation);
@@ -491,8 +491,7 @@ pub(crate) enum Sent {
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
-    let left = path.send.window_left(now);
-    left >= u32::from(path.mtu.current()) || path.probes_allowed > 0
+    path.probes_allowed > 0 || path.send.has_room(now, u32::from(path.mtu.current()))
 }
 
 #[inline]
