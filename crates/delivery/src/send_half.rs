@@ -424,10 +424,8 @@ impl<T: Copy> SendHalf<T> {
     /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
     /// until it is here, at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().unwrap_or(0);
-        let pipe = u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX);
         let window = self.window();
-        let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(pipe);
+        let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
         let frames = slack.max(window / 4) / (2 * self.frame_bytes);
         frames.clamp(1, ASK_FRAMES_MAX)
     }
@@ -435,9 +433,16 @@ impl<T: Copy> SendHalf<T> {
     /// Whether so many frames are [as many](Self::ask_frames), which for few of them costs no division.
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
-        let is_few =
-            frames < ASK_FRAMES_MAX && (frames + 1) * 8 * self.frame_bytes <= self.window();
+        let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
+        let is_few = frames < ASK_FRAMES_MAX
+            && (4 * more <= window || more <= window.saturating_sub(self.pipe_bytes()));
         !is_few && frames >= self.ask_frames()
+    }
+
+    /// What the link itself holds at the measured rate, in bytes.
+    fn pipe_bytes(&self) -> u32 {
+        let rate = self.rate.bytes_per_second().unwrap_or(0);
+        u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
     }
 
     /// Bytes in flight that are taken for delivered, though nobody said so yet.

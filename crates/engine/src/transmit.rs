@@ -211,7 +211,6 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let burst_bytes = connection.paths[position].send.quantum_bytes();
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
         self.acks.len = 0;
@@ -221,19 +220,22 @@ impl Engine {
         }
         let had_acks = self.acks.len > 0;
         let mut bytes = 0;
+        let mut burst_bytes = None;
         let mut last_start = 0;
         let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].mtu.current());
         while self.batch.len() < segments
-            && bytes < burst_bytes
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
         {
-            let path = &connection.paths[position];
-            // For the first frame the caller has asked.
-            if !self.batch.is_empty() && !may_send(now, path) {
-                break;
+            // One frame always goes, as the caller has asked for its room.
+            if !self.batch.is_empty() {
+                let path = &connection.paths[position];
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send.quantum_bytes());
+                if bytes >= burst_bytes || !may_send(now, path) {
+                    break;
+                }
             }
             let room = frame_bytes - COMMON_BYTES - self.acks.len as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.

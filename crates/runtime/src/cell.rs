@@ -346,11 +346,8 @@ mod model {
     #[test]
     fn who_passes_sees_the_work_of_who_left_or_is_seen() {
         loom::model(|| {
-            let shared = Arc::new((
-                ProgressCell::new(()),
-                AtomicUsize::new(0),
-                AtomicUsize::new(0),
-            ));
+            let shared =
+                Arc::new((ProgressCell::new(()), AtomicUsize::new(0), AtomicUsize::new(0)));
             let other = Arc::clone(&shared);
             let worker = thread::spawn(move || {
                 let (cell, work, sleeps) = &*other;
