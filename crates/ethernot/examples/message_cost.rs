@@ -1,7 +1,8 @@
 //! What a small message costs: two endpoints on one thread write 8 bytes to each other in turn.
 //!
 //! A processor of its own for each side would be quicker and less repeatable. This is for counting
-//! instructions, which are the same whatever else the host does:
+//! instructions, which are the same whatever else the host does (compiled crate by crate; the tool does
+//! not find the function in a program that was compiled as one):
 //!
 //! ```sh
 //! cargo build --release -p ethernot --example message_cost
