@@ -10,9 +10,12 @@
 //!     target/release/examples/message_cost shm 10000 slow
 //! ```
 //!
-//! Arguments: the link (`shm`, `udp`, or a name for both sides such as `packet:lo`, or one for each
-//! such as `packet:veth0+packet:veth1`), the number of round trips, and `slow` where a program such as the above makes time pass so quickly that every
-//! acknowledgement would be due: they are held back a thousand times as long then.
+//! Arguments:
+//! * the link: `shm`, `udp`, a name for both sides such as `packet:lo`, or one for each such as
+//!   `packet:veth0+packet:veth1`;
+//! * the number of round trips;
+//! * `slow` where a program such as the above makes time pass so quickly that every acknowledgement
+//!   would be due: they are held back a thousand times as long then.
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
 use std::error::Error;
