@@ -13,7 +13,7 @@ pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if content.len() <= SHORT_BYTES_MAX && is_x86_feature_detected!("sse4.2") {
         // SAFETY: the processor has the instruction.
-        return unsafe { of_short(covered, content) };
+        return unsafe { of_short(*covered, content) };
     }
     crc32c::crc32c_append(crc32c::crc32c(covered), content)
 }
@@ -22,10 +22,10 @@ pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
 /// The processor must have SSE 4.2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
-unsafe fn of_short(covered: &[u8; ENVELOPE_BYTES_COVERED], content: &[u8]) -> u32 {
+unsafe fn of_short(covered: [u8; ENVELOPE_BYTES_COVERED], content: &[u8]) -> u32 {
     use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
 
-    let mut long = _mm_crc32_u64(u64::from(u32::MAX), u64::from_le_bytes(*covered));
+    let mut long = _mm_crc32_u64(u64::from(u32::MAX), u64::from_le_bytes(covered));
     let (words, mut rest) = content.as_chunks();
     for word in words {
         long = _mm_crc32_u64(long, u64::from_le_bytes(*word));
