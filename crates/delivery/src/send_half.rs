@@ -375,7 +375,11 @@ impl<T: Copy> SendHalf<T> {
 
     /// The next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if
     /// nothing is in flight and no lost packet is remembered.
+    #[inline]
     pub fn deadline(&self) -> Instant {
+        if self.packets.is_at_rest() {
+            return self.loss_at;
+        }
         let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
             // While packets are in flight, acknowledgements and probes clean up.
             if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
@@ -395,6 +399,18 @@ impl<T: Copy> SendHalf<T> {
         let buffer = self.receive_buffer_bytes.max(self.frame_bytes);
         left.min(buffer.saturating_sub(self.in_flight_bytes))
             .min(room.saturating_mul(self.frame_bytes))
+    }
+
+    /// Whether [`window_left`](Self::window_left) is at least `bytes`, which costs next to nothing while
+    /// it would be so without anything taken for delivered.
+    #[inline]
+    pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
+        let taken = self.in_flight_bytes.saturating_add(bytes);
+        let is_open = taken <= self.window()
+            && taken <= self.receive_buffer_bytes.max(self.frame_bytes)
+            && self.packets.room(self.packets_max as usize) as u64 * u64::from(self.frame_bytes)
+                >= u64::from(bytes);
+        is_open || self.window_left(now) >= bytes
     }
 
     /// When [`window_left`](Self::window_left) will be `bytes` if no acknowledgement comes; `now` if
@@ -421,10 +437,8 @@ impl<T: Copy> SendHalf<T> {
     /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
     /// until it is here, at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().unwrap_or(0);
-        let pipe = u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX);
         let window = self.window();
-        let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(pipe);
+        let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
         let frames = slack.max(window / 4) / (2 * self.frame_bytes);
         frames.clamp(1, ASK_FRAMES_MAX)
     }
@@ -433,9 +447,16 @@ impl<T: Copy> SendHalf<T> {
     /// For few frames this is found out without the division there.
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
-        let is_few =
-            frames < ASK_FRAMES_MAX && (frames + 1) * 8 * self.frame_bytes <= self.window();
+        let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
+        let is_few = frames < ASK_FRAMES_MAX
+            && (4 * more <= window || more <= window.saturating_sub(self.pipe_bytes()));
         !is_few && frames >= self.ask_frames()
+    }
+
+    /// What the link itself holds at the measured rate, in bytes.
+    fn pipe_bytes(&self) -> u32 {
+        let rate = self.rate.bytes_per_second().unwrap_or(0);
+        u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
     }
 
     /// Bytes in flight that are taken for delivered, though nobody said so yet.
@@ -803,6 +824,10 @@ impl<T: Copy> SendHalf<T> {
 
     /// What is not in flight any more is not in a queue either.
     fn bound_backlog(&mut self, now: Instant) {
+        if self.in_flight_bytes == 0 {
+            self.idle_at = self.idle_at.min(now);
+            return;
+        }
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
         let all = now.after_ns(self.transmission_ns(travelling));
         self.idle_at = self.idle_at.min(all);

@@ -181,13 +181,15 @@ impl Connection {
     }
 
     /// Whether packets that ask for an acknowledgement are in flight.
+    #[inline]
     pub(crate) fn in_flight(&self) -> bool {
         self.paths.iter().any(|path| path.send.in_flight_bytes() > 0)
     }
 
     /// Whether this side waits for anything from the peer.
+    #[inline]
     pub(crate) fn awaits_peer(&self) -> bool {
-        self.in_flight() || self.outbound.waits_for_peer() || self.phase == Phase::Closing
+        self.outbound.waits_for_peer() || self.phase == Phase::Closing || self.in_flight()
     }
 
     /// Counts one more data frame on the link at `position`; whether it should ask for an
@@ -230,7 +232,25 @@ impl Connection {
         }
     }
 
+    /// The peer has acknowledged frames of a link. Where nothing is in flight any more there is nothing
+    /// to ask for: of two ends that answer each other neither ever asks.
+    #[inline]
+    pub(crate) fn on_acknowledged(&mut self, link: LinkIndex) {
+        let mut is_idle = true;
+        for path in &mut self.paths {
+            let is_path_idle = path.send.in_flight_bytes() == 0;
+            is_idle &= is_path_idle;
+            if is_path_idle && path.index == link {
+                path.unasked = 0;
+            }
+        }
+        if is_idle {
+            self.unasked = 0;
+        }
+    }
+
     /// When a link whose window is closed can send again by the clock, if there is something to send.
+    #[inline]
     pub(crate) fn opens_at(&self, now: Instant) -> Instant {
         if !self.outbound.wants_to_send() {
             return Instant::NEVER;

@@ -46,7 +46,10 @@ impl Engine {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else {
+        // Not taken out of its result: moving what was just written piece by piece makes the processor
+        // wait for each piece.
+        let result = wire_edge::decode_split(frame.bytes, frame.outside.len());
+        let Ok(decoded) = &result else {
             self.counters.malformed += 1;
             return;
         };
@@ -56,12 +59,12 @@ impl Engine {
             return;
         }
         let index = decoded.prefix.link;
-        let Some(position) = self.position(now, connection, link, frame, &decoded, index) else {
+        let Some(position) = self.position(now, connection, link, frame, decoded, index) else {
             self.counters.wrong_address += 1;
             return;
         };
         let path = &mut connection.paths[position];
-        let eliciting = eliciting(&decoded);
+        let eliciting = eliciting(decoded);
         let ack_now = decoded.prefix.flags.contains(Flags::ACK_NOW);
         let marked = frame.congestion_experienced;
         let arrival = path.received.classify(decoded.prefix.packet);
@@ -91,9 +94,9 @@ impl Engine {
         }
         connection.heard = true;
         if let Some(acks) = &decoded.acks {
-            self.handle_acks(now, memory, connection, position, &decoded, acks, frame.received_at);
+            self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
         }
-        if self.handle_body(now, memory, connection, position, &decoded, payload) {
+        if self.handle_body(now, memory, connection, position, decoded, payload) {
             // The connection's links may have changed.
             if let Some(path) = connection.path_mut(index) {
                 let at = frame.received_at;
@@ -317,6 +320,9 @@ impl Engine {
         }
         if has_told {
             connection.tell_addresses_again(self.attached_links());
+        }
+        if summary.newly_acked > 0 {
+            connection.on_acknowledged(block.link);
         }
         let Some(path) = connection.path_mut(block.link) else { return true };
         if summary.newly_acked > 0 {

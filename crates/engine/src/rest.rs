@@ -68,8 +68,9 @@ impl Connection {
     /// Whether nothing is under way: it is established, nothing is in flight, owed or awaited, and there
     /// is nothing to say. Only a timer or something new can change that.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.paths.iter().all(Path::is_at_rest)
-            && self.outbound.is_at_rest()
+        // What is most often under way first: this is asked whenever a connection was served.
+        self.outbound.is_at_rest()
+            && self.paths.iter().all(Path::is_at_rest)
             && self.inbound.is_at_rest()
             && self.phase == Phase::Established
             && self.handshake.is_none()

@@ -215,11 +215,12 @@ impl Engine {
         if connection.phase != Phase::Established {
             return;
         }
-        if !connection.outbound.waits_for_peer() || connection.in_flight() {
+        if connection.in_flight() {
             connection.retry_at = Instant::NEVER;
-            if connection.in_flight() {
-                return;
-            }
+            return;
+        }
+        if !connection.outbound.waits_for_peer() {
+            connection.retry_at = Instant::NEVER;
             connection.retries = 0;
             return;
         }

@@ -196,15 +196,13 @@ impl Engine {
                 Sent::Nothing | Sent::Failed => return Served::Done,
                 Sent::Blocked => return Served::Blocked,
             }
-            if connection.in_flight() {
-                self.probe_mtu(now, connection, emit);
-                has_probed = true;
-            }
+            self.probe_mtu(now, connection, emit);
+            has_probed = true;
         }
         Served::More
     }
 
-    /// Sends one batch of data frames on the link at `position`.
+    /// Sends one batch of data frames on the link at `position`, which [may send](may_send).
     fn send_batch(
         &mut self,
         now: Instant,
@@ -213,7 +211,6 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let burst_bytes = connection.paths[position].send.quantum_bytes();
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
         self.acks.len = 0;
@@ -223,24 +220,29 @@ impl Engine {
         }
         let had_acks = self.acks.len > 0;
         let mut bytes = 0;
+        let mut burst_bytes = None;
         let mut last_start = 0;
         let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].mtu.current());
         while self.batch.len() < segments
-            && bytes < burst_bytes
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
         {
-            let path = &mut connection.paths[position];
-            if path.probes_allowed == 0 && !may_send(now, path) {
-                break;
+            // One frame always goes, as the caller has asked for its room.
+            if !self.batch.is_empty() {
+                let path = &connection.paths[position];
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send.quantum_bytes());
+                if bytes >= burst_bytes || !may_send(now, path) {
+                    break;
+                }
             }
-            let room = u32::from(path.mtu.current()) - COMMON_BYTES - self.acks.len as u32;
-            match connection.outbound.next_fragment(memory, &mut self.pools, room) {
+            let room = frame_bytes - COMMON_BYTES - self.acks.len as u32;
+            // Looked at where it is: moving what was just written makes the processor wait for it.
+            match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
                 Ok(Some(fragment)) => {
                     last_start = self.batch.header_mut().len();
-                    match self.push_data(now, memory, connection, position, &fragment) {
+                    match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
                         Err(operation) => {
                             fault = Some(operation);
@@ -491,8 +493,7 @@ pub(crate) enum Sent {
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
-    let left = path.send.window_left(now);
-    left >= u32::from(path.mtu.current()) || path.probes_allowed > 0
+    path.probes_allowed > 0 || path.send.has_room(now, u32::from(path.mtu.current()))
 }
 
 #[inline]

@@ -348,3 +348,27 @@ fn notifications_wait_for_an_application_that_does_not_poll() {
     pair.run_for(100_000_000);
     pair.assert_idle();
 }
+
+/// Each answer acknowledges what it answers, so that a ping-pong is one frame each way.
+#[test]
+fn two_ends_that_answer_each_other_send_nothing_but_answers() {
+    const ROUNDS: u64 = 300;
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000_000);
+    let before = pair.hosts.each_ref().map(|host| host.info().paths[0].counters);
+    for round in 1..=ROUNDS {
+        for host in [0, 1] {
+            pair.hosts[host].buffer.store_u64(host as u64 * 8, round);
+            pair.write(host, host as u64 * 8, 8, round);
+            pair.run_until(10_000_000, "a write", |pair| {
+                pair.hosts[1 - host].buffer.load_u64(host as u64 * 8) == round
+            });
+        }
+        assert_eq!(pair.done(0).len(), 1, "complete with the answer");
+    }
+    for (host, before) in pair.hosts.iter().zip(before) {
+        let now = host.info().paths[0].counters;
+        assert_eq!(now.data_frames_sent - before.data_frames_sent, ROUNDS);
+        assert_eq!(now.frames_sent - before.frames_sent, ROUNDS, "frames in all");
+    }
+}

@@ -1,11 +1,13 @@
 //! Frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, written and checked.
 
+mod checksum;
 mod claim;
 
-use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, Envelope, EnvelopeKind, PeerAddr};
+use wire_edge::{ENVELOPE_BYTES, Envelope, EnvelopeKind, PeerAddr};
 
 use crate::LinkStatistics;
 
+use self::checksum::checksum;
 pub(crate) use self::claim::PortClaim;
 
 /// Bytes of two addresses and an `EtherType`.
@@ -240,13 +242,6 @@ impl Refused {
         };
         *counter += 1;
     }
-}
-
-/// CRC-32C of what the envelope covers.
-#[inline]
-fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
-    let covered = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>().map_or(0, |c| crc32c::crc32c(c));
-    crc32c::crc32c_append(covered, content)
 }
 
 /// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of one that is

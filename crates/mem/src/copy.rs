@@ -39,9 +39,12 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usiz
     // `width`, so that each word is aligned. The source may be foreign, too: it is read as bytes,
     // which need no alignment, and as volatile, about which the compiler draws no conclusions.
     unsafe {
-        let copied = fault::copy(to, from, body);
-        if copied < body {
-            return copied;
+        // A word by itself, which is what small operations write, has no body.
+        if body > 0 {
+            let copied = fault::copy(to, from, body);
+            if copied < body {
+                return copied;
+            }
         }
         let (to, from) = (to.add(body), from.add(body));
         let is_stored = match width {

@@ -87,6 +87,16 @@ impl<T> ProgressCell<T> {
         self.is_poisoned.load(Ordering::Relaxed)
     }
 
+    /// What this thread has done before is seen by whoever leaves the cell after this, and what whoever
+    /// left it before has done is seen here: as if this thread had gone through, which it may not be
+    /// able to. So of two threads, one of which says that it sleeps, passes and looks for work, while
+    /// the other works, leaves and looks for sleepers, one sees the other; and who leaves needs no fence.
+    #[inline]
+    pub fn pass(&self) {
+        // All changes of the state are of this kind: each sees what came before all earlier ones.
+        self.state.fetch_or(0, Ordering::AcqRel);
+    }
+
     /// Announces work and, unless another thread is inside, calls `work` until it returns false
     /// (nothing more to do) with nothing announced meanwhile, but at most `rounds` times.
     #[inline]
@@ -137,7 +147,8 @@ impl<T> Inside<'_, T> {
     #[inline]
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;
-        if state.compare_exchange(OCCUPIED, EMPTY, Ordering::Release, Ordering::Relaxed).is_ok() {
+        // Acquire is for `ProgressCell::pass`.
+        if state.compare_exchange(OCCUPIED, EMPTY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             core::mem::forget(self);
             return Ok(());
         }
@@ -328,6 +339,30 @@ mod model {
                 assert_eq!(*done, 2);
                 false
             });
+        });
+    }
+
+    /// As going to sleep does it: one of the two sees the other.
+    #[test]
+    fn who_passes_sees_the_work_of_who_left_or_is_seen() {
+        loom::model(|| {
+            let shared =
+                Arc::new((ProgressCell::new(()), AtomicUsize::new(0), AtomicUsize::new(0)));
+            let other = Arc::clone(&shared);
+            let worker = thread::spawn(move || {
+                let (cell, work, sleeps) = &*other;
+                cell.drive(1, |()| {
+                    work.store(1, Ordering::Relaxed);
+                    false
+                });
+                sleeps.load(Ordering::Relaxed)
+            });
+            let (cell, work, sleeps) = &*shared;
+            sleeps.store(1, Ordering::Relaxed);
+            cell.pass();
+            let is_seen = work.load(Ordering::Relaxed) == 1;
+            let sees = worker.join().expect("no panic") == 1;
+            assert!(is_seen || sees, "it sleeps, and nobody wakes it");
         });
     }
 

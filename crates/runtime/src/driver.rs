@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
@@ -48,35 +48,39 @@ pub(crate) struct Host {
     pub(crate) is_unfinished: AtomicBool,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
-    /// [`CALL`], [`WAKE`], [`WAKE_ALL`]: what is to be done outside of the cell.
-    pub(crate) marks: AtomicU8,
+    /// There is news of a connection that threads which are blocked have not been told.
+    pub(crate) has_news: AtomicBool,
 }
 
-/// The thread that sleeps on the links must be called: a timer is due before it wakes up.
-const CALL: u8 = 1;
-/// Threads are blocked, and what they wait for may have come.
-const WAKE: u8 = 2;
-/// There is news of a connection.
-const WAKE_ALL: u8 = 4;
-
 impl Host {
-    /// Makes the calls and wakeups that turns have made necessary. Whoever leaves the cell does it.
+    /// Makes the calls and wakeups that turns have made necessary, if they `worked`. Whoever leaves the
+    /// cell does it: that is what orders what was done inside before the looks here
+    /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
-    pub(crate) fn settle(&self) {
-        if self.marks.load(Ordering::Relaxed) != 0 {
-            self.settle_marks();
+    pub(crate) fn settle(&self, worked: bool) {
+        if worked && (self.must_call() || self.waiters.are_blocked() || self.has_untold_news()) {
+            self.wake_up();
         }
     }
 
     #[cold]
-    fn settle_marks(&self) {
-        let marks = self.marks.swap(0, Ordering::AcqRel);
-        if marks & CALL != 0 {
+    fn wake_up(&self) {
+        if self.must_call() {
             self.sleeper.call();
         }
-        if marks & (WAKE | WAKE_ALL) != 0 {
-            self.waiters.wake(marks & WAKE_ALL != 0, &self.status, &self.sleeper);
-        }
+        let has_news = self.has_news.swap(false, Ordering::AcqRel);
+        self.waiters.wake(has_news, &self.status, &self.sleeper);
+    }
+
+    /// Whether a timer is due before the thread that sleeps on the links wakes up.
+    #[inline]
+    fn must_call(&self) -> bool {
+        self.turn_due.load(Ordering::Relaxed) < self.armed_until.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn has_untold_news(&self) -> bool {
+        self.has_news.load(Ordering::Relaxed)
     }
 
     /// Wakes the thread that sleeps on the links or is about to.
@@ -86,6 +90,15 @@ impl Host {
             self.sleeper.call();
         }
     }
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Turned {
+    /// There is more to do at once.
+    pub(crate) more: bool,
+    /// Something has changed that others may wait for: [`Host::settle`] tells them.
+    pub(crate) worked: bool,
 }
 
 /// Who makes a turn.
@@ -105,6 +118,8 @@ struct Attached {
     /// When it was last asked for frames, and when it last had some.
     asked_at: Instant,
     brought_at: Instant,
+    /// When it was last asked for news.
+    news_at: Instant,
     /// Its driver has failed; it is neither read nor written any more.
     has_failed: bool,
 }
@@ -144,14 +159,12 @@ impl Driver {
         }
     }
 
-    /// One turn: the clock is read once, the links are read, timers run, frames are sent. Returns
-    /// whether there is more to do at once.
+    /// One turn: the clock is read once, the links are read, timers run, frames are sent.
     ///
     /// Calls and wakeups that it makes necessary are made after it, outside of the cell if possible:
     /// a thread that is woken may take the processor away from the one that wakes it, and would find
     /// the cell occupied.
-    pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> bool {
-        host.settle();
+    pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> Turned {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
             host.polled_at.store(now.0, Ordering::Relaxed);
@@ -159,7 +172,7 @@ impl Driver {
         }
         let memory = TurnAccess::new(&host.memory);
         let mut worked = self.take_work(host, now, &memory);
-        let (received, mut more) = self.receive(host, now, &memory);
+        let (received, mut more) = self.receive(host, caller, now, &memory);
         worked |= received;
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
@@ -186,8 +199,8 @@ impl Driver {
         if is_parting {
             more |= !self.prepare_sleep();
         }
-        self.finish(host, now, worked);
-        more
+        let worked = self.finish(host, now, worked);
+        Turned { more, worked }
     }
 
     /// Posts from inside, behind everything that was handed over before, and sends it if told so.
@@ -241,9 +254,15 @@ impl Driver {
         self.engine.attach_link(id, driver.caps())?;
         if let Some(slot) = self.links.get_mut(index) {
             let shares_memory = driver.caps().local.is_shared_memory();
-            let (asked_at, brought_at) = (Instant(0), Instant(0));
-            let has_failed = false;
-            *slot = Some(Attached { driver, shares_memory, asked_at, brought_at, has_failed });
+            let (asked_at, brought_at, news_at) = (Instant(0), Instant(0), Instant(0));
+            *slot = Some(Attached {
+                driver,
+                shares_memory,
+                asked_at,
+                brought_at,
+                news_at,
+                has_failed: false,
+            });
             self.links_end = self.links_end.max(index + 1);
         }
         self.watch(host, index);
@@ -319,7 +338,13 @@ impl Driver {
     }
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
-    fn receive(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> (bool, bool) {
+    fn receive(
+        &mut self,
+        host: &Host,
+        caller: Caller,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+    ) -> (bool, bool) {
         let Self { engine, links, links_end, memory_brought_at, counters, .. } = self;
         let is_memory_busy = now.since_ns(*memory_brought_at) < MEMORY_BUSY_NS;
         let (mut came, mut more) = (false, false);
@@ -350,6 +375,11 @@ impl Driver {
                 engine.handle_link_event(now, id, LinkEvent::Down);
                 came = true;
             }
+            // Who goes to sleep next must not leave any behind.
+            if caller == Caller::Application && now.since_ns(attached.news_at) < NEWS_NS {
+                continue;
+            }
+            attached.news_at = now;
             while let Some(event) = attached.driver.poll_event() {
                 came = true;
                 if matches!(event, LinkEvent::Descriptors) {
@@ -431,37 +461,31 @@ impl Driver {
         }
     }
 
-    /// Tells those outside what the turn has brought.
-    fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
+    /// Tells those outside what the turn has brought; whether that is anything.
+    #[inline]
+    fn finish(&mut self, host: &Host, now: Instant, worked: bool) -> bool {
         self.counters.turns += 1;
-        let mut news = false;
+        let mut has_news = false;
         while let Some(event) = self.engine.poll_event() {
             (host.sink)(event);
-            news = true;
+            has_news = true;
+        }
+        if has_news {
+            host.has_news.store(true, Ordering::Release);
         }
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
-        if worked || news {
+        let worked = worked || has_news;
+        if worked {
             self.counters.turns_with_work += 1;
-            // Pairs with those of threads that enlist or go to sleep: they tell, then look again.
-            fence(Ordering::SeqCst);
-            let mut marks = if host.waiters.are_blocked() { WAKE } else { 0 };
-            if news {
-                marks |= WAKE_ALL;
-            }
-            if due.0 < host.armed_until.load(Ordering::Relaxed) {
-                marks |= CALL;
-            }
-            if marks != 0 {
-                host.marks.fetch_or(marks, Ordering::AcqRel);
-            }
             // Looking at the clock costs as much as a small operation: one turn stands for several.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {
                 let passed_ns = self.clock.now(&host.clock).since_ns(now);
                 self.counters.protocol_ns += passed_ns * TURNS_PER_SAMPLE;
             }
         }
+        worked
     }
 
     /// Tells the sleeper what to look at for each link of a set.
@@ -544,6 +568,10 @@ const MEMORY_BUSY_NS: u64 = 20_000;
 
 /// How often a silent link is asked while shared memory is busy: 0.4 µs for a look are 2 % then.
 const ASK_SILENT_NS: u64 = 20_000;
+
+/// How often an application that polls asks a link for its news, which are rare: after a system call the
+/// processor does not foresee where a call through a table goes, and takes 10 ns for it.
+const NEWS_NS: u64 = 10_000;
 
 /// A link that has brought nothing for this long is silent.
 const SILENT_NS: u64 = 1_000_000;

@@ -95,8 +95,8 @@ impl Waiters {
         };
         let mut list = self.list();
         list.push(Waiter { thread: thread::current(), interest, on_watch: false });
-        // Sequentially consistent, as is the fence before `wake` reads it: either that thread sees
-        // this one, or this one sees what that thread has done.
+        // With `ProgressCell::pass` after it, either whoever leaves the cell sees this thread, or this
+        // one sees what that thread has done.
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
@@ -116,7 +116,7 @@ impl Waiters {
         }
     }
 
-    /// Whether threads are blocked. To be called after a sequentially consistent fence.
+    /// Whether threads are blocked. To be called after leaving the cell.
     #[inline]
     pub(crate) fn are_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed) != 0

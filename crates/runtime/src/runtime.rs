@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use semantics::{CompletionQueue, Operation, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-use crate::cell::{Drive, ProgressCell};
+use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
@@ -141,7 +141,7 @@ impl Runtime {
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
-                marks: AtomicU8::new(0),
+                has_news: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
             },
             home,
@@ -319,20 +319,51 @@ impl Shared {
 
     /// Drives on behalf of a thread that has nothing else to do.
     pub(crate) fn drive_all(&self) -> Drive {
-        let outcome = self.cell.drive(ROUNDS_MAX, |driver| driver.turn(&self.host, Caller::Watch));
-        self.host.settle();
-        outcome
+        match self.cell.enter_or_announce() {
+            Some(inside) => self.take_turns(inside, ROUNDS_MAX, Caller::Watch, false),
+            None => Drive::HandedOver,
+        }
     }
 
     /// Drives on behalf of an application that polls.
     #[inline]
     fn drive_inline(&self) -> Drive {
-        let outcome = self.after(
-            self.cell.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
-        );
-        if outcome == Drive::HandedOver {
+        let Some(inside) = self.cell.enter_or_announce() else {
             self.make_way();
+            return Drive::HandedOver;
+        };
+        self.drive_inside(inside, false)
+    }
+
+    /// Drives on behalf of an application that is inside, and has `worked` already.
+    #[inline]
+    fn drive_inside(&self, inside: Inside<'_, Driver>, worked: bool) -> Drive {
+        let outcome = self.take_turns(inside, ROUNDS_INLINE, Caller::Application, worked);
+        if outcome == Drive::Exhausted {
+            // Somebody must go on where a budget has ended.
+            self.host.call_watch();
         }
+        outcome
+    }
+
+    /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was
+    /// done. Where one turn follows another, they need not wait for the last.
+    #[inline]
+    fn take_turns(
+        &self,
+        inside: Inside<'_, Driver>,
+        rounds: u32,
+        caller: Caller,
+        worked: bool,
+    ) -> Drive {
+        let mut worked = worked;
+        let outcome = inside.drive(rounds, |driver| {
+            self.host.settle(worked);
+            let turned = driver.turn(&self.host, caller);
+            worked |= turned.worked;
+            turned.more
+        });
+        self.host.settle(worked);
         outcome
     }
 
@@ -342,16 +373,6 @@ impl Shared {
     fn make_way(&self) {
         self.host.polled_at.store(self.host.clock.now().0, Ordering::Relaxed);
         thread::yield_now();
-    }
-
-    /// What is done outside of the cell: wakeups, and somebody must go on where a budget has ended.
-    #[inline]
-    fn after(&self, outcome: Drive) -> Drive {
-        self.host.settle();
-        if outcome == Drive::Exhausted {
-            self.host.call_watch();
-        }
-        outcome
     }
 
     #[inline]
@@ -370,15 +391,13 @@ impl Shared {
         if result != Ok(true) {
             match inside.leave() {
                 Ok(()) => {
-                    self.host.settle();
+                    self.host.settle(true);
                     return Ok(result.map(|_more| ())?);
                 }
                 Err(again) => inside = again,
             }
         }
-        self.after(
-            inside.drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
-        );
+        self.drive_inside(inside, true);
         Ok(result.map(|_more| ())?)
     }
 
@@ -425,10 +444,9 @@ impl Shared {
         let (slot, answered) = &*answer;
         loop {
             self.demand_sound();
-            self.after(
-                self.cell
-                    .drive(ROUNDS_INLINE, |driver| driver.turn(&self.host, Caller::Application)),
-            );
+            if let Some(inside) = self.cell.enter_or_announce() {
+                self.drive_inside(inside, false);
+            }
             let answer = lock(slot);
             // The limit only bounds the wait for a thread that ran out of rounds meanwhile.
             let (mut answer, _) = answered
@@ -487,7 +505,8 @@ impl Shared {
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         self.host.waiters.enlist(interest);
-        fence(Ordering::SeqCst);
+        // What was done before it could be seen that this thread waits, is seen below.
+        self.cell.pass();
         let result = loop {
             if let Some(result) = ready() {
                 break Some(result);
@@ -563,7 +582,7 @@ impl Shared {
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
         // Who set an earlier time, or left work behind, before the line above could be seen, is
         // seen here.
-        fence(Ordering::SeqCst);
+        self.cell.pass();
         let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
             || self.host.turn_due.load(Ordering::Relaxed) < until.0
             || self.is_stopping.load(Ordering::SeqCst);

@@ -138,8 +138,12 @@ impl Transmitter {
         self.describe();
     }
 
+    /// Describes frames to the kernel; one by itself is [sent](Self::send) without.
     fn describe(&mut self) {
         self.messages.clear();
+        if self.vectors.len() == 1 {
+            return;
+        }
         for vector in &mut self.vectors {
             // SAFETY: all-zero bytes are a valid `mmsghdr`: to nobody, as the socket is bound.
             let mut message: mmsghdr = unsafe { zeroed() };

@@ -107,7 +107,7 @@ impl Outbound {
             return self.next_answer(memory, pools, room).map(Some);
         }
         if request_possible && let Some(cut) = self.cut_request(pools, room) {
-            return self.next_request(memory, pools, &cut).map(Some);
+            return self.next_request(memory, pools, &cut);
         }
         if self.answer_cursor != NIL {
             return self.next_answer(memory, pools, room).map(Some);
@@ -134,7 +134,7 @@ impl Outbound {
             match own_operation(pools, self.connection, &carried) {
                 Some(operation) => {
                     let cut = operation.cut(offset, end, room);
-                    Some(operation.fragment(memory, slot, &cut)?)
+                    operation.fragment(memory, slot, &cut)?
                 }
                 None => None,
             }
@@ -257,7 +257,7 @@ impl Outbound {
         memory: &MemoryAccess<'_>,
         pools: &mut Pools,
         cut: &Cut,
-    ) -> Result<Fragment, LocalFault> {
+    ) -> Result<Option<Fragment>, LocalFault> {
         let slot = self.cursor;
         let operation = &mut pools.operations[slot];
         if operation.sent == 0 {
@@ -359,19 +359,20 @@ impl OutOperation {
         self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
     }
 
-    /// The fragment of a stretch.
+    /// The fragment of a stretch, always some: in the form in which it is handed out, so that it is
+    /// written where its taker wants it and not moved.
     #[inline]
     fn fragment(
         &self,
         memory: &MemoryAccess<'_>,
         slot: u32,
         cut: &Cut,
-    ) -> Result<Fragment, LocalFault> {
+    ) -> Result<Option<Fragment>, LocalFault> {
         let operation = self.number;
         let Cut { offset, len, last } = *cut;
         let source = match &self.kind {
             OutKind::Write { source } | OutKind::Send { source, .. } => source,
-            OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(self.question(slot)),
+            OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(Some(self.question(slot))),
         };
         let payload = match *source {
             _ if len == 0 => FragmentPayload::None,
@@ -405,7 +406,7 @@ impl OutOperation {
             kind: CarriedKind::Request,
             last,
         };
-        Ok(Fragment { header, flags, payload, carried })
+        Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
     /// Payload bytes to hand out; 1 if there are none, as something is to be sent all the same.
