@@ -16,8 +16,10 @@ pub struct LinkCaps {
     pub frame_bytes_max: u16,
     /// Largest frame that needs no path MTU probe first, in bytes.
     pub frame_bytes_safe: u16,
-    /// Equal-sized frames to one peer that cost about as much as one (UDP GSO); at least 1.
+    /// Equal-sized frames to one peer that the driver takes at once; at least 1.
     pub segments: u16,
+    /// So many cost about as much as one (UDP GSO).
+    pub offloads: bool,
     /// Bytes of frames the driver's receive buffer holds before it drops.
     pub receive_buffer_bytes: u32,
     /// Nominal rate if known, in bits per second.

@@ -47,13 +47,20 @@ impl Spread {
     /// bucket, all of them arrive before those that another link got at the same time. Where one link is
     /// much longer than another frames are out of order anyway, and each run of frames leaves one hole.
     ///
+    /// Where the kernel takes many frames for one, a few are what costs: two unshaped links would carry less
+    /// than one of them.
+    ///
     /// Shares follow what links carry in the long run. The largest rate of late is one of bursts, by
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
-    fn share_bytes(&self, now: Instant, path: &Path, frame_bytes: u32) -> u32 {
+    fn share_bytes(&self, now: Instant, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
         let rate = path.send.steady_rate(now).unwrap_or(0);
         let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
-        let least = if self.has_long { RUN_FRAMES * frame_bytes } else { frame_bytes };
+        let least = match (path_offloads, self.has_long) {
+            (true, _) => OFFLOADED_FRAMES * frame_bytes,
+            (false, true) => RUN_FRAMES * frame_bytes,
+            (false, false) => frame_bytes,
+        };
         burst.max(least).min(BATCH_BYTES_MAX)
     }
 
@@ -128,7 +135,7 @@ impl Engine {
             let (link, to) = (path.link, path.peer);
             let frame_bytes = u32::from(path.mtu.current());
             let share = spread.shares[position];
-            let most = spread.share_bytes(now, path, frame_bytes);
+            let most = spread.share_bytes(now, path, self.offloads(link), frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
                 if core::mem::replace(&mut spread.shares[position].is_full, true) {
                     break;
@@ -290,6 +297,9 @@ const SHARES_PER_SECOND: u64 = 62_500;
 /// each link gets in a row then.
 const LONGER_NS: u64 = 1_000_000;
 const RUN_FRAMES: u32 = 4;
+
+/// Frames of one turn for a link that takes them for one: 190 µs at 1 Gb/s.
+const OFFLOADED_FRAMES: u32 = 16;
 
 /// Frames after which a link may again be brought out of step with another.
 const STEP_FRAMES: u32 = 32;

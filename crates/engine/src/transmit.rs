@@ -442,6 +442,12 @@ impl Engine {
         segments.clamp(1, self.batch.room().max(1))
     }
 
+    /// Whether frames handed over at once cost as little as one.
+    pub(crate) fn offloads(&self, link: LinkId) -> bool {
+        let known = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
+        known.is_some_and(|link| link.caps.offloads)
+    }
+
     pub(crate) fn is_blocked(&self, link: LinkId) -> bool {
         match self.links.get(usize::from(link.0)) {
             Some(Some(known)) => self.blocked >> link.0 & 1 != 0 || !known.up,

@@ -363,6 +363,7 @@ impl Network {
             frame_bytes_max: state.outward.model.frame_bytes_max,
             frame_bytes_safe: state.outward.model.frame_bytes_max.min(FRAME_BYTES_SAFE),
             segments: 16,
+            offloads: false,
             receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
             rate: Some(state.outward.model.rate),
             local: state.address,

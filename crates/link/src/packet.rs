@@ -464,6 +464,7 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
         frame_bytes_max,
         frame_bytes_safe,
         segments: BATCH_FRAMES,
+        offloads: false,
         receive_buffer_bytes: u32::try_from(receive_buffer_bytes).unwrap_or(u32::MAX),
         rate: interface.rate(),
         local: PeerAddr::mac(framing.station, framing.port),

@@ -446,6 +446,7 @@ impl Link for ShmLink {
             frame_bytes_max: FRAME_BYTES_MAX as u16,
             frame_bytes_safe: FRAME_BYTES_MAX as u16,
             segments: SEGMENTS,
+            offloads: true,
             // A full ring drops nothing.
             receive_buffer_bytes: u32::MAX,
             rate: None,

@@ -111,6 +111,7 @@ impl UdpLink {
                 frame_bytes_max: 0,
                 frame_bytes_safe: 0,
                 segments: 1,
+                offloads: false,
                 receive_buffer_bytes,
                 rate: interface.as_ref().and_then(Interface::rate),
                 local,
@@ -135,6 +136,7 @@ impl UdpLink {
         };
         if features.segmentation {
             link.caps.segments = SEGMENTS_MAX as u16;
+            link.caps.offloads = true;
         }
         link.set_frame_sizes();
         Ok(link)
@@ -582,6 +584,7 @@ impl UdpLink {
         } else {
             self.features.segmentation = false;
             self.caps.segments = 1;
+            self.caps.offloads = false;
         }
         self.fall_back();
         Ok(run.frames)

@@ -91,6 +91,7 @@ impl XdpLink {
             frame_bytes_max,
             frame_bytes_safe: frame_bytes_max.min(FRAME_BYTES_SAFE),
             segments: BATCH_FRAMES,
+            offloads: false,
             receive_buffer_bytes: live.shape.receive_bytes(),
             rate: interface.rate(),
             local: PeerAddr::mac(station, claim.port()),

@@ -198,6 +198,7 @@ impl Link for Memory {
             frame_bytes_max: 1472,
             frame_bytes_safe: 1472,
             segments: 1,
+            offloads: false,
             receive_buffer_bytes: 1 << 20,
             rate: None,
             local: address(1),

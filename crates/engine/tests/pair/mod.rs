@@ -185,6 +185,7 @@ pub(crate) fn caps(host: usize, link: u8, plan: &LinkPlan) -> LinkCaps {
         frame_bytes_max: plan.frame_bytes_max,
         frame_bytes_safe: plan.frame_bytes_safe,
         segments: 44,
+        offloads: false,
         receive_buffer_bytes: 1 << 20,
         rate: None,
         local: address(host, link),

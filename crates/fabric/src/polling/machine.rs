@@ -555,6 +555,7 @@ fn caps(trial: &Trial<'_>, model: &LinkModel, local: PeerAddr) -> LinkCaps {
         frame_bytes_max: model.frame_bytes_max,
         frame_bytes_safe: model.frame_bytes_max.min(FRAME_BYTES_SAFE),
         segments: 2 * CALL_FRAMES as u16,
+        offloads: false,
         receive_buffer_bytes: RING_SLOTS * u32::from(model.frame_bytes_max),
         rate: trial.rate_told,
         local,

@@ -116,6 +116,7 @@ pub(super) fn link_caps(
         frame_bytes_max,
         frame_bytes_safe: frame_bytes_max,
         segments: configuration.segments,
+        offloads: false,
         receive_buffer_bytes: configuration.receive_queue_frames * u32::from(frame_bytes_max),
         rate: Some(configuration.rate_bps),
         local: address(host, rail),
