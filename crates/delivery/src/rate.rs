@@ -308,6 +308,9 @@ impl RateEstimator {
         };
         if !self.average_limited {
             self.trained_at = Instant::default();
+        } else if is_from_few {
+            // A stream is on its way: what the link carries is not forgotten meanwhile.
+            self.trained_at = now;
         }
         self.average_began = now;
         self.average_bytes = 0;
@@ -430,6 +433,22 @@ mod tests {
         assert_eq!(by_now(0), Some(12_500_000));
         assert_eq!(by_now(2 * TRAIN_LIFETIME_NS), Some(50_000_000));
         assert_eq!(by_now(1_000_000_000), Some(1_250_000_000));
+    }
+
+    #[test]
+    fn what_short_messages_have_shown_is_not_forgotten_while_frames_come_and_go() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        train(&mut rate, &mut now, 1_500, 120_000);
+        rate.on_sent(now, 0);
+        rate.set_limited(true, 1_500);
+        for _ in 0..1000 {
+            let sent_at = now;
+            let next = rate.on_sent(sent_at, 1_500);
+            now = now.after_ns(120_000);
+            rate.on_acked(now, 1_500, next, sent_at, 10_000);
+        }
+        let rate_now = rate.steady_by_now(now, Some(1_250_000_000)).unwrap();
+        assert!((12_000_000..=14_000_000).contains(&rate_now), "{rate_now}");
     }
 
     #[test]

@@ -531,16 +531,16 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
-    /// What the link carries in the long run, as far as it is known.
-    pub fn steady_rate(&self, now: Instant) -> Option<u64> {
-        self.rate.steady_by_now(now, self.nominal_rate)
+    /// What the link has carried in the long run, whatever it may carry now.
+    pub fn steady_rate(&self) -> Option<u64> {
+        self.rate.steady(None)
     }
 
     /// The rate at which a link among several should be tried: the measured one, or more as long as it
     /// delivers all it is given and nothing waits on it. A link that is given little because it is
     /// believed to be slow would else remain so.
     pub fn rate_worth_trying(&self, now: Instant) -> Option<u64> {
-        let rate = self.steady_rate(now)?;
+        let rate = self.rate.steady_by_now(now, self.nominal_rate)?;
         let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
         let queue_ns = QUEUE_SEEN_NS.max(few_frames_ns);
         let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + queue_ns;

@@ -53,8 +53,8 @@ impl Spread {
     /// Shares follow what links carry in the long run. The largest rate of late is one of bursts, by
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
-    fn share_bytes(&self, now: Instant, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
-        let rate = path.send.steady_rate(now).unwrap_or(0);
+    fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
+        let rate = path.send.steady_rate().unwrap_or(0);
         let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
         let least = match (path_offloads, self.has_long) {
             (true, _) => OFFLOADED_FRAMES * frame_bytes,
@@ -135,7 +135,7 @@ impl Engine {
             let (link, to) = (path.link, path.peer);
             let frame_bytes = u32::from(path.mtu.current());
             let share = spread.shares[position];
-            let most = spread.share_bytes(now, path, self.offloads(link), frame_bytes);
+            let most = spread.share_bytes(path, self.offloads(link), frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
                 if core::mem::replace(&mut spread.shares[position].is_full, true) {
                     break;
