@@ -1,6 +1,6 @@
 //! `ethernot bench multiedge`: the paper's set-ups and ours.
 
-use bench::multiedge::{self, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
+use bench::multiedge::{self, LinkKind, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
 use bench::plan::Options;
 use bench::transport::Test;
 use clap::Args;
@@ -82,6 +82,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
+    if arguments.bare && arguments.hosts.link != LinkKind::Packet {
+        let kind = arguments.hosts.link.name();
+        return Err(
+            format!("--bare streams over packet links only, not {kind}: leave it away").into()
+        );
+    }
     let quick = arguments.quick;
     let setups = if arguments.setups.is_empty() {
         setups::all().into_iter().filter(|setup| setup.by_default).collect()

@@ -148,12 +148,13 @@ fn an_interrupted_run_leaves_nothing() {
 
 #[test]
 fn bad_input_is_answered_with_the_value_and_the_choices() {
-    let refused: [(&[&str], &[&str]); 13] = [
+    let refused: [(&[&str], &[&str]); 14] = [
         (&["multiedge", "--setups", "9L-9G"], &["9L-9G", "1L-1G", "2Lu-1G", "10G+1G"]),
         (&["multiedge", "--sizes", "0"], &["'0'", "--sizes"]),
         (&["multiedge", "--sizes", "many"], &["many"]),
         (&["multiedge", "--policy", "fair"], &["fair", "own", "multiedge", "both"]),
         (&["multiedge", "--link", "infiniband"], &["infiniband", "packet", "udp", "xdp"]),
+        (&["multiedge", "--bare", "--link", "xdp"], &["--bare", "packet", "xdp"]),
         (&["multiedge", "--time", "0"], &["'0'", "--time"]),
         (&["failover", "--cuts", "half"], &["half", "both-ways", "one-way", "carrier"]),
         (&["failover", "--rates", "1G"], &["1G", "two rates"]),

@@ -221,7 +221,7 @@ const CONTENDERS: [(&str, &str); 5] = [
     ("tcp", "tcp: kernel TCP"),
     (
         bare_stream::NAME,
-        "bare-stream: frames by the clock with no protocol, as far as this machine carries",
+        "bare: frames by the clock with no protocol, as far as this machine carries",
     ),
     (PAPER, "paper: the largest or smallest value that the paper tells"),
 ];

@@ -288,7 +288,7 @@ fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Foun
                 format!("; MultiEdge's rules {} %", rounded(share))
             });
             let note = format!(" ({} Gb/s{rules})", rounded(rate));
-            let bare = point(result, of, set_up, "bare-stream").ok();
+            let bare = point(result, of, set_up, "bare").ok();
             let bare = bare.and_then(|point| number(point, "/share_percent/median").ok());
             let bare = bare.map(|bare| bare.max(other.unwrap_or(bare)));
             Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
@@ -470,7 +470,7 @@ mod tests {
             })
         };
         let by_rules = |own: f64, bare: f64, rules: f64| {
-            let rows = [row("edge", own), row("bare-stream", bare), row("multiedge", rules)];
+            let rows = [row("edge", own), row("bare", bare), row("multiedge", rules)];
             let result = json!({"setups": [{"setup": {"name": "1L-10G"}, "rows": rows}]});
             let of = PointOf { set_up: "1L-10G", test: "one-way", bytes: 8 };
             let found = point_figure(&result, of, PointFigure::Share);

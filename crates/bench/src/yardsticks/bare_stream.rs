@@ -276,7 +276,7 @@ fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
 }
 
 /// The name of the contender.
-pub const NAME: &str = "bare-stream";
+pub const NAME: &str = "bare";
 
 /// Frames that a link has under way at most: a little less than a port of a switch holds.
 const WINDOW_FRAMES: u64 = 190;
