@@ -41,11 +41,9 @@ pub(crate) struct Dependency {
 
 /// A library or a program of a package.
 pub(crate) struct Target {
-    /// Name of the library or program.
     pub(crate) name: String,
     /// Its root source file.
     pub(crate) source: PathBuf,
-    /// It is a program.
     pub(crate) is_program: bool,
 }
 

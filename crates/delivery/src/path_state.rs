@@ -359,87 +359,37 @@ mod tests {
     #[test]
     fn transitions_are_those_of_the_table() {
         use Event::{Answer, Challenge, LinkDown, LinkUp, Progress, Remove, Timeout};
-        use PathChange::{Failed, Recovered, Suspected, Validated};
         let events =
             [Timeout(true), Timeout(false), Progress, Answer, LinkDown, LinkUp, Challenge, Remove];
-        let stay = |state| (state, None);
-        let gone = (Removed, None);
-        let rows = [
-            (
-                Validating,
-                [
-                    stay(Validating),
-                    stay(Validating),
-                    stay(Validating),
-                    (Up, Some(Validated)),
-                    (Down, Some(Failed)),
-                    stay(Validating),
-                    stay(Validating),
-                    gone,
-                ],
-            ),
-            (
-                Up,
-                [
-                    (Suspect, Some(Suspected)),
-                    stay(Up),
-                    stay(Up),
-                    stay(Up),
-                    (Down, Some(Failed)),
-                    stay(Up),
-                    stay(Up),
-                    gone,
-                ],
-            ),
-            (
-                Suspect,
-                [
-                    stay(Suspect),
-                    stay(Suspect),
-                    (Up, Some(Recovered)),
-                    (Up, Some(Recovered)),
-                    (Down, Some(Failed)),
-                    stay(Suspect),
-                    stay(Suspect),
-                    gone,
-                ],
-            ),
-            (
-                Down,
-                [
-                    stay(Down),
-                    stay(Down),
-                    stay(Down),
-                    stay(Down),
-                    stay(Down),
-                    stay(Down),
-                    (Probing, None),
-                    gone,
-                ],
-            ),
-            (
-                Probing,
-                [
-                    stay(Probing),
-                    stay(Probing),
-                    stay(Probing),
-                    stay(Probing),
-                    (Down, None),
-                    stay(Probing),
-                    stay(Probing),
-                    gone,
-                ],
-            ),
-            (Removed, [gone; 8]),
-        ];
-        for (state, row) in rows {
-            for (event, (after, change)) in events.into_iter().zip(row) {
+        for (state, row) in table() {
+            for (event, cell) in events.into_iter().zip(row) {
+                let (after, change) = cell.unwrap_or((state, None));
                 let mut path = path_in(state);
                 assert_eq!(apply(&mut path, NOW, event), change, "{state:?} {event:?}");
                 assert_eq!(path.state(), after, "{state:?} {event:?}");
                 assert_eq!(path.may_carry_data(), after == Up);
             }
         }
+    }
+
+    /// What an event makes of a state; `None` if nothing.
+    type Cell = Option<(LinkState, Option<PathChange>)>;
+
+    /// A row for each state, a column for each event.
+    fn table() -> [(LinkState, [Cell; 8]); 6] {
+        use PathChange::{Failed, Recovered, Suspected, Validated};
+        let to = |state, change| Some((state, Some(change)));
+        let silently = |state| Some((state, None));
+        let (stay, gone) = (None, silently(Removed));
+        let (up, down) = (to(Up, Recovered), to(Down, Failed));
+        [
+            (Validating, [stay, stay, stay, to(Up, Validated), down, stay, stay, gone]),
+            (Up, [to(Suspect, Suspected), stay, stay, stay, down, stay, stay, gone]),
+            (Suspect, [stay, stay, up, up, down, stay, stay, gone]),
+            (Down, [stay, stay, stay, stay, stay, stay, silently(Probing), gone]),
+            (Probing, [stay, stay, stay, stay, silently(Down), stay, stay, gone]),
+            (Removed, [stay; 8]),
+        ]
     }
 
     #[test]

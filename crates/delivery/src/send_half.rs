@@ -1,16 +1,21 @@
 //! The sending half of one link of one connection.
 
+mod acknowledged;
+mod losses;
 mod rest;
+mod window;
 
-use wire_edge::{AckBlock, PacketNumber};
+use wire_edge::PacketNumber;
 
-use crate::congestion::{AckSample, CongestionController, Controller, LossSample};
-use crate::coverage::{Coverage, reaches};
-use crate::loss::{ReorderTolerance, Verdict};
-use crate::rate::{RateEstimator, SendStamp, bytes_in};
+use crate::congestion::{CongestionController, Controller, LossSample};
+use crate::coverage::reaches;
+use crate::loss::ReorderTolerance;
+use crate::rate::RateEstimator;
 use crate::rtt::RttEstimator;
-use crate::sent_packets::{Kind, NewRecord, PacketClass, Record, SentPackets, SentPool};
-use crate::{Instant, ProtocolError, SendConfig};
+use crate::sent_packets::{Kind, NewRecord, PacketClass, SentPackets, SentPool};
+use crate::{Instant, SendConfig};
+
+pub use self::window::ASK_FRAMES_MAX;
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,10 +64,10 @@ pub enum TimeoutOutcome {
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
 /// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
-/// the order of frames, so a packet that later ones overtake is lost: three numbers or a quarter of the smallest round
-/// trip later, more after losses that turned out to be none. Records
-/// of lost packets stay for a while as *ghosts* without content: an acknowledgement of one proves
-/// that it was not lost, and undoes what congestion control made of it.
+/// the order of frames, so a packet that later ones overtake is lost: three numbers or a quarter of
+/// the smallest round trip later, more after losses that turned out to be none. Records of lost
+/// packets stay for a while as *ghosts* without content: an acknowledgement of one proves that it
+/// was not lost, and undoes what congestion control made of it.
 #[derive(Debug)]
 pub struct SendHalf<T: Copy> {
     packets: SentPackets<T>,
@@ -99,39 +104,14 @@ pub struct SendHalf<T: Copy> {
 /// An idle link of a connection costs no more than eight cache lines.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
-/// Duration of one burst at the measured rate, in nanoseconds: short against the round trips of a
-/// LAN, long enough to fill a segmentation offload from 30 Gb/s on.
-const QUANTUM_NS: u64 = 16_000;
-
-/// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
-const QUANTUM_BYTES_MAX: u32 = 65_536;
-
-/// Smallest burst, in frames.
-const QUANTUM_FRAMES_MIN: u32 = 2;
-
 /// Doublings of the probe timeout after which it no longer grows.
 const BACKOFF_MAX: u32 = 16;
-
-/// Round trips for which the queue is kept drained: one until others notice, one until they have
-/// drained it, too, one to measure, and one as rounds are counted from their middle.
-const DRAINED_ROUNDS: u32 = 4;
 
 /// Least that acknowledgements vary, in nanoseconds: what a timer of the peer is late.
 const PROBE_MARGIN_NS: u64 = 200_000;
 
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
 const PERSISTENT_PROBES: u32 = 6;
-
-/// Frames for which a sender asks for one acknowledgement, at most: 1.6 % of extra frames.
-pub const ASK_FRAMES_MAX: u32 = 64;
-
-/// Frames that may be taken for delivered before their acknowledgement is here: those of two
-/// acknowledgements, of which the first may be lost, and what travels meanwhile.
-const AHEAD_FRAMES_MAX: u32 = 144;
-
-/// Time for which frames may be taken for delivered, in nanoseconds: 166 frames at 1 Gb/s, 16 at
-/// 100 Mb/s.
-const AHEAD_NS_MAX: u64 = 2_000_000;
 
 impl<T: Copy> SendHalf<T> {
     /// A half with nothing in flight; its first packet has number 0.
@@ -231,56 +211,6 @@ impl<T: Copy> SendHalf<T> {
             back(record.content);
         }
         self.packets.release_if_empty(pool);
-    }
-
-    /// The peer acknowledged packets. Contents that it accepted are reported in the order in which
-    /// they were sent, then those that count as lost now. `received_at` is when the acknowledgement
-    /// arrived at the host, at most `now`: between the two no network was involved.
-    ///
-    /// # Errors
-    /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.
-    pub fn on_ack(
-        &mut self,
-        pool: &mut SentPool<T>,
-        now: Instant,
-        received_at: Instant,
-        block: &AckBlock,
-        report: &mut impl FnMut(Fate, T),
-    ) -> Result<AckSummary, ProtocolError> {
-        let largest = PacketNumber::expand(block.largest, self.next);
-        if largest >= self.next {
-            return Err(ProtocolError::AckOfUnsent { acknowledged: largest, next: self.next });
-        }
-        let in_flight_before = self.in_flight_bytes;
-        let mut acked = Acked::default();
-        let mut summary = AckSummary::default();
-        self.ack_flight(block, report, &mut acked);
-        self.ack_ghosts(now, block, &mut acked, &mut summary);
-        if largest.next() > self.acked_end {
-            self.acked_end = largest.next();
-            summary.marked = u32::from(block.marked.wrapping_sub(self.marked));
-            self.marked = block.marked;
-        }
-        summary.newly_acked = acked.packets;
-        summary.newly_acked_bytes = acked.bytes;
-        if acked.newest.is_some() {
-            let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
-                > self.window()
-                && self.drain == Drain::No;
-            let waited_ns = now.since_ns(received_at);
-            self.on_progress(
-                now,
-                waited_ns,
-                block.delay.to_ns(),
-                window_limited,
-                &acked,
-                &mut summary,
-            );
-        }
-        summary.newly_lost = self.detect_losses(now, report);
-        self.bound_backlog(now);
-        self.packets.release_if_empty(pool);
-        Ok(summary)
     }
 
     /// To be called when [`deadline`](Self::deadline) is reached. Reports contents that count as
@@ -387,110 +317,6 @@ impl<T: Copy> SendHalf<T> {
         self.loss_at.min(self.probe_at()).min(expires)
     }
 
-    /// Bytes that the congestion window, the peer's buffer and the records still allow.
-    ///
-    /// Acknowledgements come for many frames at a time. In between the window opens by the clock, at
-    /// the measured rate, as if each frame were acknowledged: what is taken for delivered does not
-    /// count, for a limited time and number of frames.
-    pub fn window_left(&self, now: Instant) -> u32 {
-        let room = self.packets.room(self.packets_max as usize) as u32;
-        let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
-        let left = self.window().saturating_sub(travelling);
-        let buffer = self.receive_buffer_bytes.max(self.frame_bytes);
-        left.min(buffer.saturating_sub(self.in_flight_bytes))
-            .min(room.saturating_mul(self.frame_bytes))
-    }
-
-    /// Whether [`window_left`](Self::window_left) is at least `bytes`, which costs next to nothing while
-    /// it would be so without anything taken for delivered.
-    #[inline]
-    pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
-        let taken = self.in_flight_bytes.saturating_add(bytes);
-        let is_open = taken <= self.window()
-            && taken <= self.receive_buffer_bytes.max(self.frame_bytes)
-            && self.packets.room(self.packets_max as usize) as u64 * u64::from(self.frame_bytes)
-                >= u64::from(bytes);
-        is_open || self.window_left(now) >= bytes
-    }
-
-    /// When [`window_left`](Self::window_left) will be `bytes` if no acknowledgement comes; `now` if
-    /// it is, [`Instant::NEVER`] if only an acknowledgement can help.
-    pub fn opens_at(&self, now: Instant, bytes: u32) -> Instant {
-        if self.window_left(now) >= bytes {
-            return now;
-        }
-        let needed = self.in_flight_bytes.saturating_add(bytes).saturating_sub(self.window());
-        let (Some(since), Some(rate)) = (self.presumes_since(), self.rate.bytes_per_second())
-        else {
-            return Instant::NEVER;
-        };
-        let room = self.packets.room(self.packets_max as usize) as u32;
-        if needed > self.ahead_bytes()
-            || self.in_flight_bytes + bytes > self.receive_buffer_bytes
-            || room.saturating_mul(self.frame_bytes) < bytes
-        {
-            return Instant::NEVER;
-        }
-        since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
-    }
-
-    /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
-    /// until it is here, at most [`ASK_FRAMES_MAX`].
-    pub fn ask_frames(&self) -> u32 {
-        let window = self.window();
-        let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
-        let frames = slack.max(window / 4) / (2 * self.frame_bytes);
-        frames.clamp(1, ASK_FRAMES_MAX)
-    }
-
-    /// Whether an acknowledgement is to be asked for after so many frames: [`Self::ask_frames`] or more.
-    /// For few frames this is found out without the division there.
-    #[inline]
-    pub fn asks_after(&self, frames: u32) -> bool {
-        let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
-        let is_few = frames < ASK_FRAMES_MAX
-            && (4 * more <= window || more <= window.saturating_sub(self.pipe_bytes()));
-        !is_few && frames >= self.ask_frames()
-    }
-
-    /// What the link itself holds at the measured rate, in bytes.
-    fn pipe_bytes(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().unwrap_or(0);
-        u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
-    }
-
-    /// Bytes in flight that are taken for delivered, though nobody said so yet.
-    fn presumed_bytes(&self, now: Instant) -> u32 {
-        let (Some(since), Some(rate)) = (self.presumes_since(), self.rate.bytes_per_second())
-        else {
-            return 0;
-        };
-        bytes_in(clocked(rate), now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
-    }
-
-    /// From when on frames count as delivered by the clock; `None` if they do not.
-    fn presumes_since(&self) -> Option<Instant> {
-        if self.probe_count > 0 || self.drain != Drain::No || self.controller.is_fixed() {
-            return None;
-        }
-        let sent_at = self.oldest_sent_at()?;
-        Some(self.progress_at.max(sent_at.after_ns(self.rtt.min_ns())))
-    }
-
-    /// Most bytes that may be taken for delivered: none where the window is large enough to wait for
-    /// acknowledgements.
-    fn ahead_bytes(&self) -> u32 {
-        let Some(rate) = self.rate.bytes_per_second() else { return 0 };
-        if self.drain != Drain::No || self.controller.is_fixed() {
-            return 0;
-        }
-        let pipe = bytes_in(rate, self.rtt.min_ns());
-        let wanted = pipe + u64::from((2 * ASK_FRAMES_MAX + 32) * self.frame_bytes);
-        let missing = wanted.saturating_sub(u64::from(self.controller.window()));
-        let most = u64::from(AHEAD_FRAMES_MAX * self.frame_bytes);
-        missing.min(most).min(bytes_in(rate, AHEAD_NS_MAX)) as u32
-    }
-
     /// Bytes in flight.
     pub const fn in_flight_bytes(&self) -> u32 {
         self.in_flight_bytes
@@ -565,232 +391,6 @@ impl<T: Copy> SendHalf<T> {
         self.probe_count
     }
 
-    /// Bytes to send in one burst.
-    pub fn quantum_bytes(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().or(self.nominal_rate).unwrap_or(0);
-        let bytes = bytes_in(rate, QUANTUM_NS);
-        let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
-        bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
-    }
-
-    /// The congestion window bounded by the peer's buffer, in bytes; one frame always fits.
-    pub fn window(&self) -> u32 {
-        let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);
-        if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
-    }
-
-    /// Reports what `block` acknowledges of the packets in flight.
-    fn ack_flight(
-        &mut self,
-        block: &AckBlock,
-        report: &mut impl FnMut(Fate, T),
-        acked: &mut Acked,
-    ) {
-        let mut at = self.packets.oldest();
-        while let Some(slot) = at {
-            at = self.packets.after(slot);
-            let packet = self.packets.record(slot).packet;
-            match Coverage::of(block, packet) {
-                Coverage::Beyond => break,
-                Coverage::Missing => {}
-                Coverage::Received => {
-                    let record = self.packets.remove(slot);
-                    self.in_flight_bytes -= u32::from(record.bytes);
-                    acked.count(&record);
-                    report(Fate::Acked, record.content);
-                }
-            }
-        }
-    }
-
-    /// Finds packets that had been declared lost or retired and arrived after all.
-    fn ack_ghosts(
-        &mut self,
-        now: Instant,
-        block: &AckBlock,
-        acked: &mut Acked,
-        summary: &mut AckSummary,
-    ) {
-        self.expire_ghosts(now);
-        let mut at = self.packets.oldest_ghost();
-        while let Some(slot) = at {
-            at = self.packets.after(slot);
-            if Coverage::of(block, self.packets.record(slot).packet) != Coverage::Received {
-                continue;
-            }
-            let record = self.packets.remove_ghost(slot);
-            acked.count(&record);
-            if record.kind == Kind::Lost {
-                summary.spurious += 1;
-                self.tolerance.on_spurious_loss(self.rate.round());
-                self.controller.on_spurious_loss();
-            }
-        }
-    }
-
-    /// Something new was acknowledged: measures round-trip time and rate, and tells congestion
-    /// control.
-    fn on_progress(
-        &mut self,
-        now: Instant,
-        waited_ns: u64,
-        delay_ns: u64,
-        window_limited: bool,
-        acked: &Acked,
-        summary: &mut AckSummary,
-    ) {
-        let Some((sent_at, stamp)) = acked.newest else { return };
-        self.progress_at = now;
-        self.probe_count = 0;
-        let took_ns = now.since_ns(sent_at);
-        if sent_at >= self.newest_acked_sent_at {
-            self.newest_acked_sent_at = sent_at;
-            self.newest_acked_took_ns = took_ns;
-        }
-        let waited_ns = waited_ns.min(took_ns);
-        let others_drain =
-            self.rtt.others_drain(now, (took_ns - waited_ns).saturating_sub(delay_ns));
-        let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
-        self.correct_backlog(rtt_ns, acked);
-        summary.rtt_sample_ns = Some(rtt_ns);
-        // What acknowledgements waited for would make rates uneven that are not.
-        let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
-        let round_started =
-            self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, self.rtt.min_ns());
-        if self.in_flight_bytes == 0 {
-            let min_ns = self.rtt.min_ns();
-            let queued_ns = rtt_ns.saturating_sub(min_ns);
-            self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);
-        }
-        if round_started {
-            self.tolerance.on_round(self.rate.round());
-            self.rtt.on_round();
-        }
-        self.drain_for_min(now, others_drain);
-        let sample = AckSample {
-            acked_bytes: acked.bytes,
-            acked_packets: acked.packets,
-            marked_frames: summary.marked,
-            window_limited,
-            round_started,
-            rtt_ns: Some(rtt_ns),
-            rtt_min_ns: self.rtt.min_ns(),
-            host_ns: self.rtt.host_ns(),
-            rate: self.rate.bytes_per_second(),
-            rate_is_lower_bound: self.rate.is_lower_bound(),
-            quantum_bytes: self.quantum_bytes(),
-        };
-        self.controller.on_ack(now, &sample);
-    }
-
-    /// When the smallest round-trip time has not been seen for long, a queue of the sender's own
-    /// making may hide it, or the route is longer now: halves what is in flight for some round
-    /// trips. Competing senders see that and join in, or a queue of theirs would be measured.
-    fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
-        match self.drain {
-            Drain::No => {
-                let due = others_drain || self.rtt.min_is_old(now);
-                if due && !self.controller.is_fixed() {
-                    self.drain = Drain::Emptying;
-                }
-            }
-            Drain::Emptying => {
-                if self.in_flight_bytes <= self.drained_bytes() {
-                    self.rtt.start_anew();
-                    self.drain = Drain::Measuring { round: self.rate.round() };
-                }
-            }
-            Drain::Measuring { round } => {
-                if self.rate.round().wrapping_sub(round) >= DRAINED_ROUNDS {
-                    self.rtt.finish_anew(now);
-                    self.drain = Drain::No;
-                }
-            }
-        }
-    }
-
-    /// What is in flight while the queue is drained: half of what the link itself holds.
-    fn drained_bytes(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().unwrap_or(0);
-        let half = bytes_in(rate, self.rtt.min_ns()) / 2;
-        let least = QUANTUM_FRAMES_MIN * self.frame_bytes;
-        u32::try_from(half).unwrap_or(u32::MAX).max(least)
-    }
-
-    /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
-    /// `loss_at` for those that are not lost yet. Returns how many packets were lost.
-    fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
-        self.loss_at = Instant::NEVER;
-        let end = self.acked_end.truncate();
-        let mut lost = Lost::default();
-        let mut at = self.packets.oldest();
-        while let Some(slot) = at {
-            at = self.packets.after(slot);
-            let record = *self.packets.record(slot);
-            if reaches(record.packet, end) {
-                break;
-            }
-            match self.verdict(now, &record) {
-                Verdict::NotLostYet(lost_at) => self.loss_at = self.loss_at.min(lost_at),
-                Verdict::Lost => {
-                    self.packets.remember(slot, Kind::Lost);
-                    self.in_flight_bytes -= u32::from(record.bytes);
-                    lost.count(&record, record.kind == Kind::Data);
-                    report(Fate::Lost, record.content);
-                }
-            }
-        }
-        self.judge_retired(now, &mut lost);
-        if lost.congestion.lost_packets > 0 {
-            self.controller.on_loss(now, &lost.congestion);
-        }
-        lost.packets
-    }
-
-    /// A retired packet that later ones have overtaken is a loss for congestion control, too.
-    fn judge_retired(&mut self, now: Instant, lost: &mut Lost) {
-        let end = self.acked_end.truncate();
-        let mut at = self.packets.oldest_ghost();
-        while let Some(slot) = at {
-            at = self.packets.after(slot);
-            let record = *self.packets.record(slot);
-            if record.kind == Kind::Retired
-                && !reaches(record.packet, end)
-                && self.verdict(now, &record) == Verdict::Lost
-            {
-                self.packets.set_kind(slot, Kind::Lost);
-                lost.count(&record, true);
-                lost.packets -= 1;
-            }
-        }
-    }
-
-    fn verdict(&self, now: Instant, record: &Record<T>) -> Verdict {
-        let overtaken_by = self.acked_end.truncate().wrapping_sub(1).wrapping_sub(record.packet);
-        self.tolerance.verdict(
-            now,
-            record.sent_at,
-            overtaken_by,
-            self.newest_acked_took_ns,
-            self.rtt.min_ns(),
-        )
-    }
-
-    fn expire_ghosts(&mut self, now: Instant) {
-        while let Some(slot) = self.packets.oldest_ghost() {
-            if now < self.ghost_expires(slot) {
-                break;
-            }
-            self.packets.remove_ghost(slot);
-        }
-    }
-
-    /// A ghost is remembered for two probe timeouts beyond the usual round trip.
-    fn ghost_expires(&self, slot: u16) -> Instant {
-        let ns = self.rtt.smoothed_ns().saturating_add(2 * self.probe_timeout_ns());
-        self.packets.record(slot).sent_at.after_ns(ns)
-    }
-
     /// Probe timeout without backoff, in nanoseconds.
     fn probe_timeout_ns(&self) -> u64 {
         let variation_ns = (4 * self.rtt.variation_ns()).max(PROBE_MARGIN_NS);
@@ -816,36 +416,6 @@ impl<T: Copy> SendHalf<T> {
         let rate = self.believed_rate().map_or(u64::MAX, |rate| self.more_where_untried(rate));
         time_of(bytes, rate)
     }
-
-    /// A packet waited longer or shorter on the link than was expected when it was sent: what followed
-    /// it waits as much longer or shorter.
-    fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
-        let own_ns = self.transmission_ns(acked.newest_bytes);
-        let waited_ns = rtt_ns.saturating_sub(self.rtt.min_ns()).saturating_add(own_ns);
-        let expected_ns = u64::from(acked.newest_wait_ns);
-        self.idle_at = if waited_ns >= expected_ns {
-            self.idle_at.after_ns((waited_ns - expected_ns) / 2)
-        } else {
-            Instant(self.idle_at.0.saturating_sub((expected_ns - waited_ns) / 2))
-        };
-    }
-
-    /// What is not in flight any more is not in a queue either.
-    fn bound_backlog(&mut self, now: Instant) {
-        if self.in_flight_bytes == 0 {
-            self.idle_at = self.idle_at.min(now);
-            return;
-        }
-        let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
-        let all = now.after_ns(self.transmission_ns(travelling));
-        self.idle_at = self.idle_at.min(all);
-    }
-}
-
-/// The rate by which the window opens while no acknowledgement comes: a little more than what was
-/// measured, or a rate that was measured too low would remain so.
-const fn clocked(rate: u64) -> u64 {
-    rate + rate / 8
 }
 
 /// A round trip longer than twice the shortest shows a queue if it is so by this many frames of the link,
@@ -863,57 +433,6 @@ enum Drain {
     Measuring {
         round: u32,
     },
-}
-
-/// Sums over the packets one block acknowledges.
-#[derive(Default)]
-struct Acked {
-    packets: u32,
-    bytes: u32,
-    newest: Option<(Instant, SendStamp)>,
-    newest_wait_ns: u32,
-    newest_bytes: u32,
-}
-
-impl Acked {
-    fn count<T>(&mut self, record: &Record<T>) {
-        self.packets += 1;
-        self.bytes += u32::from(record.bytes);
-        if self.newest.is_none_or(|(sent_at, _)| sent_at <= record.sent_at) {
-            self.newest = Some((record.sent_at, record.stamp));
-            self.newest_wait_ns = record.wait_ns;
-            self.newest_bytes = u32::from(record.bytes);
-        }
-    }
-}
-
-/// Sums over the packets lost at one time.
-struct Lost {
-    packets: u32,
-    congestion: LossSample,
-}
-
-impl Default for Lost {
-    fn default() -> Self {
-        let congestion = LossSample {
-            lost_bytes: 0,
-            lost_packets: 0,
-            newest_sent_at: Instant(0),
-            persistent: false,
-        };
-        Self { packets: 0, congestion }
-    }
-}
-
-impl Lost {
-    fn count<T>(&mut self, record: &Record<T>, congestion: bool) {
-        self.packets += 1;
-        if congestion {
-            self.congestion.lost_packets += 1;
-            self.congestion.lost_bytes += u32::from(record.bytes);
-            self.congestion.newest_sent_at = self.congestion.newest_sent_at.max(record.sent_at);
-        }
-    }
 }
 
 /// How long `bytes` take at `rate` bytes per second, in nanoseconds.

@@ -377,61 +377,8 @@ fn handshakes() -> Vec<Vec<u8>> {
 
 /// Connection frames of every kind, with and without all that may be left out.
 fn connection_frames() -> Vec<Vec<u8>> {
-    let mut control = Vec::new();
-    for message in [
-        Control::Padding,
-        Control::Ping,
-        Control::PathChallenge(0xfeed_f00d_0bad_cafe),
-        Control::PathResponse(1),
-        Control::LinkStatus(LinkIndex(3), LinkStatus::Backup),
-        Control::Close {
-            reason: CloseReason::UnknownKey,
-            operation: OperationNumber(12),
-            private_data: b"why",
-        },
-        Control::CloseAck,
-        Control::Address(PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 99)))),
-        Control::Links(0b1001),
-        Control::Gone(OperationNumber(7)),
-    ] {
-        let mut out = [0; CONTROL_BYTES_MAX];
-        let length = message.encode(&mut out);
-        control.extend_from_slice(&out[..length]);
-    }
-    let (operation, key, address) = (OperationNumber(9), RemoteKey(0xdead_beef), 0x7fff_1234_5678);
-    let (message, offset) = (MessageNumber(5), 1440);
-    let (last, none) = (Flags::LAST, Flags::NONE);
-    let bytes = [0xa5; 100];
-    let write = |immediate| Header::Write { operation, offset, key, address, immediate };
-    let send = |immediate| Header::Send { operation, offset, message, immediate };
-    let atomic = |opcode, compare| Header::Atomic {
-        operation,
-        opcode,
-        key,
-        address,
-        operand: u64::MAX,
-        compare,
-    };
-    let empty = Header::Write { operation, offset: 0, key, address, immediate: Some(0) };
-    let plain: [(Flags, Header, &[u8]); 15] = [
-        (none, Header::Ack, b""),
-        (none, Header::Control, &control),
-        (none, write(None), &bytes),
-        (last.with(Flags::FENCE_BEFORE).with(Flags::FENCE_AFTER), write(None), &bytes),
-        (last.with(Flags::SOLICITED), write(Some(42)), &bytes),
-        (last, empty, b""),
-        (Flags::STRICT, Header::ReadRequest { operation, length: 1 << 31, key, address }, b""),
-        (Flags::ACK_NOW, Header::ReadResponse { operation, offset }, &bytes),
-        (none, send(None), &bytes),
-        (last, send(Some(u32::MAX)), &bytes),
-        (none, atomic(AtomicOpcode::FetchAdd, 0), b""),
-        (none, atomic(AtomicOpcode::CompareSwap, 3), b""),
-        (none, Header::AtomicResponse { operation, value: 1 << 63 }, b""),
-        (none, Header::Probe, &bytes),
-        (none, Header::Probe, b""),
-    ];
     let mut frames = Vec::new();
-    for (packet, (flags, header, payload)) in (0..).zip(plain) {
+    for (packet, (flags, header, payload)) in (0..).zip(headers_and_payloads()) {
         for block_count in [None, Some(0), Some(2), Some(16)] {
             if block_count.is_some() && header == Header::Probe
                 || block_count.is_none() && header == Header::Ack
@@ -453,11 +400,74 @@ fn connection_frames() -> Vec<Vec<u8>> {
             if let Some(count) = block_count {
                 frame.extend(ack_section(count));
             }
-            frame.extend_from_slice(payload);
+            frame.extend_from_slice(&payload);
             frames.push(frame);
         }
     }
     frames
+}
+
+/// Headers of every kind, with what may follow each.
+fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
+    let (operation, key, address) = (OperationNumber(9), RemoteKey(0xdead_beef), 0x7fff_1234_5678);
+    let (message, offset) = (MessageNumber(5), 1440);
+    let (last, none) = (Flags::LAST, Flags::NONE);
+    let bytes = || vec![0xa5; 100];
+    let write = |immediate| Header::Write { operation, offset, key, address, immediate };
+    let send = |immediate| Header::Send { operation, offset, message, immediate };
+    let atomic = |opcode, compare| Header::Atomic {
+        operation,
+        opcode,
+        key,
+        address,
+        operand: u64::MAX,
+        compare,
+    };
+    let empty = Header::Write { operation, offset: 0, key, address, immediate: Some(0) };
+    let read = Header::ReadRequest { operation, length: 1 << 31, key, address };
+    vec![
+        (none, Header::Ack, vec![]),
+        (none, Header::Control, every_control_message()),
+        (none, write(None), bytes()),
+        (last.with(Flags::FENCE_BEFORE).with(Flags::FENCE_AFTER), write(None), bytes()),
+        (last.with(Flags::SOLICITED), write(Some(42)), bytes()),
+        (last, empty, vec![]),
+        (Flags::STRICT, read, vec![]),
+        (Flags::ACK_NOW, Header::ReadResponse { operation, offset }, bytes()),
+        (none, send(None), bytes()),
+        (last, send(Some(u32::MAX)), bytes()),
+        (none, atomic(AtomicOpcode::FetchAdd, 0), vec![]),
+        (none, atomic(AtomicOpcode::CompareSwap, 3), vec![]),
+        (none, Header::AtomicResponse { operation, value: 1 << 63 }, vec![]),
+        (none, Header::Probe, bytes()),
+        (none, Header::Probe, vec![]),
+    ]
+}
+
+/// Control messages of every kind, one behind another.
+fn every_control_message() -> Vec<u8> {
+    let mut control = Vec::new();
+    for message in [
+        Control::Padding,
+        Control::Ping,
+        Control::PathChallenge(0xfeed_f00d_0bad_cafe),
+        Control::PathResponse(1),
+        Control::LinkStatus(LinkIndex(3), LinkStatus::Backup),
+        Control::Close {
+            reason: CloseReason::UnknownKey,
+            operation: OperationNumber(12),
+            private_data: b"why",
+        },
+        Control::CloseAck,
+        Control::Address(PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 99)))),
+        Control::Links(0b1001),
+        Control::Gone(OperationNumber(7)),
+    ] {
+        let mut out = [0; CONTROL_BYTES_MAX];
+        let length = message.encode(&mut out);
+        control.extend_from_slice(&out[..length]);
+    }
+    control
 }
 
 fn ack_section(blocks: u8) -> Vec<u8> {

@@ -24,7 +24,7 @@ pub(crate) struct Path {
     pub(crate) mtu: PathMtu,
     pub(crate) state: PathState,
     pub(crate) counters: LinkCounters,
-    /// Control messages to send on this link, [`control_bits`](crate::control).
+    /// Control messages to send on this link, bits such as [`PING`](crate::control::PING).
     pub(crate) control: u16,
     /// Nonce of a challenge of the peer to answer on this link.
     pub(crate) response: Option<u64>,

@@ -8,6 +8,7 @@ use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING, STATUS};
 use crate::engine::Engine;
+use crate::path::Path;
 use crate::transmit::{Emit, push_frame};
 
 impl Engine {
@@ -57,90 +58,36 @@ impl Engine {
         announces: bool,
         emit: Emit<'_>,
     ) {
-        let statuses: [Option<LinkStatus>; 16] = statuses_of(connection, position, announces);
-        let settled = connection.settled_links();
-        let Connection { paths, close, close_data, peer_id, peer_epoch, phase, .. } = connection;
-        let path = &mut paths[position];
+        let statuses = statuses_of(connection, position, announces);
         let mut body = Vec::with_capacity(64);
-        let mut add = |message: Control<'_>| {
-            let mut bytes = [0; CONTROL_BYTES_MAX];
-            let len = message.encode(&mut bytes);
-            body.extend_from_slice(&bytes[..len]);
-        };
-        if path.control & PING != 0 {
-            add(Control::Ping);
-        }
-        if path.control & LINKS != 0 {
-            add(Control::Links(settled));
-        }
-        if path.control & CLOSE != 0 {
-            let (reason, operation) = *close;
-            add(Control::Close { reason, operation, private_data: close_data });
-        }
-        if path.control & CLOSE_ACK != 0 {
-            add(Control::CloseAck);
-        }
-        if let Some(nonce) = challenge {
-            add(Control::PathChallenge(nonce));
-            path.state.on_challenge_sent(nonce);
-            path.counters.path_challenges_sent += 1;
-        }
-        if let Some(nonce) = path.response.take() {
-            add(Control::PathResponse(nonce));
-        }
-        for (index, status) in statuses.iter().enumerate() {
-            if let Some(status) = status {
-                add(Control::LinkStatus(LinkIndex(index as u8), *status));
-            }
-        }
+        gather_messages(&mut body, connection, position, challenge, &statuses);
+        let is_open = connection.phase == Phase::Established;
+        let (peer_epoch, peer_id) = (connection.peer_epoch, connection.peer_id);
+        let path = &mut connection.paths[position];
         let mut addresses = 0;
         if announces {
             addresses = self.links_to_tell(path.addresses);
-            for (index, link) in self.links.iter().enumerate() {
-                if let Some(link) = link
-                    && addresses >> index & 1 != 0
-                {
-                    add(Control::Address(link.caps.local));
-                }
-            }
+            self.gather_addresses(&mut body, addresses);
         }
         // A peer that has forgotten the connection answers with a reset only what is no shorter than
         // that; and a frame of one Ping may be all that is ever sent to it.
         let len = body.len();
         pad(&mut body, len);
-        let told = if announces { path.retry_status | path.removed } else { 0 };
-        let told = told & 0xffff | u32::from(addresses) << 16;
-        let control = core::mem::take(&mut path.control);
-        let kept = u32::from(control) | if announces { STATUS } else { 0 };
-        path.counters.control_frames_sent += 1;
+        let (control, carried) = take_pending(path, announces, addresses);
         // What only asks or answers whether the way works is not repeated by loss detection.
         // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
         // it asks.
-        let open = *phase == Phase::Established;
-        let class =
-            if kept == 0 || !open { PacketClass::Unacknowledged } else { PacketClass::Data };
-        let carried =
-            Carried { slot: kept, offset: told, kind: CarriedKind::Control, ..Carried::default() };
-        let urgent =
-            if control & (PING | LINKS | CLOSE) == 0 { Flags::NONE } else { Flags::ACK_NOW };
+        let is_repeated = carried.slot != 0 && is_open;
+        let class = if is_repeated { PacketClass::Data } else { PacketClass::Unacknowledged };
+        let is_urgent = control & (PING | LINKS | CLOSE) != 0;
         let prefix = Prefix {
             kind: Header::Control.kind(),
             link: path.index,
-            flags: urgent,
-            epoch: *peer_epoch,
-            connection: *peer_id,
+            flags: if is_urgent { Flags::ACK_NOW } else { Flags::NONE },
+            epoch: peer_epoch,
+            connection: peer_id,
             packet: path.send.next_packet().truncate(),
         };
-        if announces {
-            path.retry_status = 0;
-            path.removed = 0;
-            // If none was told, those are not attached any more.
-            path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
-            if path.addresses != 0 {
-                // The rest of them follows for the same reason.
-                path.control |= control & LINKS;
-            }
-        }
         let link = path.link;
         self.batch.reset(path.peer);
         push_frame(&mut self.batch, &prefix, &Header::Control, &[]);
@@ -148,16 +95,29 @@ impl Engine {
         self.batch.finish_frame(PayloadSlice::EMPTY);
         let bytes = self.batch.frame(0).len() as u32;
         path.send.on_sent(&mut self.sent, now, bytes, class, carried);
+        path.counters.control_frames_sent += 1;
         path.counters.frames_sent += 1;
         path.counters.bytes_sent += u64::from(bytes);
         for (position, status) in statuses.iter().enumerate() {
             if status.is_some()
-                && let Some(told) = paths.iter_mut().find(|path| path.index.0 == position as u8)
+                && let Some(told) =
+                    connection.paths.iter_mut().find(|path| path.index.0 == position as u8)
             {
                 told.announce = None;
             }
         }
         self.emit_one(link, emit);
+    }
+
+    /// Adds the addresses of a set of links (by bit) to the body of a control frame.
+    fn gather_addresses(&self, body: &mut Vec<u8>, links: u16) {
+        for (index, link) in self.links.iter().enumerate() {
+            if let Some(link) = link
+                && links >> index & 1 != 0
+            {
+                add(body, Control::Address(link.caps.local));
+            }
+        }
     }
 
     /// Of a set of links (by bit), those that are attached, as many as one frame takes.
@@ -171,6 +131,73 @@ impl Engine {
         }
         told
     }
+}
+
+/// Adds to the body of a control frame what is asked and answered on the link at `position`, the
+/// challenge, and what is told of each link.
+fn gather_messages(
+    body: &mut Vec<u8>,
+    connection: &mut Connection,
+    position: usize,
+    challenge: Option<u64>,
+    statuses: &[Option<LinkStatus>; 16],
+) {
+    let settled = connection.settled_links();
+    let Connection { paths, close, close_data, .. } = connection;
+    let path = &mut paths[position];
+    if path.control & PING != 0 {
+        add(body, Control::Ping);
+    }
+    if path.control & LINKS != 0 {
+        add(body, Control::Links(settled));
+    }
+    if path.control & CLOSE != 0 {
+        let (reason, operation) = *close;
+        add(body, Control::Close { reason, operation, private_data: close_data });
+    }
+    if path.control & CLOSE_ACK != 0 {
+        add(body, Control::CloseAck);
+    }
+    if let Some(nonce) = challenge {
+        add(body, Control::PathChallenge(nonce));
+        path.state.on_challenge_sent(nonce);
+        path.counters.path_challenges_sent += 1;
+    }
+    if let Some(nonce) = path.response.take() {
+        add(body, Control::PathResponse(nonce));
+    }
+    for (index, status) in statuses.iter().enumerate() {
+        if let Some(status) = status {
+            add(body, Control::LinkStatus(LinkIndex(index as u8), *status));
+        }
+    }
+}
+
+fn add(body: &mut Vec<u8>, message: Control<'_>) {
+    let mut bytes = [0; CONTROL_BYTES_MAX];
+    let len = message.encode(&mut bytes);
+    body.extend_from_slice(&bytes[..len]);
+}
+
+/// What was pending on a path is in a frame now; if that one `announces`, with the `addresses` of
+/// these links (by bit) and the status of all that were to be told of. Returns the messages it
+/// has ([`Path::control`]), and what is remembered of it in case it is lost.
+fn take_pending(path: &mut Path, announces: bool, addresses: u16) -> (u16, Carried) {
+    let control = core::mem::take(&mut path.control);
+    let mut carried =
+        Carried { slot: u32::from(control), kind: CarriedKind::Control, ..Carried::default() };
+    if announces {
+        let told = core::mem::take(&mut path.retry_status) | core::mem::take(&mut path.removed);
+        carried.slot |= STATUS;
+        carried.offset = told & 0xffff | u32::from(addresses) << 16;
+        // If none was told, those are not attached any more.
+        path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
+        if path.addresses != 0 {
+            // The rest of them follows for the same reason.
+            path.control |= control & LINKS;
+        }
+    }
+    (control, carried)
 }
 
 /// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least

@@ -110,9 +110,8 @@ fn heal(pair: &mut Pair, links: u8) {
     }
 }
 
-fn run(seed: u64) -> u64 {
-    let mut dice = Dice(seed);
-    let links = 1 + dice.roll(3) as u8;
+/// Two hosts with something to do, on a way with faults.
+fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
     let plan = LinkPlan { rate: Some(1_000_000_000), ..LinkPlan::default() };
     let config = EngineConfig {
         order_pool_bytes: [0, 4000, 1 << 18][dice.roll(3) as usize],
@@ -139,31 +138,44 @@ fn run(seed: u64) -> u64 {
         let some = own.roll(frames as u64 + 1) as usize;
         Emitted::Taken(if own.roll(share) == 0 { some } else { frames })
     });
+    pair
+}
+
+/// What each host posted, in order.
+type Posted = [Vec<CompletionKind>; 2];
+
+fn post_and_disturb(pair: &mut Pair, dice: &mut Dice, links: u8) -> Posted {
     let mut kinds = [Vec::new(), Vec::new()];
     let mut receives = [0; 2];
     for context in 0..OPERATIONS {
         for host in 0..2 {
-            kinds[host].push(post(&mut pair, &mut dice, host, context));
+            kinds[host].push(post(pair, dice, host, context));
             if dice.roll(4) == 0 {
                 pair.receive(host, 3_300_000, 4000, receives[host]);
                 receives[host] += 1;
             }
         }
         if dice.roll(3) == 0 {
-            disturb(&mut pair, &mut dice, links);
+            disturb(pair, dice, links);
         }
         pair.run_for(dice.roll(3_000_000));
     }
-    heal(&mut pair, links);
-    let sends = |kinds: &[CompletionKind]| {
-        kinds.iter().filter(|kind| **kind == CompletionKind::Send).count() as u64
-    };
+    heal(pair, links);
     for host in 0..2 {
         while receives[host] < sends(&kinds[1 - host]) {
             pair.receive(host, 3_300_000, 4000, receives[host]);
             receives[host] += 1;
         }
     }
+    kinds
+}
+
+fn sends(kinds: &[CompletionKind]) -> u64 {
+    kinds.iter().filter(|kind| **kind == CompletionKind::Send).count() as u64
+}
+
+/// Runs until all is done; returns what was completed at each host, with its context.
+fn complete(pair: &mut Pair, seed: u64, kinds: &Posted) -> [Vec<(u64, CompletionKind)>; 2] {
     let mut done = [Vec::new(), Vec::new()];
     let mut received = [0, 0];
     pair.run_until(60_000_000_000, &format!("seed {seed}"), |pair| {
@@ -181,22 +193,36 @@ fn run(seed: u64) -> u64 {
         done.iter().all(|done| done.len() as u64 == OPERATIONS)
             && (0..2).all(|host| received[host] == sends(&kinds[1 - host]))
     });
+    done
+}
+
+/// Whether writes and atomics of `host` have had their effect at the other, once.
+fn assert_effects(pair: &Pair, seed: u64, host: usize, kinds: &[CompletionKind]) {
+    let adds = kinds.iter().filter(|kind| **kind == CompletionKind::FetchAdd).count();
+    let counted = pair.hosts[1 - host].buffer.load_u64(pair::BUFFER_BYTES - 8);
+    assert_eq!(counted, adds as u64, "seed {seed}: atomics happen once");
+    let (mut bytes, mut there) = ([0; 16_000], [0; 16_000]);
+    for (context, kind) in (0..).zip(kinds) {
+        if *kind == CompletionKind::Write {
+            let at = host as u64 * OPERATIONS * PLACE_BYTES + context * PLACE_BYTES;
+            pair.hosts[host].buffer.read(at, &mut bytes);
+            pair.hosts[1 - host].buffer.read(at, &mut there);
+            let written = there.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            assert!(bytes[..written] == there[..written], "seed {seed}, write {context}");
+        }
+    }
+}
+
+fn run(seed: u64) -> u64 {
+    let mut dice = Dice(seed);
+    let links = 1 + dice.roll(3) as u8;
+    let mut pair = disturbed_pair(seed, &mut dice, links);
+    let kinds = post_and_disturb(&mut pair, &mut dice, links);
+    let done = complete(&mut pair, seed, &kinds);
     for host in 0..2 {
         let expected: Vec<_> = (0..).zip(kinds[host].iter().copied()).collect();
         assert_eq!(done[host], expected, "seed {seed}: once each, and in order");
-        let adds = kinds[host].iter().filter(|kind| **kind == CompletionKind::FetchAdd).count();
-        let counted = pair.hosts[1 - host].buffer.load_u64(pair::BUFFER_BYTES - 8);
-        assert_eq!(counted, adds as u64, "seed {seed}: atomics happen once");
-        let (mut bytes, mut there) = ([0; 16_000], [0; 16_000]);
-        for (context, kind) in &expected {
-            if *kind == CompletionKind::Write {
-                let at = host as u64 * OPERATIONS * PLACE_BYTES + context * PLACE_BYTES;
-                pair.hosts[host].buffer.read(at, &mut bytes);
-                pair.hosts[1 - host].buffer.read(at, &mut there);
-                let written = there.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                assert!(bytes[..written] == there[..written], "seed {seed}, write {context}");
-            }
-        }
+        assert_effects(&pair, seed, host, &kinds[host]);
         assert!(pair.hosts[host].closed().is_empty(), "seed {seed}");
     }
     pair.run_for(5_000_000_000);

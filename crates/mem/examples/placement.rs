@@ -4,54 +4,116 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use mem::{Buffer, MemoryTable, RegisterError, Rights, TableLimits};
+use mem::{
+    AccessError, Buffer, MemoryAccess, MemoryTable, ProtectionDomain, Region, RegisterError,
+    Rights, TableLimits,
+};
+
+const FRAME: usize = 1440;
+const FRAMES: u64 = 64;
+const CONTENT: [u8; FRAME] = [7; FRAME];
+const ALL: Rights = Rights::ALL;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const FRAME: usize = 1440;
-    const FRAMES: u64 = 64;
     let table = MemoryTable::new(TableLimits::default(), [0x243f_6a88, 0x85a3_08d3]);
     let domain = table.allocate_domain();
     let buffer = Buffer::new(FRAME as u64 * FRAMES);
-    let all = Rights::ALL;
-    let region = table.register(domain, buffer.clone(), all)?;
-    let frame = [7_u8; FRAME];
-    let address = |round: u64| region.start + round % FRAMES * FRAME as u64;
-    let access = table.access();
+    let region = table.register(domain, buffer.clone(), ALL)?;
+    let other = table.register(domain, buffer.clone(), ALL)?;
 
+    measure_plain_copy();
+    measure_lookups(&table.access(), domain, &region, &other);
+    measure_placements(&table.access(), domain, &region, &buffer)?;
+    measure_words(&table.access(), domain, &region)?;
+    measure("begin and end an access", |_| {
+        black_box(table.access());
+    });
+    measure("register + deregister of an owned buffer", |_| {
+        let registered = table.register(domain, buffer.clone(), ALL);
+        registered.and_then(|region| table.deregister(region.id)).ok();
+    });
+
+    match table.register_whole_address_space(domain, ALL) {
+        Ok(whole) => {
+            let access = table.access();
+            measure("resolve + place of 1440 B, whole address space", |round| {
+                let at = frame_at(&region, round);
+                let target = access.resolve(domain, whole.key, at, FRAME as u64, ALL);
+                if let Ok(target) = target {
+                    black_box(access.place(&target, 0, black_box(&CONTENT))).ok();
+                }
+            });
+        }
+        Err(error @ RegisterError::NoFaultSafeCopies { .. }) => println!("skipped: {error}"),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Takes turns with the frames of a region.
+fn frame_at(region: &Region, round: u64) -> u64 {
+    region.start + round % FRAMES * FRAME as u64
+}
+
+fn measure_plain_copy() {
     let mut plain = vec![0_u8; FRAME * FRAMES as usize];
     measure("memcpy of 1440 B into ordinary memory", |round| {
         let start = (round % FRAMES) as usize * FRAME;
-        black_box(&mut plain[start..start + FRAME]).copy_from_slice(black_box(&frame));
+        black_box(&mut plain[start..start + FRAME]).copy_from_slice(black_box(&CONTENT));
     });
-    let other = table.register(domain, buffer.clone(), all)?;
+}
+
+fn measure_lookups(
+    access: &MemoryAccess<'_>,
+    domain: ProtectionDomain,
+    region: &Region,
+    other: &Region,
+) {
     measure("resolve, another key each time", |round| {
         let key = if round % 2 == 0 { region.key } else { other.key };
-        black_box(access.resolve(domain, key, address(round), FRAME as u64, all)).ok();
+        black_box(access.resolve(domain, key, frame_at(region, round), FRAME as u64, ALL)).ok();
     });
     measure("resolve, the same key", |round| {
-        black_box(access.resolve(domain, region.key, address(round), FRAME as u64, all)).ok();
+        let at = frame_at(region, round);
+        black_box(access.resolve(domain, region.key, at, FRAME as u64, ALL)).ok();
     });
-    let whole_buffer = access.resolve(domain, region.key, region.start, region.len, all)?;
+}
+
+fn measure_placements(
+    access: &MemoryAccess<'_>,
+    domain: ProtectionDomain,
+    region: &Region,
+    buffer: &Buffer,
+) -> Result<(), AccessError> {
+    let whole_buffer = access.resolve(domain, region.key, region.start, region.len, ALL)?;
     measure("place of 1440 B", |round| {
         let offset = round % FRAMES * FRAME as u64;
-        black_box(access.place(&whole_buffer, offset, black_box(&frame))).ok();
+        black_box(access.place(&whole_buffer, offset, black_box(&CONTENT))).ok();
     });
     measure("Buffer::write of 1440 B", |round| {
-        buffer.write(round % FRAMES * FRAME as u64, black_box(&frame));
+        buffer.write(round % FRAMES * FRAME as u64, black_box(&CONTENT));
     });
     measure("resolve + place of 1440 B", |round| {
-        let target = access.resolve(domain, region.key, address(round), FRAME as u64, all);
-        if let Ok(target) = target {
-            black_box(access.place(&target, 0, black_box(&frame))).ok();
+        let at = frame_at(region, round);
+        if let Ok(target) = access.resolve(domain, region.key, at, FRAME as u64, ALL) {
+            black_box(access.place(&target, 0, black_box(&CONTENT))).ok();
         }
     });
     measure("resolve + place_tail of 1440 B", |round| {
-        let target = access.resolve(domain, region.key, address(round), FRAME as u64, all);
-        if let Ok(target) = target {
-            black_box(access.place_tail(&target, 0, black_box(&frame))).ok();
+        let at = frame_at(region, round);
+        if let Ok(target) = access.resolve(domain, region.key, at, FRAME as u64, ALL) {
+            black_box(access.place_tail(&target, 0, black_box(&CONTENT))).ok();
         }
     });
-    let word = access.resolve(domain, region.key, region.start, 8, all)?;
+    Ok(())
+}
+
+fn measure_words(
+    access: &MemoryAccess<'_>,
+    domain: ProtectionDomain,
+    region: &Region,
+) -> Result<(), AccessError> {
+    let word = access.resolve(domain, region.key, region.start, 8, ALL)?;
     measure("place_tail of 8 B", |round| {
         black_box(access.place_tail(&word, 0, &round.to_ne_bytes())).ok();
     });
@@ -61,29 +123,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure("fetch_add", |round| {
         black_box(access.fetch_add(&word, round)).ok();
     });
-    drop(access);
-    measure("begin and end an access", |_| {
-        black_box(table.access());
-    });
-    measure("register + deregister of an owned buffer", |_| {
-        let registered = table.register(domain, buffer.clone(), all);
-        registered.and_then(|region| table.deregister(region.id)).ok();
-    });
-
-    match table.register_whole_address_space(domain, all) {
-        Ok(whole) => {
-            let access = table.access();
-            measure("resolve + place of 1440 B, whole address space", |round| {
-                let at = address(round);
-                let target = access.resolve(domain, whole.key, at, FRAME as u64, all);
-                if let Ok(target) = target {
-                    black_box(access.place(&target, 0, black_box(&frame))).ok();
-                }
-            });
-        }
-        Err(error @ RegisterError::NoFaultSafeCopies { .. }) => println!("skipped: {error}"),
-        Err(error) => return Err(error.into()),
-    }
     Ok(())
 }
 

@@ -132,19 +132,41 @@ fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
     low / factor..high * factor
 }
 
-/// Powers of ten in `range`, and the fewer they are the more multiples of them.
+/// Round values in `range`, which has positive ones only: powers of ten, and the fewer they are the
+/// more multiples of them; in steps of one width where fewer than three would remain.
 pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = (range.end / range.start).log10();
-    let steps: &[f64] = match decades {
-        2.5.. => &[1.0],
-        0.8.. => &[1.0, 2.0, 5.0],
-        _ => &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
+    let finer: &[&[f64]] = match decades {
+        2.5.. => &MULTIPLES,
+        0.8.. => &MULTIPLES[1..],
+        _ => &MULTIPLES[2..],
     };
+    let mut choices = finer.iter().map(|steps| multiples(range, steps));
+    choices.find(|ticks| ticks.len() >= TICKS_MIN).unwrap_or_else(|| even_ticks(range))
+}
+
+/// Each power of ten times each of `steps`, as far as they lie in `range`.
+fn multiples(range: &Range<f64>, steps: &[f64]) -> Vec<f64> {
     let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
     exponents
         .flat_map(|exponent| steps.iter().map(move |step| step * 10_f64.powi(exponent)))
         .filter(|tick| range.contains(tick))
         .collect()
+}
+
+/// The multiples of a width that lie in `range`: of 1, 2 and 5 times a power of ten the widest that
+/// gives enough of them.
+fn even_ticks(range: &Range<f64>) -> Vec<f64> {
+    let exponent = (range.end - range.start).log10().floor() as i32;
+    let widths = [exponent, exponent - 1]
+        .into_iter()
+        .flat_map(|exponent| [5.0, 2.0, 1.0].map(|step| step * 10_f64.powi(exponent)));
+    let mut choices = widths.map(|width| {
+        let (first, last) = ((range.start / width).ceil(), (range.end / width).floor());
+        let all = (first as u64..=last as u64).map(|count| count as f64 * width);
+        all.filter(|tick| range.contains(tick)).collect::<Vec<_>>()
+    });
+    choices.find(|ticks| ticks.len() >= TICKS_MIN).unwrap_or_default()
 }
 
 pub(crate) fn tick_label(value: f64) -> String {
@@ -207,6 +229,13 @@ fn with_notes(svg: &str, notes: &[String]) -> String {
 /// Number of colours in the style sheet; more curves than that share them.
 pub(crate) const COLOURS: usize = 8;
 
+/// Fewest ticks that show what kind of an axis it is.
+const TICKS_MIN: usize = 3;
+
+/// What powers of ten are multiplied by for ticks, from few to many.
+const MULTIPLES: [&[f64]; 3] =
+    [&[1.0], &[1.0, 2.0, 5.0], &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]];
+
 const SIZE_PIXELS: (u32, u32) = (520, 350);
 
 #[cfg(test)]
@@ -236,8 +265,28 @@ mod tests {
         assert_eq!(ticks(&(0.9..30.0)), [1.0, 2.0, 5.0, 10.0, 20.0]);
         assert_eq!(ticks(&(0.5..5000.0)), [1.0, 10.0, 100.0, 1000.0]);
         assert_eq!(ticks(&(74.0..198.0)), [80.0, 100.0, 120.0, 150.0]);
+        assert_eq!(ticks(&(130.0..190.0)), [140.0, 160.0, 180.0]);
         assert_eq!(tick_label(0.05), "0.05");
         assert_eq!(tick_label(1000.0), "1000");
+    }
+
+    #[test]
+    fn however_near_values_are_three_ticks_or_more_tell_them_apart() {
+        for exponent in -3..6 {
+            for start in (100..1000).map(|start| f64::from(start) * 10_f64.powi(exponent - 2)) {
+                for ratio in [1.44, 1.6, 2.0, 5.0, 6.4, 20.0, 300.0, 320.0, 1e5] {
+                    let range = start..start * ratio;
+                    let ticks = ticks(&range);
+                    assert!((3..=12).contains(&ticks.len()), "{range:?}: {ticks:?}");
+                    assert!(ticks.iter().all(|tick| range.contains(tick)), "{range:?}: {ticks:?}");
+                    if start >= 0.01 {
+                        let mut labels: Vec<_> = ticks.iter().map(|t| tick_label(*t)).collect();
+                        labels.dedup();
+                        assert_eq!(labels.len(), ticks.len(), "{range:?}: {labels:?}");
+                    }
+                }
+            }
+        }
     }
 
     fn series(colour: usize, sizes: &[u64]) -> Series {

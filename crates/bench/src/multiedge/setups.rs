@@ -23,27 +23,12 @@ pub struct SetUp {
     pub by_default: bool,
 }
 
-/// All set-ups.
+/// All set-ups: those measured when none are named come first, and of them those of the paper.
 pub fn all() -> Vec<SetUp> {
-    let one = |rate| vec![LinkShape::of_rate(rate)];
-    let setup = |name: &str, description: &str, links: Vec<LinkShape>| SetUp {
-        name: name.to_string(),
-        description: description.to_string(),
-        links,
-        mtu: 1500,
-        in_order: false,
-        with_tcp: false,
-        by_default: true,
-    };
-    let lossy = |percent: f64| SetUp {
-        with_tcp: true,
-        by_default: false,
-        ..setup(
-            &format!("1L-1G-loss{percent}"),
-            &format!("one link of 1 Gb/s that loses {percent} % of all frames"),
-            vec![LinkShape { loss_percent: percent, ..LinkShape::of_rate(GIGABIT) }],
-        )
-    };
+    [of_the_paper(), beyond_the_paper(), if_named()].concat()
+}
+
+fn of_the_paper() -> Vec<SetUp> {
     vec![
         setup("1L-1G", "one link of 1 Gb/s (paper)", one(GIGABIT)),
         SetUp {
@@ -56,6 +41,11 @@ pub fn all() -> Vec<SetUp> {
             one(GIGABIT).repeat(2),
         ),
         setup("1L-10G", "one link of 10 Gb/s (paper)", one(10 * GIGABIT)),
+    ]
+}
+
+fn beyond_the_paper() -> Vec<SetUp> {
+    vec![
         SetUp {
             mtu: 9000,
             ..setup("1L-10G-9000", "one link of 10 Gb/s with jumbo frames", one(10 * GIGABIT))
@@ -79,9 +69,14 @@ pub fn all() -> Vec<SetUp> {
                 .to_vec(),
         ),
         setup("2L-10G", "two links of 10 Gb/s", one(10 * GIGABIT).repeat(2)),
+    ]
+}
+
+/// Set-ups that are measured only if they are named.
+fn if_named() -> Vec<SetUp> {
+    let mut setups = vec![
         SetUp {
             mtu: 9000,
-            by_default: false,
             ..setup(
                 "10G+1G-9000",
                 "a link of 10 Gb/s and one of 1 Gb/s, with jumbo frames",
@@ -90,26 +85,55 @@ pub fn all() -> Vec<SetUp> {
         },
         SetUp {
             mtu: 9000,
-            by_default: false,
             ..setup(
                 "4L-2.5G-9000",
                 "four links of 2.5 Gb/s with jumbo frames",
                 one(5 * GIGABIT / 2).repeat(4),
             )
         },
-        SetUp { by_default: false, ..setup("1L-100M", "one link of 100 Mb/s", one(GIGABIT / 10)) },
-        SetUp {
-            by_default: false,
-            ..setup("2L-100M", "two links of 100 Mb/s", one(GIGABIT / 10).repeat(2))
-        },
+        setup("1L-100M", "one link of 100 Mb/s", one(GIGABIT / 10)),
+        setup("2L-100M", "two links of 100 Mb/s", one(GIGABIT / 10).repeat(2)),
         lossy(1.0),
         lossy(5.0),
-    ]
+    ];
+    for setup in &mut setups {
+        setup.by_default = false;
+    }
+    setups
 }
 
 /// The set-up of this name.
 pub fn by_name(name: &str) -> Option<SetUp> {
     all().into_iter().find(|setup| setup.name.eq_ignore_ascii_case(name))
+}
+
+/// A set-up that differs from the usual one only in its links: out of order, without TCP, with
+/// frames of 1500 bytes.
+fn setup(name: &str, description: &str, links: Vec<LinkShape>) -> SetUp {
+    SetUp {
+        name: name.to_string(),
+        description: description.to_string(),
+        links,
+        mtu: 1500,
+        in_order: false,
+        with_tcp: false,
+        by_default: true,
+    }
+}
+
+fn one(rate: u64) -> Vec<LinkShape> {
+    vec![LinkShape::of_rate(rate)]
+}
+
+fn lossy(percent: f64) -> SetUp {
+    SetUp {
+        with_tcp: true,
+        ..setup(
+            &format!("1L-1G-loss{percent}"),
+            &format!("one link of 1 Gb/s that loses {percent} % of all frames"),
+            vec![LinkShape { loss_percent: percent, ..LinkShape::of_rate(GIGABIT) }],
+        )
+    }
 }
 
 const GIGABIT: u64 = 1_000_000_000;

@@ -9,9 +9,7 @@ use link::host::{Capabilities, Capability, memory_lock};
 /// Something that was looked at.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Finding {
-    /// What.
     pub(crate) name: &'static str,
-    /// Its value.
     pub(crate) value: String,
     /// What would be better, and for what.
     pub(crate) advice: Option<String>,

@@ -1,6 +1,7 @@
+use wire_edge::{AckBlock, AckDelay, LinkIndex};
+
 use super::*;
-use wire_edge::AckDelay;
-use wire_edge::LinkIndex;
+use crate::ProtocolError;
 
 const US: u64 = 1_000;
 

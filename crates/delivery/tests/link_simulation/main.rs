@@ -73,8 +73,7 @@ fn lost_acknowledgements_hardly_cost_goodput() {
 
 #[test]
 fn rate_steps_are_followed_down_and_up() {
-    let link =
-        Link { steps: vec_of(&[(100 * MS, GIGABIT / 10), (300 * MS, GIGABIT)]), ..gigabit_link() };
+    let link = Link { steps: [(100 * MS, GIGABIT / 10), (300 * MS, GIGABIT)], ..gigabit_link() };
     let outcome = run("1 G, 100 M, 1 G", link, 1, 500);
     for (ms, rate) in [(60, GIGABIT), (290, GIGABIT / 10), (320, GIGABIT)] {
         let believed = outcome.rate_at(ms);
@@ -149,8 +148,4 @@ fn the_fixed_window_is_bandwidth_delay_limited() {
     let outcome = Simulation::new(gigabit_link(), config, 1, 1).run(100 * MS);
     outcome.print("fixed, 4 frames");
     assert!(outcome.goodput() < 0.6 * GIGABIT as f64);
-}
-
-fn vec_of(steps: &[(u64, u64)]) -> [(u64, u64); 2] {
-    [steps[0], steps[1]]
 }

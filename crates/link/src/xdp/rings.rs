@@ -1,7 +1,5 @@
 //! Rings shared with the kernel, and the memory that their descriptors point into.
 
-#[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -56,18 +54,12 @@ impl Mapping {
     /// Has the processor fetch the first cache lines at `offset`, if they lie inside.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
-        #[cfg(target_arch = "x86_64")]
         if self.holds(offset, PREFETCHED_BYTES as u64) {
             for line in (0..PREFETCHED_BYTES).step_by(CACHE_LINE_BYTES) {
-                // SAFETY: inside the mapping; and nothing is accessed.
-                unsafe {
-                    let address = self.start.as_ptr().add(offset as usize + line);
-                    _mm_prefetch::<_MM_HINT_T0>(address.cast());
-                }
+                // SAFETY: inside the mapping.
+                prefetch_line(unsafe { self.start.as_ptr().add(offset as usize + line) });
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
     }
 
     /// Whether `bytes` bytes at `offset` lie inside.
@@ -89,6 +81,19 @@ impl Drop for Mapping {
 
 // SAFETY: the mapping is owned, and is the same for every thread.
 unsafe impl Send for Mapping {}
+
+/// Has the processor fetch a cache line; only a hint, and nothing on others than `x86_64`.
+#[inline]
+fn prefetch_line(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program could notice, and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
 
 /// Which of the rings of a socket.
 #[derive(Clone, Copy, Debug)]
@@ -278,8 +283,6 @@ impl<T: Copy> ConsumerRing<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 const _: () = assert!(size_of::<xdp_desc>() == 16);
-#[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 /// A small frame with all its headers.
-#[cfg(target_arch = "x86_64")]
 const PREFETCHED_BYTES: usize = 2 * CACHE_LINE_BYTES;

@@ -202,8 +202,8 @@ fn left(ranks: u32, rank: u32, distance: u32) -> u32 {
 /// Bytes of the pieces from `start` to before `end` when all are cut into `pieces` as equal as can
 /// be.
 fn part(bytes: u32, start: u32, end: u32, pieces: u32) -> u32 {
-    let upto = |piece: u32| u64::from(bytes) * u64::from(piece) / u64::from(pieces);
-    (upto(end) - upto(start)) as u32
+    let up_to = |piece: u32| u64::from(bytes) * u64::from(piece) / u64::from(pieces);
+    (up_to(end) - up_to(start)) as u32
 }
 
 /// Doublings after which one has become at least so many.

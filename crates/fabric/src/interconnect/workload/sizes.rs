@@ -167,8 +167,8 @@ impl SizeTable {
 
     /// The length that this share of messages, in parts per billion, does not exceed.
     fn at(&self, share: u32) -> u32 {
-        let index = self.points.partition_point(|(_, upto)| *upto <= share);
-        let Some(&(bytes, upto)) = self.points.get(index) else {
+        let index = self.points.partition_point(|(_, up_to)| *up_to <= share);
+        let Some(&(bytes, up_to)) = self.points.get(index) else {
             return self.points.last().map_or(1, |(bytes, _)| *bytes);
         };
         let Some(&(before_bytes, before)) = index.checked_sub(1).and_then(|at| self.points.get(at))
@@ -176,7 +176,7 @@ impl SizeTable {
             return bytes;
         };
         let rise = u64::from(bytes - before_bytes) * u64::from(share - before);
-        before_bytes + (rise / u64::from(upto - before)) as u32
+        before_bytes + (rise / u64::from(up_to - before)) as u32
     }
 
     fn mean_bytes_1024ths(&self) -> u64 {

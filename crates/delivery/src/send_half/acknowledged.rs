@@ -1,0 +1,242 @@
+//! What an acknowledgement does to a sending half.
+
+use wire_edge::{AckBlock, PacketNumber};
+
+use super::{AckSummary, Drain, Fate, SendHalf};
+use crate::congestion::{AckSample, CongestionController};
+use crate::coverage::Coverage;
+use crate::rate::SendStamp;
+use crate::sent_packets::{Kind, Record, SentPool};
+use crate::{Instant, ProtocolError};
+
+impl<T: Copy> SendHalf<T> {
+    /// The peer acknowledged packets. Contents that it accepted are reported in the order in which
+    /// they were sent, then those that count as lost now. `received_at` is when the acknowledgement
+    /// arrived at the host, at most `now`: between the two no network was involved.
+    ///
+    /// # Errors
+    /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.
+    pub fn on_ack(
+        &mut self,
+        pool: &mut SentPool<T>,
+        now: Instant,
+        received_at: Instant,
+        block: &AckBlock,
+        report: &mut impl FnMut(Fate, T),
+    ) -> Result<AckSummary, ProtocolError> {
+        let largest = PacketNumber::expand(block.largest, self.next);
+        if largest >= self.next {
+            return Err(ProtocolError::AckOfUnsent { acknowledged: largest, next: self.next });
+        }
+        let in_flight_before = self.in_flight_bytes;
+        let mut acked = Acked::default();
+        let mut summary = AckSummary::default();
+        self.ack_flight(block, report, &mut acked);
+        self.ack_ghosts(now, block, &mut acked, &mut summary);
+        if largest.next() > self.acked_end {
+            self.acked_end = largest.next();
+            summary.marked = u32::from(block.marked.wrapping_sub(self.marked));
+            self.marked = block.marked;
+        }
+        summary.newly_acked = acked.packets;
+        summary.newly_acked_bytes = acked.bytes;
+        if acked.newest.is_some() {
+            let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
+                > self.window()
+                && self.drain == Drain::No;
+            let waited_ns = now.since_ns(received_at);
+            self.on_progress(
+                now,
+                waited_ns,
+                block.delay.to_ns(),
+                window_limited,
+                &acked,
+                &mut summary,
+            );
+        }
+        summary.newly_lost = self.detect_losses(now, report);
+        self.bound_backlog(now);
+        self.packets.release_if_empty(pool);
+        Ok(summary)
+    }
+
+    /// Reports what `block` acknowledges of the packets in flight.
+    fn ack_flight(
+        &mut self,
+        block: &AckBlock,
+        report: &mut impl FnMut(Fate, T),
+        acked: &mut Acked,
+    ) {
+        let mut at = self.packets.oldest();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            let packet = self.packets.record(slot).packet;
+            match Coverage::of(block, packet) {
+                Coverage::Beyond => break,
+                Coverage::Missing => {}
+                Coverage::Received => {
+                    let record = self.packets.remove(slot);
+                    self.in_flight_bytes -= u32::from(record.bytes);
+                    acked.count(&record);
+                    report(Fate::Acked, record.content);
+                }
+            }
+        }
+    }
+
+    /// Finds packets that had been declared lost or retired and arrived after all.
+    fn ack_ghosts(
+        &mut self,
+        now: Instant,
+        block: &AckBlock,
+        acked: &mut Acked,
+        summary: &mut AckSummary,
+    ) {
+        self.expire_ghosts(now);
+        let mut at = self.packets.oldest_ghost();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            if Coverage::of(block, self.packets.record(slot).packet) != Coverage::Received {
+                continue;
+            }
+            let record = self.packets.remove_ghost(slot);
+            acked.count(&record);
+            if record.kind == Kind::Lost {
+                summary.spurious += 1;
+                self.tolerance.on_spurious_loss(self.rate.round());
+                self.controller.on_spurious_loss();
+            }
+        }
+    }
+
+    /// Something new was acknowledged: measures round-trip time and rate, and tells congestion
+    /// control.
+    fn on_progress(
+        &mut self,
+        now: Instant,
+        waited_ns: u64,
+        delay_ns: u64,
+        window_limited: bool,
+        acked: &Acked,
+        summary: &mut AckSummary,
+    ) {
+        let Some((sent_at, stamp)) = acked.newest else { return };
+        self.progress_at = now;
+        self.probe_count = 0;
+        let took_ns = now.since_ns(sent_at);
+        if sent_at >= self.newest_acked_sent_at {
+            self.newest_acked_sent_at = sent_at;
+            self.newest_acked_took_ns = took_ns;
+        }
+        let waited_ns = waited_ns.min(took_ns);
+        let others_drain =
+            self.rtt.others_drain(now, (took_ns - waited_ns).saturating_sub(delay_ns));
+        let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
+        self.correct_backlog(rtt_ns, acked);
+        summary.rtt_sample_ns = Some(rtt_ns);
+        // What acknowledgements waited for would make rates uneven that are not.
+        let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
+        let round_started =
+            self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+        if self.in_flight_bytes == 0 {
+            let min_ns = self.rtt.min_ns();
+            let queued_ns = rtt_ns.saturating_sub(min_ns);
+            self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);
+        }
+        if round_started {
+            self.tolerance.on_round(self.rate.round());
+            self.rtt.on_round();
+        }
+        self.drain_for_min(now, others_drain);
+        let sample = AckSample {
+            acked_bytes: acked.bytes,
+            acked_packets: acked.packets,
+            marked_frames: summary.marked,
+            window_limited,
+            round_started,
+            rtt_ns: Some(rtt_ns),
+            rtt_min_ns: self.rtt.min_ns(),
+            host_ns: self.rtt.host_ns(),
+            rate: self.rate.bytes_per_second(),
+            rate_is_lower_bound: self.rate.is_lower_bound(),
+            quantum_bytes: self.quantum_bytes(),
+        };
+        self.controller.on_ack(now, &sample);
+    }
+
+    /// When the smallest round-trip time has not been seen for long, a queue of the sender's own
+    /// making may hide it, or the route is longer now: halves what is in flight for some round
+    /// trips. Competing senders see that and join in, or a queue of theirs would be measured.
+    fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
+        match self.drain {
+            Drain::No => {
+                let due = others_drain || self.rtt.min_is_old(now);
+                if due && !self.controller.is_fixed() {
+                    self.drain = Drain::Emptying;
+                }
+            }
+            Drain::Emptying => {
+                if self.in_flight_bytes <= self.drained_bytes() {
+                    self.rtt.start_anew();
+                    self.drain = Drain::Measuring { round: self.rate.round() };
+                }
+            }
+            Drain::Measuring { round } => {
+                if self.rate.round().wrapping_sub(round) >= DRAINED_ROUNDS {
+                    self.rtt.finish_anew(now);
+                    self.drain = Drain::No;
+                }
+            }
+        }
+    }
+
+    /// A packet waited longer or shorter on the link than was expected when it was sent: what followed
+    /// it waits as much longer or shorter.
+    fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
+        let own_ns = self.transmission_ns(acked.newest_bytes);
+        let waited_ns = rtt_ns.saturating_sub(self.rtt.min_ns()).saturating_add(own_ns);
+        let expected_ns = u64::from(acked.newest_wait_ns);
+        self.idle_at = if waited_ns >= expected_ns {
+            self.idle_at.after_ns((waited_ns - expected_ns) / 2)
+        } else {
+            Instant(self.idle_at.0.saturating_sub((expected_ns - waited_ns) / 2))
+        };
+    }
+
+    /// What is not in flight any more is not in a queue either.
+    fn bound_backlog(&mut self, now: Instant) {
+        if self.in_flight_bytes == 0 {
+            self.idle_at = self.idle_at.min(now);
+            return;
+        }
+        let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
+        let all = now.after_ns(self.transmission_ns(travelling));
+        self.idle_at = self.idle_at.min(all);
+    }
+}
+
+/// Sums over the packets one block acknowledges.
+#[derive(Default)]
+struct Acked {
+    packets: u32,
+    bytes: u32,
+    newest: Option<(Instant, SendStamp)>,
+    newest_wait_ns: u32,
+    newest_bytes: u32,
+}
+
+impl Acked {
+    fn count<T>(&mut self, record: &Record<T>) {
+        self.packets += 1;
+        self.bytes += u32::from(record.bytes);
+        if self.newest.is_none_or(|(sent_at, _)| sent_at <= record.sent_at) {
+            self.newest = Some((record.sent_at, record.stamp));
+            self.newest_wait_ns = record.wait_ns;
+            self.newest_bytes = u32::from(record.bytes);
+        }
+    }
+}
+
+/// Round trips for which the queue is kept drained: one until others notice, one until they have
+/// drained it, too, one to measure, and one as rounds are counted from their middle.
+const DRAINED_ROUNDS: u32 = 4;

@@ -1,0 +1,113 @@
+//! Which packets count as lost, and how long lost ones are remembered.
+
+use super::{Fate, SendHalf};
+use crate::Instant;
+use crate::congestion::{CongestionController, LossSample};
+use crate::coverage::reaches;
+use crate::loss::Verdict;
+use crate::sent_packets::{Kind, Record};
+
+impl<T: Copy> SendHalf<T> {
+    /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
+    /// `loss_at` for those that are not lost yet. Returns how many packets were lost.
+    pub(super) fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
+        self.loss_at = Instant::NEVER;
+        let end = self.acked_end.truncate();
+        let mut lost = Lost::default();
+        let mut at = self.packets.oldest();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            let record = *self.packets.record(slot);
+            if reaches(record.packet, end) {
+                break;
+            }
+            match self.verdict(now, &record) {
+                Verdict::NotLostYet(lost_at) => self.loss_at = self.loss_at.min(lost_at),
+                Verdict::Lost => {
+                    self.packets.remember(slot, Kind::Lost);
+                    self.in_flight_bytes -= u32::from(record.bytes);
+                    lost.count(&record, record.kind == Kind::Data);
+                    report(Fate::Lost, record.content);
+                }
+            }
+        }
+        self.judge_retired(now, &mut lost);
+        if lost.congestion.lost_packets > 0 {
+            self.controller.on_loss(now, &lost.congestion);
+        }
+        lost.packets
+    }
+
+    /// A retired packet that later ones have overtaken is a loss for congestion control, too.
+    fn judge_retired(&mut self, now: Instant, lost: &mut Lost) {
+        let end = self.acked_end.truncate();
+        let mut at = self.packets.oldest_ghost();
+        while let Some(slot) = at {
+            at = self.packets.after(slot);
+            let record = *self.packets.record(slot);
+            if record.kind == Kind::Retired
+                && !reaches(record.packet, end)
+                && self.verdict(now, &record) == Verdict::Lost
+            {
+                self.packets.set_kind(slot, Kind::Lost);
+                lost.count(&record, true);
+                lost.packets -= 1;
+            }
+        }
+    }
+
+    fn verdict(&self, now: Instant, record: &Record<T>) -> Verdict {
+        let overtaken_by = self.acked_end.truncate().wrapping_sub(1).wrapping_sub(record.packet);
+        self.tolerance.verdict(
+            now,
+            record.sent_at,
+            overtaken_by,
+            self.newest_acked_took_ns,
+            self.rtt.min_ns(),
+        )
+    }
+
+    pub(super) fn expire_ghosts(&mut self, now: Instant) {
+        while let Some(slot) = self.packets.oldest_ghost() {
+            if now < self.ghost_expires(slot) {
+                break;
+            }
+            self.packets.remove_ghost(slot);
+        }
+    }
+
+    /// A ghost is remembered for two probe timeouts beyond the usual round trip.
+    pub(super) fn ghost_expires(&self, slot: u16) -> Instant {
+        let ns = self.rtt.smoothed_ns().saturating_add(2 * self.probe_timeout_ns());
+        self.packets.record(slot).sent_at.after_ns(ns)
+    }
+}
+
+/// Sums over the packets lost at one time.
+struct Lost {
+    packets: u32,
+    congestion: LossSample,
+}
+
+impl Default for Lost {
+    fn default() -> Self {
+        let congestion = LossSample {
+            lost_bytes: 0,
+            lost_packets: 0,
+            newest_sent_at: Instant(0),
+            persistent: false,
+        };
+        Self { packets: 0, congestion }
+    }
+}
+
+impl Lost {
+    fn count<T>(&mut self, record: &Record<T>, congestion: bool) {
+        self.packets += 1;
+        if congestion {
+            self.congestion.lost_packets += 1;
+            self.congestion.lost_bytes += u32::from(record.bytes);
+            self.congestion.newest_sent_at = self.congestion.newest_sent_at.max(record.sent_at);
+        }
+    }
+}

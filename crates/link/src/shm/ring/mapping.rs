@@ -1,0 +1,130 @@
+//! The memory that two processes share, and what lies where in it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Memory shared with another process.
+#[derive(Debug)]
+pub(in crate::shm) struct Mapping {
+    pub(super) start: NonNull<u8>,
+}
+
+impl Mapping {
+    /// Maps the first [`FILE_BYTES`] of a file, which must have that many and keep them.
+    pub(in crate::shm) fn new(file: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
+        // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                FILE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Self { start }))
+    }
+
+    /// One of the two directions.
+    pub(super) fn direction(self: &Arc<Self>, index: usize) -> Area {
+        let offset = (index % 2) * DIRECTION_BYTES;
+        // SAFETY: both directions lie within the mapping of `FILE_BYTES`.
+        let start = unsafe { self.start.add(offset) };
+        Area { start, _mapping: Arc::clone(self) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length in `new`; every pointer into it lives in an `Area`, which
+        // keeps the mapping.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), FILE_BYTES) };
+    }
+}
+
+// SAFETY: the mapping is only accessed by atomics and by copies that make no claim on what others do.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The shared memory of one direction.
+#[derive(Debug)]
+pub(super) struct Area {
+    start: NonNull<u8>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: as for `Mapping`, which the area keeps alive.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// How many bytes the reader has read, in all.
+    pub(super) fn consumed(&self) -> &AtomicU64 {
+        // SAFETY: within the control part, aligned to a line. Atomics tolerate other processes.
+        unsafe { AtomicU64::from_ptr(self.start.add(CONSUMED_AT).as_ptr().cast()) }
+    }
+
+    /// Not 0 while the writer waits for room.
+    pub(super) fn writer_waits(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.start.add(WRITER_WAITS_AT).as_ptr().cast()) }
+    }
+
+    /// Not 0 while the reader sleeps, or is about to.
+    pub(super) fn reader_sleeps(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.start.add(READER_SLEEPS_AT).as_ptr().cast()) }
+    }
+
+    /// The header at a position of the ring.
+    #[inline]
+    pub(super) fn header(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at.is_multiple_of(LINE_BYTES), "records begin with a line");
+        // SAFETY: the remainder keeps it within the ring, and a line has room for a header.
+        unsafe {
+            AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES).as_ptr().cast())
+        }
+    }
+
+    /// The second word of the header at a position: bytes of payload, or [`LENT`](super::LENT) with them.
+    #[inline]
+    pub(super) fn second(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as for `header`: the word behind it lies in the same line.
+        unsafe {
+            AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES + 4).as_ptr().cast())
+        }
+    }
+
+    /// What lies `behind` the beginning of the record at a position. It must lie within the ring.
+    #[inline]
+    pub(super) fn place(&self, at: usize, behind: usize) -> *mut u8 {
+        debug_assert!(at + behind < RING_BYTES, "records do not wrap");
+        // SAFETY: as for `header`; the remainder keeps it within the ring.
+        unsafe { self.start.add(CONTROL_BYTES + (at + behind) % RING_BYTES).as_ptr() }
+    }
+}
+
+/// Bytes of the ring of one direction: three largest frames, and both directions stay within a
+/// second-level cache of 1 MiB.
+pub(in crate::shm) const RING_BYTES: usize = 256 * 1024;
+
+/// Bytes of shared memory of both directions.
+pub(in crate::shm) const FILE_BYTES: usize = 2 * DIRECTION_BYTES;
+
+pub(super) const DIRECTION_BYTES: usize = CONTROL_BYTES + RING_BYTES;
+/// A page in front of each ring, of which three lines are used.
+pub(super) const CONTROL_BYTES: usize = 4096;
+const CONSUMED_AT: usize = 0;
+const WRITER_WAITS_AT: usize = 128;
+const READER_SLEEPS_AT: usize = 256;
+pub(super) const LINE_BYTES: usize = 64;
+
+const _: () = assert!(RING_BYTES.is_multiple_of(LINE_BYTES) && CONTROL_BYTES.is_multiple_of(4096));

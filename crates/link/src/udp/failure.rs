@@ -1,0 +1,183 @@
+//! What it means that a system call failed: often something about an earlier datagram, which the
+//! error queue tells more of.
+
+use std::io;
+
+use delivery::{LinkEvent, TxBatch};
+
+use super::control::{ControlBuffer, ErrorReport};
+use super::receive::{self, ReceiveRing};
+use super::transmit::Run;
+use super::{ATTEMPTS_MAX, UdpLink, Which, fd_of};
+
+impl UdpLink {
+    /// Decides what a failed receive means: an error of an earlier send is read from the error queue.
+    #[cold]
+    pub(super) fn on_receive_error(&mut self, error: io::Error) -> io::Result<Receiving> {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS) => Ok(Receiving::Empty),
+            Some(libc::EINTR) => Ok(Receiving::Again),
+            Some(libc::ENOSYS) if self.features.batching => {
+                self.features.batching = false;
+                self.ring = ReceiveRing::new(1);
+                self.fall_back();
+                Ok(Receiving::Again)
+            }
+            Some(errno) if is_asynchronous(errno) => {
+                self.drain_errors();
+                Ok(Receiving::Again)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Decides what a failed send of `run` means.
+    #[cold]
+    pub(super) fn on_send_error(
+        &mut self,
+        error: &io::Error,
+        batch: &TxBatch,
+        first: usize,
+        run: Run,
+        attempts: usize,
+    ) -> Sending {
+        let Some(errno) = error.raw_os_error() else { return Sending::Failed };
+        match errno {
+            libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Sending::Full,
+            libc::EINTR => Sending::Again,
+            // Which frame is to blame is found by sending each on its own.
+            libc::EFAULT | libc::EINVAL | libc::EIO if run.frames > 1 => Sending::Singly,
+            libc::EFAULT => Sending::Failed,
+            libc::ENOSYS if self.features.batching => {
+                self.features.batching = false;
+                self.fall_back();
+                Sending::Again
+            }
+            _ => {
+                let drained = self.drain_errors();
+                if drained.any && !drained.local_too_big && attempts < ATTEMPTS_MAX {
+                    // The error was that of an earlier send and this one has not been tried.
+                    return Sending::Again;
+                }
+                if errno == libc::EMSGSIZE {
+                    self.statistics.send_too_big += run.frames as u64;
+                    self.check_interface();
+                    if !drained.local_too_big {
+                        let len = batch.frame(first).len().saturating_sub(1) as u16;
+                        self.push_event(LinkEvent::TooBig(
+                            batch.to(),
+                            len.min(self.caps.frame_bytes_max),
+                        ));
+                    }
+                    return Sending::Lost;
+                }
+                if let Some(hot) = &mut self.hot
+                    && hot.peer == batch.to()
+                    && !hot.has_failed
+                {
+                    // Perhaps only the way that it keeps has become impossible.
+                    hot.has_failed = true;
+                    return Sending::Again;
+                }
+                if is_failure_of_the_socket(errno) {
+                    return Sending::Failed;
+                }
+                self.statistics.send_unreachable += run.frames as u64;
+                Sending::Lost
+            }
+        }
+    }
+
+    /// Reads the error queues and turns their reports into events.
+    #[cold]
+    fn drain_errors(&mut self) -> Drained {
+        let mut drained = Drained::default();
+        if self.features.error_queue {
+            self.drain_errors_of(Which::Main, &mut drained);
+            if self.hot.is_some() {
+                self.drain_errors_of(Which::Hot, &mut drained);
+            }
+        }
+        drained
+    }
+
+    #[cold]
+    fn drain_errors_of(&mut self, which: Which, drained: &mut Drained) {
+        let mut control = ControlBuffer::default();
+        for _ in 0..ERRORS_MAX {
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            let Ok((name, len)) = receive::receive_error(socket, &mut control) else { break };
+            self.statistics.errors_reported += 1;
+            let Some(report) = control.0.get(..len).and_then(ErrorReport::parse) else { continue };
+            drained.any |= !report.is_local;
+            let Some(peer) = name.peer() else { continue };
+            match report.errno {
+                libc::EMSGSIZE => {
+                    drained.local_too_big |= report.is_local;
+                    let frame_bytes = report.info.saturating_sub(self.family.header_bytes());
+                    let frame_bytes = u16::try_from(frame_bytes).unwrap_or(u16::MAX);
+                    self.push_event(LinkEvent::TooBig(peer, frame_bytes));
+                }
+                libc::ECONNREFUSED => self.push_event(LinkEvent::Refused(peer)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a failed receive means.
+pub(super) enum Receiving {
+    /// Nothing waits.
+    Empty,
+    /// The error was about something else; frames may wait.
+    Again,
+}
+
+/// What a failed send means.
+pub(super) enum Sending {
+    /// The error was about something else; the same send may work.
+    Again,
+    /// The kernel has no room.
+    Full,
+    /// The host cannot send these frames to this peer.
+    Lost,
+    /// The frames must be tried one by one.
+    Singly,
+    /// The socket is of no use, or payload memory is gone.
+    Failed,
+}
+
+/// What the error queue held.
+#[derive(Clone, Copy, Default)]
+struct Drained {
+    /// Whether a report of the network was among it.
+    any: bool,
+    /// Whether this host found the frame just sent too big.
+    local_too_big: bool,
+}
+
+/// Errors that the socket reports about earlier datagrams, at whatever call comes next.
+const fn is_asynchronous(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETDOWN
+            | libc::EMSGSIZE
+            | libc::EOPNOTSUPP
+            | libc::ENOPROTOOPT
+            | libc::EPROTO
+            | libc::EACCES
+            | libc::ENONET
+    )
+}
+
+/// Errors that no other peer and no other frame would avoid.
+const fn is_failure_of_the_socket(errno: i32) -> bool {
+    matches!(errno, libc::EBADF | libc::ENOTSOCK | libc::EPIPE | libc::ENOSYS)
+}
+
+/// Reports read from the error queue in one go; the rest is read after the next error.
+const ERRORS_MAX: usize = 64;

@@ -1,0 +1,113 @@
+//! Frames of a batch on their way out: which socket takes them, and what is done when the kernel
+//! refuses them.
+
+use std::io;
+
+use delivery::TxBatch;
+
+use super::failure::Sending;
+use super::transmit::{Run, SEGMENTS_SAFE};
+use super::{PayloadUnmapped, UdpLink, Which, fd_of};
+
+impl UdpLink {
+    /// Sends some frames from `first` on; returns how many were taken, 0 if there is no room.
+    pub(super) fn send_some(&mut self, batch: &TxBatch, first: usize) -> io::Result<usize> {
+        let is_segmented = self.features.segmentation;
+        let segments_max = if is_segmented { usize::from(self.caps.segments) } else { 1 };
+        let mut attempts = 0;
+        loop {
+            let which = self.choose(batch);
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            self.statistics.send_calls += 1;
+            let (result, run) = if is_segmented || !self.features.batching {
+                let run = self.transmitter.gather(batch, first, segments_max);
+                (self.transmitter.send_run(socket, run).map(|()| run.frames), run)
+            } else {
+                let run = Run { frames: 1, bytes: 0, segment_bytes: batch.frame(first).len() };
+                (self.transmitter.send_each(socket, batch, first, usize::MAX), run)
+            };
+            let error = match result {
+                Ok(frames) => {
+                    self.note_sent(batch, first, frames, run);
+                    return Ok(frames);
+                }
+                Err(error) => error,
+            };
+            attempts += 1;
+            match self.on_send_error(&error, batch, first, run, attempts) {
+                Sending::Again => {}
+                Sending::Full => {
+                    self.statistics.send_full += 1;
+                    return Ok(0);
+                }
+                Sending::Lost => return Ok(run.frames),
+                Sending::Singly => return self.send_singly(batch, first, run),
+                Sending::Failed => return Err(error),
+            }
+        }
+    }
+
+    /// The socket for this batch.
+    #[inline]
+    fn choose(&mut self, batch: &TxBatch) -> Which {
+        let is_hot = self.hot.as_ref().is_some_and(|hot| hot.peer == batch.to() && !hot.has_failed);
+        self.transmitter.set_connected(is_hot);
+        if is_hot { Which::Hot } else { Which::Main }
+    }
+
+    fn note_sent(&mut self, batch: &TxBatch, first: usize, frames: usize, run: Run) {
+        self.statistics.send_frames += frames as u64;
+        if run.frames == frames && run.bytes > 0 {
+            self.statistics.send_messages += 1;
+            self.statistics.send_bytes += run.bytes as u64;
+        } else {
+            self.statistics.send_messages += frames as u64;
+            let bytes: usize = (first..first + frames).map(|index| batch.frame(index).len()).sum();
+            self.statistics.send_bytes += bytes as u64;
+        }
+    }
+
+    /// Sends the frames of a run that was refused as a whole each on its own, which tells a frame
+    /// that cannot be sent from a kernel that cannot segment.
+    #[cold]
+    fn send_singly(&mut self, batch: &TxBatch, first: usize, run: Run) -> io::Result<usize> {
+        let mut frame = first;
+        let mut attempts = 0;
+        while frame < first + run.frames {
+            let single = self.transmitter.gather(batch, frame, 1);
+            let which = self.choose(batch);
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            self.statistics.send_calls += 1;
+            let Err(error) = self.transmitter.send_run(socket, single) else {
+                self.note_sent(batch, frame, 1, single);
+                frame += 1;
+                continue;
+            };
+            if error.raw_os_error() == Some(libc::EFAULT) {
+                return Err(PayloadUnmapped { frame }.into());
+            }
+            attempts += 1;
+            match self.on_send_error(&error, batch, frame, single, attempts) {
+                Sending::Again => {}
+                Sending::Full => {
+                    self.statistics.send_full += 1;
+                    return Ok(frame - first);
+                }
+                Sending::Lost | Sending::Singly => {
+                    // A refusal of single frames says nothing about segmentation.
+                    return Ok(frame + 1 - first);
+                }
+                Sending::Failed => return Err(error),
+            }
+        }
+        if run.frames > SEGMENTS_SAFE {
+            self.caps.segments = SEGMENTS_SAFE as u16;
+        } else {
+            self.features.segmentation = false;
+            self.caps.segments = 1;
+            self.caps.offloads = false;
+        }
+        self.fall_back();
+        Ok(run.frames)
+    }
+}
