@@ -357,28 +357,20 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
-    /// What the link has carried in the long run, whatever it may carry now, or more as long as it delivers
-    /// all it is given and nothing waits on it.
-    pub fn steady_rate_to_try(&self) -> Option<u64> {
-        Some(self.more_where_untried(self.rate.steady(None)?))
+    /// What the link has carried in the long run, whatever it may carry now.
+    pub fn steady_rate(&self) -> Option<u64> {
+        self.rate.steady(None)
     }
 
     /// The rate at which a link among several should be tried: the measured one, or more as long as it
     /// delivers all it is given and nothing waits on it. A link that is given little because it is
     /// believed to be slow would else remain so.
     pub fn rate_worth_trying(&self, now: Instant) -> Option<u64> {
-        Some(self.more_where_untried(self.rate.steady_by_now(now, self.nominal_rate)?))
-    }
-
-    #[inline]
-    fn more_where_untried(&self, rate: u64) -> u64 {
-        if !self.rate.is_untried() {
-            return rate;
-        }
-        let few_frames_ns = time_of(QUEUE_SEEN_FRAMES * self.frame_bytes, rate);
+        let rate = self.rate.steady_by_now(now, self.nominal_rate)?;
+        let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
         let queue_ns = QUEUE_SEEN_NS.max(few_frames_ns);
         let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + queue_ns;
-        if waits { rate } else { rate.saturating_mul(2) }
+        Some(if self.rate.is_untried() && !waits { rate.saturating_mul(2) } else { rate })
     }
 
     /// When the link will have carried what was handed to it; not before `now`.
@@ -413,8 +405,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     fn transmission_ns(&self, bytes: u32) -> u64 {
-        let rate = self.believed_rate().map_or(u64::MAX, |rate| self.more_where_untried(rate));
-        time_of(bytes, rate)
+        let rate = self.believed_rate().unwrap_or(u64::MAX).max(1);
+        u64::from(bytes) * 1_000_000_000 / rate
     }
 }
 
@@ -433,11 +425,6 @@ enum Drain {
     Measuring {
         round: u32,
     },
-}
-
-/// How long `bytes` take at `rate` bytes per second, in nanoseconds.
-fn time_of(bytes: u32, rate: u64) -> u64 {
-    u64::from(bytes) * 1_000_000_000 / rate.max(1)
 }
 
 #[cfg(test)]

@@ -30,8 +30,6 @@ struct Share {
 struct Spread {
     views: [LinkView; LINKS_MAX],
     shares: [Share; LINKS_MAX],
-    /// Bytes that each share may have.
-    most_bytes: [u32; LINKS_MAX],
     rtt_min_ns: u64,
     /// The round trip of one link is much longer than that of another.
     has_long: bool,
@@ -55,12 +53,8 @@ impl Spread {
     /// Shares follow what links carry in the long run. The largest rate of late is one of bursts, by
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
-    ///
-    /// Where a link delivers all it is given it is given more: it would else carry as little as the slowest
-    /// of them, as each gets a frame a turn and the host is the limit.
-    fn share_bytes(&self, path: &Path, path_offloads: bool) -> u32 {
-        let frame_bytes = u32::from(path.mtu.current());
-        let rate = path.send.steady_rate_to_try().unwrap_or(0);
+    fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
+        let rate = path.send.steady_rate().unwrap_or(0);
         let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
         let least = match (path_offloads, self.has_long) {
             (true, _) => {
@@ -109,17 +103,15 @@ impl Engine {
         let mut spread = Spread {
             views: [UNUSABLE; LINKS_MAX],
             shares: [Share::default(); LINKS_MAX],
-            most_bytes: [0; LINKS_MAX],
             rtt_min_ns,
             has_long: rtt_max_ns > rtt_min_ns.saturating_add(LONGER_NS),
             last: 0,
             alone: true,
         };
-        for (position, path) in connection.paths.iter().enumerate() {
-            let mut view = path.view(now, none_up, rtt_min_ns);
+        let Spread { views, .. } = &mut spread;
+        for (view, path) in views.iter_mut().zip(&connection.paths) {
+            *view = path.view(now, none_up, rtt_min_ns);
             view.usable &= !self.is_blocked(path.link);
-            spread.views[position] = view;
-            spread.most_bytes[position] = spread.share_bytes(path, self.offloads(path.link));
         }
         match self.fill(now, memory, connection, &mut spread) {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
@@ -146,7 +138,7 @@ impl Engine {
             let (link, to) = (path.link, path.peer);
             let frame_bytes = u32::from(path.mtu.current());
             let share = spread.shares[position];
-            let most = spread.most_bytes[position];
+            let most = spread.share_bytes(path, self.offloads(link), frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
                 if core::mem::replace(&mut spread.shares[position].is_full, true) {
                     break;
