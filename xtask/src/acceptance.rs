@@ -77,6 +77,9 @@ struct PointOf {
 enum PointFigure {
     /// The payload rate in per cent of the rate of the links.
     Share,
+    /// The same of a set-up whose links have a delay, which frames without a protocol are only measured
+    /// `without`: no delay makes links carry more.
+    ShareWithDelay { without: &'static str },
     /// A number, in the unit of the bound.
     Field(&'static str),
     /// The ratio of its throughput to that of a contender, in this or another set-up.

@@ -274,25 +274,31 @@ fn bench_figure(
     }
 }
 
+/// The share of the links that the point `own` carries, beside the most that frames without a protocol and
+/// MultiEdge's rules carry in the set-up `bare_in`.
+fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Found, Failure> {
+    let share_of = |set_up: &str, contender: &str| {
+        let point = point(result, of, set_up, contender).ok()?;
+        number(point, "/share_percent/median").ok()
+    };
+    let rate = number(own, "/megabytes_per_second/median")? * 8e-3;
+    let rules = share_of(of.set_up, "multiedge");
+    let rules =
+        rules.map_or_else(String::new, |share| format!("; MultiEdge's rules {} %", rounded(share)));
+    let bare = share_of(bare_in, "bare");
+    let bare = bare.map(|bare| bare.max(share_of(bare_in, "multiedge").unwrap_or(bare)));
+    let note = format!(" ({} Gb/s{rules})", rounded(rate));
+    Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
+}
+
 /// A figure of our own point of the results of `ethernot bench multiedge`.
 fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Found, Failure> {
     let PointOf { set_up, .. } = of;
     let own = point(result, of, set_up, "edge")?;
     let rules = point(result, of, set_up, "multiedge").ok();
     match figure {
-        PointFigure::Share => {
-            let rate = number(own, "/megabytes_per_second/median")? * 8e-3;
-            let rules = rules.and_then(|point| number(point, "/share_percent/median").ok());
-            let other = rules;
-            let rules = rules.map_or_else(String::new, |share| {
-                format!("; MultiEdge's rules {} %", rounded(share))
-            });
-            let note = format!(" ({} Gb/s{rules})", rounded(rate));
-            let bare = point(result, of, set_up, "bare").ok();
-            let bare = bare.and_then(|point| number(point, "/share_percent/median").ok());
-            let bare = bare.map(|bare| bare.max(other.unwrap_or(bare)));
-            Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
-        }
+        PointFigure::Share => share(result, of, set_up, own),
+        PointFigure::ShareWithDelay { without } => share(result, of, without, own),
         PointFigure::Field(name) => {
             let rules = rules.and_then(|point| point[name].as_f64());
             let note = rules.map_or_else(String::new, |value| {
@@ -483,6 +489,27 @@ mod tests {
         assert!(matches!(outcome(89.0, 90.0), Outcome::Measured { ok: false, .. }));
         let Outcome::BeyondHere { value, reason } = outcome(28.0, 35.5) else { panic!("beyond") };
         assert!(value.starts_with("28 %") && reason.contains("35.5 %"), "{value}: {reason}");
+    }
+
+    #[test]
+    fn links_with_a_delay_carry_no_more_than_bare_frames_do_without() {
+        let row = |contender: &str, share: f64| {
+            json!({
+                "test": "one-way", "message_bytes": 8, "contender": contender,
+                "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
+            })
+        };
+        let outcome = |bare: f64| {
+            let result = json!({"setups": [
+                {"setup": {"name": "1L"}, "rows": [row("bare", bare), row("multiedge", 20.0)]},
+                {"setup": {"name": "1L/2ms"}, "rows": [row("edge", 80.0)]},
+            ]});
+            let of = PointOf { set_up: "1L/2ms", test: "one-way", bytes: 8 };
+            let figure = PointFigure::ShareWithDelay { without: "1L" };
+            verdict(point_figure(&result, of, figure), Bound::AtLeast(90.0, "%"))
+        };
+        assert!(matches!(outcome(91.0), Outcome::Measured { ok: false, .. }));
+        assert!(matches!(outcome(89.0), Outcome::BeyondHere { .. }));
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Row] = &[
         percent(95.0),
         DELAYED,
         one_way("1G/20us+1G/2ms"),
-        PointFigure::Share,
+        PointFigure::ShareWithDelay { without: "2L-1G" },
     ),
     row("extra frames, 2Lu-1G one-way", Bound::AtMost(2.0, "%"), GIGABIT, one_way("2Lu-1G"), EXTRA),
     row(
@@ -316,10 +316,11 @@ const UNLIKE_FAST: &[&str] = &[
 const DELAYED: &[&str] = &[
     "bench",
     "multiedge",
+    "--bare",
     "--json",
     "{json}",
     "--setups",
-    "1G/20us+1G/2ms",
+    "2L-1G,1G/20us+1G/2ms",
     "--tests",
     "one-way",
     "--sizes",
