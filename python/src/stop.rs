@@ -1,5 +1,7 @@
 //! How a run ends before its end: by a signal such as Control-C, or as another thread wants it.
 
+#![expect(clippy::disallowed_methods, reason = "signals are looked for by the clock of the host")]
+
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +51,7 @@ impl<'a> Watching<'a> {
             return ControlFlow::Continue(());
         }
         // Python runs handlers on its main thread only; on others this does nothing.
-        self.signalled = Python::attach(|python| python.check_signals()).err();
+        self.signalled = Python::attach(signals).err();
         self.looked = Instant::now();
         match self.signalled {
             Some(_) => ControlFlow::Break(()),
@@ -61,6 +63,11 @@ impl<'a> Watching<'a> {
     pub(crate) fn signalled(self) -> Option<PyErr> {
         self.signalled
     }
+}
+
+/// Runs the handlers of signals that came.
+fn signals(python: Python<'_>) -> PyResult<()> {
+    python.check_signals()
 }
 
 /// Soon for a person, and seldom for a thread that has to wait for the interpreter each time.
