@@ -17,7 +17,7 @@ from ._calibration import Calibration, calibrate
 from ._configuration import Fabric, Topology, to_toml
 from ._native import ConfigurationError, SimulationError
 from ._run import Result, run
-from ._sweep import Point, points, run_point, slurm_array, sweep
+from ._sweep import Point, points, results, run_point, slurm_array, sweep
 from ._table import Table
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Topology",
     "calibrate",
     "points",
+    "results",
     "run",
     "run_point",
     "slurm_array",

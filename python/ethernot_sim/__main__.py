@@ -24,13 +24,29 @@ def main() -> int:
     except (ConfigurationError, SimulationError, OSError) as error:
         print(f"ethernot_sim: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(
+            f"ethernot_sim: stopped; results so far are in {arguments.into}, and the same command "
+            "goes on",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
     print(f"{len(table)} results in {arguments.into}")
     return 0
 
 
 def _part(text: str) -> tuple[int, int]:
-    number, _, of = text.partition("/")
-    return int(number), int(of)
+    try:
+        number, of = (int(word) for word in text.split("/"))
+        if 1 <= number <= of:
+            return number, of
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not K/N with K from 1 to N, as in 3/16")
+
+
+INTERRUPTED = 130
+"""Exit status of a program that was interrupted, as shells count it."""
 
 
 if __name__ == "__main__":

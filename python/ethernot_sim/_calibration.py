@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
+from operator import index
+from typing import Any, Optional
 
 from . import _native
 from ._configuration import Fabric
@@ -41,10 +42,10 @@ def calibrate(
     time between two messages of a stream from one host.
     """
     found = _native.calibrate(
-        [int(size) for size in sizes],
+        [_count("sizes", size) for size in sizes],
         [float(latency) for latency in latencies_us],
         float(interval_us),
-        link_rate_bps,
+        None if link_rate_bps is None else _count("link_rate_bps", link_rate_bps),
         network_latency_us,
     )
     return Calibration(
@@ -53,3 +54,13 @@ def calibrate(
         rms_error_percent=found["rms_error_percent"],
         worst_error_percent=found["worst_error_percent"],
     )
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise _native.ConfigurationError(f"{name}: {value!r} is no int from 0 to 2**64 - 1")
+    return number

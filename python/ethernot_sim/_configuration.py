@@ -150,6 +150,8 @@ def to_toml(
 ) -> str:
     """A configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
     combinations."""
+    _expect("topology", topology, Topology)
+    _expect("fabric", fabric, Fabric)
     parts = [part.to_toml() for part in (topology, fabric) if part is not None]
     sections = {"workload": workload, "routing": routing, "host": host, "run": run}
     parts += [_section(name, of) for name, of in sections.items() if of is not None]
@@ -158,23 +160,53 @@ def to_toml(
 
 
 Source = Union[str, "os.PathLike[str]"]
-"""A configuration: a path of a file, or a text that is one."""
+"""A configuration: the path of a file, or a text in TOML. A `str` of one line without `=` is a path."""
 
 
 def read(source: Source) -> tuple[str, str, str]:
     """Name, text and folder of a configuration."""
-    if isinstance(source, str):
+    if isinstance(source, str) and not is_path(source):
         return "configuration", source, ""
-    path = Path(source)
-    return str(path), path.read_text(encoding="utf-8"), str(path.parent)
+    return read_file(Path(source))
+
+
+def read_file(path: Path) -> tuple[str, str, str]:
+    """The same of a file."""
+    try:
+        return str(path), path.read_text(encoding="utf-8"), str(path.parent)
+    except UnicodeDecodeError as error:
+        raise _native.ConfigurationError(f"{path} is no text: {error}") from None
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is a path: one line that sets nothing and begins no section."""
+    text = text.strip()
+    return bool(text) and not text.startswith(("[", "#")) and not set(text) & set("\n=")
+
+
+def at_least_one(name: str, value: int) -> None:
+    """Makes sure that a number of things is one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _native.ConfigurationError(f"{name} is {value!r}, but must be an int from 1")
+
+
+def _expect(name: str, value: Any, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        found = type(value).__name__
+        raise _native.ConfigurationError(f"{name} is of type {found}, but must be a {kind.__name__}")
 
 
 def _section(name: str, settings: Mapping[str, Any]) -> str:
-    lines = [f"{key} = {_value(value)}" for key, value in settings.items()]
+    if not isinstance(settings, Mapping):
+        raise _native.ConfigurationError(f"{name} is {settings!r}, but must be a dict of settings")
+    lines = [f"{key} = {_value(f'{name}.{key}', value)}" for key, value in settings.items()]
     return "\n".join([f"[{name}]", *lines, ""])
 
 
-def _value(value: Any) -> str:
+def _value(key: str, value: Any) -> str:
+    if hasattr(value, "tolist"):
+        # Of NumPy: an array or one of its numbers.
+        value = value.tolist()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -183,7 +215,7 @@ def _value(value: Any) -> str:
         # TOML's basic strings escape as JSON does.
         return json.dumps(value)
     if isinstance(value, Sequence):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(_value(key, item) for item in value) + "]"
     raise _native.ConfigurationError(
-        f"{value!r} is no setting: settings are int, bool, str, or a sequence of these"
+        f"{key}: {value!r} is no setting: settings are int, bool, str, or a sequence of these"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from . import _native
-from ._configuration import Fabric, Settings, Source, Topology, read, to_toml
+from ._configuration import Fabric, Settings, Source, Topology, is_path, read, to_toml
 from ._table import Table
 
 
@@ -63,14 +63,14 @@ def run(
     workload: Optional[Settings] = None,
     routing: Optional[Settings] = None,
     host: Optional[Settings] = None,
-    seed: int = 1,
+    seed: Optional[int] = None,
     goal: Optional[Union[str, bytes, "PathLike[str]"]] = None,
 ) -> Result:
     """Simulates a configuration: a path, a text in TOML, or its parts.
 
     With `goal`, a trace in GOAL as text, as bytes of its binary form or as a path, this is replayed
     in the place of the workload. A run takes one thread, whatever `threads` in `[run]` says, as the
-    result is the same; other threads of Python run meanwhile.
+    result is the same; other threads of Python run meanwhile. Control-C ends it.
     """
     if configuration is None:
         configuration = to_toml(
@@ -79,15 +79,15 @@ def run(
             workload=workload,
             routing=routing,
             host=host,
-            run={"seed": seed},
+            run=None if seed is None else {"seed": seed},
         )
-    elif any(part is not None for part in (topology, fabric, workload, routing, host)):
+    elif any(part is not None for part in (topology, fabric, workload, routing, host, seed)):
         raise _native.ConfigurationError("give a configuration or its parts, not both")
     file, text, folder = read(configuration)
     if goal is None:
         return Result(_native.run(file, text, folder))
     name = "trace"
-    if isinstance(goal, str):
+    if isinstance(goal, str) and ("{" in goal or not is_path(goal)):
         goal = goal.encode()
     elif not isinstance(goal, bytes):
         name = str(goal)

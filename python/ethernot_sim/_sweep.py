@@ -8,12 +8,12 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from . import _native
-from ._configuration import Source, read
+from ._configuration import Source, at_least_one, read, read_file
 from ._table import Table
 
 Map = Callable[[Callable[["Point"], "dict[str, Any]"], Sequence["Point"]], Iterable["dict[str, Any]"]]
@@ -21,7 +21,7 @@ Map = Callable[[Callable[["Point"], "dict[str, Any]"], Sequence["Point"]], Itera
 
 
 class Point(NamedTuple):
-    """A point of a sweep; plain texts, so it can be sent to other processes."""
+    """A point of a sweep; plain values, so it can be sent to other processes."""
 
     name: str
     """What is particular about it, e.g. `fabric.mtu_bytes=9000`."""
@@ -29,6 +29,8 @@ class Point(NamedTuple):
     """All its settings, as TOML."""
     hash: str
     """Hash of the settings, by which the file of its result is named."""
+    settings: dict[str, Any]
+    """What is particular about it, e.g. `{"fabric.mtu_bytes": 9000}`."""
 
 
 def points(grid: Source) -> list[Point]:
@@ -47,39 +49,51 @@ def sweep(
     *,
     jobs: Optional[int] = None,
     part: tuple[int, int] = (1, 1),
+    executor: Optional[Executor] = None,
     map: Optional[Map] = None,
 ) -> Table:
     """Simulates all points of a grid that have no result in the folder `into`, a file for each.
 
     A sweep that was stopped goes on where it was; `ethernot sim sweep` makes and reads the same files.
-    `part=(k, n)` is every n-th point beginning with the k-th. `jobs` points run at a time, on threads.
-    To run them elsewhere, give a `map`, e.g. under Dask::
+    `part=(k, n)` is every n-th point beginning with the k-th. `jobs` points run at a time, on threads:
+    as many as this process may use processors, unless told otherwise. To run them elsewhere, give an
+    `executor`, e.g. that of a client of Dask, or a `ProcessPoolExecutor`::
 
-        sweep(grid, "results", map=lambda run, points: client.gather(client.map(run, points)))
+        sweep(grid, "results", executor=client.get_executor())
+
+    The file of a point is written here, as soon as the point is finished. A function `map` may take the
+    place of an executor; then files are written as what it returns is iterated over.
+
+    Points that cannot be simulated to their end are told when all others are finished, by a
+    `SimulationError`. Control-C ends the sweep at once, and keeps what is finished.
 
     Returns a row for each point with what is particular about it and its results.
     """
-    number, of = part
-    if not 1 <= number <= of:
-        raise _native.ConfigurationError(f"part is {part}, but must be (k, n) with k from 1 to n")
-    chosen = points(grid)[number - 1 :: of]
+    chosen = _part(points(grid), part)
+    if sum(way is not None for way in (jobs, executor, map)) > 1:
+        raise _native.ConfigurationError("give one of jobs, executor and map, not more")
+    if jobs is not None:
+        at_least_one("jobs", jobs)
     folder = Path(into)
-    folder.mkdir(parents=True, exist_ok=True)
     open_points = [point for point in chosen if _finished(folder, point) is None]
-    if map is None:
-        with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as threads:
-            waiting = [threads.submit(_run_and_keep, folder, point) for point in open_points]
-            try:
-                # The first error is raised when those that have begun are finished and kept.
-                for future in waiting:
-                    future.result()
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
-    else:
+    if open_points:
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_writable(folder)
+    if map is not None:
         for point, result in zip(open_points, map(run_point, open_points)):
             _keep(folder, point, result)
+    elif executor is not None:
+        _collect(folder, {executor.submit(run_point, point): point for point in open_points})
+    elif open_points:
+        _run_on_threads(folder, open_points, jobs or _processors())
     return _table(folder, chosen)
+
+
+def results(
+    grid: Source, into: str | os.PathLike[str], *, part: tuple[int, int] = (1, 1)
+) -> Table:
+    """What `sweep` returns, for those points that have a result in the folder; runs nothing."""
+    return _table(Path(into), _part(points(grid), part))
 
 
 def slurm_array(
@@ -95,14 +109,16 @@ def slurm_array(
 ) -> str:
     """Writes a script for `sbatch` that simulates a grid as a job array, and returns it.
 
-    Each of at most `tasks` tasks runs every so-manieth point on `cpus` processors. The folder `into`
-    must be one that all machines share; tasks that failed can be submitted again. `options` are
-    further options of `sbatch`, e.g. `["--partition=short"]`. `command` is what runs a sweep there:
-    this package by default, or `["ethernot", "sim", "sweep"]`.
+    Each of at most `tasks` tasks runs every so-manieth point on `cpus` processors. The grid is a file;
+    it, the folder `into` and what `command` needs must be where all machines see them. Submitted
+    again, the script runs what tasks that were stopped left; `sbatch --array=3,7` only parts 3 and 7.
+    Most installations of Slurm take no more than a thousand tasks. `options` are further options of
+    `sbatch`, e.g. `["--partition=short"]`. `command` is what runs a sweep there: this package by
+    default, or `["ethernot", "sim", "sweep"]`.
     """
-    count = min(tasks, len(points(Path(grid))))
-    if count < 1 or cpus < 1:
-        raise _native.ConfigurationError(f"{tasks} tasks on {cpus} processors run nothing")
+    at_least_one("tasks", tasks)
+    at_least_one("cpus", cpus)
+    count = min(tasks, len(_native.points(*read_file(Path(grid)))))
     command = command or [sys.executable, "-m", "ethernot_sim", "sweep"]
     words = [*command, str(Path(grid).absolute()), "--into", str(Path(into).absolute())]
     lines = [
@@ -120,24 +136,124 @@ def slurm_array(
     return text
 
 
-def _run_and_keep(folder: Path, point: Point) -> None:
+def _part(all_points: list[Point], part: tuple[int, int]) -> list[Point]:
     try:
-        result = run_point(point)
-    except _native.SimulationError as error:
-        raise _native.SimulationError(f"{point.name}: {error}") from None
-    _keep(folder, point, result)
+        number, of = part
+        is_part = 1 <= number <= of
+    except (TypeError, ValueError):
+        is_part = False
+    if not is_part:
+        raise _native.ConfigurationError(f"part is {part!r}, but must be (k, n) with k from 1 to n")
+    return all_points[number - 1 :: of]
+
+
+def _processors() -> int:
+    """Processors that this process may use; of a task of a job array, those it was given."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> None:
+    stop = _native.Stop()
+
+    def run(point: Point) -> Optional[dict[str, Any]]:
+        if _finished(folder, point) is not None:
+            # Somebody else has finished it meanwhile.
+            return None
+        return _native.run(point.name, point.configuration, "", stop)
+
+    with ThreadPoolExecutor(jobs) as threads:
+
+        def halt() -> None:
+            stop.stop()
+            threads.shutdown()
+
+        _collect(folder, {threads.submit(run, point): point for point in open_points}, halt)
+
+
+def _collect(
+    folder: Path, futures: dict[Future[Any], Point], halt: Callable[[], None] = lambda: None
+) -> None:
+    """Keeps results as they come; `halt` has those end that are under way."""
+    kept: set[Future[Any]] = set()
+    failures: list[tuple[Point, Exception]] = []
+
+    def keep(future: Future[Any]) -> None:
+        result = future.result()
+        if result is not None:
+            _keep(folder, futures[future], result)
+        kept.add(future)
+
+    try:
+        for future in as_completed(futures):
+            error = future.exception()
+            if isinstance(error, Exception):
+                failures.append((futures[future], error))
+            else:
+                keep(future)
+    except OSError:
+        # Nothing can be kept any more.
+        _cancel(futures)
+        halt()
+        raise
+    except BaseException:
+        _cancel(futures)
+        halt()
+        for future in futures:
+            is_finished = future.done() and not future.cancelled() and future.exception() is None
+            if is_finished and future not in kept:
+                keep(future)
+        raise
+    _tell(failures)
+
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()
+
+
+def _tell(failures: Sequence[tuple[Point, Exception]]) -> None:
+    """Raises what went wrong, if something did."""
+    told = []
+    for point, error in failures:
+        if not isinstance(error, (_native.SimulationError, _native.ConfigurationError)):
+            # A fault of what runs points rather than of the point.
+            raise error
+        told.append(f"{point.name}: {error}")
+    if not told:
+        return
+    if len(told) > FAILURES_TOLD:
+        told[FAILURES_TOLD:] = [f"and {len(told) - FAILURES_TOLD} points more"]
+    raise _native.SimulationError("\n".join(told))
+
+
+def _check_writable(folder: Path) -> None:
+    """To be known before hours of simulation."""
+    probe = folder / f"probe.{_writer()}.unfinished"
+    probe.touch()
+    probe.unlink()
 
 
 def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
     """A file is there as a whole or not at all, whatever stops this."""
-    writer = f"{os.getpid()}-{threading.get_ident()}"
-    unfinished = folder / f"{point.hash}.{writer}.unfinished"
+    path = folder / f"{point.hash}.json"
+    unfinished = folder / f"{point.hash}.{_writer()}.unfinished"
     try:
-        unfinished.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(folder / f"{point.hash}.json")
-    except OSError:
+        unfinished.write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            # Writing does not tell the file.
+            why = f"{error.strerror}; the same sweep goes on where it was. Result of {point.name}"
+            raise OSError(error.errno, why, str(path)) from None
         raise
+
+
+def _writer() -> str:
+    """What no other has that writes to the same folder, here or on another machine."""
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}"
 
 
 def _finished(folder: Path, point: Point) -> Optional[dict[str, Any]]:
@@ -156,23 +272,16 @@ def _table(folder: Path, chosen: Sequence[Point]) -> Table:
         result = _finished(folder, point)
         if result is None:
             continue
-        row: dict[str, Any] = {}
-        # A text may have spaces, but the name of a key follows none.
-        for setting in point.name.split():
-            key, found, value = setting.partition("=")
-            if found:
-                row[key] = _parsed(value)
+        row: dict[str, Any] = dict(point.settings)
         for name in ("completed_us", "messages", "bytes", "packets_lost", "events"):
             row[name] = result[name]
-        row.update({f"latency_{name}_us": of for name, of in result["latency_us"].items()})
+        for name in ("min", "mean", "median", "p99", "max", "deviation"):
+            row[f"latency_{name}_us"] = result["latency_us"][name]
         row["result_hash"] = result["result_hash"]
         rows.append(row)
     names = rows[0] if rows else {}
-    return Table({name: [row.get(name) for row in rows] for name in names})
+    return Table({name: [row[name] for row in rows] for name in names})
 
 
-def _parsed(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+FAILURES_TOLD = 10
+"""More would hide what is said before."""

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Union
 
-Column = Union["array[int]", "array[float]", "list[str]"]
-"""Numbers in an array of the standard library, whose memory NumPy shares; or texts."""
+Column = Union["array[int]", "array[float]", "list[bool]", "list[str]"]
+"""Numbers in an array of the standard library, whose memory NumPy shares; or truths, or texts."""
 
 
 class Table:
@@ -31,7 +31,7 @@ class Table:
         """Names of the columns."""
         return list(self._columns)
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> Sequence[Any]:
         return self._columns[name]
 
     def __len__(self) -> int:
@@ -64,4 +64,6 @@ def _column(values: Sequence[Any]) -> Column:
         return array("q", values)
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         return array("d", values)
+    if all(isinstance(value, bool) for value in values):
+        return list(values)
     return [str(value) for value in values]

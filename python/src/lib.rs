@@ -2,20 +2,25 @@
 //! classes and functions that users see are Python, in the folder `ethernot_sim`.
 
 mod errors;
+mod stop;
 mod values;
 
 use std::fs;
 use std::path::Path;
 
 use fabric::interconnect::calibration::{Measurements, calibrate as fit};
-use fabric::interconnect::configuration::{Configuration, ConfigurationError, parse_sweep};
+use fabric::interconnect::configuration::{
+    Configuration, ConfigurationError, Point, Watch, parse_sweep,
+};
 use fabric::interconnect::drawing;
 use fabric::interconnect::goal::Goal;
+use fabric::interconnect::simulation::{InTurns, Outcome};
 use fabric::interconnect::topology::LinkKind;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use errors::{configuration_error, run_error, wrong};
+use stop::{Stop, Watching};
 
 /// The module.
 #[pymodule]
@@ -23,6 +28,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let python = module.py();
     module.add("ConfigurationError", python.get_type::<errors::ConfigurationError>())?;
     module.add("SimulationError", python.get_type::<errors::SimulationError>())?;
+    module.add_class::<Stop>()?;
     module.add_function(wrap_pyfunction!(effective, module)?)?;
     module.add_function(wrap_pyfunction!(points, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
@@ -38,29 +44,60 @@ fn effective(file: &str, text: &str, folder: &str) -> PyResult<String> {
     Ok(parse(file, text, folder)?.effective)
 }
 
-/// The points of a sweep: name, all settings, and the hash of these that names the file of a result.
+/// A point as Python has it: name, all settings, the hash of these that names the file of a result, and
+/// what is particular about it by key.
+type PlainPoint<'py> = (String, String, String, Bound<'py, PyDict>);
+
+/// The points of a sweep.
 #[pyfunction]
-fn points(file: &str, text: &str, folder: &str) -> PyResult<Vec<(String, String, String)>> {
-    let points = parse_sweep(file, text, &beside(folder)).map_err(|e| configuration_error(&e))?;
-    let plain = |point: fabric::interconnect::configuration::Point| {
+fn points<'py>(
+    python: Python<'py>,
+    file: &str,
+    text: &str,
+    folder: &str,
+) -> PyResult<Vec<PlainPoint<'py>>> {
+    let points = python.detach(|| parse_sweep(file, text, &beside(folder)));
+    let plain = |point: Point| {
         let hash = format!("{:016x}", point.configuration.hash());
-        (point.name, point.configuration.effective, hash)
+        let settings = values::settings(python, &point.settings)?;
+        Ok((point.name, point.configuration.effective, hash, settings))
     };
-    Ok(points.into_iter().map(plain).collect())
+    points.map_err(|error| configuration_error(&error))?.into_iter().map(plain).collect()
 }
 
-/// Runs a configuration.
+/// Runs a configuration, until its end or until `stop` is told to stop.
 #[pyfunction]
+#[pyo3(signature = (file, text, folder, stop = None))]
 fn run<'py>(
     python: Python<'py>,
     file: &str,
     text: &str,
     folder: &str,
+    stop: Option<&Stop>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let configuration = parse(file, text, folder)?;
-    // Other threads of Python go on meanwhile.
-    let outcome = python.detach(|| configuration.run()).map_err(|error| run_error(&error))?;
+    let mut configuration = parse(file, text, folder)?;
+    // The result is the same.
+    configuration.threads = 1;
+    let outcome = watched(python, stop, |watch| configuration.run_watched(&InTurns, watch))?;
     values::result(python, &configuration, &outcome)
+}
+
+/// Runs while other threads of Python go on; a signal or `stop` ends it.
+fn watched(
+    python: Python<'_>,
+    stop: Option<&Stop>,
+    run: impl FnOnce(Watch) -> Result<Outcome, ConfigurationError> + Send,
+) -> PyResult<Outcome> {
+    let (outcome, signalled) = python.detach(|| {
+        let mut watching = Watching::new(stop);
+        let mut progress = |_| watching.look();
+        let outcome = run(Watch { progress: Some(&mut progress), ..Watch::default() });
+        (outcome, watching.signalled())
+    });
+    match signalled {
+        Some(error) => Err(error),
+        None => outcome.map_err(|error| run_error(&error)),
+    }
 }
 
 /// Replays a trace in GOAL, as text or in its binary form, instead of the configuration's workload.
@@ -81,9 +118,8 @@ fn replay<'py>(
             "{trace_file} has {ranks} ranks, but there are only {hosts} hosts"
         )));
     }
-    let outcome = python
-        .detach(|| configuration.run_workload(goal, ranks))
-        .map_err(|error| run_error(&error))?;
+    let run = |watch: Watch| configuration.run_workload_watched(goal, ranks, watch);
+    let outcome = watched(python, None, run)?;
     values::result(python, &configuration, &outcome)
 }
 

@@ -1,8 +1,11 @@
 //! Results as dictionaries, with the names that `ethernot sim run --manifest` gives them.
 
 use fabric::interconnect::calibration::Calibration;
-use fabric::interconnect::configuration::Configuration;
+use fabric::interconnect::configuration::{Configuration, Setting};
+use fabric::interconnect::edge::Counts;
+use fabric::interconnect::ethernet::PortCounters;
 use fabric::interconnect::simulation::Outcome;
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -40,7 +43,77 @@ pub(crate) fn result<'py>(
     dict.set_item("hops", outcome.hops)?;
     dict.set_item("events", outcome.events)?;
     dict.set_item("histogram", classes)?;
+    let ports = outcome.ports.iter().map(|of| port(python, of));
+    dict.set_item("ports", ports.collect::<PyResult<Vec<_>>>()?)?;
+    if let Some(counts) = &outcome.engines {
+        dict.set_item("engines", engines(python, counts)?)?;
+    }
     Ok(dict)
+}
+
+fn port<'py>(python: Python<'py>, port: &PortCounters) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(python);
+    dict.set_item("name", &port.name)?;
+    dict.set_item("lost", port.dropped)?;
+    dict.set_item("marked", port.marked)?;
+    dict.set_item("pauses", port.pauses)?;
+    dict.set_item("paused_us", port.paused_ps as f64 / 1e6)?;
+    dict.set_item("queue_bytes_max", port.queue_bytes_max)?;
+    dict.set_item("headroom_bytes_max", port.headroom_bytes_max)?;
+    Ok(dict)
+}
+
+fn engines<'py>(python: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(python);
+    dict.set_item("connections", counts.connections)?;
+    dict.set_item("operations", counts.operations)?;
+    dict.set_item("frames_sent", counts.frames_sent)?;
+    dict.set_item("frames_received", counts.frames_received)?;
+    dict.set_item("frames_marked", counts.frames_marked)?;
+    dict.set_item("frames_lost_in_network", counts.frames_lost_in_network)?;
+    dict.set_item("frames_lost_at_random", counts.frames_lost_at_random)?;
+    dict.set_item("frames_lost_at_hosts", counts.frames_lost_at_hosts)?;
+    dict.set_item("frames_astray", counts.frames_astray)?;
+    dict.set_item("bytes_placed_again", counts.bytes_placed_again)?;
+    dict.set_item("out_of_order_percent", counts.out_of_order_percent())?;
+    dict.set_item("extra_frames_percent", counts.extra_frames_percent())?;
+    let mut rails = Vec::new();
+    for counters in &counts.rails {
+        let rail = PyDict::new(python);
+        for (name, value, _) in counters.iter() {
+            rail.set_item(name, value)?;
+        }
+        rails.push(rail);
+    }
+    dict.set_item("rails", rails)?;
+    Ok(dict)
+}
+
+/// What is particular about a point, by key.
+pub(crate) fn settings<'py>(
+    python: Python<'py>,
+    settings: &[(String, Setting)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(python);
+    for (key, value) in settings {
+        dict.set_item(key, setting(python, value)?)?;
+    }
+    Ok(dict)
+}
+
+fn setting<'py>(python: Python<'py>, value: &Setting) -> PyResult<Bound<'py, PyAny>> {
+    match value {
+        Setting::Integer(number) => number.into_bound_py_any(python),
+        Setting::Float(number) => number.into_bound_py_any(python),
+        Setting::Boolean(flag) => flag.into_bound_py_any(python),
+        Setting::String(text) => text.into_bound_py_any(python),
+        Setting::Array(values) => {
+            let values = values.iter().map(|value| setting(python, value));
+            values.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(python)
+        }
+        // No key of a configuration has such.
+        Setting::Datetime(_) | Setting::Table(_) => Ok(python.None().into_bound(python)),
+    }
 }
 
 pub(crate) fn calibration<'py>(

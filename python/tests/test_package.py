@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import csv
 import json
+import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Callable
 
 import pytest
 
@@ -20,8 +26,10 @@ from ethernot_sim import (
     Table,
     Topology,
     _native,
+    _sweep,
     calibrate,
     points,
+    results,
     run,
     run_point,
     slurm_array,
@@ -37,6 +45,13 @@ GRID = to_toml(
         "run": {"seed": [1, 2, 3]},
     },
 )
+
+
+ENDLESS = to_toml(
+    workload={"kind": "open_load", "until_ps": 1 << 50, "load_percent": 10},
+    run={"events": 1 << 40},
+)
+"""Of more events than anybody waits for."""
 
 
 def test_topologies_tell_what_they_are() -> None:
@@ -102,6 +117,90 @@ def test_errors_say_what_to_do() -> None:
         run(topology=Topology.star(2), goal=trace)
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: Topology.star(-1), r"hosts in \[topology\] is -1"),
+        (lambda: Topology.star("four"), r"hosts in \[topology\] is \"four\""),  # type: ignore[arg-type]
+        (lambda: Topology.star(4.0), r"topology\.hosts: 4\.0 is no setting"),  # type: ignore[arg-type]
+        (lambda: Topology("stars"), r"kind in \[topology\] is \"stars\""),
+        (lambda: run(fabric="ethernet"), "fabric is of type str, but must be a Fabric"),  # type: ignore[arg-type]
+        (lambda: run(workload="mesh"), "workload is 'mesh', but must be a dict"),  # type: ignore[arg-type]
+        (lambda: run("[run]\n", seed=2), "not both"),
+        (lambda: run(seed=-1), "seed"),
+        (lambda: sweep(GRID, "x", jobs=0), "jobs is 0"),
+        (lambda: sweep(GRID, "x", jobs="2"), "jobs is '2'"),  # type: ignore[arg-type]
+        (lambda: sweep(GRID, "x", part=(3, 2)), r"part is \(3, 2\)"),
+        (lambda: sweep(GRID, "x", part=3), "part is 3"),  # type: ignore[arg-type]
+        (lambda: sweep(GRID, "x", jobs=1, map=map), "one of jobs, executor and map"),  # type: ignore[arg-type]
+        (lambda: slurm_array("grid.toml", "x", "x.sh", tasks=0), "tasks is 0"),
+        (lambda: calibrate([8, -64], [1, 2]), "sizes: -64 is no int"),
+        (lambda: calibrate([8, 1.5], [1, 2]), "sizes: 1.5 is no int"),  # type: ignore[list-item]
+        (lambda: calibrate([8, 64], [1, float("nan")]), "NaN"),
+        (lambda: calibrate([8, 64], [1, 2], link_rate_bps=-1), "link_rate_bps: -1"),
+    ],
+)
+def test_what_is_wrong_is_a_value_error_that_names_it(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        call()
+
+
+def test_a_configuration_may_be_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("grid.toml").write_text(GRID)
+    assert points("grid.toml") == points(Path("grid.toml")) == points(GRID)
+    Path("trace.goal").write_text("num_ranks 1\nrank 0 {\ncalc 5\n}\n")
+    assert run(goal="trace.goal").hash == run(goal=Path("trace.goal").read_text()).hash
+    with pytest.raises(FileNotFoundError, match="other.toml"):
+        run("other.toml")
+    Path("binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="binary.toml is no text"):
+        run("binary.toml")
+
+
+def test_a_run_lets_other_threads_go_on_and_can_be_stopped() -> None:
+    stop, begins = _native.Stop(), threading.Event()
+
+    def run_it() -> None:
+        begins.set()
+        _native.run("endless", ENDLESS, "", stop)
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run_it)
+        begins.wait()
+        stop.stop()
+        with pytest.raises(SimulationError, match="stopped after [1-9][0-9]* events"):
+            running.result()
+
+
+def test_control_c_ends_a_run() -> None:
+    interrupt = threading.Thread(target=lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.start()
+        run(ENDLESS)
+    interrupt.join()
+
+
+def test_control_c_ends_a_sweep_and_loses_no_finished_point(tmp_path: Path) -> None:
+    grid, into = tmp_path / "grid.toml", tmp_path / "results"
+    # The last one never ends.
+    grid.write_text(ENDLESS + "[sweep.workload]\nuntil_ps = [1000000, 2000000, 3000000, 1000000000000000]")
+    words = [sys.executable, "-m", "ethernot_sim", "sweep", str(grid), "--into", str(into)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*words, "--jobs", "4"], text=True, **pipes) as process:  # type: ignore[call-overload]
+        while len(list(into.glob("*.json"))) < 3 and process.poll() is None:
+            pass
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert "stopped; results so far are in" in err
+    assert "Traceback" not in err
+    assert len(list(into.iterdir())) == 3
+    assert list(results(grid, into)["workload.until_ps"]) == [1_000_000, 2_000_000, 3_000_000]
+
+
 def test_files_are_found_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "sizes.cdf").write_text("64 0.5\n1500 1\n")
     (tmp_path / "a.toml").write_text('[workload]\nsizes_file = "sizes.cdf"\n')
@@ -124,6 +223,49 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(set(table["result_hash"])) == 4, "seeds change nothing in a closed loop"
     rings = [row for row in table.rows() if row["workload.algorithm"] == "ring"]
     assert {row["messages"] for row in rings} == {2 * 8 * 14}
+
+
+def test_points_that_cannot_be_simulated_do_not_keep_others_from_it(tmp_path: Path) -> None:
+    grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"events": [7, 1 << 20, 8, 1 << 21]}})
+    with pytest.raises(SimulationError) as told:
+        sweep(grid, tmp_path, jobs=1)
+    lines = str(told.value).splitlines()
+    assert sorted(line.split(":")[0] for line in lines) == ["run.events=7", "run.events=8"]
+    assert list(results(grid, tmp_path)["run.events"]) == [1 << 20, 1 << 21]
+
+
+def test_a_full_disk_is_told_with_the_file_and_the_point(tmp_path: Path) -> None:
+    grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"seed": [1, 2, 3]}})
+    chosen = points(grid)
+    full = tmp_path / f"{chosen[1].hash}.{_sweep._writer()}.unfinished"
+    full.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left.* run\.seed=2: .*\.json"):
+        sweep(grid, tmp_path, jobs=1)
+    assert not full.is_symlink()
+    assert len(results(grid, tmp_path)) >= 1
+    assert len(sweep(grid, tmp_path)) == 3
+
+
+def test_a_folder_that_takes_no_files_is_told_before_anything_runs() -> None:
+    def never(run: object, chosen: object) -> list[dict[str, Any]]:
+        raise AssertionError("nothing is to run")
+
+    with pytest.raises(OSError, match="/proc/"):
+        sweep(GRID, "/proc", map=never)
+
+
+def test_settings_keep_their_types_in_tables(tmp_path: Path) -> None:
+    grid = to_toml(
+        topology=Topology.torus([4, 4]),
+        host={"kind": "edge"},
+        workload={"kind": "barrier", "iterations": 1},
+        sweep={"topology": {"sizes": [[4, 4], [2, 8]]}, "host": {"connects_ahead": [True, False]}},
+    )
+    table = sweep(grid, tmp_path)
+    assert set(table["topology.sizes"]) == {"[4, 4]", "[2, 8]"}
+    assert sorted(table["host.connects_ahead"]) == [False, False, True, True]
+    assert table.names[:2] == ["host.connects_ahead", "topology.sizes"]
+    assert table.names[-2:] == ["latency_deviation_us", "result_hash"]
 
 
 def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
@@ -156,6 +298,54 @@ def test_a_point_is_a_pure_function_that_other_processes_can_call(tmp_path: Path
     assert list(table["result_hash"]) == list(again["result_hash"])
 
 
+def test_results_of_an_executor_are_kept_as_they_come(tmp_path: Path) -> None:
+    kept = []
+
+    def watched(point: Any) -> dict[str, Any]:
+        kept.append(len(list(tmp_path.glob("*.json"))))
+        return run_point(point)
+
+    class Watched(ThreadPoolExecutor):
+        def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Any:
+            assert pickle.loads(pickle.dumps(function)) is run_point
+            return super().submit(watched, *arguments, **named)
+
+    with Watched(1) as executor:
+        table = sweep(GRID, tmp_path, executor=executor)
+        assert len(kept) == len(table) == 12
+        assert list(sweep(GRID, tmp_path, executor=executor)["result_hash"]) == list(
+            table["result_hash"]
+        )
+    assert len(kept) == 12
+
+
+def test_a_sweep_runs_under_dask(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the package works without Dask")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        table = sweep(GRID, tmp_path / "dask", executor=client.get_executor())
+        grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"events": [7, 1 << 20]}})
+        with pytest.raises(SimulationError, match="run.events=7: not finished after"):
+            sweep(grid, tmp_path / "dask", executor=client.get_executor())
+        assert len(results(grid, tmp_path / "dask")) == 1
+    here = sweep(GRID, tmp_path / "here")
+    assert list(table.rows()) == list(here.rows())
+
+
+def test_all_that_is_returned_can_be_sent_elsewhere() -> None:
+    topology, fabric = Topology.star(4), Fabric.fluid()
+    result = run(topology=topology, fabric=fabric, workload={"kind": "barrier"})
+    found = calibrate([8, 64], [1.0, 2.0])
+    for value in (topology, fabric, result, found, points(GRID)[0]):
+        assert pickle.loads(pickle.dumps(value)) == value
+    table = pickle.loads(pickle.dumps(topology.links))
+    assert list(table.rows()) == list(topology.links.rows())
+    for error in (ConfigurationError("a"), SimulationError("b")):
+        assert type(pickle.loads(pickle.dumps(error))) is type(error)
+
+
 def test_a_job_array_runs_every_point_once(tmp_path: Path) -> None:
     grid = tmp_path / "the grid.toml"
     grid.write_text(GRID)
@@ -167,6 +357,21 @@ def test_a_job_array_runs_every_point_once(tmp_path: Path) -> None:
         subprocess.run(["sh", str(tmp_path / "a.sh")], check=True, env=environment)
     assert len(list((tmp_path / "results").glob("*.json"))) == 12
     assert "--array=1-12\n" in slurm_array(grid, tmp_path, tmp_path / "b.sh", tasks=99)
+
+
+def test_slurm_runs_a_job_array(tmp_path: Path) -> None:
+    try:
+        sinfo = subprocess.run(["sinfo", "-hN", "-o", "%n"], capture_output=True, timeout=5, text=True)
+    except (OSError, subprocess.TimeoutExpired):
+        pytest.skip("Slurm is not installed, or does not answer")
+    if len(set(sinfo.stdout.split())) != 1:
+        pytest.skip("no Slurm of one node, which would see the results of this test")
+    grid, script = tmp_path / "the grid.toml", tmp_path / "sweep.sh"
+    grid.write_text(GRID)
+    slurm_array(grid, tmp_path / "results", script, tasks=3, options=["--output=/dev/null"])
+    subprocess.run(["sbatch", "--wait", str(script)], check=True, capture_output=True)
+    there = results(grid, tmp_path / "results")
+    assert list(there.rows()) == list(sweep(GRID, tmp_path / "here").rows())
 
 
 def test_calibration_finds_the_parameters_of_a_model() -> None:
@@ -206,8 +411,10 @@ def test_tables_are_for_numpy_and_arrow() -> None:
 
 def test_tables_are_for_arrow() -> None:
     pytest.importorskip("pyarrow", reason="the package works without pyarrow")
-    table = Table({"bytes": [64, 1500], "name": ["a", "b"]}).to_arrow()
-    assert table.to_pydict() == {"bytes": [64, 1500], "name": ["a", "b"]}
+    columns = {"bytes": [64, 1500], "name": ["a", "b"], "latency_us": [1.5, 3.0], "is": [True, False]}
+    table = Table(columns).to_arrow()
+    assert table.to_pydict() == columns
+    assert [str(field.type) for field in table.schema] == ["int64", "string", "double", "bool"]
 
 
 def command() -> str:
@@ -222,16 +429,49 @@ def command() -> str:
 def test_files_of_the_command_are_for_arrow(tmp_path: Path) -> None:
     ipc = pytest.importorskip("pyarrow.ipc", reason="the package works without pyarrow")
     program = command()
-    (tmp_path / "mesh.toml").write_text(to_toml(workload={"kind": "mesh", "bytes": 5000}))
-    forms = {"arrow": tmp_path / "messages.arrow", "json": tmp_path / "messages.json"}
-    for file in forms.values():
-        arguments = [program, "sim", "run", "mesh.toml", "--messages", str(file)]
-        subprocess.run(arguments, cwd=tmp_path, check=True, capture_output=True)
-    with ipc.open_file(forms["arrow"]) as reader:
-        table = reader.read_all()
-    assert table.to_pylist() == json.loads(forms["json"].read_text())
-    assert str(table.schema.field("delivered_ps").type) == "int64"
-    assert table.schema.field("delivered_ps").metadata == {b"unit": b"ps"}
+    (tmp_path / "load.toml").write_text(to_toml(workload={"kind": "open_load", "until_ps": 10**8}))
+    tables = {}
+    for form in ("arrow", "json", "csv"):
+        files = [f"--{what}={what}.{form}" for what in ("messages", "links", "queues")]
+        words = [program, "sim", "run", "load.toml", *files]
+        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    for what in ("messages", "links", "queues"):
+        with ipc.open_file(tmp_path / f"{what}.arrow") as reader:
+            table = tables[what] = reader.read_all()
+        rows = table.to_pylist()
+        assert rows == json.loads((tmp_path / f"{what}.json").read_text())
+        with (tmp_path / f"{what}.csv").open(newline="") as file:
+            for row, texts in zip(rows, csv.DictReader(file, strict=True)):
+                read = {name: type(value)(texts[name] or 0) for name, value in row.items() if value}
+                assert read == {name: value for name, value in row.items() if value}
+    field = tables["messages"].schema.field("delivered_ps")
+    assert (str(field.type), field.metadata) == ("int64", {b"unit": b"ps"})
+    field = tables["links"].schema.field("wait_mean_ps")
+    assert (str(field.type), field.metadata) == ("double", {b"unit": b"ps"})
+    assert str(tables["queues"].schema.field("busy_share").type) == "double"
+
+
+def test_the_command_makes_the_same_files(tmp_path: Path) -> None:
+    program = command()
+    engines = {"kind": "edge", "rails": 2, "loss_ppm": 20_000}
+    mesh = {"kind": "mesh", "bytes": 5000, "iterations": 2}
+    pausing = Fabric.ethernet(lossless=[0], pause_bytes=3_000)
+    for name, parts in {
+        "models": {"fabric": pausing, "workload": {"kind": "incast", "iterations": 2}},
+        "engines": {"host": engines, "workload": mesh},
+    }.items():
+        grid = tmp_path / f"{name}.toml"
+        grid.write_text(to_toml(**parts, sweep={"run": {"seed": [1, 2]}}))  # type: ignore[arg-type]
+        here, there = tmp_path / f"{name}-here", tmp_path / f"{name}-there"
+        words = [program, "sim", "sweep", str(grid), "--into", str(there)]
+        subprocess.run(words, check=True, capture_output=True)
+        sweep(grid, here)
+        files = sorted(path.name for path in there.iterdir())
+        assert files == sorted(path.name for path in here.iterdir())
+        for file in files:
+            made = json.loads((there / file).read_text())
+            assert json.loads((here / file).read_text()) == made
+            assert made["engines"]["rails"] if name == "engines" else made["ports"]
 
 
 def test_the_stub_has_all_that_the_native_module_has() -> None:

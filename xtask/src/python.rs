@@ -11,8 +11,11 @@ use crate::XtaskError;
 use crate::suite::Count;
 use crate::workspace::{Workspace, cargo};
 
-/// What the environment has beside the package.
-const TOOLS: [&str; 3] = ["maturin>=1.9,<2", "pytest", "numpy"];
+/// What the environment must have beside the package.
+const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
+
+/// What it has if there are wheels of it: without, tests of what the package does with it are skipped.
+const OPTIONAL: [&str; 3] = ["numpy", "pyarrow", "distributed"];
 
 /// Builds and tests; fails if a test does.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
@@ -83,11 +86,18 @@ impl Package {
             }
         }
         let has_tools = ["maturin", "pytest"].iter().all(|name| self.program(name).exists());
-        if !has_tools {
-            let mut pip = self.pip();
-            pip.args(["install", "--quiet", "--retries", "1", "--timeout", "20"]).args(TOOLS);
+        if !has_tools && !is_quiet_success(self.pip_install().args(TOOLS)) {
+            return Some("pip cannot install maturin and pytest; is there a network?".into());
+        }
+        if !self.has_modules(&OPTIONAL) {
+            let mut pip = self.pip_install();
+            // Nobody wants to wait until these are built.
+            pip.arg("--only-binary=:all:").args(OPTIONAL);
             if !is_quiet_success(&mut pip) {
-                return Some("pip cannot install maturin and pytest; is there a network?".into());
+                println!(
+                    "note: pip cannot install {}; what needs them is skipped",
+                    OPTIONAL.join(", ")
+                );
             }
         }
         let mut fetch = self.cargo(&["fetch", "--quiet", "--locked"]);
@@ -105,6 +115,20 @@ impl Package {
         let mut pip = Command::new(self.program("python"));
         pip.args(["-m", "pip", "--disable-pip-version-check"]).stdin(Stdio::null());
         pip
+    }
+
+    fn pip_install(&self) -> Command {
+        let mut pip = self.pip();
+        pip.args(["install", "--quiet", "--retries", "1", "--timeout", "20"]);
+        pip
+    }
+
+    /// Whether the environment has these; without importing them, which takes a second.
+    fn has_modules(&self, names: &[&str]) -> bool {
+        let mut python = Command::new(self.program("python"));
+        let script =
+            "import sys, importlib.util as u; sys.exit(None in map(u.find_spec, sys.argv[1:]))";
+        is_quiet_success(python.args(["-c", script]).args(names))
     }
 
     fn cargo(&self, arguments: &[&str]) -> Command {

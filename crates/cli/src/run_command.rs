@@ -411,6 +411,10 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
         },
         "hops": outcome.hops,
         "events": outcome.events,
+        "histogram": {
+            "upper_us": histogram.classes().map(|(upper_ps, _)| upper_ps as f64 / 1e6).collect::<Vec<_>>(),
+            "messages": histogram.classes().map(|(_, count)| count).collect::<Vec<_>>(),
+        },
         "ports": outcome.ports.iter().map(port).collect::<Vec<_>>(),
     });
     if let (Some(counts), Some(entries)) = (&outcome.engines, json.as_object_mut()) {

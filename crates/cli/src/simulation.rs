@@ -11,12 +11,13 @@ mod trace_file;
 use frame_file::FrameFile;
 use progress::RunProgress;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
 use fabric::interconnect::configuration::{Configuration, ConfigurationError, Watch};
 use fabric::interconnect::records::RecordLimits;
-use fabric::interconnect::simulation::{Outcome, Progress};
+use fabric::interconnect::simulation::{Outcome, Watcher};
 use serde_json::Value;
 
 use crate::Failure;
@@ -86,7 +87,10 @@ impl OutputArguments {
         let mut progress = RunProgress::new();
         let watch = Watch {
             records: is_recorded.then_some(limits),
-            progress: Some(&mut |told| progress.tell(told)),
+            progress: Some(&mut |told| {
+                progress.tell(told);
+                ControlFlow::Continue(())
+            }),
             tap: frames.as_ref().map(|frames| frames.tap(&self.pcapng_hosts)),
         };
         let outcome = run(watch);
@@ -191,9 +195,12 @@ impl OutputArguments {
 }
 
 /// Runs `run`, which tells how far it is, with a progress bar.
-pub(crate) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress)) -> T) -> T {
+pub(crate) fn with_progress<T>(run: impl FnOnce(&mut Watcher<'_>) -> T) -> T {
     let mut bar = RunProgress::new();
-    let result = run(&mut |told| bar.tell(told));
+    let result = run(&mut |told| {
+        bar.tell(told);
+        ControlFlow::Continue(())
+    });
     bar.finish();
     result
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::str::FromStr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::output::{explained, print};
+use crate::output::{check_writable, explained, print};
 use crate::run_command::{beside, to_json};
 use crate::threads::OnThreads;
 
@@ -26,7 +27,8 @@ use crate::threads::OnThreads;
 ///
 /// A section `[sweep.X]` gives keys of the section X lists of values. Each point becomes a file in
 /// the folder; a sweep that was stopped goes on where it was, as finished points are not run again.
-/// Several machines that share the folder may each run a part.
+/// Several machines that share the folder may each run a part. Two that run the same points come to the
+/// same files, but do some of the work twice.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
@@ -34,9 +36,14 @@ use crate::threads::OnThreads;
     ethernot sim sweep grid.toml --into results --jobs 2 --threads 4\n  \
     ethernot sim sweep grid.toml --into results --part 3/16    # of 16 machines, the third\n  \
     ethernot sim sweep grid.toml --into results --json\n  \
+    ethernot sim sweep grid.toml --into results --finished     # what there is so far\n  \
     ethernot sim sweep grid.toml --count\n\n\
-    In a job array of Slurm, --array=1-16:\n  \
-    ethernot sim sweep grid.toml --into results --part $SLURM_ARRAY_TASK_ID/16\n\n\
+    As a job array of Slurm; in a folder that all machines share, a script sweep.sh:\n  \
+    #!/bin/sh\n  \
+    #SBATCH --array=1-16 --cpus-per-task=2\n  \
+    exec ethernot sim sweep grid.toml --into results --jobs 2 --part $SLURM_ARRAY_TASK_ID/16\n\
+    then `sbatch sweep.sh`; the same command again runs what tasks that were stopped left, and\n\
+    `sbatch --array=3,7 sweep.sh` only parts 3 and 7.\n\n\
     A grid:\n  \
     [topology]\n  kind = \"fat_tree\"\n  \
     [sweep.workload]\n  bytes = [64, 1500, 9000]\n  \
@@ -60,6 +67,9 @@ pub(crate) struct Arguments {
     /// Print how many points there are, and run none
     #[arg(long)]
     count: bool,
+    /// Print the results that there are, and run nothing; the exit status is 1 if there are not all
+    #[arg(long, conflicts_with = "count")]
+    finished: bool,
     /// Print the results as JSON
     #[arg(long, conflicts_with = "count")]
     json: bool,
@@ -102,13 +112,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             point.configuration.threads = threads;
         }
     }
-    fs::create_dir_all(folder)
-        .map_err(|error| format!("make the folder {}: {error}", folder.display()))?;
-    let jobs = arguments.jobs.unwrap_or_else(|| {
-        let available = thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        jobs_for(available, points.iter().map(|point| point.configuration.threads))
-    });
-    let Ran { failures, is_full } = run_points(folder, &points, jobs)?;
+    let Ran { failures, unwritable } = if arguments.finished {
+        Ran { failures: Vec::new(), unwritable: None }
+    } else {
+        check_folder(folder, &points)?;
+        let jobs = arguments.jobs.unwrap_or_else(|| {
+            let available = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+            jobs_for(available, points.iter().map(|point| point.configuration.threads))
+        });
+        run_points(folder, &points, jobs)?
+    };
     let result = |point: &Point| {
         let path = file_of(folder, point);
         finished(&path, point).map(|result| (point.name.clone(), path, result))
@@ -118,20 +131,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for failure in &failures {
         eprintln!("{failure}");
     }
-    match points.len() - results.len() {
-        0 => Ok(()),
-        left if is_full => Err(format!(
-            "the sweep stopped, as the disk is full: {left} of {} points have no result; make room, \
-             then run the same command: it runs only those",
-            points.len()
-        )
-        .into()),
-        left => Err(format!(
-            "{left} of {} points have no result; the same command runs only those",
-            points.len()
-        )
-        .into()),
+    let (left, all) = (points.len() - results.len(), points.len());
+    if left == 0 {
+        return Ok(());
     }
+    let text = match unwritable {
+        Some(Unwritable::Full) => format!(
+            "the sweep stopped, as the disk is full: {left} of {all} points have no result; make room, \
+             then run the same command: it runs only those"
+        ),
+        Some(Unwritable::Other) => format!(
+            "the sweep stopped, as results cannot be kept: {left} of {all} points have no result; mend \
+             that, then run the same command: it runs only those"
+        ),
+        None if arguments.finished => format!("{left} of {all} points have no result"),
+        None => format!("{left} of {all} points have no result; the same command runs only those"),
+    };
+    Err(text.into())
+}
+
+/// Makes the folder, and makes sure that results can be kept there, which is to be known before hours
+/// of simulation; a folder with all results need not be written to.
+fn check_folder(folder: &Path, points: &[Point]) -> Result<(), Failure> {
+    if points.iter().all(|point| finished(&file_of(folder, point), point).is_some()) {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("make the folder {}: {error}", folder.display()))?;
+    let probe = folder.join(unfinished_name("probe"));
+    check_writable([probe.as_path()])
 }
 
 /// The results of points, a line each.
@@ -175,13 +203,22 @@ struct Ran {
     /// What went wrong, in words.
     failures: Vec<String>,
     /// It stopped early, as no result can be kept any more.
-    is_full: bool,
+    unwritable: Option<Unwritable>,
+}
+
+/// Why results cannot be kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Unwritable {
+    /// There is no room.
+    Full,
+    /// The folder went away, or may not be written to any more.
+    Other,
 }
 
 /// Runs those that have no result.
 fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure> {
     let next = AtomicUsize::new(0);
-    let is_full = AtomicBool::new(false);
+    let unwritable: OnceLock<Unwritable> = OnceLock::new();
     let failures = Mutex::new(Vec::new());
     let bar = ProgressBar::new(points.len() as u64);
     if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
@@ -192,12 +229,14 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while !is_full.load(Ordering::Relaxed)
+                while unwritable.get().is_none()
                     && let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed))
                 {
                     if let Err(error) = finish(folder, point, &speed) {
-                        // What comes next would be simulated in vain.
-                        is_full.fetch_or(error.is_full, Ordering::Relaxed);
+                        if let Some(why) = error.unwritable {
+                            // What comes next would be simulated in vain.
+                            unwritable.get_or_init(|| why);
+                        }
                         if let Ok(mut failures) = failures.lock() {
                             failures.push(format!("{}: {}", point.name, error.what));
                         }
@@ -210,7 +249,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
     bar.finish_and_clear();
     let mut failures = failures.into_inner().unwrap_or_default();
     failures.sort();
-    Ok(Ran { failures, is_full: is_full.into_inner() })
+    Ok(Ran { failures, unwritable: unwritable.into_inner() })
 }
 
 /// Control-C ends the program at once: what is finished is kept, and the rest can be run later.
@@ -230,8 +269,8 @@ fn tell_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure>
 /// Why a point has no result.
 struct PointError {
     what: String,
-    /// No other will have one either.
-    is_full: bool,
+    /// No other will have one either, as it cannot be kept.
+    unwritable: Option<Unwritable>,
 }
 
 /// Events per second of all runs together.
@@ -261,32 +300,45 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
         return Ok(());
     }
     let mut told = 0;
-    let mut progress = |progress: Progress| speed.tell(progress, &mut told);
+    let mut progress = |progress: Progress| {
+        speed.tell(progress, &mut told);
+        ControlFlow::Continue(())
+    };
     let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
     let outcome = point
         .configuration
         .run_watched(&OnThreads, watch)
-        .map_err(|error| PointError { what: error.to_string(), is_full: false })?;
+        .map_err(|error| PointError { what: error.to_string(), unwritable: None })?;
     let text = format!("{:#}\n", to_json(&point.configuration, &outcome));
     keep(&path, &text).map_err(|error| {
-        let is_full =
-            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        PointError { what: explained(&path, &error), is_full }
+        let why = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Unwritable::Full,
+            _ => Unwritable::Other,
+        };
+        PointError { what: explained(&path, &error), unwritable: Some(why) }
     })
 }
 
 /// A file is there as a whole or not at all, whatever stops this; and two that run the same point,
 /// in this process or another, do not write to the same file.
 fn keep(path: &Path, text: &str) -> io::Result<()> {
-    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let unfinished = path.with_extension(format!("{}-{number}.unfinished", process::id()));
+    let hash = path.file_stem().unwrap_or_default().to_string_lossy();
+    let unfinished = path.with_file_name(unfinished_name(&hash));
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         // What cannot be removed either does no harm: its name is that of no result.
         let _ = fs::remove_file(&unfinished);
     }
     written
+}
+
+/// A name that no other has, neither here nor on another machine that shares the folder, where a process
+/// of the same number may run the same point.
+fn unfinished_name(of: &str) -> String {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{of}.{}-{}-{number}.unfinished", host.trim(), process::id())
 }
 
 /// The result of a point, if it is there.

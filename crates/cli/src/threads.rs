@@ -10,7 +10,9 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use fabric::interconnect::ethernet::Parcel;
-use fabric::interconnect::simulation::{Driver, Part, Progress, Stuck, WATCHED_EVENTS, Window};
+use fabric::interconnect::simulation::{
+    Driver, Part, Progress, Stuck, WATCHED_EVENTS, Watcher, Window,
+};
 
 /// Does each part on a thread.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ impl Driver for OnThreads {
         &self,
         parts: &mut [&mut dyn Part],
         window: Window,
-        watch: &mut dyn FnMut(Progress),
+        watch: &mut Watcher<'_>,
     ) -> Result<(), Stuck> {
         let meeting = Meeting::new(parts.len(), window);
         let Some((first, others)) = parts.split_first_mut() else { return Ok(()) };
@@ -77,13 +79,14 @@ impl Meeting {
         &self,
         own: usize,
         part: &mut dyn Part,
-        mut watch: Option<&mut dyn FnMut(Progress)>,
+        mut watch: Option<&mut Watcher<'_>>,
     ) -> Result<(), Stuck> {
         let parts = self.next_ps.len();
         let others = || (0..parts).filter(move |&other| other != own);
         let mut end = Ok(Ok(()));
         let (mut check, mut count) = (WATCHED_EVENTS, 0);
         loop {
+            let mut told: Result<(), Stuck> = Ok(());
             let next_ps = match end {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
@@ -109,10 +112,12 @@ impl Meeting {
                 if let Some(watch) = &mut watch {
                     // What others did not say yet they said before.
                     let parts = self.progress.iter().map(|progress| *lock(progress));
-                    watch(self.window.shares.whole(parts));
+                    told = self.window.shares.whole(parts).tell(watch);
                 }
             }
             end = catch_unwind(AssertUnwindSafe(|| {
+                // One that is stopped does no more, as one that gave up.
+                told?;
                 count = part.run_before(end_ps)?;
                 Ok(())
             }));
@@ -148,6 +153,8 @@ const FAILED: u64 = u64::MAX - 1;
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use fabric::interconnect::configuration::{Configuration, Watch};
     use fabric::interconnect::simulation::{InTurns, Shares};
 
@@ -185,7 +192,10 @@ mod tests {
         let drivers: [&dyn Driver; 2] = [&OnThreads, &InTurns];
         for driver in drivers {
             let mut told: Vec<Progress> = Vec::new();
-            let mut progress = |progress| told.push(progress);
+            let mut progress = |progress| {
+                told.push(progress);
+                ControlFlow::Continue(())
+            };
             let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
             let outcome = configuration.run_watched(driver, watch).expect("it ends");
             assert!(told.len() > 2, "{told:?}");
@@ -201,6 +211,26 @@ mod tests {
                 told.is_sorted_by(|a, b| a.events <= b.events && a.share <= b.share),
                 "{told:?}"
             );
+        }
+    }
+
+    /// Whoever watches a run can stop it, also if its parts are driven on threads.
+    #[test]
+    fn a_divided_run_is_stopped_by_who_watches_it() {
+        let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
+                    20_000_000_000\ninterval_ps = 2_000_000\n";
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let drivers: [&dyn Driver; 2] = [&OnThreads, &InTurns];
+        for driver in drivers {
+            let mut told = 0;
+            let mut progress = |_| {
+                told += 1;
+                if told == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
+            let error = configuration.run_watched(driver, watch).expect_err("it is stopped");
+            assert!(error.to_string().starts_with("stopped after "), "{error}");
+            assert_eq!(told, 2);
         }
     }
 
@@ -227,7 +257,8 @@ mod tests {
         }
         let (mut a, mut b) = (Quitter(0), Quitter(1));
         let window = Window { lookahead_ps: 10, events: 1_000, shares: Shares::Sum };
-        let end = OnThreads.drive(&mut [&mut a, &mut b], window, &mut |_| {});
+        let end =
+            OnThreads.drive(&mut [&mut a, &mut b], window, &mut |_| ControlFlow::Continue(()));
         assert_eq!(end, Err(Stuck::Silent { messages: 7 }));
     }
 }

@@ -13,6 +13,36 @@ use serde_json::Value;
 
 const POINTS: usize = 24;
 
+/// What a job array has finished so far can be asked for where nothing is to run.
+#[test]
+fn finished_points_are_listed_and_others_not_run() {
+    let sweep = Sweep::new("finished");
+    let nothing = sweep.run(&["--finished"]);
+    assert!(!nothing.status.success() && !sweep.results.exists());
+    assert!(sweep.run(&["--part", "2/3"]).status.success());
+    let kept = sweep.results();
+    let some = sweep.run(&["--finished"]);
+    assert_eq!(some.status.code(), Some(1));
+    assert_eq!(String::from_utf8(some.stdout).unwrap().lines().count(), kept.len());
+    let error = String::from_utf8(some.stderr).unwrap();
+    assert!(error.contains(&format!("{} of {POINTS} points have no result", POINTS - kept.len())));
+    assert_eq!(sweep.results(), kept);
+    let part = sweep.run(&["--finished", "--part", "2/3"]);
+    assert!(part.status.success());
+}
+
+/// No point is simulated if its result cannot be kept anyway.
+#[test]
+fn a_sweep_into_a_folder_that_takes_no_files_does_not_begin() {
+    let sweep = Sweep::new("unwritable");
+    std::os::unix::fs::symlink("/proc", &sweep.results).unwrap();
+    let output = sweep.run(&[]);
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains(".unfinished") && error.contains("write "), "{error}");
+}
+
 #[test]
 fn a_killed_sweep_goes_on_and_loses_no_finished_point() {
     let sweep = Sweep::new("killed");

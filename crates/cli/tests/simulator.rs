@@ -118,11 +118,13 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
         fs::remove_file(path).unwrap();
     }
     assert_eq!(names.len(), 3);
-    // Each result is written under another name first, with the process in it: here the shell's,
-    // which becomes the sweep. The name leads to a full device.
+    // Each result is written under another name first, with the machine and the process in it: here
+    // the shell's, which becomes the sweep. The name leads to a full device.
     let script = r#"
         for name in "$@"; do
-            for number in 0 1 2; do ln -s /dev/full "results/$name.$$-$number.unfinished"; done
+            for number in 1 2 3; do
+                ln -s /dev/full "results/$name.$(uname -n)-$$-$number.unfinished"
+            done
         done
         exec "$0" sim sweep grid.toml --into results --jobs 1
     "#;

@@ -1,8 +1,10 @@
 //! What the interconnect simulator records of a run: complete, without a gap, and without effect.
 
+use std::ops::ControlFlow;
+
 use fabric::interconnect::configuration::{Configuration, Watch};
 use fabric::interconnect::records::{NEVER_PS, PathError, RecordLimits, Records, StepKind};
-use fabric::interconnect::simulation::{InTurns, Outcome};
+use fabric::interconnect::simulation::{InTurns, Outcome, Progress};
 
 const FABRICS: [&str; 7] = [
     "kind = \"ethernet\"",
@@ -158,6 +160,30 @@ fn what_was_left_out_is_told() {
     assert_eq!(sums(&records), sums(&whole), "links are counted whatever is kept");
 }
 
+/// Who watches a run may stop it.
+#[test]
+fn a_run_is_stopped_by_who_watches_it() {
+    for workload in WORKLOADS {
+        let text = format!("[topology]\nhosts = 64\n[workload]\n{workload}\n");
+        let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+        let mut told = Vec::new();
+        let mut progress = |progress: Progress| {
+            told.push(progress.events);
+            ControlFlow::Break(())
+        };
+        let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
+        let Err(error) = configuration.run_watched(&InTurns, watch) else {
+            assert_eq!(told, [], "it was over before anybody was told");
+            continue;
+        };
+        let [events] = told[..] else { panic!("told {told:?}") };
+        assert!(
+            error.to_string().starts_with(&format!("stopped after {events} events")),
+            "{error}"
+        );
+    }
+}
+
 /// Progress goes from little to all.
 #[test]
 fn progress_grows() {
@@ -165,8 +191,9 @@ fn progress_grows() {
         let text = format!("[topology]\nhosts = 64\n[workload]\n{workload}\n");
         let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
         let mut shares = Vec::new();
-        let mut progress = |told: fabric::interconnect::simulation::Progress| {
+        let mut progress = |told: Progress| {
             shares.extend(told.share);
+            ControlFlow::Continue(())
         };
         let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
         configuration.run_watched(&InTurns, watch).expect("it ends");

@@ -252,7 +252,8 @@ impl Values<'_> {
                 Some(value) => write!(file, "{value}"),
                 None => file.write_all(nothing.as_bytes()),
             },
-            Self::Fraction(value) => write!(file, "{:.6}", value(row)),
+            // As many digits as it takes to read the same number.
+            Self::Fraction(value) => write!(file, "{:?}", value(row)),
             Self::Text(value) => write!(file, "{quotes}{}{quotes}", value(row)),
         }
     }
@@ -283,7 +284,7 @@ mod tests {
         table().write_csv(&mut csv).unwrap();
         table().write_json(&mut json).unwrap();
         let csv = String::from_utf8(csv).unwrap();
-        assert_eq!(csv, "link,wait_ps,share\nh0->s0,3,0.250000\ns0->h0#1,,1.000000\n");
+        assert_eq!(csv, "link,wait_ps,share\nh0->s0,3,0.25\ns0->h0#1,,1.0\n");
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json[0]["wait_ps"], 3);
         assert_eq!(json[1]["wait_ps"], serde_json::Value::Null);

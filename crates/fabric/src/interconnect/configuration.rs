@@ -32,6 +32,8 @@ use reader::Reader;
 pub use fidelity::{Fidelity, IdleNetwork};
 pub use run::Watch;
 pub use sweep::{Point, parse_sweep};
+/// A value that a key of a configuration has.
+pub use toml::Value as Setting;
 
 /// A simulation that can be run.
 #[derive(Clone, Debug)]

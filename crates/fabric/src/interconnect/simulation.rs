@@ -3,6 +3,8 @@
 mod outcome;
 mod parallel;
 
+use std::ops::ControlFlow;
+
 use super::ethernet::PortCounters;
 use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
 use super::records::{Recorder, Work};
@@ -13,7 +15,7 @@ use super::workload::{Action, Actions, Received, Workload};
 
 use outcome::check_end;
 
-pub use outcome::{Outcome, Progress, Stuck};
+pub use outcome::{Outcome, Progress, Stuck, Watcher};
 pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
 
 /// What carries messages from host to host.
@@ -290,11 +292,11 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// Runs to the end and returns the fabric too, for what it counted.
     pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
-        self.run_watched(&mut |_| {})
+        self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
 
     /// Runs to the end and tells every few thousand events how far it is.
-    pub fn run_watched(mut self, watch: &mut dyn FnMut(Progress)) -> Result<(Outcome, F), Stuck> {
+    pub fn run_watched(mut self, watch: &mut Watcher<'_>) -> Result<(Outcome, F), Stuck> {
         let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
             self.start(rank);
@@ -306,7 +308,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 if self.outcome.events >= check {
                     check = self.outcome.events + CHECK_EVENTS;
                     self.outcome.backlog.sample(event.time_ps, self.context.messages.len());
-                    watch(self.progress(event.time_ps));
+                    self.progress(event.time_ps).tell(watch)?;
                 }
             }
         }

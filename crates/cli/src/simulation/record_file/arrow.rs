@@ -116,7 +116,7 @@ mod tests {
         }
         match column.data_type() {
             DataType::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
-            DataType::Float64 => format!("{:.6}", column.as_primitive::<Float64Type>().value(row)),
+            DataType::Float64 => format!("{:?}", column.as_primitive::<Float64Type>().value(row)),
             _ => column.as_string::<i32>().value(row).to_owned(),
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(types, [DataType::Utf8, DataType::Int64, DataType::Float64]);
         assert_eq!(schema.field(1).metadata().get("unit").map(String::as_str), Some("ps"));
         assert!(schema.field(2).metadata().is_empty());
-        assert_eq!(as_csv(&batches), "h0->s0,3,0.250000\ns0->h0#1,,1.000000\n");
+        assert_eq!(as_csv(&batches), "h0->s0,3,0.25\ns0->h0#1,,1.0\n");
     }
 
     #[test]

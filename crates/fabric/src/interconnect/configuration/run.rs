@@ -9,7 +9,7 @@ use super::super::fluid::Fluid;
 use super::super::loggp::LogGp;
 use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable};
-use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Progress, Simulation};
+use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Watcher};
 use super::super::statistics::mix;
 use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
@@ -20,8 +20,8 @@ use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConf
 pub struct Watch<'a> {
     /// What is kept of it, if it is recorded.
     pub records: Option<RecordLimits>,
-    /// Told every few thousand events how far it is.
-    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+    /// Told every few thousand events how far it is; may stop it.
+    pub progress: Option<&'a mut Watcher<'a>>,
     /// Told of the frames of hosts with the real engine.
     pub tap: Option<Box<dyn Tap>>,
 }

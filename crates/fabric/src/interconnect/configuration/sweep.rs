@@ -3,13 +3,15 @@
 use toml::{Table, Value};
 
 use super::reader::shown;
-use super::{Configuration, ConfigurationError, parse_table};
+use super::{Configuration, ConfigurationError, Setting, parse_table};
 
 /// A point of a sweep.
 #[derive(Clone, Debug)]
 pub struct Point {
     /// What is particular about it, e.g. `fabric.mtu_bytes=9000`.
     pub name: String,
+    /// The same as keys with their sections, and values, in the order of the name.
+    pub settings: Vec<(String, Setting)>,
     /// The whole.
     pub configuration: Configuration,
 }
@@ -35,7 +37,8 @@ pub fn parse_sweep(
             }
         }
     }
-    let points = settings.iter().map(|(_, _, values)| values.len()).product::<usize>();
+    let lengths = settings.iter().map(|(_, _, values)| values.len());
+    let points = lengths.fold(1, usize::saturating_mul);
     if points == 0 || points > POINTS_MAX {
         return Err(ConfigurationError::Value {
             file: file.to_owned(),
@@ -55,20 +58,33 @@ fn point(
     number: usize,
 ) -> Result<Point, ConfigurationError> {
     let mut root = root.clone();
-    let mut names = Vec::new();
+    let mut chosen = Vec::new();
     let mut rest = number;
     for (section, key, values) in settings.iter().rev() {
         let Some(value) = values.get(rest % values.len()) else { continue };
         rest /= values.len();
-        names.push(format!("{section}.{key}={}", shown(value)));
+        chosen.push((format!("{section}.{key}"), value.clone()));
         let slot = root.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
         if let Value::Table(table) = slot {
             table.insert(key.clone(), value.clone());
         }
     }
-    names.reverse();
+    chosen.reverse();
     let configuration = Configuration::from_table(file, root)?;
-    Ok(Point { name: names.join(" "), configuration })
+    let names: Vec<String> =
+        chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
+    Ok(Point { name: names.join(" "), settings: chosen, configuration })
+}
+
+/// A value with all of its lists, as points may differ in nothing else.
+fn written(value: &Value) -> String {
+    match value {
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(written).collect();
+            format!("[{}]", values.join(", "))
+        }
+        other => shown(other),
+    }
 }
 
 fn table(file: &str, name: &str, value: Value) -> Result<Table, ConfigurationError> {
@@ -108,6 +124,34 @@ mod tests {
         hashes.sort_unstable();
         hashes.dedup();
         assert_eq!(hashes.len(), 6);
+    }
+
+    #[test]
+    fn points_that_differ_in_lists_have_different_names() {
+        let text = "[topology]\nkind = \"torus\"\n[sweep.topology]\nsizes = [[4, 4], [2, 8]]\n\
+                    [sweep.fabric]\nchoice = [\"spray\"]\n";
+        let points = parse_sweep("a.toml", text, &no_files).expect("it is valid");
+        let names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "fabric.choice=\"spray\" topology.sizes=[4, 4]",
+                "fabric.choice=\"spray\" topology.sizes=[2, 8]"
+            ]
+        );
+        let (key, value) = &points[1].settings[1];
+        assert_eq!(key, "topology.sizes");
+        assert_eq!(value.as_array().map(Vec::len), Some(2));
+    }
+
+    /// Sixteen keys of sixteen values are 2^64 points.
+    #[test]
+    fn a_sweep_of_more_points_than_can_be_counted_is_refused() {
+        let values = "1, ".repeat(16);
+        let keys: Vec<String> = (0..16).map(|key| format!("k{key} = [{values}]")).collect();
+        let text = format!("[sweep.workload]\n{}\n", keys.join("\n"));
+        let error = parse_sweep("a.toml", &text, &no_files).expect_err("too many");
+        assert!(error.to_string().contains("from 1 to 100000"), "{error}");
     }
 
     #[test]

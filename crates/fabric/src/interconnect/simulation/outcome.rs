@@ -1,5 +1,7 @@
 //! What a run comes to, or why it does not come to its end.
 
+use std::ops::ControlFlow;
+
 use super::super::edge::Counts;
 use super::super::ethernet::PortCounters;
 use super::super::records::{Backlog, Records};
@@ -53,6 +55,21 @@ pub struct Progress {
     pub messages: usize,
 }
 
+impl Progress {
+    /// Tells `watch`, who may have the run stop here.
+    pub fn tell(self, watch: &mut Watcher<'_>) -> Result<(), Stuck> {
+        match watch(self) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => {
+                Err(Stuck::Stopped { events: self.events, now_ps: self.now_ps })
+            }
+        }
+    }
+}
+
+/// Told now and then how far a run is; a break has the run end with [`Stuck::Stopped`].
+pub type Watcher<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+
 /// Why a run stopped before its end.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -88,6 +105,14 @@ pub enum Stuck {
     Unfinished {
         /// What is not done.
         what: String,
+    },
+    /// Who watched it wanted no more of it.
+    #[error("stopped after {events} events, at {now_ps} ps")]
+    Stopped {
+        /// Events handled.
+        events: u64,
+        /// Virtual time.
+        now_ps: u64,
     },
     /// Messages stopped on their way.
     #[error("{messages} messages are under way, and nothing will happen any more")]

@@ -8,13 +8,15 @@
 //!
 //! Who does the parts, in turns or on several processors, is a [`Driver`].
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::super::ethernet::{Ethernet, PARTS_MAX, Parcel, Wait};
 use super::super::topology::Topology;
 use super::super::workload::Separable;
 use super::{
-    Context, DIVIDED, Fabric, Limits, NO_RANK, Outcome, Progress, Simulation, Stuck, check_end,
+    Context, DIVIDED, Fabric, Limits, NO_RANK, Outcome, Progress, Simulation, Stuck, Watcher,
+    check_end,
 };
 
 /// One part of a run.
@@ -76,12 +78,12 @@ impl Shares {
 /// Does the parts of a run.
 pub trait Driver {
     /// Repeats until no part has an event: all do one window, all exchange parcels. `watch` is told
-    /// how far they are every [`WATCHED_EVENTS`] events or some more.
+    /// how far they are every [`WATCHED_EVENTS`] events or some more, and may have them stop.
     fn drive(
         &self,
         parts: &mut [&mut dyn Part],
         window: Window,
-        watch: &mut dyn FnMut(Progress),
+        watch: &mut Watcher<'_>,
     ) -> Result<(), Stuck>;
 }
 
@@ -94,7 +96,7 @@ impl Driver for InTurns {
         &self,
         parts: &mut [&mut dyn Part],
         window: Window,
-        watch: &mut dyn FnMut(Progress),
+        watch: &mut Watcher<'_>,
     ) -> Result<(), Stuck> {
         let mut check = WATCHED_EVENTS;
         while let Some(start_ps) = parts.iter().filter_map(|part| part.next_ps()).min() {
@@ -108,7 +110,8 @@ impl Driver for InTurns {
             }
             if events >= check {
                 check = events + WATCHED_EVENTS;
-                watch(window.shares.whole(parts.iter().map(|part| part.progress(end_ps))));
+                let whole = window.shares.whole(parts.iter().map(|part| part.progress(end_ps)));
+                whole.tell(watch)?;
             }
             for from in 0..parts.len() {
                 for to in 0..parts.len() {
@@ -195,14 +198,14 @@ impl<W: Separable> Parts<W> {
 
     /// Runs all parts to the end.
     pub fn run(self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
-        self.run_watched(driver, &mut |_| {})
+        self.run_watched(driver, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Runs all parts to the end and tells now and then how far they are.
     pub fn run_watched(
         mut self,
         driver: &dyn Driver,
-        watch: &mut dyn FnMut(Progress),
+        watch: &mut Watcher<'_>,
     ) -> Result<Outcome, Stuck> {
         let Limits { events, .. } = self.whole.limits;
         let window = Window { lookahead_ps: self.lookahead_ps, events, shares: W::SHARES };
