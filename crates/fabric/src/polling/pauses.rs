@@ -11,15 +11,6 @@ pub struct Pauses<'a> {
     pub lengths_ns: &'a [u32],
 }
 
-impl Pauses<'_> {
-    /// Part of the time that pauses take, 0 to 1.
-    pub fn share(&self) -> f64 {
-        let sum: f64 = self.lengths_ns.iter().map(|&ns| f64::from(ns)).sum();
-        let mean = sum / self.lengths_ns.len().max(1) as f64;
-        mean / (mean + self.every_ns.max(1) as f64)
-    }
-}
-
 /// The pauses of one processor.
 #[derive(Clone, Debug)]
 pub(super) struct Interruptions {
