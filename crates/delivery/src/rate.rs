@@ -243,10 +243,6 @@ impl RateEstimator {
     /// them have kept the link busy, and so show what it carries: the next message will find it like that.
     /// A bucket that is refilled between two messages looks faster than it is in the long run, which is
     /// what it is for such messages.
-    ///
-    /// A single wait may be that of a host which did something else: it takes back half of what the link
-    /// says of itself, `nominal`. And what was hoped of a link that was not used for a while is believed half
-    /// once frames have waited for nothing there, or a link that was wrongly taken for slow would be again.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,
@@ -254,7 +250,6 @@ impl RateEstimator {
         waited_ns: u64,
         rtt_min_ns: u64,
         frame_bytes: u32,
-        nominal: Option<u64>,
     ) {
         if sent_at < self.train_began {
             return;
@@ -268,16 +263,13 @@ impl RateEstimator {
         let rate_in = |ns: u64| bytes.saturating_mul(1_000_000_000) / ns.max(1);
         if waited_ns > noise_ns && waited_ns >= sending_ns {
             let shown = rate_in(sending_ns + waited_ns);
-            self.steady = match (self.steady, nominal) {
-                (0, None) => shown,
-                (0, Some(nominal)) => u64::midpoint(nominal, shown.min(nominal)),
-                (known, _) if shown < known => u64::midpoint(known, shown),
-                (known, _) => known + ((shown - known) >> TRAIN_RAISE_SHIFT),
+            self.steady = match self.steady {
+                0 => shown,
+                known if shown < known => u64::midpoint(known, shown),
+                known => known + ((shown - known) >> TRAIN_RAISE_SHIFT),
             };
         } else if self.steady > 0 && rate_in(sending_ns + noise_ns) > self.steady {
-            let hoped = self.steady_by_now(sent_at, nominal).unwrap_or(self.steady);
-            let raised = self.steady + (self.steady >> TRAIN_RAISE_SHIFT);
-            self.steady = raised.max(u64::midpoint(self.steady, hoped));
+            self.steady += self.steady >> TRAIN_RAISE_SHIFT;
         } else if self.trained_at == Instant::default() {
             return;
         }
@@ -415,7 +407,7 @@ mod tests {
         let stamp = rate.on_sent(sent_at, 0);
         *now = now.after_ns(10_000 + waited_ns);
         rate.on_acked(*now, bytes, stamp, sent_at, 10_000);
-        rate.on_train(*now, sent_at, waited_ns, 10_000, 1_500, None);
+        rate.on_train(*now, sent_at, waited_ns, 10_000, 1_500);
     }
 
     #[test]
@@ -431,29 +423,6 @@ mod tests {
         assert_eq!(rate.steady(nominal), Some(9_375_000), "half way");
         train(&mut rate, &mut now, 1_500, 1_000);
         assert_eq!(rate.steady(nominal), Some(9_375_000 + 9_375_000 / 16));
-    }
-
-    #[test]
-    fn one_late_answer_does_not_have_a_link_taken_for_a_slow_one() {
-        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
-        let nominal = Some(1_250_000_000);
-        rate.begin_train(now);
-        let (sent_at, stamp) = (now, rate.on_sent(now, 0));
-        now = now.after_ns(3_000_000);
-        rate.on_acked(now, 1_500, stamp, sent_at, 10_000);
-        rate.on_train(now, sent_at, 2_990_000, 10_000, 1_500, nominal);
-        assert!(rate.steady(nominal).unwrap() >= 625_000_000, "{rate:?}");
-    }
-
-    #[test]
-    fn a_link_taken_for_a_slow_one_is_believed_when_it_is_tried_again() {
-        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
-        train(&mut rate, &mut now, 1_500, 1_500_000);
-        assert_eq!(rate.steady(None), Some(1_000_000));
-        now = now.after_ns(4 * TRAIN_LIFETIME_NS);
-        assert_eq!(rate.steady_by_now(now, None), Some(16_000_000));
-        train(&mut rate, &mut now, 1_500, 0);
-        assert_eq!(rate.steady_by_now(now, None), Some(8_500_000));
     }
 
     #[test]
@@ -493,7 +462,7 @@ mod tests {
         rate.end_train();
         now = now.after_ns(130_000);
         rate.on_acked(now, 1_500, stamp, sent_at, 10_000);
-        rate.on_train(now, sent_at, 120_000, 10_000, 1_500, None);
+        rate.on_train(now, sent_at, 120_000, 10_000, 1_500);
         assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
     }
 

@@ -652,8 +652,7 @@ impl<T: Copy> SendHalf<T> {
         if self.in_flight_bytes == 0 {
             let min_ns = self.rtt.min_ns();
             let queued_ns = rtt_ns.saturating_sub(min_ns);
-            let (frame_bytes, nominal) = (self.frame_bytes, self.nominal_rate);
-            self.rate.on_train(now, sent_at, queued_ns, min_ns, frame_bytes, nominal);
+            self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);
         }
         if round_started {
             self.tolerance.on_round(self.rate.round());
