@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::multiedge::{LinkKind, SetUp};
 use crate::plan::{Options, PathChoice};
-use crate::results::{Measurement, Results};
+use crate::results::{Measurement, Results, Sample};
 use crate::run::{self, Observer, RunError};
 use crate::statistics::{self, Summary};
 use crate::switched::LinkShape;
@@ -49,14 +49,51 @@ pub const fn free_shape() -> LinkShape {
     LinkShape::of_rate(FREE_RATE)
 }
 
-/// What posting a write took, in nanoseconds: the median over the streams that timed it.
-pub fn post_ns(measured: &[Measurement]) -> Option<f64> {
-    let of_one = |measured: &Measurement| {
-        let timed = *measured.counters.get(counter::POSTS_TIMED)?;
-        let spent_ns = *measured.counters.get(counter::POST_NS)?;
-        (timed >= 1.0).then(|| spent_ns / timed)
-    };
-    median(measured.iter().filter_map(of_one).collect())
+/// The samples of one test with one message size, of several runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Samples {
+    /// The test.
+    pub test: Test,
+    /// Bytes of a message.
+    pub message_bytes: u64,
+    /// In the order in which they were taken.
+    pub samples: Vec<Sample>,
+}
+
+impl Samples {
+    /// Takes in what another run has `measured`.
+    pub fn join(all: &mut Vec<Self>, measured: Vec<Measurement>) {
+        for Measurement { test, message_bytes, samples, .. } in measured {
+            let same =
+                |known: &&mut Self| (known.test, known.message_bytes) == (test, message_bytes);
+            match all.iter_mut().find(same) {
+                Some(known) => known.samples.extend(samples),
+                None => all.push(Self { test, message_bytes, samples }),
+            }
+        }
+    }
+
+    /// Half a round trip, or the time for each message of a stream (each pair, if both ways), in
+    /// nanoseconds: the median.
+    pub fn ns(&self) -> Option<f64> {
+        let per_operation =
+            |sample: &Sample| sample.seconds * 1e9 / sample.operations.max(1) as f64;
+        let of_one = |sample: &Sample| match self.test {
+            Test::PingPong => sample.latency_ns_p50(),
+            _ => Some(per_operation(sample)),
+        };
+        median(self.samples.iter().map(of_one).collect::<Option<_>>()?)
+    }
+
+    /// What posting a write took, in nanoseconds: the median over the samples that timed it.
+    pub fn post_ns(all: &[Self]) -> Option<f64> {
+        let of_one = |sample: &Sample| {
+            let timed = *sample.counters.get(counter::POSTS_TIMED)?;
+            let spent_ns = *sample.counters.get(counter::POST_NS)?;
+            (timed >= 1.0).then(|| spent_ns / timed)
+        };
+        median(all.iter().flat_map(|samples| &samples.samples).filter_map(of_one).collect())
+    }
 }
 
 /// What was compared.

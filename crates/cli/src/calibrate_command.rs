@@ -7,7 +7,7 @@ use bench::reality::{FreePath, HostCosts};
 use clap::Args;
 
 use crate::Failure;
-use crate::host_costs;
+use crate::host_costs::{self, Free};
 use crate::output::{check_writable, write_results, write_text};
 use crate::progress::Progress;
 use crate::shaped_command;
@@ -40,9 +40,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     check_writable([json, output].into_iter().flatten().map(PathBuf::as_path))?;
     let options = host_costs::free_options(*quick)?;
     let mut progress = Progress::new();
-    let outcome = host_costs::calibrate(FreePath::Cable, &options, &mut progress);
+    let mut free = Free::new(FreePath::Cable, &options);
+    let outcome = free.measure(&options, &mut progress);
     progress.finish();
-    let (costs, _) = outcome?;
+    outcome?;
+    let (costs, _) = free.costs()?;
     let mut text = fragment(&costs);
     if let Some(path) = output {
         write_text(path, &text)?;

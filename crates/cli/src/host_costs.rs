@@ -1,57 +1,73 @@
 //! From what `bench` measures to what `fabric` simulates, and back.
 
 use bench::plan::Options;
-use bench::reality::{self, FittedPoint, FreePath, HostCosts};
-use bench::results::Measurement;
+use bench::reality::{self, FittedPoint, FreePath, HostCosts, Samples};
 use bench::run::Observer;
 use bench::switched::{self, ETHERNET_HEADER_BYTES, LinkShape};
 use bench::transport::Test;
 use fabric::polling::calibration::{self, Calibration, Setting};
-use fabric::polling::{Costs, Exercise, Length, Trial};
+use fabric::polling::{Costs, Exercise};
 use fabric::{Jitter, LinkModel, Overhead, TokenBucket, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{Failure, own_program, shaped_command};
 
-/// Measures hosts on links that do not limit them, and finds what they cost.
-pub(crate) fn calibrate(
+/// Measured on links that do not limit, in one or several runs.
+#[derive(Debug)]
+pub(crate) struct Free {
     path: FreePath,
-    options: &Options,
-    observer: &mut dyn Observer,
-) -> Result<(HostCosts, Costs), Failure> {
-    let measured = reality::measure_free(path, options, observer)?;
-    let post_ns = reality::post_ns(&measured).unwrap_or(0.0);
-    let measurements: Vec<_> = measured.iter().filter_map(measurement).collect();
-    let model = link_model(&reality::free_shape(), options.mtu);
-    let setting = Setting {
-        links: &[model],
-        rate_told: Some(VETH_RATE),
-        in_flight: options.in_flight,
-        post_ps: (post_ns * 1e3).round() as u64,
-        frames: FRAMES_OF_FIT,
-        seed: SEED,
-    };
-    let spinner = ProgressBar::new_spinner();
-    if let Ok(style) =
-        ProgressStyle::with_template("{spinner} fitting costs, {pos} runs of all points")
-    {
-        spinner.set_style(style);
+    mtu: u32,
+    in_flight: u32,
+    samples: Vec<Samples>,
+}
+
+impl Free {
+    pub(crate) fn new(path: FreePath, options: &Options) -> Self {
+        let (mtu, in_flight) = (options.mtu, options.in_flight);
+        Self { path, mtu, in_flight, samples: Vec::new() }
     }
-    let found = calibration::calibrate(&setting, &measurements, &mut || spinner.inc(1));
-    spinner.finish_and_clear();
-    let found = found?;
-    Ok((host_costs(path, &found), found.costs))
+
+    /// Measures what `options` ask for, and takes it in.
+    pub(crate) fn measure(
+        &mut self,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        Samples::join(&mut self.samples, reality::measure_free(self.path, options, observer)?);
+        Ok(())
+    }
+
+    /// Finds what hosts cost.
+    pub(crate) fn costs(&self) -> Result<(HostCosts, Costs), Failure> {
+        let post_ns = Samples::post_ns(&self.samples).unwrap_or(0.0);
+        let measurements: Vec<_> = self.samples.iter().filter_map(measurement).collect();
+        let model = link_model(&reality::free_shape(), self.mtu);
+        let setting = Setting {
+            links: &[model],
+            rate_told: Some(VETH_RATE),
+            in_flight: self.in_flight,
+            post_ps: (post_ns * 1e3).round() as u64,
+            frames: FRAMES_OF_FIT,
+            seed: SEED,
+        };
+        let spinner = ProgressBar::new_spinner();
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} fitting costs, {pos} runs of all points")
+        {
+            spinner.set_style(style);
+        }
+        let found = calibration::calibrate(&setting, &measurements, &mut || spinner.inc(1));
+        spinner.finish_and_clear();
+        let found = found?;
+        Ok((host_costs(self.path, &found), found.costs))
+    }
 }
 
 /// What a stream or a ping-pong took, as the fit wants it.
-fn measurement(measured: &Measurement) -> Option<calibration::Measurement> {
-    let exercise = exercise(measured.test)?;
-    let ns = match measured.latency_ns {
-        Some(latency) if exercise == Exercise::PingPong => latency.median,
-        _ => 1e9 / measured.operations_per_second.median,
-    };
-    let message_bytes = u32::try_from(measured.message_bytes).ok()?;
-    Some(calibration::Measurement { exercise, message_bytes, ns })
+fn measurement(samples: &Samples) -> Option<calibration::Measurement> {
+    let message_bytes = u32::try_from(samples.message_bytes).ok()?;
+    let exercise = exercise(samples.test)?;
+    Some(calibration::Measurement { exercise, message_bytes, ns: samples.ns()? })
 }
 
 /// The simulator's name of a test, if it has one.
@@ -104,29 +120,6 @@ fn wire_envelope_bytes() -> u32 {
     stream::raw_link(1, 0).overhead.network_bytes
 }
 
-/// A test of a set-up in simulation.
-pub(crate) fn trial<'a>(
-    links: &'a [LinkModel],
-    exercise: Exercise,
-    message_bytes: u32,
-    options: &Options,
-    costs: Costs,
-    length: Length,
-    seed: u64,
-) -> Trial<'a> {
-    Trial {
-        links,
-        rate_told: Some(VETH_RATE),
-        exercise,
-        message_bytes,
-        in_flight: options.in_flight,
-        in_order: options.in_order,
-        costs,
-        length,
-        seed,
-    }
-}
-
 fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
     let ns = |ps: u64| ps as f64 / 1e3;
     let Costs { host, call_ps, gather_ps, poll_ps, return_ps } = found.costs;
@@ -170,7 +163,7 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
 const IN_FLIGHT: u32 = 16;
 
 /// What a virtual interface says its rate is, in bits per second.
-const VETH_RATE: u64 = 10_000_000_000;
+pub(crate) const VETH_RATE: u64 = 10_000_000_000;
 
 /// Frames of a simulated test: enough for windows to settle.
 const FRAMES_OF_FIT: u32 = 1_200;

@@ -1,18 +1,23 @@
 //! `ethernot sim reality`: the engine on shaped links, beside the same in simulation.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use bench::client::WARM_UP_SHARE;
 use bench::clock;
-use bench::multiedge::{self, LinkKind, SetUp, SetUpResults, Wishes, setups};
+use bench::multiedge::{self, LinkKind, SetUp, Wishes, setups};
 use bench::plan::Options;
-use bench::reality::{Curve, DEFAULTS, FreePath, Point, Quantity, Report, SetUpComparison};
-use bench::results::Measurement;
+use bench::reality::{
+    Curve, DEFAULTS, FreePath, Point, Quantity, Report, Samples, SetUpComparison,
+};
 use bench::transport::Test;
 use clap::Args;
-use fabric::polling::{self, Costs, Length, Outcome};
+use fabric::polling::{self, Costs, Length, Outcome, Pauses, Trial};
+use fabric::scenario::TransferError;
 
 use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size, parse_test};
-use crate::host_costs;
+use crate::host_costs::{self, Free, VETH_RATE};
 use crate::multiedge_command::{chosen_sizes, parse_setup};
 use crate::progress::Progress;
 use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
@@ -41,8 +46,8 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Samples of each measurement, all points of a set-up in turn; their median counts [default: 9,
-    /// with --quick 7]
+    /// Samples of each measurement, in three rounds over all set-ups, all points of one in turn; their
+    /// median counts [default: 9]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
     /// About how long each set-up may take [default: 60, with --quick 20]
@@ -69,45 +74,75 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )
 }
 
+/// Measures everything in rounds, so that each median is over the same time: the processors of a virtual
+/// machine are faster for some seconds, then slower.
 fn compare(
     arguments: &Arguments,
     wishes: &Wishes,
     unix_seconds: u64,
     progress: &mut Progress,
 ) -> Result<Report, Failure> {
-    let mut free = host_costs::free_options(arguments.quick)?;
-    free.repetitions = free.repetitions.min(wishes.options.repetitions);
-    free.budget_seconds = free.budget_seconds.min(wishes.options.budget_seconds);
-    let (calibration, costs) = host_costs::calibrate(FreePath::Switch, &free, progress)?;
-    progress.finish();
-    let real = multiedge::run(wishes, progress)?;
-    progress.finish();
-    let setups = real.setups.iter().map(|found| simulated(found, &wishes.options, costs));
-    Ok(Report::new(unix_seconds, calibration, setups.collect::<Result<_, _>>()?))
+    let free_options = of_round(&host_costs::free_options(arguments.quick)?);
+    let wishes = Wishes { options: of_round(&wishes.options), ..wishes.clone() };
+    let mut free = Free::new(FreePath::Switch, &free_options);
+    let mut real: Vec<(SetUp, Vec<Samples>)> = Vec::new();
+    for _ in 0..ROUNDS {
+        free.measure(&free_options, progress)?;
+        progress.finish();
+        for found in multiedge::run(&wishes, progress)?.setups {
+            let known = real.iter().position(|(known, _)| *known == found.setup);
+            let at = known.unwrap_or_else(|| {
+                real.push((found.setup, Vec::new()));
+                real.len() - 1
+            });
+            Samples::join(&mut real[at].1, found.results.results);
+        }
+        progress.finish();
+    }
+    let (calibration, costs) = free.costs()?;
+    let setups = real
+        .iter()
+        .map(|(setup, samples)| simulated(setup, samples, wishes.options.in_flight, costs));
+    let setups = setups.collect::<Result<_, _>>()?;
+    Ok(Report::new(unix_seconds, calibration, setups))
+}
+
+/// What one round has of it.
+fn of_round(options: &Options) -> Options {
+    Options {
+        repetitions: options.repetitions.div_ceil(ROUNDS),
+        budget_seconds: options.budget_seconds / f64::from(ROUNDS),
+        ..options.clone()
+    }
 }
 
 /// Simulates what was measured, and compares.
 fn simulated(
-    found: &SetUpResults,
-    options: &Options,
+    setup: &SetUp,
+    samples: &[Samples],
+    in_flight: u32,
     costs: Costs,
 ) -> Result<SetUpComparison, Failure> {
-    let setup = &found.setup;
     let links: Vec<_> =
         setup.links.iter().map(|shape| host_costs::link_model(shape, setup.mtu)).collect();
-    let options = Options { in_order: setup.in_order, ..options.clone() };
     let mut points: Vec<(Test, Quantity, Point)> = Vec::new();
-    for measured in &found.results.results {
+    for measured in samples {
         let Some(exercise) = host_costs::exercise(measured.test) else { continue };
         let bytes = u32::try_from(measured.message_bytes)
             .map_err(|_| format!("a message of {} bytes is too long", measured.message_bytes))?;
-        let length = length(measured);
-        let run = |seed| {
-            let options = &options;
-            polling::run(&host_costs::trial(&links, exercise, bytes, options, costs, length, seed))
+        let trial = Trial {
+            links: &links,
+            rate_told: Some(VETH_RATE),
+            exercise,
+            message_bytes: bytes,
+            in_flight,
+            in_order: setup.in_order,
+            costs,
+            pauses: Pauses::default(),
+            length: length(measured),
+            seed: 0,
         };
-        let outcomes: Result<Vec<Outcome>, _> = (1..=SEEDS).map(run).collect();
-        let outcomes = outcomes.map_err(|error| {
+        let outcomes = with_seeds(&trial).map_err(|error| {
             let (setup, test) = (&setup.name, measured.test.name());
             format!("simulate {setup}, {test} of {bytes} bytes: {error}")
         })?;
@@ -126,9 +161,22 @@ fn simulated(
     Ok(SetUpComparison { setup: setup.clone(), curves })
 }
 
+/// Runs a trial with each of [`SEEDS`] seeds, each on a thread.
+fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
+    let run = |seed| polling::run(&Trial { seed, ..trial.clone() });
+    thread::scope(|scope| {
+        let runs: Vec<_> = (1..=SEEDS).map(|seed| scope.spawn(move || run(seed))).collect();
+        let join = |run: thread::ScopedJoinHandle<'_, _>| match run.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => resume_unwind(panic),
+        };
+        runs.into_iter().map(join).collect()
+    })
+}
+
 /// As many operations as a sample had, after those that warmed it up: over slow links neither real nor
 /// simulated streams have settled by then.
-fn length(measured: &Measurement) -> Length {
+fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();
     let operations = counts.get(counts.len() / 2).copied().unwrap_or(1).min(OPERATIONS_MAX);
@@ -139,7 +187,7 @@ fn length(measured: &Measurement) -> Length {
 }
 
 /// A measurement and its simulations: latency of a ping-pong, throughput of the others.
-fn compared(measured: &Measurement, outcomes: &[Outcome]) -> Option<(Test, Quantity, Point)> {
+fn compared(measured: &Samples, outcomes: &[Outcome]) -> Option<(Test, Quantity, Point)> {
     let latencies: Option<Vec<f64>> =
         measured.samples.iter().map(|sample| sample.latency_ns_p50().map(|ns| ns / 1e3)).collect();
     let latencies = latencies.filter(|_| measured.test == Test::PingPong);
@@ -168,7 +216,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     let options = Options {
         tests: chosen_tests(&arguments.tests)?,
         sizes: chosen_sizes(&arguments.sizes, is_quick),
-        repetitions: arguments.repetitions.unwrap_or(if is_quick { 7 } else { 9 }),
+        repetitions: arguments.repetitions.unwrap_or(9),
         budget_seconds: arguments.time.unwrap_or(if is_quick { 20.0 } else { 60.0 }),
         ..host_costs::free_options(is_quick)?
     };
@@ -185,6 +233,9 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
 
 /// Simulations of a point, as a measurement has repetitions: their engines and late timers differ.
 const SEEDS: u64 = 5;
+
+/// Rounds in which everything is measured.
+const ROUNDS: u32 = 3;
 
 /// Most operations of a simulated sample: small ones are alike long before.
 const OPERATIONS_MAX: u64 = 20_000;

@@ -16,6 +16,17 @@ pub enum Eliciting {
     No,
 }
 
+impl Eliciting {
+    /// The same if nothing of its operation follows.
+    #[must_use]
+    pub const fn as_last(self) -> Self {
+        match self {
+            Self::Yes | Self::Midway => Self::Yes,
+            Self::No => Self::No,
+        }
+    }
+}
+
 /// What a packet number means to a receiver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {

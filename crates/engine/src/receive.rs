@@ -96,7 +96,12 @@ impl Engine {
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
         }
+        let delivered = connection.inbound.delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
+            // A frame from the middle that completes its operation, as those behind it came earlier over
+            // other links, is the last: nothing follows among which the sender would ask.
+            let completes = connection.inbound.delivered() != delivered;
+            let eliciting = if completes { eliciting.as_last() } else { eliciting };
             // The connection's links may have changed.
             if let Some(path) = connection.path_mut(index) {
                 let at = frame.received_at;

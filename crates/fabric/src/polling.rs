@@ -10,6 +10,7 @@
 pub mod calibration;
 mod fit;
 mod machine;
+mod pauses;
 mod program;
 
 use engine::EngineConfig;
@@ -18,6 +19,8 @@ use crate::LinkModel;
 use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
 use machine::Machine;
+
+pub use pauses::Pauses;
 
 /// What hosts do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,6 +68,8 @@ pub struct Trial<'a> {
     pub in_order: bool,
     /// What it costs.
     pub costs: Costs,
+    /// When its hosts do something else.
+    pub pauses: Pauses<'a>,
     /// How long it goes on.
     pub length: Length,
     /// Seed of the engines and of late timers.
@@ -183,6 +188,7 @@ mod tests {
             in_flight: 16,
             in_order: false,
             costs: COSTS,
+            pauses: Pauses::default(),
             length: Length::Frames(4_000),
             seed: 1,
         }

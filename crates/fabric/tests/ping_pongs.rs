@@ -1,7 +1,7 @@
 //! Short messages over unlike links: what a slow one beside a fast one does to latency.
 
 use fabric::interconnect::edge::EdgeCosts;
-use fabric::polling::{Costs, Exercise, Length, Trial, run};
+use fabric::polling::{Costs, Exercise, Length, Pauses, Trial, run};
 use fabric::stream::{raw_link, shaped};
 use fabric::{Jitter, LinkModel, TokenBucket};
 
@@ -30,6 +30,10 @@ fn link(rate: u64) -> LinkModel {
 }
 
 fn half_round_trip_us(links: &[LinkModel], message_bytes: u32, seed: u64) -> f64 {
+    with_pauses_us(links, message_bytes, seed, Pauses::default())
+}
+
+fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pauses<'_>) -> f64 {
     let trial = Trial {
         links,
         rate_told: Some(10_000_000_000),
@@ -38,6 +42,7 @@ fn half_round_trip_us(links: &[LinkModel], message_bytes: u32, seed: u64) -> f64
         in_flight: 1,
         in_order: false,
         costs: COSTS,
+        pauses,
         length: Length::Frames(12_000),
         seed,
     };
@@ -54,6 +59,24 @@ fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
         let alone_us = half_round_trip_us(&[fast], message_bytes, 1);
         for seed in 1..=12 {
             let both_us = half_round_trip_us(&[fast, slow], message_bytes, seed);
+            assert!(
+                both_us < 1.1 * alone_us,
+                "{message_bytes} bytes, seed {seed}: {both_us} us, and {alone_us} over the fast link alone"
+            );
+        }
+    }
+}
+
+/// A host that does not run for a while answers late: that says nothing of a link.
+#[test]
+fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
+    let (fast, slow) = (link(1_000_000_000), link(100_000_000));
+    let pauses =
+        Pauses { every_ns: 40_000_000, lengths_ns: &[200_000, 400_000, 1_000_000, 3_000_000] };
+    for message_bytes in [4 << 10, 16 << 10] {
+        let alone_us = with_pauses_us(&[fast], message_bytes, 1, pauses);
+        for seed in 1..=12 {
+            let both_us = with_pauses_us(&[fast, slow], message_bytes, seed, pauses);
             assert!(
                 both_us < 1.1 * alone_us,
                 "{message_bytes} bytes, seed {seed}: {both_us} us, and {alone_us} over the fast link alone"

@@ -5,7 +5,7 @@
 //! measurement says what it can say, whichever of the two processors, or none, it was bounded by.
 
 use super::fit::{Parameter, fit};
-use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Trial, run};
+use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};
 use crate::LinkModel;
 use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
@@ -137,6 +137,7 @@ fn simulated_ns(
         in_flight: setting.in_flight,
         in_order: false,
         costs,
+        pauses: Pauses::default(),
         length: Length::Frames(setting.frames),
         seed: setting.seed,
     };

@@ -7,6 +7,7 @@ use engine::EngineConfig;
 use mem::Payload;
 use wire_edge::PeerAddr;
 
+use super::pauses::Interruptions;
 use super::program::{Finished, PingPong, Program};
 use super::{Costs, Exercise, Trial};
 use crate::channel::{Admission, Channel};
@@ -67,6 +68,7 @@ struct Host {
     has_put_off: bool,
     /// Of the event that is waited for.
     token: u64,
+    interruptions: Interruptions,
 }
 
 /// A turn that has begun.
@@ -238,6 +240,11 @@ impl Machine {
     fn go(&mut self, number: usize) {
         let (look_ps, now_ps) = (self.look_ps(), self.queue.now().0 * PS_PER_NS);
         let host = &mut self.hosts[number];
+        let free_ps = if host.is_idle { now_ps } else { host.free_ps };
+        let until_ps = host.interruptions.end_of_pause(free_ps);
+        if until_ps > free_ps {
+            return self.resume(number, until_ps);
+        }
         if host.is_idle {
             host.is_idle = false;
             host.free_ps = host.free_ps.max(now_ps);
@@ -525,6 +532,10 @@ impl Host {
             rounds: 0,
             has_put_off: false,
             token: 0,
+            interruptions: Interruptions::new(
+                &trial.pauses,
+                Random::stream(trial.seed, PAUSES_STREAM | number),
+            ),
         }
     }
 
@@ -570,6 +581,9 @@ const END_OF_PHASE: u32 = 1;
 
 /// Frames that the packet link hands to the kernel at once.
 const CALL_FRAMES: usize = 32;
+
+/// Number of the streams of random numbers for pauses, but for the host.
+const PAUSES_STREAM: u64 = 1 << 16;
 
 /// What the packet link takes for granted of a path's MTU.
 const FRAME_BYTES_SAFE: u16 = 1200;

@@ -1,0 +1,45 @@
+//! When a processor does something else.
+
+use crate::Random;
+
+/// Times at which the program of a host does not run: the kernel or a hypervisor has taken its processor.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Pauses<'a> {
+    /// Mean time from the end of a pause to the beginning of the next, in nanoseconds, at least 1.
+    pub every_ns: u64,
+    /// How long pauses were, in nanoseconds, each as likely as any other; empty for none.
+    pub lengths_ns: &'a [u32],
+}
+
+/// The pauses of one processor.
+#[derive(Clone, Debug)]
+pub(super) struct Interruptions {
+    every_ns: u64,
+    lengths_ns: Vec<u32>,
+    random: Random,
+    /// When the next begins, in picoseconds.
+    next_ps: u64,
+    /// When the last one ends or ended.
+    ended_ps: u64,
+}
+
+impl Interruptions {
+    pub(super) fn new(pauses: &Pauses<'_>, mut random: Random) -> Self {
+        let every_ns = pauses.every_ns.max(1);
+        let first_ns = random.exponential(every_ns);
+        let next_ps = if pauses.lengths_ns.is_empty() { u64::MAX } else { first_ns * PS_PER_NS };
+        Self { every_ns, lengths_ns: pauses.lengths_ns.to_vec(), random, next_ps, ended_ps: 0 }
+    }
+
+    /// When a processor goes on that wanted to at `now_ps`, in picoseconds: later, if one is under way.
+    pub(super) fn end_of_pause(&mut self, now_ps: u64) -> u64 {
+        while self.next_ps <= now_ps {
+            let length_ns = u64::from(self.random.pick(&self.lengths_ns));
+            self.ended_ps = self.next_ps + length_ns * PS_PER_NS;
+            self.next_ps = self.ended_ps + self.random.exponential(self.every_ns) * PS_PER_NS;
+        }
+        self.ended_ps.max(now_ps)
+    }
+}
+
+const PS_PER_NS: u64 = 1_000;
