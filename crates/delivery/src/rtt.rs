@@ -22,6 +22,10 @@ const RAISE_SHIFT: u32 = 2;
 /// A sample this close to the minimum confirms it: 1/2^5 of it.
 const CONFIRMS_SHIFT: u32 = 5;
 
+/// Samples before a link counts as known. The first are of a time in which hosts set up links and probe
+/// them: some are a hundred times what the same link shows a millisecond later.
+const KNOWN_SAMPLES: u8 = 8;
+
 /// Smallest sample that is believed, in nanoseconds: less than one cache miss between two threads.
 const SAMPLE_NS_MIN: u64 = 100;
 
@@ -41,7 +45,8 @@ pub(crate) struct RttEstimator {
     measured_at: Instant,
     /// Recent maximum of what acknowledgements waited at the peer and frames in this host.
     host_ns: u64,
-    sampled: bool,
+    /// Samples so far, at most [`KNOWN_SAMPLES`].
+    samples: u8,
 }
 
 crate::pack_fields!(RttEstimator {
@@ -53,7 +58,7 @@ crate::pack_fields!(RttEstimator {
     measurements,
     measured_at,
     host_ns,
-    sampled,
+    samples,
 });
 
 impl RttEstimator {
@@ -67,7 +72,7 @@ impl RttEstimator {
             measurements: 0,
             measured_at: now,
             host_ns: 0,
-            sampled: false,
+            samples: 0,
         }
     }
 
@@ -86,19 +91,19 @@ impl RttEstimator {
         let sample = (elapsed_ns - delay_ns).max(SAMPLE_NS_MIN);
         self.host_ns = self.host_ns.max(delay_ns.saturating_add(waited_ns));
         self.new_min_ns = self.new_min_ns.min(sample);
-        if !self.sampled || sample <= self.min_ns + (self.min_ns >> CONFIRMS_SHIFT) {
+        if self.samples == 0 || sample <= self.min_ns + (self.min_ns >> CONFIRMS_SHIFT) {
             self.min_ns = self.min_ns.min(sample);
             self.min_seen_at = now;
         }
-        if self.sampled {
+        if self.samples > 0 {
             let error = self.smoothed_ns.abs_diff(sample);
             self.variation_ns = self.variation_ns - self.variation_ns / 4 + error / 4;
             self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + sample / 8;
         } else {
             self.smoothed_ns = sample;
             self.variation_ns = sample / 2;
-            self.sampled = true;
         }
+        self.samples = (self.samples + 1).min(KNOWN_SAMPLES);
         sample
     }
 
@@ -112,13 +117,13 @@ impl RttEstimator {
         let (least, most) = MIN_LIFETIME_NS;
         let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most)
             >> (EARLY_MEASUREMENTS - self.measurements);
-        self.sampled && now.since_ns(self.min_seen_at) > lifetime_ns
+        self.samples > 0 && now.since_ns(self.min_seen_at) > lifetime_ns
     }
 
     /// Whether the next sample, `sample_ns`, shows that others drain a queue that is still there:
     /// all must do it together to see the length of the route.
     pub(crate) fn others_drain(&self, now: Instant, sample_ns: u64) -> bool {
-        self.sampled
+        self.samples > 0
             && sample_ns < self.smoothed_ns - self.smoothed_ns / 4
             && sample_ns > self.min_ns + self.min_ns / 4
             && now.since_ns(self.measured_at) > JOIN_INTERVAL_NS
@@ -154,9 +159,14 @@ impl RttEstimator {
         self.host_ns
     }
 
+    /// Whether there were enough samples to believe that a link is as long as its minimum.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.samples == KNOWN_SAMPLES
+    }
+
     /// The recent minimum; before the first sample the initial guess.
     pub(crate) const fn min_ns(&self) -> u64 {
-        if self.sampled { self.min_ns } else { self.smoothed_ns }
+        if self.samples > 0 { self.min_ns } else { self.smoothed_ns }
     }
 }
 

@@ -352,6 +352,11 @@ impl<T: Copy> SendHalf<T> {
         self.rtt.min_ns()
     }
 
+    /// The same, unless it is from so few samples that chance has made it.
+    pub fn known_rtt_min_ns(&self) -> Option<u64> {
+        self.rtt.is_known().then(|| self.rtt.min_ns())
+    }
+
     /// Measured delivery rate.
     pub fn rate_bytes_per_second(&self) -> Option<u64> {
         self.rate.bytes_per_second()
@@ -364,8 +369,12 @@ impl<T: Copy> SendHalf<T> {
 
     /// The rate at which a link among several should be tried: the measured one, or more as long as it
     /// delivers all it is given and nothing waits on it. A link that is given little because it is
-    /// believed to be slow would else remain so.
+    /// believed to be slow would else remain so; and so would one whose first frames were late, so what
+    /// few of them have shown at least is no rate.
     pub fn rate_worth_trying(&self, now: Instant) -> Option<u64> {
+        if !self.rtt.is_known() && self.rate.is_lower_bound() {
+            return self.nominal_rate;
+        }
         let rate = self.rate.steady_by_now(now, self.nominal_rate)?;
         let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
         let queue_ns = QUEUE_SEEN_NS.max(few_frames_ns);

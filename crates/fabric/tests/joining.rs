@@ -2,7 +2,8 @@
 
 use delivery::{LinkId, LinkState};
 use fabric::host::{
-    Congestion, ConnectionHandle, HostEngine, HostEvent, RequestHandle, Scheduling, Tuning,
+    Action, Congestion, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, RequestHandle,
+    Scheduling, Tuning,
 };
 use fabric::{
     Application, EdgeHost, Faults, LinkModel, Network, PortId, Random, Segment, World, port_address,
@@ -50,6 +51,15 @@ struct Hosts {
 impl Hosts {
     /// `segments`: for each host, the segment of each link; `address` names the ports.
     fn new(segments: [&[usize]; 2], address: fn(u8, u8) -> PeerAddr) -> Self {
+        Self::with_rates(segments, address, |_| 1_000_000_000)
+    }
+
+    /// The same, where the links of a segment have the rate that `rate` tells, in bits per second.
+    fn with_rates(
+        segments: [&[usize]; 2],
+        address: fn(u8, u8) -> PeerAddr,
+        rate: fn(usize) -> u64,
+    ) -> Self {
         let mut world = World::new(1, 16);
         let most = segments.iter().flat_map(|host| host.iter()).max().copied().unwrap_or(0);
         for _ in 0..=most {
@@ -60,7 +70,7 @@ impl Hosts {
                 .iter()
                 .enumerate()
                 .map(|(link, &segment)| {
-                    let model = LinkModel::ethernet(1_000_000_000, 5_000);
+                    let model = LinkModel::ethernet(rate(segment), 5_000);
                     world.network.add_port(segment, address(host as u8, link as u8), model)
                 })
                 .collect();
@@ -115,6 +125,44 @@ impl Hosts {
             }
             self.run_for(1_000_000);
         }
+    }
+
+    /// Changes what a link of either host carries, in bits per second.
+    fn set_rate(&mut self, link: usize, rate: u64) {
+        for host in 0..2 {
+            let port = self.world.ports(host)[link];
+            self.world.network.set_rate(port, rate);
+        }
+    }
+
+    /// Writes `bytes` from the first host to the second `times` times, one after the other; returns what
+    /// one takes until it is complete, in nanoseconds.
+    fn write_ns(&mut self, bytes: u32, times: u64) -> u64 {
+        let found = self.application.connections.iter().find(|(host, _)| *host == 0);
+        let &(_, connection) = found.expect("the first host is connected");
+        let source = self.world.engine_mut(0).register(bytes);
+        let target = self.world.engine_mut(1).register(bytes);
+        let operation = Operation {
+            action: Action::Write,
+            local: source,
+            local_offset: 0,
+            length_bytes: bytes,
+            key: target.key,
+            address: target.address,
+            immediate: None,
+            flags: Flags { signalled: true, ..Flags::default() },
+            context: 1,
+        };
+        let began = self.world.now();
+        for _ in 0..times {
+            let now = self.world.now();
+            self.world.engine_mut(0).post(now, connection, &operation).expect("there is room");
+            while self.world.poll_completion(0, connection).is_none() {
+                assert!(self.world.now().since_ns(now) < 1_000_000_000, "it completes");
+                self.run_for(1_000);
+            }
+        }
+        self.world.now().since_ns(began) / times
     }
 
     fn print_links(&self) {
@@ -243,6 +291,31 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
             hosts.world.attach_link(host, LinkId(late));
             hosts.expect_pairs(500_000_000, &[(0, 1), (1, 0)]);
         }
+    }
+}
+
+/// Nobody knows yet how long a new link is, and short messages alone must find out; what delays its first
+/// frames, as others do who use it at that time, says nothing of those that follow.
+#[test]
+fn short_messages_take_a_faster_link_that_joins() {
+    for first_rate in [1_000_000_000, 100_000_000, 10_000_000] {
+        let rate = |segment| if segment == 0 { 100_000_000 } else { 1_000_000_000 };
+        let mut hosts = Hosts::with_rates([&[0, 1], &[0, 1]], ethernet, rate);
+        hosts.world.detach_link(0, LinkId(1));
+        hosts.connect_by(|pair| pair.0.0 == 0);
+        hosts.expect_pairs(1_000_000_000, &[(0, 0)]);
+        let alone_ns = hosts.write_ns(4096, 50);
+        hosts.world.attach_link(0, LinkId(1));
+        hosts.set_rate(1, first_rate);
+        hosts.expect_pairs(500_000_000, &[(0, 0), (1, 1)]);
+        hosts.run_for(10_000_000);
+        hosts.set_rate(1, 1_000_000_000);
+        hosts.write_ns(4096, 50);
+        let both_ns = hosts.write_ns(4096, 50);
+        assert!(
+            both_ns < alone_ns / 4,
+            "at first {first_rate} bit/s: {both_ns} ns, and {alone_ns} over the slow link alone"
+        );
     }
 }
 
