@@ -420,7 +420,7 @@ def test_tables_are_for_arrow() -> None:
 def command() -> str:
     """The command `ethernot`, of the path or of the workspace around this package."""
     found = shutil.which("ethernot")
-    built = Path(__file__).parents[2] / "target"
+    built = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[2] / "target"))
     candidates = [built / profile / "ethernot" for profile in ("release", "debug")]
     found = found or next((str(path) for path in candidates if path.exists()), None)
     return found or pytest.skip("the command `ethernot` is neither installed nor built")
