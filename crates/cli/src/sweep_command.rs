@@ -170,12 +170,17 @@ fn to_lines(results: &[(String, PathBuf, Value)]) -> String {
         let _ = writeln!(
             text,
             "{name}  completed {} us  latency mean {} us  result {}",
-            result["completed_us"],
-            result["latency_us"]["mean"],
+            microseconds(&result["completed_us"]),
+            microseconds(&result["latency_us"]["mean"]),
             result["result_hash"].as_str().unwrap_or_default()
         );
     }
     text
+}
+
+/// To the nanosecond; absent if there was nothing to measure.
+fn microseconds(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_string(), |value| format!("{value:.3}"))
 }
 
 /// The same as JSON, with the file of each.
