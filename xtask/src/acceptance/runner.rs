@@ -445,15 +445,17 @@ mod tests {
         assert!((found.figure - 2000.0).abs() < 1e-9);
     }
 
+    /// A one-way point of results of `ethernot bench multiedge`.
+    fn row(contender: &str, share: f64) -> Value {
+        json!({
+            "test": "one-way", "message_bytes": 8, "contender": contender,
+            "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
+            "extra_frame_percent": 1.5,
+        })
+    }
+
     #[test]
     fn points_are_found_by_set_up_and_contender() {
-        let row = |contender: &str, share: f64| {
-            json!({
-                "test": "one-way", "message_bytes": 8, "contender": contender,
-                "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
-                "extra_frame_percent": 1.5,
-            })
-        };
         let result = json!({"setups": [
             {"setup": {"name": "1L-1G"}, "rows": [row("multiedge", 50.0), row("edge", 90.0)]},
         ]});
@@ -469,12 +471,6 @@ mod tests {
 
     #[test]
     fn what_bare_frames_fall_short_of_is_no_fault_of_ours() {
-        let row = |contender: &str, share: f64| {
-            json!({
-                "test": "one-way", "message_bytes": 8, "contender": contender,
-                "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
-            })
-        };
         let by_rules = |own: f64, bare: f64, rules: f64| {
             let rows = [row("edge", own), row("bare", bare), row("multiedge", rules)];
             let result = json!({"setups": [{"setup": {"name": "1L-10G"}, "rows": rows}]});
@@ -493,12 +489,6 @@ mod tests {
 
     #[test]
     fn links_with_a_delay_carry_no_more_than_bare_frames_do_without() {
-        let row = |contender: &str, share: f64| {
-            json!({
-                "test": "one-way", "message_bytes": 8, "contender": contender,
-                "megabytes_per_second": {"median": share}, "share_percent": {"median": share},
-            })
-        };
         let outcome = |bare: f64| {
             let result = json!({"setups": [
                 {"setup": {"name": "1L"}, "rows": [row("bare", bare), row("multiedge", 20.0)]},
