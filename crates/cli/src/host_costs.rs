@@ -44,7 +44,6 @@ impl Free {
         let model = link_model(&reality::free_shape(), self.mtu);
         let setting = Setting {
             links: &[model],
-            rate_told: Some(VETH_RATE),
             in_flight: self.in_flight,
             post_ps: (post_ns * 1e3).round() as u64,
             frames: FRAMES_OF_FIT,
@@ -161,9 +160,6 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
 
 /// Operations under way in one-way and two-way, as in `bench multiedge`.
 const IN_FLIGHT: u32 = 16;
-
-/// What a virtual interface says its rate is, in bits per second.
-pub(crate) const VETH_RATE: u64 = 10_000_000_000;
 
 /// Frames of a simulated test: enough for windows to settle.
 const FRAMES_OF_FIT: u32 = 1_200;

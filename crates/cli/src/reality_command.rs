@@ -17,7 +17,7 @@ use fabric::scenario::TransferError;
 
 use crate::Failure;
 use crate::bench_command::{parse_seconds, parse_size, parse_test};
-use crate::host_costs::{self, Free, VETH_RATE};
+use crate::host_costs::{self, Free};
 use crate::multiedge_command::{chosen_sizes, parse_setup};
 use crate::progress::Progress;
 use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
@@ -132,7 +132,6 @@ fn simulated(
             .map_err(|_| format!("a message of {} bytes is too long", measured.message_bytes))?;
         let trial = Trial {
             links: &links,
-            rate_told: Some(VETH_RATE),
             exercise,
             message_bytes: bytes,
             in_flight,

@@ -130,14 +130,20 @@ impl RateEstimator {
         }
     }
 
-    /// A packet goes out while `in_flight_bytes` are in flight.
-    pub(crate) fn on_sent(&mut self, now: Instant, in_flight_bytes: u32) -> SendStamp {
+    /// A packet goes out while `in_flight_bytes` are in flight; a probe says nothing of what the link
+    /// carries when it is full.
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        in_flight_bytes: u32,
+        is_probe: bool,
+    ) -> SendStamp {
         if in_flight_bytes == 0 {
             self.delivered_at = now;
             self.first_sent_at = now;
             self.average_began = Instant::default();
         }
-        let limited = self.limited || self.delivered < self.limited_until;
+        let limited = is_probe || self.limited || self.delivered < self.limited_until;
         SendStamp {
             delivered: self.delivered as u32,
             since_delivered_ns: saturate(now.since_ns(self.delivered_at)),
@@ -164,6 +170,7 @@ impl RateEstimator {
         newest: SendStamp,
         newest_sent_at: Instant,
         rtt_min_ns: u64,
+        frame_bytes: u32,
     ) -> bool {
         self.delivered += u64::from(bytes);
         let since = (self.delivered as u32).wrapping_sub(newest.delivered);
@@ -185,7 +192,8 @@ impl RateEstimator {
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0;
-        if limited && sample <= self.max() {
+        // Where an application has little to send, a lone small frame shows nothing.
+        if limited && (sample <= self.max() || since < frame_bytes) {
             return round_started;
         }
         self.unlimited |= !limited;
@@ -300,7 +308,8 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        let is_from_few = self.trained_at != Instant::default();
+        // What an application asked for tells no more than a few frames do, as long as it is all that is known.
+        let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
             (false, known) if known == 0 || is_from_few => average,
@@ -371,10 +380,10 @@ mod tests {
     /// Sends and acknowledges `rounds` windows of `bytes`, `rtt_ns` each.
     fn run(rate: &mut RateEstimator, now: &mut Instant, rounds: u32, bytes: u32, rtt_ns: u64) {
         for _ in 0..rounds {
-            let stamp = rate.on_sent(*now, 0);
+            let stamp = rate.on_sent(*now, 0, false);
             let sent_at = *now;
             *now = now.after_ns(rtt_ns);
-            rate.on_acked(*now, bytes, stamp, sent_at, rtt_ns);
+            rate.on_acked(*now, bytes, stamp, sent_at, rtt_ns, 1_500);
         }
     }
 
@@ -404,9 +413,9 @@ mod tests {
     fn train(rate: &mut RateEstimator, now: &mut Instant, bytes: u32, waited_ns: u64) {
         let sent_at = *now;
         rate.begin_train(sent_at);
-        let stamp = rate.on_sent(sent_at, 0);
+        let stamp = rate.on_sent(sent_at, 0, false);
         *now = now.after_ns(10_000 + waited_ns);
-        rate.on_acked(*now, bytes, stamp, sent_at, 10_000);
+        rate.on_acked(*now, bytes, stamp, sent_at, 10_000, 1_500);
         rate.on_train(*now, sent_at, waited_ns, 10_000, 1_500);
     }
 
@@ -439,13 +448,13 @@ mod tests {
     fn what_short_messages_have_shown_is_not_forgotten_while_frames_come_and_go() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         train(&mut rate, &mut now, 1_500, 120_000);
-        rate.on_sent(now, 0);
+        rate.on_sent(now, 0, false);
         rate.set_limited(true, 1_500);
         for _ in 0..1000 {
             let sent_at = now;
-            let next = rate.on_sent(sent_at, 1_500);
+            let next = rate.on_sent(sent_at, 1_500, false);
             now = now.after_ns(120_000);
-            rate.on_acked(now, 1_500, next, sent_at, 10_000);
+            rate.on_acked(now, 1_500, next, sent_at, 10_000, 1_500);
         }
         let rate_now = rate.steady_by_now(now, Some(1_250_000_000)).unwrap();
         assert!((12_000_000..=14_000_000).contains(&rate_now), "{rate_now}");
@@ -456,12 +465,12 @@ mod tests {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         train(&mut rate, &mut now, 100, 120_000);
         assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
-        let stamp = rate.on_sent(now, 0);
+        let stamp = rate.on_sent(now, 0, false);
         let sent_at = now;
         rate.begin_train(sent_at);
         rate.end_train();
         now = now.after_ns(130_000);
-        rate.on_acked(now, 1_500, stamp, sent_at, 10_000);
+        rate.on_acked(now, 1_500, stamp, sent_at, 10_000, 1_500);
         rate.on_train(now, sent_at, 120_000, 10_000, 1_500);
         assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
     }

@@ -180,7 +180,7 @@ impl<T: Copy> SendHalf<T> {
         if self.packets.oldest().is_none() {
             self.progress_at = now;
         }
-        let stamp = self.rate.on_sent(now, self.in_flight_bytes);
+        let stamp = self.rate.on_sent(now, self.in_flight_bytes, kind == Kind::MtuProbe);
         self.idle_at = self.idle_at.max(now).after_ns(self.transmission_ns(bytes));
         let wait_ns = u32::try_from(self.idle_at.since_ns(now)).unwrap_or(u32::MAX);
         let record = NewRecord { content, sent_at: now, stamp, wait_ns, bytes: bytes16, kind };
@@ -376,10 +376,24 @@ impl<T: Copy> SendHalf<T> {
             return self.nominal_rate;
         }
         let rate = self.rate.steady_by_now(now, self.nominal_rate)?;
+        Some(if self.rate.is_untried() && !self.has_queue() {
+            rate.saturating_mul(2)
+        } else {
+            rate
+        })
+    }
+
+    /// Whether frames wait on the link for longer than hosts explain.
+    pub fn has_queue(&self) -> bool {
+        self.waits_beyond(QUEUE_SEEN_NS)
+    }
+
+    /// Whether frames wait on the link for longer than `hosts_ns` nanoseconds, which hosts may take, and
+    /// than some frames take.
+    fn waits_beyond(&self, hosts_ns: u64) -> bool {
         let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
-        let queue_ns = QUEUE_SEEN_NS.max(few_frames_ns);
-        let waits = self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2) + queue_ns;
-        Some(if self.rate.is_untried() && !waits { rate.saturating_mul(2) } else { rate })
+        let queue_ns = hosts_ns.max(few_frames_ns);
+        self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2).saturating_add(queue_ns)
     }
 
     /// When the link will have carried what was handed to it; not before `now`.

@@ -31,6 +31,8 @@ struct Spread {
     views: [LinkView; LINKS_MAX],
     shares: [Share; LINKS_MAX],
     rtt_min_ns: u64,
+    /// What one turn has for a link is what it carries in this time, in nanoseconds.
+    turn_ns: u64,
     /// The round trip of one link is much longer than that of another.
     has_long: bool,
     /// Position of the link that got the last frame.
@@ -55,7 +57,8 @@ impl Spread {
     /// get what its share is of all.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
         let rate = path.send.steady_rate().unwrap_or(0);
-        let burst = u32::try_from(rate / SHARES_PER_SECOND).unwrap_or(u32::MAX);
+        let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
+        let burst = u32::try_from(burst).unwrap_or(u32::MAX);
         let least = match (path_offloads, self.has_long) {
             (true, _) => {
                 let run = u32::try_from(rate / OFFLOADED_SHARES_PER_SECOND).unwrap_or(u32::MAX);
@@ -104,6 +107,7 @@ impl Engine {
             views: [UNUSABLE; LINKS_MAX],
             shares: [Share::default(); LINKS_MAX],
             rtt_min_ns,
+            turn_ns: turn_ns(&connection.paths),
             has_long: rtt_max_ns > rtt_min_ns.saturating_add(LONGER_NS),
             last: 0,
             alone: true,
@@ -293,8 +297,23 @@ impl Connection {
     }
 }
 
-/// What a link carries in 16 µs is its share of one turn: a frame at 1 Gb/s, 13 at 10 Gb/s.
-const SHARES_PER_SECOND: u64 = 62_500;
+/// How long one turn keeps the links busy, in nanoseconds.
+///
+/// It costs a host the same however many frames it has for a link, and has at least one for each. So
+/// where a frame takes a slow link longer and others wait on it already, the others get what they carry
+/// meanwhile.
+fn turn_ns(paths: &[Path]) -> u64 {
+    let frame_ns = |path: &Path| {
+        let rate = path.send.steady_rate().filter(|_| path.send.has_queue())?;
+        (u64::from(path.mtu.current()) * 1_000_000_000).checked_div(rate)
+    };
+    paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(TURN_NS, TURN_NS_MAX)
+}
+
+/// What a link carries in this time is its share of one turn, in nanoseconds: a frame at 1 Gb/s, 13 at
+/// 10 Gb/s. At most, beside links on which a frame takes longer: a frame of 9000 bytes at 1 Gb/s.
+const TURN_NS: u64 = 16_000;
+const TURN_NS_MAX: u64 = 100_000;
 
 /// From which difference on the round trip of a link is much longer, in nanoseconds, and the frames that
 /// each link gets in a row then.

@@ -86,6 +86,8 @@ pub struct LinkModel {
     pub frame_bytes_max: u16,
     /// Whether the sender is told of frames that are too large.
     pub reports_too_big: bool,
+    /// Whether the interface says what its rate is, as virtual ones do not.
+    pub tells_rate: bool,
 }
 
 impl LinkModel {
@@ -102,6 +104,7 @@ impl LinkModel {
             driver_bytes: None,
             frame_bytes_max: 1472,
             reports_too_big: false,
+            tells_rate: true,
         }
     }
 }

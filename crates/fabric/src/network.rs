@@ -365,7 +365,7 @@ impl Network {
             segments: 16,
             offloads: false,
             receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
-            rate: Some(state.outward.model.rate),
+            rate: state.outward.model.tells_rate.then_some(state.outward.model.rate),
             local: state.address,
         }
     }

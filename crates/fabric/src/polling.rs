@@ -55,9 +55,6 @@ pub struct Costs {
 pub struct Trial<'a> {
     /// Both directions of each link.
     pub links: &'a [LinkModel],
-    /// Rate that each link tells its engine, in bits per second; that of an interface, not of what
-    /// comes behind.
-    pub rate_told: Option<u64>,
     /// What is done.
     pub exercise: Exercise,
     /// Bytes of a write, at least 8.
@@ -182,7 +179,6 @@ mod tests {
     fn trial(links: &[LinkModel], exercise: Exercise, message_bytes: u32) -> Trial<'_> {
         Trial {
             links,
-            rate_told: Some(10_000_000_000),
             exercise,
             message_bytes,
             in_flight: 16,

@@ -36,7 +36,6 @@ fn half_round_trip_us(links: &[LinkModel], message_bytes: u32, seed: u64) -> f64
 fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pauses<'_>) -> f64 {
     let trial = Trial {
         links,
-        rate_told: Some(10_000_000_000),
         exercise: Exercise::PingPong,
         message_bytes,
         in_flight: 1,

@@ -40,7 +40,7 @@ const HOST_BYTES_MAX: u64 = 256 * 1024;
 /// Longest time in hosts that the window covers, in nanoseconds. A host that was off its processor for
 /// longer does so again only after many round trips, and a slow link would queue a buffer of this length
 /// all the time for it.
-const HOST_NS_MAX: u64 = 300_000;
+pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
 /// Larger windows are never meant: this is more than the records of one link can hold in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;

@@ -5,6 +5,7 @@ mod delay;
 mod fixed;
 
 pub use aimd::Aimd;
+pub(crate) use aimd::HOST_NS_MAX;
 pub use delay::Delay;
 pub use fixed::Fixed;
 

@@ -136,10 +136,10 @@ impl<T: Copy> SendHalf<T> {
         summary.rtt_sample_ns = Some(rtt_ns);
         // What acknowledgements waited for would make rates uneven that are not.
         let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
+        let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
         let round_started =
-            self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, self.rtt.min_ns());
+            self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, min_ns, frame_bytes);
         if self.in_flight_bytes == 0 {
-            let min_ns = self.rtt.min_ns();
             let queued_ns = rtt_ns.saturating_sub(min_ns);
             self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);
         }
@@ -157,7 +157,7 @@ impl<T: Copy> SendHalf<T> {
             rtt_ns: Some(rtt_ns),
             rtt_min_ns: self.rtt.min_ns(),
             host_ns: self.rtt.host_ns(),
-            rate: self.rate.bytes_per_second(),
+            rate: self.rate_in_flight(),
             rate_is_lower_bound: self.rate.is_lower_bound(),
             quantum_bytes: self.quantum_bytes(),
         };

@@ -275,6 +275,29 @@ fn a_restarted_link_is_measured_from_the_beginning() {
     assert_eq!(f.half.srtt_ns(), 50 * US);
 }
 
+/// Behind a token bucket on a link of 125 MB/s: a few messages pass at once, then 100 frames are in flight.
+#[test]
+fn what_is_in_flight_on_a_busy_link_does_not_follow_its_bursts() {
+    let mut f = Fixture::new();
+    for burst in 1..=6 {
+        f.send(10);
+        f.advance_us(10);
+        f.ack(burst * 10 - 1, 10, 0);
+    }
+    f.send(100);
+    for acked in 60..660 {
+        f.advance_us(8);
+        f.ack(acked, 1, u64::MAX);
+        f.send(1);
+    }
+    let largest = f.half.rate_bytes_per_second().expect("it is measured");
+    let steady = f.half.steady_rate().expect("it is measured");
+    assert!((110_000_000..150_000_000).contains(&steady), "{steady}");
+    assert!(largest > steady * 5 / 4, "{largest}");
+    assert!(f.half.has_queue());
+    assert_eq!(f.half.rate_in_flight(), Some(steady + steady / 4));
+}
+
 #[test]
 fn the_peers_buffer_bounds_the_window() {
     let config = SendConfig { receive_buffer_bytes: 5000, ..SendConfig::default() };

@@ -2,7 +2,7 @@
 
 use super::{Drain, SendHalf};
 use crate::Instant;
-use crate::congestion::CongestionController;
+use crate::congestion::{CongestionController, HOST_NS_MAX};
 use crate::rate::bytes_in;
 
 impl<T: Copy> SendHalf<T> {
@@ -45,8 +45,7 @@ impl<T: Copy> SendHalf<T> {
             return now;
         }
         let needed = self.in_flight_bytes.saturating_add(bytes).saturating_sub(self.window());
-        let (Some(since), Some(rate)) = (self.presumes_since(), self.rate.bytes_per_second())
-        else {
+        let (Some(since), Some(rate)) = (self.presumes_since(), self.rate_in_flight()) else {
             return Instant::NEVER;
         };
         let room = self.packets.room(self.packets_max as usize) as u32;
@@ -59,9 +58,21 @@ impl<T: Copy> SendHalf<T> {
         since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
     }
 
+    /// The rate by which what is in flight is judged: the largest of late, but where frames wait, and so
+    /// the link is what limits, not much more than it carries in the long run.
+    pub(super) fn rate_in_flight(&self) -> Option<u64> {
+        let largest = self.rate.bytes_per_second()?;
+        match self.steady_rate() {
+            Some(steady) if self.waits_beyond(HOST_NS_MAX) => {
+                Some(largest.min(steady + steady / 4))
+            }
+            _ => Some(largest),
+        }
+    }
+
     /// Bytes to send in one burst.
     pub fn quantum_bytes(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().or(self.nominal_rate).unwrap_or(0);
+        let rate = self.rate_in_flight().or(self.nominal_rate).unwrap_or(0);
         let bytes = bytes_in(rate, QUANTUM_NS);
         let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
@@ -88,14 +99,13 @@ impl<T: Copy> SendHalf<T> {
 
     /// What the link itself holds at the measured rate, in bytes.
     fn pipe_bytes(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().unwrap_or(0);
+        let rate = self.rate_in_flight().unwrap_or(0);
         u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
     }
 
     /// Bytes in flight that are taken for delivered, though nobody said so yet.
     pub(super) fn presumed_bytes(&self, now: Instant) -> u32 {
-        let (Some(since), Some(rate)) = (self.presumes_since(), self.rate.bytes_per_second())
-        else {
+        let (Some(since), Some(rate)) = (self.presumes_since(), self.rate_in_flight()) else {
             return 0;
         };
         bytes_in(clocked(rate), now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
@@ -113,7 +123,7 @@ impl<T: Copy> SendHalf<T> {
     /// Most bytes that may be taken for delivered: none where the window is large enough to wait for
     /// acknowledgements.
     fn ahead_bytes(&self) -> u32 {
-        let Some(rate) = self.rate.bytes_per_second() else { return 0 };
+        let Some(rate) = self.rate_in_flight() else { return 0 };
         if self.drain != Drain::No || self.controller.is_fixed() {
             return 0;
         }
@@ -126,7 +136,7 @@ impl<T: Copy> SendHalf<T> {
 
     /// What is in flight while the queue is drained: half of what the link itself holds.
     pub(super) fn drained_bytes(&self) -> u32 {
-        let rate = self.rate.bytes_per_second().unwrap_or(0);
+        let rate = self.rate_in_flight().unwrap_or(0);
         let half = bytes_in(rate, self.rtt.min_ns()) / 2;
         let least = QUANTUM_FRAMES_MIN * self.frame_bytes;
         u32::try_from(half).unwrap_or(u32::MAX).max(least)

@@ -27,8 +27,6 @@ pub struct Measurement {
 pub struct Setting<'a> {
     /// Both directions of each link.
     pub links: &'a [LinkModel],
-    /// See [`Trial::rate_told`].
-    pub rate_told: Option<u64>,
     /// Writes under way in a stream.
     pub in_flight: u32,
     /// What posting a write takes, in picoseconds, as measured by itself.
@@ -131,7 +129,6 @@ fn simulated_ns(
     let Measurement { exercise, message_bytes, .. } = *measured;
     let trial = Trial {
         links: setting.links,
-        rate_told: setting.rate_told,
         exercise,
         message_bytes,
         in_flight: setting.in_flight,
@@ -200,14 +197,7 @@ mod tests {
     const LINKS: [LinkModel; 1] = [raw_link(100_000_000_000, 0)];
 
     fn setting() -> Setting<'static> {
-        Setting {
-            links: &LINKS,
-            rate_told: Some(10_000_000_000),
-            in_flight: 16,
-            post_ps: 90_000,
-            frames: 400,
-            seed: 1,
-        }
+        Setting { links: &LINKS, in_flight: 16, post_ps: 90_000, frames: 400, seed: 1 }
     }
 
     /// What hosts of these costs would be measured to take.
