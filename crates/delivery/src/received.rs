@@ -108,6 +108,8 @@ pub struct ReceivedPackets {
     gap_unreported: bool,
     /// The last arrival that asks for an acknowledgement is followed by others.
     midway: bool,
+    /// An acknowledgement was asked for since the last block was written.
+    asked: bool,
     /// See [`ReceivedPackets::set_lossless`].
     is_lossless: bool,
     policy: AckPolicy,
@@ -128,6 +130,7 @@ crate::pack_fields!(ReceivedPackets {
     pending_since,
     gap_unreported,
     midway,
+    asked,
     is_lossless,
     policy,
 });
@@ -149,6 +152,7 @@ impl ReceivedPackets {
             pending_since: Instant::default(),
             gap_unreported: false,
             midway: false,
+            asked: false,
             is_lossless: false,
             policy: AckPolicy { frames_per_ack, ..policy },
         }
@@ -163,9 +167,9 @@ impl ReceivedPackets {
     /// Records a packet, `packet_wire` being the low 32 bits of its number, and returns what it is.
     ///
     /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the
-    /// packet asks for one and carries `ack_now` or a congestion mark, was seen before, arrives
-    /// late, or if a gap was found that no acknowledgement has told the peer of. Otherwise it
-    /// becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
+    /// packet asks for one and carries a congestion mark, was seen before, arrives
+    /// late, or if a gap was found that no acknowledgement has told the peer of; if it carries `ack_now`,
+    /// after [`ANSWER_NS`] where nothing of its operation follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
     /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible packet leaves no trace.
     pub fn observe(
         &mut self,
@@ -177,7 +181,7 @@ impl ReceivedPackets {
         ack_now: bool,
     ) -> Arrival {
         let arrival = self.classify(packet_wire);
-        let mut at_once = ack_now || congestion_experienced;
+        let mut at_once = congestion_experienced;
         match arrival {
             Arrival::New { packet, out_of_order } => {
                 if out_of_order {
@@ -198,19 +202,24 @@ impl ReceivedPackets {
             }
             self.pending = self.pending.saturating_add(1);
             self.midway = eliciting == Eliciting::Midway;
-            at_once |= self.gap_unreported || self.pending >= self.policy.frames_per_ack;
-            self.hold(now, at_once);
+            self.asked |= ack_now;
+            at_once |= self.gap_unreported
+                || self.pending >= self.policy.frames_per_ack
+                || ack_now && self.midway;
+            self.hold(now, at_once, ack_now);
         }
         arrival
     }
 
     /// Sets when the acknowledgement is due, after one more packet that asks for one.
-    fn hold(&mut self, now: Instant, at_once: bool) {
+    fn hold(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
             self.due_at = self.due_at.min(now);
+        } else if ack_now {
+            self.due_at = self.due_at.min(now.after_ns(ANSWER_NS));
         } else if !self.midway {
             self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
-        } else if self.due_at > now {
+        } else if self.due_at > now && !self.asked {
             // What ended an operation before need not be told at once: more follows.
             self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
         }
@@ -236,6 +245,7 @@ impl ReceivedPackets {
             block.words = self.fill_bitmap(self.run_start - 2, &mut block.bitmap);
         }
         self.pending = 0;
+        self.asked = false;
         self.due_at = Instant::NEVER;
         self.gap_unreported = false;
         self.unreported = u64::MAX;
@@ -286,7 +296,7 @@ impl ReceivedPackets {
         }
         let half_ns = u64::from(self.policy.ack_delay_ns / 2);
         let waits = self.is_lossless && self.due_at > now.after_ns(half_ns);
-        !(self.midway || waits) || self.pending >= RIDE_PACKETS || self.due_at <= now
+        !(self.midway && !self.asked || waits) || self.pending >= RIDE_PACKETS || self.due_at <= now
     }
 
     /// Whether a frame that tells of deliveries anyway should tell of packets, too: any that are owed,
@@ -302,10 +312,10 @@ impl ReceivedPackets {
         self.is_lossless && self.pending > 0
     }
 
-    /// Whether an acknowledgement is owed and nothing more of an operation is announced, so that
-    /// nobody should go to sleep on it.
+    /// Whether an acknowledgement is owed and was asked for, or nothing more of an operation is announced,
+    /// so that nobody should go to sleep on it.
     pub const fn acknowledgement_is_last(&self) -> bool {
-        self.pending > 0 && !self.midway
+        self.pending > 0 && (self.asked || !self.midway)
     }
 
     /// Whether packets that ask for an acknowledgement arrived since the last block was written.
@@ -463,6 +473,11 @@ pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
 /// Packets worth the 24 bytes that it costs a data frame to acknowledge them: 1.5 bytes each.
 const RIDE_PACKETS: u16 = 16;
+
+/// How long an acknowledgement that was asked for waits for an answer of the application to ride on, in
+/// nanoseconds: on two small processors a program that polls needs up to 6 µs, and a frame by itself costs both
+/// hosts as much.
+const ANSWER_NS: u64 = 8_000;
 
 /// Half of [`REPORTED_PACKETS`], so that every arrival is told at least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;

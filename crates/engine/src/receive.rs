@@ -629,6 +629,10 @@ fn eliciting(frame: &Frame<'_>) -> Eliciting {
         {
             Eliciting::Midway
         }
+        // No program answers these, so what they ask for need not wait.
+        Header::Probe | Header::Control if frame.prefix.flags.contains(Flags::ACK_NOW) => {
+            Eliciting::Midway
+        }
         _ => Eliciting::Yes,
     }
 }

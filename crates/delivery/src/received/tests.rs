@@ -120,13 +120,12 @@ fn packets_that_do_not_elicit_never_cause_an_acknowledgement() {
 }
 
 #[test]
-fn duplicates_marks_late_packets_and_ack_now_are_acknowledged_at_once() {
+fn duplicates_marks_and_late_packets_are_acknowledged_at_once() {
     type Case = (&'static str, fn(&mut ReceivedPackets) -> Arrival);
-    let cases: [Case; 4] = [
+    let cases: [Case; 3] = [
         ("duplicate", |r| arrive(r, 3)),
         ("late", |r| arrive(r, 2)),
         ("mark", |r| r.observe(NOW, NOW, 4, true, Eliciting::Yes, false)),
-        ("ACK_NOW", |r| r.observe(NOW, NOW, 4, false, Eliciting::Yes, true)),
     ];
     for (name, step) in cases {
         let mut received = ReceivedPackets::default();
@@ -136,6 +135,20 @@ fn duplicates_marks_late_packets_and_ack_now_are_acknowledged_at_once() {
         step(&mut received);
         assert!(received.acknowledgement_due(NOW), "{name}");
     }
+}
+
+#[test]
+fn what_was_asked_for_waits_for_an_answer_to_ride_on_and_not_for_what_follows() {
+    let mut received = ReceivedPackets::default();
+    received.observe(NOW, NOW, 0, false, Eliciting::Yes, true);
+    assert_eq!(received.deadline(), NOW.after_ns(ANSWER_NS));
+    assert!(received.acknowledgement_rides(NOW), "an answer tells of it");
+    observe(&mut received, 1, Eliciting::Midway);
+    assert_eq!(received.deadline(), NOW.after_ns(ANSWER_NS));
+    assert!(received.acknowledgement_is_last(), "nobody goes to sleep on it");
+    received.write_block(NOW, LinkIndex(0));
+    observe(&mut received, 2, Eliciting::Midway);
+    assert!(!received.acknowledgement_is_last());
 }
 
 #[test]
