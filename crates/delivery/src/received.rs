@@ -169,7 +169,7 @@ impl ReceivedPackets {
     /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the
     /// packet asks for one and carries a congestion mark, was seen before, arrives
     /// late, or if a gap was found that no acknowledgement has told the peer of; if it carries `ack_now`,
-    /// after [`ANSWER_NS`] where nothing of its operation follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
+    /// after 8 µs where nothing of its operation follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
     /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible packet leaves no trace.
     pub fn observe(
         &mut self,
