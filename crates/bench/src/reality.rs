@@ -25,19 +25,21 @@ pub enum FreePath {
     Switch,
 }
 
-/// Measures what `options` ask for over raw Ethernet on one link that does not limit the hosts.
+/// Measures what `options` ask for over raw Ethernet on `links` links that do not limit the hosts; on a
+/// cable there is one.
 pub fn measure_free(
     path: FreePath,
+    links: u32,
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Measurement>, RunError> {
     let mut options = options.clone();
     options.path = match path {
         FreePath::Cable => PathChoice::Automatic,
-        FreePath::Switch => PathChoice::Switched(vec![free_shape()]),
+        FreePath::Switch => PathChoice::Switched(vec![free_shape(); links as usize]),
     };
-    options.links = 1;
-    options.link_names = LinkKind::Packet.links(1);
+    options.links = links;
+    options.link_names = LinkKind::Packet.links(links as usize);
     options.server_link_names.clone_from(&options.link_names);
     options.transports = vec![EDGE.to_string()];
     let Results { results, .. } = run::run(&options, observer)?;
@@ -167,6 +169,9 @@ pub struct HostCosts {
     pub poll_ns: f64,
     /// Per frame sent, after the peer can see it.
     pub return_ns: f64,
+    /// Per frame sent, for each link but one; 0 where only one was measured.
+    #[serde(default)]
+    pub spread_ns: f64,
     /// Root of the mean square of the fit's relative differences, in percent.
     pub rms_error_percent: f64,
     /// Largest of them.
@@ -343,6 +348,7 @@ mod tests {
             gather_ns: 0.0,
             poll_ns: 0.0,
             return_ns: 0.0,
+            spread_ns: 0.0,
             rms_error_percent: 0.0,
             worst_error_percent: 0.0,
             points: Vec::new(),

@@ -5,7 +5,7 @@ use bench::reality::{self, FittedPoint, FreePath, HostCosts, Samples};
 use bench::run::Observer;
 use bench::switched::{self, ETHERNET_HEADER_BYTES, LinkShape};
 use bench::transport::Test;
-use fabric::polling::calibration::{self, Calibration, Setting};
+use fabric::polling::calibration::{self, Calibration, CalibrationError, Setting};
 use fabric::polling::{Costs, Exercise};
 use fabric::{Jitter, LinkModel, Overhead, TokenBucket, stream};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,12 +19,14 @@ pub(crate) struct Free {
     mtu: u32,
     in_flight: u32,
     samples: Vec<Samples>,
+    /// Of small messages, on two links.
+    of_two: Vec<Samples>,
 }
 
 impl Free {
     pub(crate) fn new(path: FreePath, options: &Options) -> Self {
         let (mtu, in_flight) = (options.mtu, options.in_flight);
-        Self { path, mtu, in_flight, samples: Vec::new() }
+        Self { path, mtu, in_flight, samples: Vec::new(), of_two: Vec::new() }
     }
 
     /// Measures what `options` ask for, and takes it in.
@@ -33,7 +35,23 @@ impl Free {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> Result<(), Failure> {
-        Samples::join(&mut self.samples, reality::measure_free(self.path, options, observer)?);
+        Samples::join(&mut self.samples, reality::measure_free(self.path, 1, options, observer)?);
+        Ok(())
+    }
+
+    /// Measures small messages on two links, for what the second one costs: not on a cable, of which
+    /// there is one.
+    pub(crate) fn measure_two(
+        &mut self,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        let small = Options {
+            sizes: vec![SMALL_BYTES],
+            budget_seconds: options.budget_seconds * SHARE_OF_TWO,
+            ..options.clone()
+        };
+        Samples::join(&mut self.of_two, reality::measure_free(self.path, 2, &small, observer)?);
         Ok(())
     }
 
@@ -55,10 +73,29 @@ impl Free {
         {
             spinner.set_style(style);
         }
-        let found = calibration::calibrate(&setting, &measurements, &mut || spinner.inc(1));
+        let mut on_trials = || spinner.inc(1);
+        let found = calibration::calibrate(&setting, &measurements, &mut on_trials)
+            .and_then(|found| self.with_second_link(found, &setting, &mut on_trials));
         spinner.finish_and_clear();
         let found = found?;
         Ok((host_costs(self.path, &found), found.costs))
+    }
+
+    /// With what a second link costs, if that was measured.
+    fn with_second_link(
+        &self,
+        found: Calibration,
+        setting: &Setting<'_>,
+        on_trials: &mut dyn FnMut(),
+    ) -> Result<Calibration, CalibrationError> {
+        let of_two: Vec<_> = self.of_two.iter().filter_map(measurement).collect();
+        let &[link] = setting.links else { return Ok(found) };
+        if of_two.is_empty() {
+            return Ok(found);
+        }
+        let setting = Setting { links: &[link; 2], ..*setting };
+        let costs = calibration::calibrate_spread(&setting, found.costs, &of_two, on_trials)?;
+        Ok(Calibration { costs, ..found })
     }
 }
 
@@ -121,7 +158,7 @@ fn wire_envelope_bytes() -> u32 {
 
 fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
     let ns = |ps: u64| ps as f64 / 1e3;
-    let Costs { host, call_ps, gather_ps, poll_ps, return_ps } = found.costs;
+    let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps } = found.costs;
     let point = |(measured, fitted_ns): &(calibration::Measurement, f64)| FittedPoint {
         test: test(measured.exercise),
         message_bytes: u64::from(measured.message_bytes),
@@ -139,6 +176,7 @@ fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
         gather_ns: ns(gather_ps),
         poll_ns: ns(poll_ps),
         return_ns: ns(return_ps),
+        spread_ns: ns(spread_ps),
         rms_error_percent: found.rms_error_percent,
         worst_error_percent: found.worst_error_percent,
         points: found.points.iter().map(point).collect(),
@@ -160,6 +198,12 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
 
 /// Operations under way in one-way and two-way, as in `bench multiedge`.
 const IN_FLIGHT: u32 = 16;
+
+/// Bytes of a message that two links are measured with: one frame, for which it is chosen between them.
+const SMALL_BYTES: u64 = 8;
+
+/// Of the time for all sizes on one link: what those few take.
+const SHARE_OF_TWO: f64 = 0.2;
 
 /// Frames of a simulated test: enough for windows to settle.
 const FRAMES_OF_FIT: u32 = 1_200;

@@ -88,6 +88,7 @@ fn compare(
     let mut real: Vec<(SetUp, Vec<Samples>)> = Vec::new();
     for _ in 0..ROUNDS {
         free.measure(&free_options, progress)?;
+        free.measure_two(&free_options, progress)?;
         progress.finish();
         for found in multiedge::run(&wishes, progress)?.setups {
             let known = real.iter().position(|(known, _)| *known == found.setup);

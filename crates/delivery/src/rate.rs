@@ -37,6 +37,16 @@ pub(crate) struct SendStamp {
     since_first_sent_ns: u32,
 }
 
+/// The newest packet that an acknowledgement tells of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    pub(crate) stamp: SendStamp,
+    pub(crate) sent_at: Instant,
+    /// What was in flight filled the window until now, so that this was the limit, even where several
+    /// links took turns.
+    pub(crate) window_limited: bool,
+}
+
 /// Top bit of [`SendStamp::since_first_sent_ns`].
 const LIMITED: u32 = 1 << 31;
 
@@ -160,18 +170,18 @@ impl RateEstimator {
         }
     }
 
-    /// `bytes` were acknowledged, by an acknowledgement whose newest packet carries `newest` and that
-    /// would have come at `now` if it had waited for nothing. Returns
-    /// whether a round ended: the newest packet was sent after the previous end was acknowledged.
+    /// `bytes` were acknowledged, by an acknowledgement that would have come at `now` if it had waited for
+    /// nothing. Returns whether a round ended: the newest packet was sent after the previous end was
+    /// acknowledged.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
         bytes: u32,
-        newest: SendStamp,
-        newest_sent_at: Instant,
+        newest: Newest,
         rtt_min_ns: u64,
         frame_bytes: u32,
     ) -> bool {
+        let Newest { stamp: newest, sent_at: newest_sent_at, window_limited } = newest;
         self.delivered += u64::from(bytes);
         let since = (self.delivered as u32).wrapping_sub(newest.delivered);
         let round_started = self.delivered - u64::from(since) >= self.round_ends;
@@ -191,7 +201,7 @@ impl RateEstimator {
             return round_started;
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
-        let limited = newest.since_first_sent_ns & LIMITED != 0;
+        let limited = newest.since_first_sent_ns & LIMITED != 0 && !window_limited;
         // Where an application has little to send, a lone small frame shows nothing.
         if limited && (sample <= self.max() || since < frame_bytes) {
             return round_started;
@@ -377,13 +387,17 @@ fn saturate(ns: u64) -> u32 {
 mod tests {
     use super::*;
 
+    fn newest(stamp: SendStamp, sent_at: Instant) -> Newest {
+        Newest { stamp, sent_at, window_limited: false }
+    }
+
     /// Sends and acknowledges `rounds` windows of `bytes`, `rtt_ns` each.
     fn run(rate: &mut RateEstimator, now: &mut Instant, rounds: u32, bytes: u32, rtt_ns: u64) {
         for _ in 0..rounds {
             let stamp = rate.on_sent(*now, 0, false);
             let sent_at = *now;
             *now = now.after_ns(rtt_ns);
-            rate.on_acked(*now, bytes, stamp, sent_at, rtt_ns, 1_500);
+            rate.on_acked(*now, bytes, newest(stamp, sent_at), rtt_ns, 1_500);
         }
     }
 
@@ -402,6 +416,21 @@ mod tests {
     }
 
     #[test]
+    fn a_window_that_was_full_shows_what_the_link_carries_although_links_took_turns() {
+        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
+        for window_limited in [false, true] {
+            rate.set_limited(true, 0);
+            let stamp = rate.on_sent(now, 0, false);
+            let sent_at = now;
+            now = now.after_ns(100_000);
+            let newest = Newest { stamp, sent_at, window_limited };
+            rate.on_acked(now, 12_500, newest, 10_000, 1_500);
+            assert_eq!(rate.bytes_per_second(), Some(125_000_000));
+            assert_eq!(rate.is_lower_bound(), !window_limited);
+        }
+    }
+
+    #[test]
     fn a_step_down_is_followed_within_ten_rounds() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         run(&mut rate, &mut now, 20, 12_500, 100_000);
@@ -415,7 +444,7 @@ mod tests {
         rate.begin_train(sent_at);
         let stamp = rate.on_sent(sent_at, 0, false);
         *now = now.after_ns(10_000 + waited_ns);
-        rate.on_acked(*now, bytes, stamp, sent_at, 10_000, 1_500);
+        rate.on_acked(*now, bytes, newest(stamp, sent_at), 10_000, 1_500);
         rate.on_train(*now, sent_at, waited_ns, 10_000, 1_500);
     }
 
@@ -454,7 +483,7 @@ mod tests {
             let sent_at = now;
             let next = rate.on_sent(sent_at, 1_500, false);
             now = now.after_ns(120_000);
-            rate.on_acked(now, 1_500, next, sent_at, 10_000, 1_500);
+            rate.on_acked(now, 1_500, newest(next, sent_at), 10_000, 1_500);
         }
         let rate_now = rate.steady_by_now(now, Some(1_250_000_000)).unwrap();
         assert!((12_000_000..=14_000_000).contains(&rate_now), "{rate_now}");
@@ -470,7 +499,7 @@ mod tests {
         rate.begin_train(sent_at);
         rate.end_train();
         now = now.after_ns(130_000);
-        rate.on_acked(now, 1_500, stamp, sent_at, 10_000, 1_500);
+        rate.on_acked(now, 1_500, newest(stamp, sent_at), 10_000, 1_500);
         rate.on_train(now, sent_at, 120_000, 10_000, 1_500);
         assert_eq!(rate.steady(Some(1_250_000_000)), Some(1_250_000_000));
     }

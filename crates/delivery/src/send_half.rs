@@ -7,7 +7,7 @@ mod window;
 
 use wire_edge::PacketNumber;
 
-use crate::congestion::{CongestionController, Controller, LossSample};
+use crate::congestion::{CongestionController, Controller, HOST_NS_MAX, LossSample};
 use crate::coverage::reaches;
 use crate::loss::ReorderTolerance;
 use crate::rate::RateEstimator;
@@ -386,6 +386,11 @@ impl<T: Copy> SendHalf<T> {
     /// Whether frames wait on the link for longer than hosts explain.
     pub fn has_queue(&self) -> bool {
         self.waits_beyond(QUEUE_SEEN_NS)
+    }
+
+    /// Whether they wait so long that no host explains it, and the link is what limits.
+    pub fn waits_long(&self) -> bool {
+        self.waits_beyond(HOST_NS_MAX)
     }
 
     /// Whether frames wait on the link for longer than `hosts_ns` nanoseconds, which hosts may take, and

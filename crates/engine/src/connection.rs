@@ -147,7 +147,7 @@ pub(crate) struct HandshakeState {
 const ASK_TURN_FRAMES: u32 = 16;
 
 /// A round trip longer than twice the shortest by this makes a question late, in nanoseconds.
-const ASK_LATE_NS: u64 = 300_000;
+const ASK_LATE_NS: u64 = 100_000;
 
 impl Connection {
     /// The link with this index, if it is there.

@@ -233,11 +233,12 @@ impl Engine {
         let mut outcome = Sent::Nothing;
         let nothing_left = !connection.outbound.wants_to_send();
         // A link that has room left was held back by the scheduler or had enough: what it delivers is
-        // what it was given, and must not be taken for its rate. All links hear it, as this turn may
-        // have left one out.
+        // what it was given, and must not be taken for its rate; unless frames wait on it for so long that
+        // it is what limits. All links hear it, as this turn may have left one out.
         for path in &mut connection.paths {
             let full = path.send.window_left(now) < u32::from(path.mtu.current());
-            path.send.set_application_limited(nothing_left || !full);
+            let waits = path.send.waits_long();
+            path.send.set_application_limited(nothing_left || !full && !waits);
         }
         // What drivers give back is sent again in the order in which it was cut, if the last batch
         // comes back first.

@@ -48,6 +48,8 @@ pub struct Costs {
     /// Per frame sent, after the peer can see it. A virtual cable takes less than no time: what it
     /// does is part of the call that sends, which returns later.
     pub return_ps: u64,
+    /// Per frame sent, for each link of the connection but one: a link is chosen for it.
+    pub spread_ps: u64,
 }
 
 /// Two hosts, their links, and what they do.
@@ -174,6 +176,7 @@ mod tests {
         gather_ps: 300_000,
         poll_ps: 150_000,
         return_ps: 200_000,
+        spread_ps: 0,
     };
 
     fn trial(links: &[LinkModel], exercise: Exercise, message_bytes: u32) -> Trial<'_> {

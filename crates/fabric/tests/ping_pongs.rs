@@ -19,6 +19,7 @@ const COSTS: Costs = Costs {
     gather_ps: 800_000,
     poll_ps: 600_000,
     return_ps: 1_300_000,
+    spread_ps: 0,
 };
 
 /// Behind a token bucket of 250 µs, but of four frames at least.
@@ -107,6 +108,33 @@ fn equal_links_share_messages_of_several_frames() {
             assert!(
                 both_us < 0.65 * alone_us,
                 "{message_bytes} bytes, seed {seed}: {both_us} us, and {alone_us} over one link"
+            );
+        }
+    }
+}
+
+/// All that was known of the links are rates of small messages through a full bucket. What they carry in the
+/// long run is learnt while their queues grow, and neither end may starve the other meanwhile.
+#[test]
+fn a_stream_that_starts_gets_what_slow_links_carry() {
+    let both = [link(100_000_000); 2];
+    for (exercise, bytes_per_second) in [(Exercise::OneWay, 23.5e6), (Exercise::TwoWay, 42.5e6)] {
+        for seed in 1..=6 {
+            let trial = Trial {
+                links: &both,
+                exercise,
+                message_bytes: 1 << 20,
+                in_flight: 16,
+                in_order: false,
+                costs: COSTS,
+                pauses: Pauses::default(),
+                length: Length::Operations { warm_up: 1, measured: 4 },
+                seed,
+            };
+            let outcome = run(&trial).expect("nothing is in the way");
+            assert!(
+                outcome.bytes_per_second > bytes_per_second,
+                "{exercise:?}, seed {seed}: {outcome:?}"
             );
         }
     }

@@ -66,6 +66,9 @@ fn unlike_and_shaped_links_are_worth_their_sum() {
         ("1G+100M", 95.0, 2.0),
         ("1G/20us+1G/2ms", 94.0, 2.0),
         ("4L-2.5G", 95.0, 2.0),
+        // A queue of 200 frames is short for 10 Gb/s: a window without bound loses a fifth of them.
+        ("10G+1G", 95.0, 3.0),
+        ("2L-10G", 95.0, 3.0),
     ];
     for (name, share, extra) in bounds {
         let (_, links) = SET_UPS.iter().find(|set_up| set_up.0 == name).expect("it is listed");

@@ -58,8 +58,8 @@ fn heading(found: &SetUpComparison) -> String {
 fn costs(costs: &HostCosts) -> String {
     format!(
         "Costs, found on a link without limit: {} ns a frame sent and {} ns a byte, {} ns a frame received \
-         and {} ns a byte, {} ns a post, {} ns a call, {} ns to gather a payload, {} ns a look at a link; a \
-         frame is seen {} ns before its sender is done. Fit: {} % root of the mean square, {} % at worst.",
+         and {} ns a byte, {} ns a post, {} ns a call, {} ns to gather a payload, {} ns a look at a link, \
+         {} ns a frame sent for each further link; a frame is seen {} ns before its sender is done. Fit: {} % root of the mean square, {} % at worst.",
         digits(costs.frame_send_ns),
         digits(costs.frame_send_ns_per_byte),
         digits(costs.frame_receive_ns),
@@ -68,6 +68,7 @@ fn costs(costs: &HostCosts) -> String {
         digits(costs.call_ns),
         digits(costs.gather_ns),
         digits(costs.poll_ns),
+        digits(costs.spread_ns),
         digits(costs.return_ns),
         digits(costs.rms_error_percent),
         digits(costs.worst_error_percent),

@@ -5,7 +5,7 @@ use wire_edge::{AckBlock, PacketNumber};
 use super::{AckSummary, Drain, Fate, SendHalf};
 use crate::congestion::{AckSample, CongestionController};
 use crate::coverage::Coverage;
-use crate::rate::SendStamp;
+use crate::rate::{Newest, SendStamp};
 use crate::sent_packets::{Kind, Record, SentPool};
 use crate::{Instant, ProtocolError};
 
@@ -137,8 +137,8 @@ impl<T: Copy> SendHalf<T> {
         // What acknowledgements waited for would make rates uneven that are not.
         let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
-        let round_started =
-            self.rate.on_acked(told_at, acked.bytes, stamp, sent_at, min_ns, frame_bytes);
+        let newest = Newest { stamp, sent_at, window_limited };
+        let round_started = self.rate.on_acked(told_at, acked.bytes, newest, min_ns, frame_bytes);
         if self.in_flight_bytes == 0 {
             let queued_ns = rtt_ns.saturating_sub(min_ns);
             self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);

@@ -2,7 +2,7 @@
 
 use super::{Drain, SendHalf};
 use crate::Instant;
-use crate::congestion::{CongestionController, HOST_NS_MAX};
+use crate::congestion::CongestionController;
 use crate::rate::bytes_in;
 
 impl<T: Copy> SendHalf<T> {
@@ -63,8 +63,8 @@ impl<T: Copy> SendHalf<T> {
     pub(super) fn rate_in_flight(&self) -> Option<u64> {
         let largest = self.rate.bytes_per_second()?;
         match self.steady_rate() {
-            Some(steady) if self.waits_beyond(HOST_NS_MAX) => {
-                Some(largest.min(steady + steady / 4))
+            Some(steady) if self.waits_long() => {
+                Some(largest.min(steady.saturating_add(steady / 4)))
             }
             _ => Some(largest),
         }

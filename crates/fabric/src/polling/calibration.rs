@@ -55,10 +55,12 @@ pub struct Calibration {
 #[non_exhaustive]
 pub enum CalibrationError {
     /// As many costs as there are need as many measurements.
-    #[error("{count} measurements were given, but {PARAMETERS} or more are needed")]
+    #[error("{count} measurements were given, but {needed} or more are needed")]
     TooFew {
         /// How many were given.
         count: usize,
+        /// As many as there are costs to be found.
+        needed: usize,
     },
     /// No time.
     #[error("{message_bytes} bytes took {ns} ns, but must take more than 0")]
@@ -80,13 +82,10 @@ pub fn calibrate(
     on_trials: &mut dyn FnMut(),
 ) -> Result<Calibration, CalibrationError> {
     if measurements.len() < PARAMETERS {
-        return Err(CalibrationError::TooFew { count: measurements.len() });
+        let count = measurements.len();
+        return Err(CalibrationError::TooFew { count, needed: PARAMETERS });
     }
-    if let Some(&Measurement { message_bytes, ns, .. }) =
-        measurements.iter().find(|measured| !(measured.ns > 0.0 && measured.ns.is_finite()))
-    {
-        return Err(CalibrationError::Time { message_bytes, ns });
-    }
+    check_times(measurements)?;
     let measured_ns: Vec<f64> = measurements.iter().map(|measured| measured.ns).collect();
     let mut model = |values: &[f64]| {
         let costs = costs(values, setting.post_ps);
@@ -108,6 +107,44 @@ pub fn calibrate(
         points: measurements.iter().copied().zip(modelled_ns).collect(),
         rms_error_percent: (squares / errors.len() as f64).sqrt(),
         worst_error_percent: errors.into_iter().fold(0.0, f64::max),
+    })
+}
+
+/// Finds what several links cost beside one, from `measurements` on the several `setting.links`: `costs`,
+/// found on one link, with [`Costs::spread_ps`].
+///
+/// # Errors
+/// As of [`calibrate`], but one measurement is enough.
+pub fn calibrate_spread(
+    setting: &Setting<'_>,
+    costs: Costs,
+    measurements: &[Measurement],
+    on_trials: &mut dyn FnMut(),
+) -> Result<Costs, CalibrationError> {
+    if measurements.is_empty() {
+        return Err(CalibrationError::TooFew { count: 0, needed: 1 });
+    }
+    check_times(measurements)?;
+    let measured_ns: Vec<f64> = measurements.iter().map(|measured| measured.ns).collect();
+    let with_spread =
+        |values: &[f64]| Costs { spread_ps: (values[0] * 1e3).round() as u64, ..costs };
+    let start = Parameter { start: USUAL_SPREAD_NS, scale: USUAL_SPREAD_NS };
+    let found = fit(&[start], &measured_ns, |values| {
+        let costs = with_spread(values);
+        let times = measurements.iter().map(|measured| simulated_ns(setting, measured, costs));
+        let times = times.collect::<Result<Vec<_>, _>>();
+        on_trials();
+        times
+    })?;
+    Ok(with_spread(&found))
+}
+
+/// That all of them took some time.
+fn check_times(measurements: &[Measurement]) -> Result<(), CalibrationError> {
+    let wrong =
+        measurements.iter().find(|measured| !(measured.ns > 0.0 && measured.ns.is_finite()));
+    wrong.map_or(Ok(()), |&Measurement { message_bytes, ns, .. }| {
+        Err(CalibrationError::Time { message_bytes, ns })
     })
 }
 
@@ -157,6 +194,7 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
         gather_ps: ps(5),
         poll_ps: ps(6),
         return_ps: ps(7),
+        spread_ps: 0,
     }
 }
 
@@ -188,6 +226,9 @@ fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
 
 /// What a usual processor takes to send a full frame.
 const USUAL_FRAME_NS: f64 = 3000.0;
+
+/// What a usual processor takes for a second link in a turn.
+const USUAL_SPREAD_NS: f64 = 300.0;
 
 #[cfg(test)]
 mod tests {
@@ -232,6 +273,25 @@ mod tests {
             let error = (full_ns(&found.costs) / exact_ns - 1.0).abs();
             assert!(error < 0.1, "{found:?}");
         }
+    }
+
+    #[test]
+    fn the_cost_of_a_second_link_is_found_again() {
+        let links = [LINKS[0]; 2];
+        let setting = Setting { links: &links, ..setting() };
+        let alone = costs(&[3000.0, 0.3, 600.0, 0.2, 900.0, 700.0, 150.0, 300.0], setting.post_ps);
+        for spread_ps in [0, 200_000, 900_000] {
+            let exercises = [Exercise::PingPong, Exercise::OneWay, Exercise::TwoWay];
+            let measured = exercises.map(|exercise| {
+                let case = Measurement { exercise, message_bytes: 8, ns: 0.0 };
+                let ns = simulated_ns(&setting, &case, Costs { spread_ps, ..alone });
+                Measurement { ns: ns.expect("nothing is in the way"), ..case }
+            });
+            let found = calibrate_spread(&setting, alone, &measured, &mut || ()).expect("it fits");
+            assert!(found.spread_ps.abs_diff(spread_ps) < 50_000, "{found:?} for {spread_ps}");
+        }
+        let none = calibrate_spread(&setting, alone, &[], &mut || ()).expect_err("there are none");
+        assert!(none.to_string().contains("0 measurements were given, but 1"), "{none}");
     }
 
     #[test]

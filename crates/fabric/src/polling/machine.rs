@@ -353,8 +353,10 @@ impl Machine {
         let Self { hosts, wires, queue, costs, queue_full, .. } = self;
         let Host { engine, free_ps, .. } = &mut hosts[number];
         let wires = &mut wires[number];
+        let spread_ps = costs.spread_ps * (wires.len() as u64).saturating_sub(1);
         let (more, taken) = engine.transmit(now, &mut |link, to, place, pieces| {
             let bytes = pieces.concat();
+            *free_ps += spread_ps;
             if place.is_multiple_of(CALL_FRAMES) {
                 *free_ps += costs.call_ps;
             }
