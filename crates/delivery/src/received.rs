@@ -166,11 +166,12 @@ impl ReceivedPackets {
 
     /// Records a packet, `packet_wire` being the low 32 bits of its number, and returns what it is.
     ///
-    /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the
-    /// packet asks for one and carries a congestion mark, was seen before, arrives
-    /// late, or if a gap was found that no acknowledgement has told the peer of; if it carries `ack_now`,
-    /// after 8 µs where nothing of its operation follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
-    /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible packet leaves no trace.
+    /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the packet asks for
+    /// one and carries a congestion mark, was seen before, arrives late, or if a gap was found that no
+    /// acknowledgement has told the peer of; if it carries `ack_now`, after 8 µs where nothing of its operation
+    /// follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
+    /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible
+    /// packet leaves no trace.
     pub fn observe(
         &mut self,
         now: Instant,
@@ -475,8 +476,8 @@ pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 const RIDE_PACKETS: u16 = 16;
 
 /// How long an acknowledgement that was asked for waits for an answer of the application to ride on, in
-/// nanoseconds: on two small processors a program that polls needs up to 6 µs, and a frame by itself costs both
-/// hosts as much.
+/// nanoseconds: on two small processors a program that polls needs up to 6 µs, and a frame by itself
+/// costs both hosts as much.
 const ANSWER_NS: u64 = 8_000;
 
 /// Half of [`REPORTED_PACKETS`], so that every arrival is told at least twice.
