@@ -102,11 +102,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
+    // First: a signal that is ignored so far would be lost, not only end the program by default.
+    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let options = options(arguments)?;
     try_links(&options.link_names)?;
     let files = [&arguments.json, &arguments.html].into_iter().flatten();
     check_writable(files.map(PathBuf::as_path))?;
-    cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let mut progress = Progress::new();
     let outcome = bench::run::run(&options, &mut progress);
     progress.finish();

@@ -208,7 +208,9 @@ impl DerefMut for Running {
 }
 
 fn start(host: &Host, arguments: &[&str]) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+    // Tests that run in the background of a script ignore SIGINT, and so would what they start.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ethernot")]);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Running(host.run(move || command.spawn().unwrap()))
 }
