@@ -34,7 +34,7 @@ use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
     ethernot sim reality --setups 2L-100M --tests one-way --sizes 1K,1M\n  \
     ethernot sim reality --json reality.json --html reality.html")]
 pub(crate) struct Arguments {
-    /// Fewer sizes, shorter samples: about three minutes
+    /// Fewer sizes, shorter samples: about four minutes
     #[arg(long)]
     quick: bool,
     /// Set-ups of `ethernot bench multiedge` [default: 1L-100M,2L-100M,1G+100M,1L-1G]

@@ -95,9 +95,6 @@ impl Engine {
         self.batch.finish_frame(PayloadSlice::EMPTY);
         let bytes = self.batch.frame(0).len() as u32;
         path.send.on_sent(&mut self.sent, now, bytes, class, carried);
-        path.counters.control_frames_sent += 1;
-        path.counters.frames_sent += 1;
-        path.counters.bytes_sent += u64::from(bytes);
         for (position, status) in statuses.iter().enumerate() {
             if status.is_some()
                 && let Some(told) =
@@ -106,7 +103,13 @@ impl Engine {
                 told.announce = None;
             }
         }
-        self.emit_one(link, emit);
+        // One that a full driver refuses is as good as lost, but was never sent.
+        if self.emit_one(link, emit) {
+            let counters = &mut connection.paths[position].counters;
+            counters.control_frames_sent += 1;
+            counters.frames_sent += 1;
+            counters.bytes_sent += u64::from(bytes);
+        }
     }
 
     /// Adds the addresses of a set of links (by bit) to the body of a control frame.

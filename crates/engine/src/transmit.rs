@@ -404,11 +404,13 @@ impl Engine {
             };
             let class = PacketClass::MtuProbe;
             path.send.on_sent(&mut self.sent, now, u32::from(size), class, carried);
-            path.counters.frames_sent += 1;
-            path.counters.bytes_sent += u64::from(size);
-            path.counters.mtu_probes_sent += 1;
             let link = path.link;
-            self.emit_one(link, emit);
+            if self.emit_one(link, emit) {
+                let counters = &mut path.counters;
+                counters.frames_sent += 1;
+                counters.bytes_sent += u64::from(size);
+                counters.mtu_probes_sent += 1;
+            }
         }
     }
 

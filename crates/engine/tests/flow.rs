@@ -243,21 +243,17 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
         let mut state = seed;
         let clock = Rc::clone(&pair.clock);
         let mut full_until = Instant(0);
-        let refused = Rc::new(Cell::new(0));
-        let singles_refused = Rc::clone(&refused);
-        pair.take = Box::new(move |host, _, frames| {
+        pair.take = Box::new(move |_, _, frames| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let dice = (state >> 33) as usize;
             if dice.is_multiple_of(50) {
                 // For longer than the shortest probe timeout, now and then.
                 full_until = clock.get().after_ns(dice as u64 % 2_000_000);
             }
-            let most = if dice.is_multiple_of(3) { dice % (frames + 1) } else { frames };
-            let taken = if clock.get() < full_until { 0 } else { most };
-            if (host, frames, taken) == (0, 1, 0) {
-                singles_refused.set(singles_refused.get() + 1);
+            if clock.get() < full_until {
+                return Emitted::Taken(0);
             }
-            Emitted::Taken(taken)
+            Emitted::Taken(if dice.is_multiple_of(3) { dice % (frames + 1) } else { frames })
         });
         pair.receive(1, 3_000_000, 5000, 9);
         pair.write(0, 0, 1_000_000, 1);
@@ -274,10 +270,12 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
             (sum.0 + path.counters.frames_sent, sum.1 + path.counters.bytes_sent)
         });
         let seen: u64 = pair.channels[0].iter().map(|channel| channel.frames).sum();
-        // Handshake frames are not counted; control frames, which go alone, are if a full driver refused them.
+        // Handshake frames are not counted, nor is what a full driver refused.
         let counted = counters.0;
-        assert!(counted <= seen + refused.get(), "seed {seed}: {counted} counted, {seen} seen");
-        assert!(counted + HANDSHAKE_FRAMES >= seen, "seed {seed}: {counted} counted, {seen} seen");
+        assert!(
+            counted.abs_diff(seen) <= HANDSHAKE_FRAMES,
+            "seed {seed}: {counted} counted, {seen} seen"
+        );
     }
 }
 

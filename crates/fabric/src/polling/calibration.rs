@@ -227,7 +227,7 @@ fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
 /// What a usual processor takes to send a full frame.
 const USUAL_FRAME_NS: f64 = 3000.0;
 
-/// What a usual processor takes for a second link in a turn.
+/// What a usual processor takes for a second link, for each frame, in nanoseconds.
 const USUAL_SPREAD_NS: f64 = 300.0;
 
 #[cfg(test)]
