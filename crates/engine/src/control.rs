@@ -31,6 +31,8 @@ pub(crate) struct LostControl {
     control: u16,
     status: u32,
     addresses: u16,
+    /// Frames that are no longer in flight.
+    frames: u16,
 }
 
 impl LostControl {
@@ -39,6 +41,7 @@ impl LostControl {
         if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
             return;
         }
+        self.frames += 1;
         self.control |= carried.slot as u16;
         if carried.slot & STATUS != 0 {
             self.status |= carried.offset & 0xffff;
@@ -46,8 +49,19 @@ impl LostControl {
         }
     }
 
-    /// Has everything said again, on this link or on the nearest.
-    pub(crate) fn renew(self, path: &mut Path) {
+    /// A control frame, no probe, arrived.
+    pub(crate) const fn add_arrived(&mut self) {
+        self.frames += 1;
+    }
+
+    /// Has everything said again, on the link on which it was said or on the nearest.
+    pub(crate) const fn renew(self, path: &mut Path) {
+        path.told -= self.frames;
+        self.renew_elsewhere(path);
+    }
+
+    /// Has everything said again that was said on another link, or on the nearest.
+    pub(crate) const fn renew_elsewhere(self, path: &mut Path) {
         path.control |= self.control;
         path.retry_status |= self.status;
         path.addresses |= self.addresses;
@@ -289,6 +303,7 @@ impl Engine {
                 outbound.on_lost(pools, carried);
             }
         });
+        path.told = 0;
         path.retry_status |= lost.status;
         path.addresses |= lost.addresses;
         path.probes_allowed = 0;
@@ -402,6 +417,7 @@ impl Engine {
         connection.inbound.flush(&mut self.pools);
         for path in &mut connection.paths {
             path.send.drain(&mut self.sent, &mut |_| {});
+            path.told = 0;
         }
     }
 
@@ -491,8 +507,9 @@ impl Engine {
             lost.add(&carried);
             outbound.on_lost(pools, carried);
         });
+        path.told = 0;
         if let Some(other) = paths.first_mut() {
-            lost.renew(other);
+            lost.renew_elsewhere(other);
             other.control |= core::mem::take(&mut path.control);
             other.retry_status |= core::mem::take(&mut path.retry_status);
             other.removed |= core::mem::take(&mut path.removed);

@@ -36,6 +36,8 @@ pub(crate) struct Path {
     pub(crate) retry_status: u32,
     /// Links (by bit) of this endpoint whose address the peer must hear on this one.
     pub(crate) addresses: u16,
+    /// Control frames in flight that tell the peer something.
+    pub(crate) told: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
     /// The peer opened it and has not answered here yet: nothing is known of where it leads.
@@ -75,6 +77,7 @@ delivery::pack_fields!(Path {
     removed,
     retry_status,
     addresses,
+    told,
     probes_allowed,
     peer_opened,
     is_trial,
@@ -118,6 +121,7 @@ impl Path {
             removed: 0,
             retry_status: 0,
             addresses: 0,
+            told: 0,
             probes_allowed: 0,
             peer_opened: false,
             is_trial: false,
@@ -170,17 +174,33 @@ impl Path {
     /// Whether a control frame is to be sent because of this link.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
-        self.control != 0
-            || self.response.is_some()
+        let has_news = self.control != 0
             || self.announce.is_some()
             || self.removed | self.retry_status != 0
-            || self.addresses != 0
-            || self.state.deadline() <= now
+            || self.addresses != 0;
+        has_news && self.may_tell() || self.response.is_some() || self.state.deadline() <= now
+    }
+
+    /// Whether the peer may be told more that it has to acknowledge. Control frames need no window, and
+    /// what they say is often what the peer makes this end say: it waits, in a few bits, until the peer
+    /// has acknowledged what it was told, or a probe is due.
+    pub(crate) const fn may_tell(&self) -> bool {
+        self.told < TOLD_MAX || self.probes_allowed > 0
+    }
+
+    /// A control frame that the peer has to acknowledge goes out, which [may be](Self::may_tell).
+    pub(crate) const fn on_told(&mut self) {
+        if self.told >= TOLD_MAX {
+            self.probes_allowed = self.probes_allowed.saturating_sub(1);
+        }
+        self.told += 1;
     }
 
     /// Whether nothing is under way on it, to be told or to be acknowledged.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.send.is_at_rest()
+        let is_at_rest = self.send.is_at_rest();
+        debug_assert!(!is_at_rest || self.told == 0, "every frame in flight comes back once");
+        is_at_rest
             && self.received.is_at_rest()
             && self.control == 0
             && self.response.is_none()
@@ -260,6 +280,10 @@ impl Path {
         self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }
 }
+
+/// Control frames in flight on a link that tell the peer something. Three tell the addresses of 16 links,
+/// one the status of all; with 256 bytes at most they are 2 KiB.
+const TOLD_MAX: u16 = 8;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

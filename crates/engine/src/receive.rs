@@ -299,6 +299,7 @@ impl Engine {
                 }
                 (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
                 (Fate::Acked, CarriedKind::Control) => {
+                    lost.add_arrived();
                     has_told |= carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
                 }
                 (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),

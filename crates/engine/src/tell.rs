@@ -30,9 +30,14 @@ impl Engine {
             }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
-            let announces = position == nearest
+            let is_open = connection.phase == Phase::Established;
+            let may_tell = |path: &Path| !is_open || path.may_tell();
+            let tells = may_tell(path);
+            let announces = tells
+                && position == nearest
                 && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
-            if !challenged && path.control == 0 && path.response.is_none() && !announces {
+            let has_news = announces || tells && path.control != 0;
+            if !challenged && path.response.is_none() && !has_news {
                 continue;
             }
             if !challenged && self.is_full(path.link) {
@@ -40,9 +45,15 @@ impl Engine {
                 continue;
             }
             let challenge = challenged.then(|| self.random());
+            // What must not be told yet stays for later.
+            let kept = if tells { 0 } else { core::mem::take(&mut path.control) };
             self.send_control_on(now, connection, position, challenge, announces, emit);
+            connection.paths[position].control |= kept;
             // The addresses of many new links take several frames.
-            while announces && connection.paths[position].addresses != 0 {
+            while announces
+                && connection.paths[position].addresses != 0
+                && may_tell(&connection.paths[position])
+            {
                 self.send_control_on(now, connection, position, None, true, emit);
             }
         }
@@ -95,6 +106,9 @@ impl Engine {
         self.batch.finish_frame(PayloadSlice::EMPTY);
         let bytes = self.batch.frame(0).len() as u32;
         path.send.on_sent(&mut self.sent, now, bytes, class, carried);
+        if is_repeated {
+            path.on_told();
+        }
         for (position, status) in statuses.iter().enumerate() {
             if status.is_some()
                 && let Some(told) =
