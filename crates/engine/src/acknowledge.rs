@@ -68,7 +68,7 @@ impl Engine {
         let mut sent = true;
         for position in 0..connection.paths.len() {
             let path = &connection.paths[position];
-            if path.state.may_carry_data() || position == nearest {
+            if path.state.may_carry_data() || position == nearest && path.is_validated() {
                 connection.report_now = true;
                 sent &= !self.is_full(connection.paths[position].link)
                     && self.send_acknowledgements(now, connection, position, emit);

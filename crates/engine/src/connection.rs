@@ -155,9 +155,10 @@ impl Connection {
         self.paths.iter_mut().find(|path| path.index == index)
     }
 
-    /// Position of the usable link with the shortest round trip.
+    /// Position of the usable link with the shortest round trip; without one, of a link on which the
+    /// peer has answered.
     pub(crate) fn nearest_path(&self) -> usize {
-        let mut best = 0;
+        let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
         for (position, path) in self.paths.iter().enumerate() {
             if path.state.may_carry_data() && path.send.srtt_ns() < best_ns {

@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
-    /// link stays.
+    /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let pair = connection.paths.iter().find(|path| path.index.0 == index);
@@ -128,14 +128,14 @@ impl Engine {
     }
 
     /// Takes a link away that the peer opened and on which it does not answer; there may be a way
-    /// nevertheless, later or to another link.
+    /// nevertheless, later or to another link. The address that it came from is not tried: the peer tells
+    /// of its own, and this may be somebody else's.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
-        let (link, peer) = (path.link, path.peer);
+        let link = path.link;
         let is_gone = self.remove_path_of(connection, index.0);
         if is_gone {
             connection.tell_address(link);
-            connection.learn_address(peer);
         }
         is_gone
     }
@@ -491,9 +491,10 @@ impl Engine {
         }
     }
 
-    /// Takes a link out of a connection, if it is not the last one.
+    /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
-        if connection.paths.len() < 2 {
+        let is_left = |path: &Path| path.is_validated() && path.index != index;
+        if !connection.paths.iter().any(is_left) {
             return false;
         }
         let Some(position) = connection.paths.iter().position(|path| path.index == index) else {

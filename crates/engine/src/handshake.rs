@@ -514,7 +514,7 @@ impl Engine {
             let answers_us = connection.paths.iter().any(|path| {
                 let behind = path.send.next_packet().truncate().wrapping_sub(packet);
                 // Where nobody has answered yet, somebody else may be.
-                let is_peer = path.peer == from && !path.is_trial && !path.peer_opened;
+                let is_peer = path.peer == from && path.is_validated();
                 is_peer && (1..=RESET_PACKETS_MAX).contains(&behind)
             });
             if !answers_us {

@@ -65,6 +65,7 @@ impl Joining {
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
+                self.failed.retain(|&(_, failed)| failed != old);
             }
             if self.addresses.len() < ADDRESSES_MAX {
                 self.addresses.push(address);

@@ -184,8 +184,10 @@ impl Path {
     /// Whether the peer may be told more that it has to acknowledge. Control frames need no window, and
     /// what they say is often what the peer makes this end say: it waits, in a few bits, until the peer
     /// has acknowledged what it was told, or a probe is due.
+    ///
+    /// Nothing is told where nobody has answered.
     pub(crate) const fn may_tell(&self) -> bool {
-        self.told < TOLD_MAX || self.probes_allowed > 0
+        self.is_validated() && (self.told < TOLD_MAX || self.probes_allowed > 0)
     }
 
     /// A control frame that the peer has to acknowledge goes out, which [may be](Self::may_tell).
@@ -215,9 +217,22 @@ impl Path {
         self.was_heard || self.counters.frames_received > 0
     }
 
+    /// Whether somebody has answered at the peer's address. Until then it may be somebody else's, who
+    /// gets no data, and nothing but a few small frames.
+    pub(crate) const fn is_validated(&self) -> bool {
+        !self.is_trial && !self.peer_opened
+    }
+
+    /// Whether so many bytes may go to an address from which nobody has answered: in all, up to
+    /// [`UNPROVEN_FACTOR`] times what came from there.
+    pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
+        let most = UNPROVEN_FACTOR * self.counters.bytes_received;
+        self.is_validated() || self.counters.bytes_sent + bytes <= most
+    }
+
     /// Whether both ends should have it: it is neither on trial nor no more.
     pub(crate) const fn is_settled(&self) -> bool {
-        !self.is_trial && !self.peer_opened && !self.is_lost
+        self.is_validated() && !self.is_lost
     }
 
     /// Whether it carries nothing and the peer has not been heard on it for a while.
@@ -262,7 +277,7 @@ impl Path {
             window_left_bytes: u64::from(self.send.window_left(now)),
             opens_at: self.send.opens_at(now, frame_bytes),
             frame_bytes,
-            usable: (sole && !self.is_trial) || self.state.may_carry_data(),
+            usable: (sole && self.is_validated()) || self.state.may_carry_data(),
             backup: self.backup,
         }
     }
@@ -280,6 +295,9 @@ impl Path {
         self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }
 }
+
+/// An address from which nobody has answered gets at most this many times the bytes that came from there.
+const UNPROVEN_FACTOR: u64 = 3;
 
 /// Control frames in flight on a link that tell the peer something. Three tell the addresses of 16 links,
 /// one the status of all; with 256 bytes at most they are 2 KiB.

@@ -590,8 +590,7 @@ fn takes_back(
         let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
         path.index == index
             && (path.link, path.peer) == place
-            && !path.peer_opened
-            && !path.is_trial
+            && path.is_validated()
             && is_ahead(path, frame)
             && now >= retired.at.after_ns(patience_ns)
     });
@@ -601,8 +600,7 @@ fn takes_back(
         })
     };
     // Where nobody has answered yet, there is nothing to be left with.
-    let is_new = |path: &Path| path.is_trial || path.peer_opened;
-    was_here && connection.paths.iter().all(|path| is_new(path) || is_removed(path))
+    was_here && connection.paths.iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
 /// Whether a frame holds a challenge, as the first frame of a new link does.

@@ -30,8 +30,10 @@ impl Engine {
             }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
+            let challenged = challenged && may_challenge(path);
+            path.response = path.response.filter(|_| path.may_answer(CONTROL_FRAME_BYTES));
             let is_open = connection.phase == Phase::Established;
-            let may_tell = |path: &Path| !is_open || path.may_tell();
+            let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
             let tells = may_tell(path);
             let announces = tells
                 && position == nearest
@@ -226,6 +228,17 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
     }
 }
 
+/// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
+/// is a way is limited elsewhere.
+fn may_challenge(path: &Path) -> bool {
+    let bytes = if path.response.is_some() {
+        CONTROL_FRAME_BYTES + NONCE_BYTES
+    } else {
+        CONTROL_FRAME_BYTES
+    };
+    path.is_trial || path.may_answer(bytes)
+}
+
 /// Collects what is to be told of the links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths.len() < 2 {
@@ -274,6 +287,10 @@ fn statuses_of(
 
 /// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
 const CONTROL_BODY_MIN: usize = 12;
+
+/// A control frame with one message of at most 12 bytes, and what another challenge or response adds.
+const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
+const NONCE_BYTES: u64 = 10;
 
 /// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
 /// connection's stays below 256 bytes.

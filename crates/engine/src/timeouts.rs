@@ -101,7 +101,7 @@ impl Engine {
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered =
-            |path: &Path| path.peer_opened && path.counters.path_challenges_sent >= CHALLENGES_MAX;
+            |path: &Path| path.peer_opened && path.state.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
             connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
             && self.doubt_path(connection, index)
@@ -234,7 +234,7 @@ impl Engine {
 
 /// Challenges on a link that the peer opened, if it does not answer: 10, 20, 40, 80 and 160 ms apart
 /// they bridge a few losses.
-const CHALLENGES_MAX: u64 = 6;
+const CHALLENGES_MAX: u8 = 6;
 /// Pause before Close is repeated; doubles each time.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
 /// Times Close is sent before the peer counts as gone: 620 ms in all.

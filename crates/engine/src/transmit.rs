@@ -481,8 +481,8 @@ impl Engine {
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
     let paths = connection.paths.as_slice();
-    if paths.len() == 1 {
-        return Some(0);
+    if let [path] = paths {
+        return path.is_validated().then_some(0);
     }
     let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
     let position = paths.iter().position(shares_memory)?;

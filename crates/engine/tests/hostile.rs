@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use pair::{Flight, Pair, address};
 use wire_edge::{
-    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, Prefix, decode,
-    encode_header,
+    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus,
+    OperationNumber, PeerAddr, Prefix, decode, encode_header,
 };
 
 /// The first host, from now on in the hands of somebody who sends what it likes in its name.
@@ -39,27 +39,24 @@ impl Rogue {
     }
 
     /// A frame with these control messages on a link, as the second host gets it.
-    fn control(&mut self, link: u8, from: wire_edge::PeerAddr, messages: &[Control<'_>]) -> Flight {
-        self.prefix.packet = self.prefix.packet.wrapping_add(1);
-        let prefix = Prefix {
-            kind: Header::Control.kind(),
-            link: LinkIndex(link),
-            flags: Flags::NONE,
-            ..self.prefix
-        };
-        let mut bytes = vec![0; HEADER_BYTES_MAX];
-        let len = encode_header(
-            &prefix,
-            &Header::Control,
-            bytes.as_mut_slice().first_chunk_mut().unwrap(),
-        );
-        bytes.truncate(len);
+    fn control(&mut self, link: u8, from: PeerAddr, messages: &[Control<'_>]) -> Flight {
+        let mut flight = self.frame(link, from, &Header::Control);
         for message in messages {
             let mut encoded = [0; CONTROL_BYTES_MAX];
             let len = message.encode(&mut encoded);
-            bytes.extend_from_slice(&encoded[..len]);
+            flight.bytes.extend_from_slice(&encoded[..len]);
         }
-        Flight { to: 1, link: 0, from, bytes }
+        flight
+    }
+
+    /// A frame without payload.
+    fn frame(&mut self, link: u8, from: PeerAddr, header: &Header) -> Flight {
+        self.prefix.packet = self.prefix.packet.wrapping_add(1);
+        let (kind, link, flags) = (header.kind(), LinkIndex(link), Flags::NONE);
+        let prefix = Prefix { kind, link, flags, ..self.prefix };
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let len = encode_header(&prefix, header, &mut bytes);
+        Flight { to: 1, link: 0, from, bytes: bytes[..len].to_vec() }
     }
 }
 
@@ -79,4 +76,91 @@ fn questions_that_are_asked_again_and_again_have_few_answers_in_flight() {
         }
     }
     assert!(most <= 4096, "{most} bytes that nobody acknowledges");
+}
+
+/// Somebody who has sent nothing and answers nothing.
+fn victim() -> PeerAddr {
+    address(0, 9)
+}
+
+/// Time passes; the first host takes nothing of what comes.
+fn pass(pair: &mut Pair, ms: u32) {
+    for _ in 0..ms {
+        pair.wire.clear();
+        pair.run_for(1_000_000);
+    }
+    pair.wire.clear();
+}
+
+fn bytes_to_the_victim(pair: &Pair) -> u64 {
+    pair.strays.get(&victim().0).map_or(0, |&(_, bytes)| bytes)
+}
+
+#[test]
+fn data_goes_to_no_address_that_has_not_answered() {
+    for status in [LinkStatus::Down, LinkStatus::Removed] {
+        let mut pair = Pair::connected(1);
+        let mut rogue = Rogue::replace(&mut pair);
+        let challenge = rogue.control(1, victim(), &[Control::PathChallenge(1)]);
+        let forged_bytes = challenge.bytes.len() as u64;
+        let (key, address) = pair.remote(1, 0);
+        let operation = OperationNumber(1);
+        let read = Header::ReadRequest { operation, length: 1 << 22, key, address };
+        let own = pair::address(0, 0);
+        let mut frames = vec![
+            challenge,
+            rogue.control(0, own, &[Control::LinkStatus(LinkIndex(0), status)]),
+            rogue.frame(0, own, &read),
+        ];
+        for flight in &mut frames {
+            pair.deliver(flight);
+            pair.turn(1);
+        }
+        assert_eq!(pair.hosts[1].info().paths.len(), 2, "the link that has answered stays");
+        // The peer goes on to be heard.
+        for _ in 0..3000 {
+            pass(&mut pair, 1);
+            pair.deliver(&mut rogue.control(0, own, &[Control::Ping]));
+        }
+        let sent_bytes = bytes_to_the_victim(&pair);
+        assert!(sent_bytes <= 3 * forged_bytes, "{sent_bytes} for {forged_bytes}");
+        assert!(sent_bytes > 0, "it is asked whether it is there");
+        assert_eq!(pair.hosts[1].info().paths.len(), 1, "it does not answer");
+        assert!(pair.hosts[1].closed().is_empty());
+    }
+}
+
+#[test]
+fn an_address_that_has_not_answered_gets_three_times_what_it_sent() {
+    let mut pair = Pair::connected(1);
+    let mut rogue = Rogue::replace(&mut pair);
+    let mut forged_bytes = 0;
+    for round in 0..400_u64 {
+        let index = 1 + (round % 3) as u8;
+        let mut flight = match round % 7 {
+            0..5 => rogue.control(index, victim(), &[Control::PathChallenge(round)]),
+            5 => rogue.control(index, victim(), &[Control::Ping, Control::Links(0)]),
+            _ => rogue.control(
+                0,
+                address(0, 0),
+                &[Control::LinkStatus(LinkIndex(index), LinkStatus::Available)],
+            ),
+        };
+        if flight.from == victim() {
+            forged_bytes += flight.bytes.len() as u64;
+        }
+        pair.deliver(&mut flight);
+        pass(&mut pair, if round % 8 == 0 { 1000 } else { 13 });
+        let sent_bytes = bytes_to_the_victim(&pair);
+        assert!(sent_bytes <= 3 * forged_bytes, "{sent_bytes} for {forged_bytes}");
+    }
+    let close = [Control::Close {
+        reason: wire_edge::CloseReason::Application,
+        operation: OperationNumber(0),
+        private_data: &[],
+    }];
+    pair.deliver(&mut rogue.control(1, victim(), &[Control::PathChallenge(1)]));
+    pair.deliver(&mut rogue.control(0, address(0, 0), &close));
+    pass(&mut pair, 1000);
+    assert!(bytes_to_the_victim(&pair) <= 3 * (forged_bytes + 22));
 }
