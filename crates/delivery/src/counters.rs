@@ -148,6 +148,8 @@ counters! {
         resets_accepted,
         /// Resets received that match nothing that was sent.
         resets_ignored,
+        /// Reports of the network that quote no frame that was sent.
+        reports_ignored,
         /// Answers not given because too many were given just before.
         rate_limited,
         /// Connections closed by the peer.

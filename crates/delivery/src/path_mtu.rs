@@ -131,6 +131,15 @@ impl PathMtu {
         self.restart(limit);
     }
 
+    /// Somebody claims that frames above `limit` bytes do not pass, and may lie: whether they do is probed
+    /// at once, and until that is known frames are no larger, or such as need no proof.
+    pub fn on_doubt(&mut self, limit: u16) {
+        if limit < self.current && self.safe < self.current {
+            self.current = limit.max(self.safe);
+            self.restart(self.limit);
+        }
+    }
+
     /// The largest frame that the link can send and the peer accepts is another one now: a smaller
     /// one holds at once, a larger one is searched for.
     pub fn set_limit(&mut self, limit: u16) {

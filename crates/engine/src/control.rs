@@ -317,9 +317,6 @@ impl Engine {
         link: LinkId,
         event: LinkEvent,
     ) {
-        if let (Phase::Connecting, LinkEvent::Refused(peer)) = (connection.phase, event) {
-            return self.on_refused(connection, link, peer);
-        }
         let peer_limit = connection.peer.as_ref().map_or(u16::MAX, |peer| peer.frame_bytes_max);
         let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
         let sole = connection.paths.len() == 1;
@@ -340,10 +337,6 @@ impl Engine {
                     }
                 }
                 LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
-                LinkEvent::TooBig(peer, limit) if peer == path.peer => {
-                    path.mtu.on_frame_too_big(limit);
-                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                }
                 _ => {}
             }
         }
@@ -547,7 +540,7 @@ impl Engine {
     }
 
     /// Nothing listens at an address we try to connect to.
-    fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
+    pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
         let Some(state) = connection.handshake.as_mut() else { return };
         let before = state.candidates.len();
         state.candidates.retain(|&candidate| candidate != (link, peer));

@@ -26,6 +26,7 @@ use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
 use crate::handshake::Reply;
+use crate::report::Report;
 use crate::scratch::batch;
 use crate::table::ConnectionTable;
 
@@ -69,6 +70,8 @@ pub struct Engine {
     pub(crate) cookies: CookieJar,
     pub(crate) reply_limit: RateLimiter,
     pub(crate) reset_limit: RateLimiter,
+    /// Reports of addresses that may be forged, which cost a look at every connection.
+    pub(crate) hearsay_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
     pub(crate) batch: TxBatch,
     /// Batches for the links of a connection that has several, by position.
@@ -175,6 +178,7 @@ impl Engine {
             // each answer, an eighth of a processor.
             reply_limit: RateLimiter::new(40_000, 8000),
             reset_limit: RateLimiter::new(1000, 100),
+            hearsay_limit: RateLimiter::new(10, 10),
             counters: EndpointCounters::default(),
             batch: if ahead { batch() } else { TxBatch::new(0, 0) },
             spare_batches: Vec::new(),
@@ -377,7 +381,14 @@ impl Engine {
                 known.up = true;
             }
             LinkEvent::Down => known.up = false,
-            _ => {}
+            LinkEvent::TooBig(peer, limit, evidence) => {
+                return self.on_report(now, link, peer, Report::TooBig(limit), evidence);
+            }
+            LinkEvent::Refused(peer, evidence) => {
+                return self.on_report(now, link, peer, Report::Refused, evidence);
+            }
+            // It is for whoever waits.
+            _ => return,
         }
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {

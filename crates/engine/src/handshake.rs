@@ -612,7 +612,7 @@ const HELLO_BYTES: usize = 112;
 /// Bytes of a reset on the wire.
 const RESET_BYTES: usize = 24;
 /// A reset must name one of the last so many packets: no guess of one who does not see them hits.
-const RESET_PACKETS_MAX: u32 = 4096;
+pub(crate) const RESET_PACKETS_MAX: u32 = 4096;
 
 const NO_PARAMETERS: Parameters = Parameters {
     incarnation: 0,

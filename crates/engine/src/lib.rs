@@ -22,6 +22,7 @@ mod join;
 mod keep_alive;
 mod path;
 mod receive;
+mod report;
 mod rest;
 mod scratch;
 mod spread;

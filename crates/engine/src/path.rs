@@ -10,6 +10,7 @@ use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
 use crate::acknowledge::RIDE_WAIT_NS;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
+use crate::report::Refusals;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Path {
     pub(crate) retry_status: u32,
     /// Links (by bit) of this endpoint whose address the peer must hear on this one.
     pub(crate) addresses: u16,
+    /// How often nobody was found to listen at the peer's address.
+    pub(crate) refusals: Refusals,
     /// Control frames in flight that tell the peer something.
     pub(crate) told: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
@@ -77,6 +80,7 @@ delivery::pack_fields!(Path {
     removed,
     retry_status,
     addresses,
+    refusals,
     told,
     probes_allowed,
     peer_opened,
@@ -121,6 +125,7 @@ impl Path {
             removed: 0,
             retry_status: 0,
             addresses: 0,
+            refusals: Refusals::NONE,
             told: 0,
             probes_allowed: 0,
             peer_opened: false,
@@ -210,6 +215,7 @@ impl Path {
             && self.removed | self.retry_status == 0
             && self.addresses == 0
             && self.probes_allowed == 0
+            && self.refusals.deadline() == Instant::NEVER
     }
 
     /// Whether the peer may know of a link under this index.
@@ -292,7 +298,8 @@ impl Path {
             due if due.after_ns(RIDE_WAIT_NS) > now => due.after_ns(RIDE_WAIT_NS),
             _ => Instant::NEVER,
         };
-        self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
+        let asked_at = self.state.deadline().min(self.refusals.deadline());
+        self.send.deadline().min(acknowledgement_at).min(asked_at)
     }
 }
 

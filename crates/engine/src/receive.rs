@@ -13,6 +13,7 @@ use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::path::Path;
+use crate::report::Refusals;
 
 impl Engine {
     /// Handles a frame that claims to belong to connection `id`.
@@ -89,6 +90,7 @@ impl Engine {
         }
         counters.congestion_marked += u64::from(marked);
         path.heard_at = now;
+        path.refusals = Refusals::NONE;
         if connection.phase == Phase::Accepted {
             self.confirm(now, connection);
         }

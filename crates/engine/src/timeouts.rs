@@ -84,6 +84,9 @@ impl Engine {
         for position in 0..connection.paths.len() {
             self.on_path_timeout(now, connection, position);
         }
+        for path in &mut connection.paths {
+            path.ask_who_refuses(now);
+        }
         self.drop_unanswered(connection);
         if connection.keep_alive_at <= now {
             self.keep_alive(now, connection);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use delivery::{Instant, LinkCaps, LinkEvent};
+use delivery::{Evidence, Instant, LinkCaps, LinkEvent};
 use wire_edge::PeerAddr;
 
 use crate::channel::{Admission, Channel};
@@ -413,7 +413,11 @@ impl Network {
             self.counters.too_big += 1;
             trace.record(now, Kind::TooBig, place, bytes.len() as u64);
             if sender.outward.model.reports_too_big {
-                let event = LinkEvent::TooBig(address, sender.outward.model.frame_bytes_max);
+                let event = LinkEvent::TooBig(
+                    address,
+                    sender.outward.model.frame_bytes_max,
+                    Evidence::Local,
+                );
                 self.notices.push_back(Notice { port, event });
             }
             self.free_buffers.push(bytes);

@@ -42,10 +42,15 @@ fn the_end_of_a_peer_is_told_after_its_last_frame() {
     drop(a);
     assert_eq!(received(&mut b), [b"last words".to_vec()]);
     let events: Vec<_> = std::iter::from_fn(|| b.poll_event()).collect();
-    assert!(matches!(events[..], [LinkEvent::Refused(peer)] if peer == address), "{events:?}");
+    assert!(
+        matches!(events[..], [LinkEvent::Refused(peer, Evidence::Local)] if peer == address),
+        "{events:?}"
+    );
     assert_eq!(b.channels(), 0, "its memory is given back");
     send_to(&mut b, address, b"anybody there?");
-    assert!(matches!(b.poll_event(), Some(LinkEvent::Refused(peer)) if peer == address));
+    assert!(
+        matches!(b.poll_event(), Some(LinkEvent::Refused(peer, Evidence::Local)) if peer == address)
+    );
 }
 
 #[test]
