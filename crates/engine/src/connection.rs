@@ -67,6 +67,8 @@ pub(crate) struct Connection {
     pub(crate) handshake: Option<Box<HandshakeState>>,
     /// Key under which repetitions of the peer's Hello find this connection.
     pub(crate) hello_key: Option<(u64, ConnectionId)>,
+    /// Where the peer is that has not confirmed the connection, if this end has accepted it.
+    pub(crate) unconfirmed_at: Option<PeerAddr>,
     /// When to repeat a handshake frame, a close, or a question for news.
     pub(crate) retry_at: Instant,
     pub(crate) retries: u8,

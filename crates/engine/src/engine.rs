@@ -26,6 +26,7 @@ use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
 use crate::handshake::Reply;
+use crate::per_host::PerHost;
 use crate::report::Report;
 use crate::scratch::batch;
 use crate::table::ConnectionTable;
@@ -61,9 +62,9 @@ pub struct Engine {
     /// Connections by what their peer's frames would be called by a peer that forgot them.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
-    pub(crate) requests: u32,
-    /// How many of them each host has made ([`PeerAddr::host`]), of those that have made any.
-    pub(crate) requests_of: HashMap<PeerAddr, u32>,
+    pub(crate) requests: PerHost,
+    /// Connections accepted here of which the peer has confirmed nothing.
+    pub(crate) unconfirmed: PerHost,
     /// Frames to strangers.
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) events: VecDeque<Event>,
@@ -169,8 +170,8 @@ impl Engine {
             listeners: HashSet::new(),
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
-            requests: 0,
-            requests_of: HashMap::new(),
+            requests: PerHost::default(),
+            unconfirmed: PerHost::default(),
             replies: VecDeque::with_capacity(if ahead { REPLIES_MAX } else { 0 }),
             events: VecDeque::new(),
             cookies: CookieJar::new(cookie_key),
@@ -546,6 +547,7 @@ impl Engine {
         if self.by_peer.get(&peer_key) == Some(&handle.index) {
             self.by_peer.remove(&peer_key);
         }
+        self.forget_unconfirmed(&mut connection);
         drop(connection);
         self.connections.release(handle);
     }
@@ -576,6 +578,7 @@ impl Engine {
             silence: SilenceBudget::new(self.config.silence_budget_ns),
             handshake: None,
             hello_key: None,
+            unconfirmed_at: None,
             retry_at: Instant::NEVER,
             retries: 0,
             queued: false,

@@ -4,7 +4,6 @@ use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, Outbound, PeerLimits};
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake,
@@ -57,7 +56,9 @@ impl Engine {
             self.connections.put(connection);
             return Err(AcceptError::Gone);
         };
-        self.forget_request(peer);
+        self.requests.remove(peer);
+        self.unconfirmed.add(peer);
+        connection.unconfirmed_at = Some(peer);
         connection.inbound = self.inbound(handle, domain, &queue);
         connection.outbound = Outbound::new(handle.index, granted(&parameters), Arc::clone(&queue));
         connection.queue = queue;
@@ -207,7 +208,7 @@ impl Engine {
             connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
         if let Some((link, to)) = place {
             self.reply(link, to, connection.peer_id, ConnectionId(0), body);
-            self.forget_request(to);
+            self.requests.remove(to);
         }
         self.counters.handshakes_refused += 1;
         connection.phase = Phase::Gone;
@@ -315,6 +316,11 @@ impl Engine {
         if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
+        if self.unconfirmed.of(from) >= self.unconfirmed_share() {
+            // It may ask again: each that it confirms makes room.
+            self.counters.rate_limited += 1;
+            return;
+        }
         let slot = if self.has_room_for_request(from) { self.connections.reserve() } else { None };
         let Some((handle, id)) = slot else {
             self.counters.handshakes_refused += 1;
@@ -326,19 +332,52 @@ impl Engine {
 
     /// Whether one more request of the host at `from` may wait: however many it makes, others have room.
     fn has_room_for_request(&self, from: PeerAddr) -> bool {
-        let share = (self.config.requests_max / REQUESTS_SHARE).max(1);
-        let of_host = self.requests_of.get(&from.host()).copied().unwrap_or_default();
-        self.requests < self.config.requests_max && of_host < share
+        let share = (self.config.requests_max / HOST_SHARE).max(1);
+        self.requests.all() < self.config.requests_max && self.requests.of(from) < share
     }
 
-    /// A request from there waits no longer.
-    fn forget_request(&mut self, from: PeerAddr) {
-        self.requests -= 1;
-        if let Entry::Occupied(mut of_host) = self.requests_of.entry(from.host()) {
-            *of_host.get_mut() -= 1;
-            if *of_host.get() == 0 {
-                of_host.remove();
-            }
+    /// Connections that one host may leave unconfirmed at a time.
+    fn unconfirmed_share(&self) -> u32 {
+        (self.connections.limit() / HOST_SHARE).max(1)
+    }
+
+    /// The peer has confirmed the connection, or it is over.
+    pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
+        if let Some(peer) = connection.unconfirmed_at.take() {
+            self.unconfirmed.remove(peer);
+        }
+    }
+
+    /// Whether a connection that was accepted has been unconfirmed for so long that others come first:
+    /// requests that wait for the application, or connections to be.
+    pub(crate) fn is_overdue(&self, now: Instant, connection: &Connection) -> bool {
+        let (Some(peer), Some(state)) = (connection.unconfirmed_at, &connection.handshake) else {
+            return false;
+        };
+        let limit = self.connections.limit();
+        let is_pressed = self.requests.all() > 0
+            || self.unconfirmed.of(peer) > self.unconfirmed_share() / 2
+            || self.connections.used() > limit - limit / HOST_SHARE;
+        is_pressed && state.started_at.after_ns(CONFIRM_NS) <= now
+    }
+
+    /// A host leaves connections unconfirmed while others wait: its requests give way, too. Who means
+    /// them asks again.
+    pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
+        if self.requests.of(from) == 0 {
+            return;
+        }
+        for index in self.connections.indices() {
+            let place = self.connections.at(index).and_then(|connection| {
+                let state = connection.handshake.as_ref()?;
+                let is_request = connection.phase == Phase::Requested;
+                state.candidates.first().map(|place| place.1).filter(|_| is_request)
+            });
+            let Some(peer) = place.filter(|peer| peer.host() == from.host()) else { continue };
+            self.requests.remove(peer);
+            self.counters.handshakes_refused += 1;
+            let reason = Closed::Unreachable { peer, silence_ms: CONFIRM_NS / 1_000_000 };
+            self.with_index(index, |engine, connection| engine.end(connection, reason, Vec::new()));
         }
     }
 
@@ -365,8 +404,7 @@ impl Engine {
             private_data: Vec::new(),
         }));
         self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
-        self.requests += 1;
-        *self.requests_of.entry(from.host()).or_default() += 1;
+        self.requests.add(from);
         self.events.push_back(Event::Requested {
             connection: handle,
             service: hello.parameters.service,
@@ -599,8 +637,12 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
-/// One host's requests that wait are at most this part of all: four must join to shut others out.
-const REQUESTS_SHARE: u32 = 4;
+/// One host's requests that wait are at most this part of all, and its unconfirmed connections: four must
+/// join to shut others out.
+const HOST_SHARE: u32 = 4;
+/// Time to confirm a connection while others wait, in nanoseconds: four Accepts, of which three may be lost,
+/// and round trips of a continent.
+const CONFIRM_NS: u64 = 200_000_000;
 /// Pause before the first repetition of a handshake frame; doubles with each.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions.

@@ -21,6 +21,7 @@ mod handshake;
 mod join;
 mod keep_alive;
 mod path;
+mod per_host;
 mod receive;
 mod report;
 mod rest;

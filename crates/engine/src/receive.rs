@@ -223,6 +223,7 @@ impl Engine {
     /// The first frame of the peer proves that it has our Accept.
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
+        self.forget_unconfirmed(connection);
         connection.phase = Phase::Established;
         connection.handshake = None;
         connection.retry_at = Instant::NEVER;

@@ -74,6 +74,7 @@ impl Connection {
             && self.inbound.is_at_rest()
             && self.phase == Phase::Established
             && self.handshake.is_none()
+            && self.unconfirmed_at.is_none()
             && self.retry_at == Instant::NEVER
             && self.silence.deadline() == Instant::NEVER
             && !(self.queued || self.listed_stalled || self.heard)
@@ -119,6 +120,7 @@ impl Connection {
                     inbound: _,
                     queue: _,
                     handshake: _,
+                    unconfirmed_at: _,
                     retry_at: _,
                     queued: _,
                     listed_stalled: _,
@@ -181,6 +183,7 @@ impl Resting {
                     ),
                     queue,
                     handshake: None,
+                    unconfirmed_at: None,
                     retry_at: Instant::NEVER,
                     queued: false,
                     listed_stalled: false,

@@ -62,9 +62,12 @@ impl Engine {
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
         if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
             && let Some(state) = connection.handshake.as_ref()
-            && connection.silence.is_exhausted(now)
+            && (connection.silence.is_exhausted(now) || self.is_overdue(now, connection))
         {
             let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
+            if let Some(peer) = connection.unconfirmed_at {
+                self.withdraw_requests(peer);
+            }
             let silence_ms = now.since_ns(state.started_at) / 1_000_000;
             self.counters.handshakes_failed += 1;
             self.counters.unreachable += 1;

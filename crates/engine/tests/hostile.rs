@@ -4,11 +4,16 @@ mod pair;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use pair::{Flight, Pair, address};
+use delivery::LinkId;
+use engine::{ConnectRequest, ConnectionHandle, EngineConfig, Event};
+use pair::{Flight, LinkPlan, Pair, address};
 use wire_edge::{
-    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, LinkIndex, LinkStatus,
-    OperationNumber, PeerAddr, Prefix, decode, encode_header,
+    Addresses, CONTROL_BYTES_MAX, ConnectionId, Control, Epoch, Features, Flags,
+    HANDSHAKE_BYTES_MAX, HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex,
+    LinkStatus, MessageNumber, OperationNumber, Parameters, PeerAddr, Prefix, VERSION, decode,
+    encode_header,
 };
 
 /// The first host, from now on in the hands of somebody who sends what it likes in its name.
@@ -163,4 +168,124 @@ fn an_address_that_has_not_answered_gets_three_times_what_it_sent() {
     pair.deliver(&mut rogue.control(0, address(0, 0), &close));
     pass(&mut pair, 1000);
     assert!(bytes_to_the_victim(&pair) <= 3 * (forged_bytes + 22));
+}
+
+/// Somebody who asks for connections to the second host, over its first link, and never confirms any.
+#[derive(Default)]
+struct Flood {
+    asked: u32,
+}
+
+impl Flood {
+    /// One more request.
+    fn ask(&mut self, pair: &mut Pair) {
+        self.asked += 1;
+        let mut hello = hello(self.asked, [0; 24]);
+        pair.deliver(&mut hello);
+        pair.turn(1);
+        let cookie = pair.wire.values().find_map(|flight| {
+            match wire_edge::decode_handshake(&flight.bytes).ok()?.body {
+                Handshake::Retry { cookie } if flight.to == 0 && flight.link == 0 => Some(cookie),
+                _ => None,
+            }
+        });
+        pair.wire.retain(|_, flight| flight.link != 0);
+        if let Some(cookie) = cookie {
+            pair.deliver(&mut self::hello(self.asked, cookie));
+            pair.turn(1);
+        }
+        pair.wire.retain(|_, flight| flight.link != 0);
+    }
+}
+
+fn hello(source: u32, cookie: [u8; 24]) -> Flight {
+    let parameters = Parameters {
+        incarnation: 1,
+        features: Features(0),
+        epoch: Epoch(7),
+        links_max: 1,
+        frame_bytes_max: 1472,
+        read_depth: 1,
+        operation_window: 16,
+        order_pool_bytes: 0,
+        receive_buffer_bytes: 65_536,
+        ack_delay_max_ns: 0,
+        receive_credit: MessageNumber(0),
+        service: 0,
+    };
+    let addresses = Addresses::NONE;
+    let body = Handshake::Hello { parameters, cookie, addresses, private_data: &[] };
+    let (destination, source) = (ConnectionId(0), ConnectionId(source));
+    let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
+    let frame = HandshakeFrame { version: VERSION, destination, source, body };
+    let length = frame.encode(&mut bytes);
+    bytes.truncate(length);
+    Flight { to: 1, link: 0, from: address(0, 0), bytes }
+}
+
+/// The first host asks for a connection over its second link, from another address than the flood.
+fn connect(pair: &mut Pair) {
+    let request = ConnectRequest {
+        paths: vec![(LinkId(1), address(1, 1))],
+        service: 0,
+        private_data: Vec::new(),
+        domain: pair.hosts[0].domain,
+        queue: Arc::clone(&pair.hosts[0].queue),
+    };
+    pair.hosts[0].engine.connect(pair.now, request).unwrap();
+}
+
+#[test]
+fn who_never_confirms_leaves_room_for_others() {
+    let config = EngineConfig { connections_max: 64, ..EngineConfig::default() };
+    let mut pair = Pair::with(&[LinkPlan::default(); 2], config);
+    pair.hosts[1].engine.listen(0);
+    let mut flood = Flood::default();
+    for _ in 0..200 {
+        flood.ask(&mut pair);
+    }
+    connect(&mut pair);
+    for _ in 0..1000 {
+        flood.ask(&mut pair);
+        pair.run_for(1_000_000);
+        assert!(pair.hosts[1].engine.connection_count() <= 64 / 4 + 1);
+    }
+    assert_eq!(pair.hosts[0].established(), 1);
+    // What was given up makes room.
+    pair.run_for(10_000_000_000);
+    assert_eq!(pair.hosts[1].engine.connection_count(), 1);
+}
+
+#[test]
+fn who_never_confirms_holds_up_no_listener_for_long() {
+    let mut pair = Pair::new(2);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    let mut flood = Flood::default();
+    let mut waiting: Vec<ConnectionHandle> = Vec::new();
+    let mut under_way: Option<ConnectionHandle> = None;
+    for round in 0..2000 {
+        flood.ask(&mut pair);
+        if round == 500 {
+            connect(&mut pair);
+        }
+        pair.run_for(1_000_000);
+        // The listener takes one after the other, each when the one before is decided.
+        for event in core::mem::take(&mut pair.hosts[1].events) {
+            match event {
+                Event::Requested { connection, .. } => waiting.push(connection),
+                Event::Established { connection, .. } | Event::Closed { connection, .. } => {
+                    waiting.retain(|waits| *waits != connection);
+                    under_way = under_way.filter(|taken| *taken != connection);
+                }
+                _ => {}
+            }
+        }
+        if under_way.is_none() && !waiting.is_empty() {
+            let next = waiting.remove(0);
+            pair.accept(1, next);
+            under_way = Some(next);
+        }
+    }
+    assert_eq!(pair.hosts[0].established(), 1, "{:?}", pair.hosts[1].engine.counters());
 }
