@@ -11,6 +11,7 @@ use wire_edge::{
 
 use crate::control::{PING, RETIRED_NS};
 use crate::event::ConnectionHandle;
+use crate::handshake::HelloKey;
 use crate::join::Joining;
 use crate::path::Path;
 
@@ -66,7 +67,7 @@ pub(crate) struct Connection {
     /// What only the handshake needs; gone when it is over.
     pub(crate) handshake: Option<Box<HandshakeState>>,
     /// Key under which repetitions of the peer's Hello find this connection.
-    pub(crate) hello_key: Option<(u64, ConnectionId)>,
+    pub(crate) hello_key: Option<HelloKey>,
     /// Where the peer is that has not confirmed the connection, if this end has accepted it.
     pub(crate) unconfirmed_at: Option<PeerAddr>,
     /// When to repeat a handshake frame, a close, or a question for news.

@@ -25,7 +25,7 @@ use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-use crate::handshake::Reply;
+use crate::handshake::{HelloKey, Reply};
 use crate::per_host::PerHost;
 use crate::report::Report;
 use crate::scratch::batch;
@@ -56,9 +56,9 @@ pub struct Engine {
     /// Connections that owed acknowledgements when they were last served.
     pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
-    /// Connections by their peer's incarnation and name for them, so that a repeated Hello finds them,
-    /// from whichever of the peer's addresses.
-    pub(crate) hellos: HashMap<(u64, ConnectionId), u32>,
+    /// Connections by what is the same in each Hello that asks for them, so that a repeated one finds
+    /// them, from whichever of the peer's addresses.
+    pub(crate) hellos: HashMap<HelloKey, u32>,
     /// Connections by what their peer's frames would be called by a peer that forgot them.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
@@ -146,7 +146,6 @@ impl Engine {
     pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
         let mut entropy = ChaCha8Rng::from_seed(seed);
         let incarnation = entropy.next_u64();
-        let names = [entropy.next_u64(), entropy.next_u64()];
         let mut cookie_key = [0; 16];
         entropy.fill_bytes(&mut cookie_key);
         let records = usize::from(config.packets_max);
@@ -159,7 +158,7 @@ impl Engine {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
-            connections: ConnectionTable::new(&config, names, Arc::clone(&nobodys_queue)),
+            connections: ConnectionTable::new(&config, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
             timers: TimerQueue::with_capacity(listed),
@@ -257,7 +256,7 @@ impl Engine {
         }
         let limit = self.connections.limit();
         let (handle, id) =
-            self.connections.reserve().ok_or(ConnectError::NoConnectionLeft(limit))?;
+            self.reserve_connection().ok_or(ConnectError::NoConnectionLeft(limit))?;
         let mut connection = self.fresh_connection(handle, id, Phase::Connecting);
         connection.queue = Arc::clone(&request.queue);
         connection.inbound = self.inbound(handle, request.domain, &request.queue);
@@ -548,8 +547,15 @@ impl Engine {
             self.by_peer.remove(&peer_key);
         }
         self.forget_unconfirmed(&mut connection);
+        let id = connection.id;
         drop(connection);
-        self.connections.release(handle);
+        self.connections.release(handle, id);
+    }
+
+    /// Takes a place for a connection, and draws its id.
+    pub(crate) fn reserve_connection(&mut self) -> Option<(ConnectionHandle, ConnectionId)> {
+        let Self { connections, entropy, .. } = self;
+        connections.reserve(|| entropy.next_u32())
     }
 
     pub(crate) fn fresh_connection(

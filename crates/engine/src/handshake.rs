@@ -25,6 +25,24 @@ pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// What is the same in every Hello of one attempt to connect, from whichever address.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct HelloKey {
+    incarnation: u64,
+    source: ConnectionId,
+    epoch: Epoch,
+    service: u32,
+}
+
+delivery::pack_fields!(HelloKey { incarnation, source, epoch, service });
+
+impl HelloKey {
+    const fn of(hello: &Hello<'_>) -> Self {
+        let Parameters { incarnation, epoch, service, .. } = hello.parameters;
+        Self { incarnation, source: hello.source, epoch, service }
+    }
+}
+
 /// A request of a peer, as decoded.
 struct Hello<'a> {
     source: ConnectionId,
@@ -186,6 +204,19 @@ impl Engine {
         epoch: Epoch,
     ) {
         self.counters.unknown_connection += 1;
+        self.reset(now, link, frame, id, epoch);
+    }
+
+    /// Answers a frame of no connection with a reset.
+    #[cold]
+    pub(crate) fn reset(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+        id: ConnectionId,
+        epoch: Epoch,
+    ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
         // A reset is no longer than the frame that asked for it, and there are only so many.
         if frame.len() < RESET_BYTES || !self.reset_limit.allow(now) {
@@ -313,7 +344,7 @@ impl Engine {
             let cookie = self.cookies.issue(now, from, source, parameters.service);
             return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
         }
-        if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
+        if let Some(&index) = self.hellos.get(&HelloKey::of(hello)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
         if self.unconfirmed.of(from) >= self.unconfirmed_share() {
@@ -321,7 +352,7 @@ impl Engine {
             self.counters.rate_limited += 1;
             return;
         }
-        let slot = if self.has_room_for_request(from) { self.connections.reserve() } else { None };
+        let slot = if self.has_room_for_request(from) { self.reserve_connection() } else { None };
         let Some((handle, id)) = slot else {
             self.counters.handshakes_refused += 1;
             let body = reject(RejectReason::ConnectionLimit);
@@ -394,7 +425,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some((hello.parameters.incarnation, hello.source));
+        connection.hello_key = Some(HelloKey::of(hello));
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -403,7 +434,7 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
+        self.hellos.insert(HelloKey::of(hello), handle.index);
         self.requests.add(from);
         self.events.push_back(Event::Requested {
             connection: handle,

@@ -34,7 +34,9 @@ impl Engine {
         if connection.epoch == epoch {
             self.receive(now, memory, link, frame, &mut connection);
         } else {
+            // Whoever guesses is not told that there is a connection.
             self.counters.wrong_epoch += 1;
+            self.reset(now, link, frame, id, epoch);
         }
         self.put_back(connection);
     }

@@ -199,10 +199,14 @@ impl Flood {
 }
 
 fn hello(source: u32, cookie: [u8; 24]) -> Flight {
+    hello_to(source, cookie, 7, 0)
+}
+
+fn hello_to(source: u32, cookie: [u8; 24], epoch: u16, service: u32) -> Flight {
     let parameters = Parameters {
         incarnation: 1,
         features: Features(0),
-        epoch: Epoch(7),
+        epoch: Epoch(epoch),
         links_max: 1,
         frame_bytes_max: 1472,
         read_depth: 1,
@@ -211,7 +215,7 @@ fn hello(source: u32, cookie: [u8; 24]) -> Flight {
         receive_buffer_bytes: 65_536,
         ack_delay_max_ns: 0,
         receive_credit: MessageNumber(0),
-        service: 0,
+        service,
     };
     let addresses = Addresses::NONE;
     let body = Handshake::Hello { parameters, cookie, addresses, private_data: &[] };
@@ -288,4 +292,65 @@ fn who_never_confirms_holds_up_no_listener_for_long() {
         }
     }
     assert_eq!(pair.hosts[0].established(), 1, "{:?}", pair.hosts[1].engine.counters());
+}
+
+/// What the second host answers to a frame at once.
+fn answer_to(pair: &mut Pair, mut flight: Flight) -> Vec<u8> {
+    pair.wire.clear();
+    pair.deliver(&mut flight);
+    pair.turn(1);
+    let answers: Vec<Vec<u8>> = pair.wire.values().map(|flight| flight.bytes.clone()).collect();
+    answers.concat()
+}
+
+#[test]
+fn an_answer_does_not_tell_whether_a_connection_lives() {
+    let mut pair = Pair::connected(1);
+    let mut rogue = Rogue::replace(&mut pair);
+    let prefix = rogue.prefix;
+    let elsewhere = address(0, 8);
+    pair.strays.clear();
+    for from in [address(0, 0), elsewhere] {
+        let mut answers = Vec::new();
+        for connection in [prefix.connection, ConnectionId(prefix.connection.0 ^ 1)] {
+            let epoch = Epoch(prefix.epoch.0 ^ 1);
+            rogue.prefix = Prefix { connection, epoch, ..prefix };
+            let mut answer =
+                answer_to(&mut pair, rogue.control(0, from, &[Control::PathChallenge(1); 2]));
+            // Where it names the connection.
+            if let Some(id) = answer.get_mut(12..16) {
+                id.fill(0);
+            }
+            answers.push((answer, core::mem::take(&mut pair.strays)));
+        }
+        assert_eq!(answers[0], answers[1]);
+        assert!(!answers[0].0.is_empty() || !answers[0].1.is_empty());
+    }
+    assert_eq!(pair.hosts[1].engine.counters().wrong_epoch, 2);
+    assert!(pair.hosts[1].closed().is_empty());
+}
+
+#[test]
+fn requests_that_differ_in_epoch_or_service_are_two() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].accepts = false;
+    for service in 0..2 {
+        pair.hosts[1].engine.listen(service);
+    }
+    let mut requests = 0;
+    for (epoch, service) in [(7, 0), (7, 1), (8, 0), (8, 1)] {
+        for _ in 0..3 {
+            let mut cookie = [0; 24];
+            for _ in 0..2 {
+                let answer = answer_to(&mut pair, hello_to(5, cookie, epoch, service));
+                if let Ok(HandshakeFrame { body: Handshake::Retry { cookie: fresh }, .. }) =
+                    wire_edge::decode_handshake(&answer)
+                {
+                    cookie = fresh;
+                }
+            }
+        }
+        requests += 1;
+        assert_eq!(pair.hosts[1].events.len(), requests);
+    }
 }
