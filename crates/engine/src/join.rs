@@ -10,7 +10,7 @@
 //! whichever it is.
 
 use core::cmp::Reverse;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
@@ -378,11 +378,12 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
     match (local.0[0], peer.0[0]) {
         (SHARED_MEMORY, SHARED_MEMORY) => (local.0[4..12] == peer.0[4..12]).then_some(u32::MAX),
-        (ETHERNET, ETHERNET) => Some(0),
+        (ETHERNET, ETHERNET) => (peer.0[4] & ETHERNET_GROUP == 0).then_some(0),
         _ => {
             let local = local.to_socket()?.ip();
             let peer = peer.to_socket()?.ip().to_canonical();
-            if peer.is_unspecified() {
+            // A peer has addresses of its own; what goes to many hosts would be for others.
+            if peer.is_unspecified() || peer.is_multicast() || peer == Ipv4Addr::BROADCAST {
                 return None;
             }
             match (local, peer) {
@@ -403,6 +404,8 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
 /// Families of addresses beside those of IP (protocol.md §2.2).
 const ETHERNET: u8 = 1;
 const SHARED_MEMORY: u8 = 2;
+/// Set in the first byte of an Ethernet address that is that of many stations.
+const ETHERNET_GROUP: u8 = 1;
 
 /// Challenges of a pair in the first round, 150 ms in all.
 const TRIAL_CHALLENGES: u64 = 4;
@@ -467,6 +470,37 @@ mod tests {
         let mut found = ranks(&links, &peers);
         found.sort_unstable();
         assert_eq!(found, [(0, 4), (1, 3), (2, 2), (3, 0)]);
+    }
+
+    #[test]
+    fn addresses_of_many_hosts_are_left_out() {
+        let links = [ip("10.0.0.1:1"), ip("[fe80::1]:1"), ip("[::]:1"), ethernet(1)];
+        let mut group = ethernet(2);
+        group.0[4] |= 1;
+        let mut everybody = ethernet(2);
+        everybody.0[4..10].fill(0xff);
+        let peers = [
+            ip("224.0.0.1:1"),
+            ip("239.255.1.2:1"),
+            ip("255.255.255.255:1"),
+            ip("[ff02::1]:1"),
+            ip("[::ffff:224.0.0.1]:1"),
+            group,
+            everybody,
+        ];
+        assert_eq!(ranks(&links, &peers), []);
+    }
+
+    #[test]
+    fn addresses_forgotten_are_forgotten_where_they_failed_too() {
+        let mut joining = Joining::default();
+        for host in 0..10_000_u32 {
+            let [.., high, low] = host.to_be_bytes();
+            let address = ip(&format!("10.0.{high}.{low}:1"));
+            joining.learn(address, |_| false);
+            joining.failed.push((LinkId(0), address));
+        }
+        assert!(joining.failed.len() <= ADDRESSES_MAX, "{}", joining.failed.len());
     }
 
     #[test]
