@@ -89,13 +89,13 @@ pub(crate) struct Connection {
     pub(crate) compares_links: bool,
     /// When a link that leaves data to better ones would run dry.
     pub(crate) spread_at: Instant,
-    /// Position of the link of the newest data frame, and when it should arrive, but for what all
-    /// links share.
+    /// Position of the link of the newest data frame, [`LINKS_MAX`](delivery::LINKS_MAX) if that is no
+    /// more, and when the frame should arrive, but for what all links share.
     pub(crate) arrives_at: (usize, Instant),
     /// Data frames since a link was last brought out of step with another.
     pub(crate) in_step: u32,
-    /// Position of the link on which it was asked.
-    pub(crate) asked_on: usize,
+    /// The link on which it was asked.
+    pub(crate) asked_on: Option<LinkIndex>,
     /// Data frames sent on any link since the peer was last asked for an acknowledgement.
     pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
@@ -206,7 +206,7 @@ impl Connection {
         path.unasked += 1;
         let asks = all_asks || path.send.asks_after(path.unasked);
         if asks {
-            self.asked_on = position;
+            self.asked_on = Some(path.index);
             self.on_asked();
         }
         asks
@@ -219,11 +219,9 @@ impl Connection {
         let [_, _, ..] = self.paths.as_slice() else { return true };
         let nearest = self.paths.iter().filter(|path| path.state.may_carry_data());
         let nearest_ns = nearest.map(|path| path.send.srtt_ns()).min().unwrap_or(0);
-        let is_near = self
-            .paths
-            .get(position)
-            .is_some_and(|path| path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS);
-        is_near && position != self.asked_on
+        let Some(path) = self.paths.get(position) else { return false };
+        let is_near = path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
+        is_near && self.asked_on != Some(path.index)
             || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
                 && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }

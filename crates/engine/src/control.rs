@@ -1,6 +1,6 @@
 //! Control messages: what is pending on a link, and what the peer's mean.
 
-use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
+use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::{Carried, CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
@@ -494,6 +494,8 @@ impl Engine {
             return false;
         };
         let mut path = connection.paths.remove(position);
+        // Positions have shifted: what was learnt belongs to other links now.
+        connection.arrives_at = (LINKS_MAX, Instant::default());
         let Connection { outbound, scheduler, paths, retired, handle, .. } = connection;
         let pools = &mut self.pools;
         let mut lost = LostControl::default();
@@ -510,7 +512,6 @@ impl Engine {
             other.addresses |= core::mem::take(&mut path.addresses);
         }
         path.state.on_removed();
-        // Positions have shifted: what was learnt belongs to other links now.
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
         }

@@ -595,7 +595,7 @@ impl Engine {
             heard_at: Instant::default(),
             keep_alive_at: Instant::NEVER,
             compares_links: false,
-            asked_on: 0,
+            asked_on: None,
             unasked: 0,
             spread_at: Instant::NEVER,
             arrives_at: (0, Instant::default()),

@@ -62,7 +62,7 @@ impl Engine {
             return;
         }
         let index = decoded.prefix.link;
-        let Some(position) = self.position(now, connection, link, frame, decoded, index) else {
+        let Some(mut position) = self.position(now, connection, link, frame, decoded, index) else {
             self.counters.wrong_address += 1;
             return;
         };
@@ -99,6 +99,10 @@ impl Engine {
         connection.heard = true;
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
+            // A link that works again may have taken others away, this one among them.
+            let still = connection.paths.iter().position(|path| path.index == index);
+            let Some(still) = still else { return };
+            position = still;
         }
         let delivered = connection.inbound.delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {

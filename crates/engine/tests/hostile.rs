@@ -6,14 +6,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use delivery::LinkId;
+use delivery::{LinkId, LinkState};
 use engine::{ConnectRequest, ConnectionHandle, EngineConfig, Event};
 use pair::{Flight, LinkPlan, Pair, address};
 use wire_edge::{
-    Addresses, CONTROL_BYTES_MAX, ConnectionId, Control, Epoch, Features, Flags,
-    HANDSHAKE_BYTES_MAX, HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex,
-    LinkStatus, MessageNumber, OperationNumber, Parameters, PeerAddr, Prefix, VERSION, decode,
-    encode_header,
+    ACK_SECTION_BYTES_MAX, AckBlock, Addresses, CONTROL_BYTES_MAX, ConnectionId, Control, Epoch,
+    Features, Flags, HANDSHAKE_BYTES_MAX, HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header,
+    LinkIndex, LinkStatus, MessageNumber, OperationNumber, Parameters, PeerAddr, Prefix, VERSION,
+    decode, encode_acks, encode_header,
 };
 
 /// The first host, from now on in the hands of somebody who sends what it likes in its name.
@@ -353,4 +353,64 @@ fn requests_that_differ_in_epoch_or_service_are_two() {
         requests += 1;
         assert_eq!(pair.hosts[1].events.len(), requests);
     }
+}
+
+#[test]
+fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
+    let config = EngineConfig { keep_alive_ns: 3_000_000_000, ..EngineConfig::default() };
+    let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
+    // What both ends sent last on each link.
+    let sent: Rc<RefCell<[[Option<Prefix>; 3]; 2]>> = Rc::default();
+    let is_cut = Rc::new(RefCell::new(false));
+    let (spied, cut) = (Rc::clone(&sent), Rc::clone(&is_cut));
+    pair.filter = Box::new(move |_, flight| {
+        if let Ok(frame) = decode(&flight.bytes) {
+            let index = usize::from(frame.prefix.link.0);
+            spied.borrow_mut()[1 - flight.to][index] = Some(frame.prefix);
+        }
+        !*cut.borrow() || flight.link == 0
+    });
+    pair.run_for(4_000_000_000);
+    // One link takes the place of another over the same pair.
+    let handle = pair.hosts[0].connection.unwrap();
+    pair.hosts[0].engine.remove_path(handle, 1).unwrap();
+    let now = pair.now;
+    pair.hosts[0].engine.add_path(now, handle, LinkId(1), address(1, 1)).unwrap();
+    pair.run_for(700_000_000);
+    let states = |pair: &Pair| {
+        let paths = pair.hosts[0].info().paths;
+        paths.iter().map(|path| (path.index, path.state)).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&pair), [(0, LinkState::Up), (2, LinkState::Up)]);
+    // It is in doubt, and something is in flight on it.
+    *is_cut.borrow_mut() = true;
+    pair.run_until(10_000_000_000, "the link is suspected", |pair| {
+        states(pair)[1].1 == LinkState::Suspect && pair.hosts[0].info().paths[1].in_flight_bytes > 0
+    });
+    // The peer speaks on the link of before, as if it had taken away all others, and acknowledges what
+    // is in flight.
+    let largest = sent.borrow()[0][2].unwrap().packet;
+    let before = sent.borrow()[1][1].unwrap();
+    let prefix = Prefix {
+        kind: Header::Control.kind(),
+        flags: Flags::ACK,
+        packet: before.packet.wrapping_add(1),
+        ..before
+    };
+    let block = AckBlock { link: LinkIndex(2), run: 1, largest, ..AckBlock::default() };
+    let mut header = [0; HEADER_BYTES_MAX];
+    let len = encode_header(&prefix, &Header::Control, &mut header);
+    let mut bytes = header[..len].to_vec();
+    let mut acks = [0; ACK_SECTION_BYTES_MAX];
+    let len = encode_acks(OperationNumber(0), MessageNumber(0), &[block], &mut acks);
+    bytes.extend_from_slice(&acks[..len]);
+    for index in [0, 2] {
+        let mut message = [0; CONTROL_BYTES_MAX];
+        let removed = Control::LinkStatus(LinkIndex(index), LinkStatus::Removed);
+        let len = removed.encode(&mut message);
+        bytes.extend_from_slice(&message[..len]);
+    }
+    pair.deliver(&mut Flight { to: 0, link: 1, from: address(1, 1), bytes });
+    assert!(states(&pair).contains(&(2, LinkState::Up)), "it came back by that");
+    assert!(pair.hosts[0].closed().is_empty());
 }
