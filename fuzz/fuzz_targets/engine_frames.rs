@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use delivery::{Instant, LinkEvent, LinkId};
+use delivery::{Evidence, Instant, LinkEvent, LinkId};
 use engine::{Emitted, Engine, EngineConfig};
 use libfuzzer_sys::fuzz_target;
 use mem::{Buffer, Rights};
@@ -366,10 +366,15 @@ impl World {
         let choice = bytes.u8();
         let link = choice & 1;
         let plan = LinkPlan { frame_bytes_max: bytes.u16().max(256), ..LinkPlan::default() };
+        let evidence = match choice >> 4 & 3 {
+            0 => Evidence::Local,
+            1 => Evidence::Hearsay,
+            _ => Evidence::Quoted(core::array::from_fn(|_| bytes.u8())),
+        };
         let event = match choice >> 1 & 7 {
             0..=2 => LinkEvent::Down,
-            3 => LinkEvent::TooBig(address(1 - host, link), bytes.u16()),
-            4 => LinkEvent::Refused(address(1 - host, link)),
+            3 => LinkEvent::TooBig(address(1 - host, link), bytes.u16(), evidence),
+            4 => LinkEvent::Refused(address(1 - host, link), evidence),
             _ => LinkEvent::Changed(caps(host, link, &plan)),
         };
         self.pair.hosts[host].engine.handle_link_event(self.pair.now, LinkId(link), event);
