@@ -606,6 +606,11 @@ impl Engine {
         source: ConnectionId,
         body: Handshake<'_>,
     ) {
+        if to.is_group() {
+            // Whoever put it there, nobody asked from there.
+            self.counters.wrong_address += 1;
+            return;
+        }
         if self.replies.len() >= REPLIES_MAX {
             self.counters.rate_limited += 1;
             return;

@@ -10,7 +10,7 @@
 //! whichever it is.
 
 use core::cmp::Reverse;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
@@ -376,14 +376,17 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 
 /// How likely two addresses reach one another: bits of a common prefix; `None` if they cannot.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
+    // A peer has addresses of its own; what goes to many hosts would be for others.
+    if peer.is_group() {
+        return None;
+    }
     match (local.0[0], peer.0[0]) {
         (SHARED_MEMORY, SHARED_MEMORY) => (local.0[4..12] == peer.0[4..12]).then_some(u32::MAX),
-        (ETHERNET, ETHERNET) => (peer.0[4] & ETHERNET_GROUP == 0).then_some(0),
+        (ETHERNET, ETHERNET) => Some(0),
         _ => {
             let local = local.to_socket()?.ip();
             let peer = peer.to_socket()?.ip().to_canonical();
-            // A peer has addresses of its own; what goes to many hosts would be for others.
-            if peer.is_unspecified() || peer.is_multicast() || peer == Ipv4Addr::BROADCAST {
+            if peer.is_unspecified() {
                 return None;
             }
             match (local, peer) {
@@ -404,8 +407,6 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
 /// Families of addresses beside those of IP (protocol.md §2.2).
 const ETHERNET: u8 = 1;
 const SHARED_MEMORY: u8 = 2;
-/// Set in the first byte of an Ethernet address that is that of many stations.
-const ETHERNET_GROUP: u8 = 1;
 
 /// Challenges of a pair in the first round, 150 ms in all.
 const TRIAL_CHALLENGES: u64 = 4;

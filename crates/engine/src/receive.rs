@@ -155,7 +155,7 @@ impl Engine {
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
         let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
-        if !challenge || !settled || !open {
+        if !challenge || !settled || !open || frame.from.is_group() {
             return None;
         }
         if !room || !self.gives_way(connection, place) {

@@ -331,6 +331,25 @@ fn an_answer_does_not_tell_whether_a_connection_lives() {
 }
 
 #[test]
+fn what_comes_from_an_address_of_many_hosts_is_not_answered() {
+    let mut group = [0; 20];
+    group[0] = 1;
+    group[4..10].fill(0xff);
+    let ip = |text: &str| PeerAddr::from(text.parse::<std::net::SocketAddr>().unwrap());
+    for from in [PeerAddr(group), ip("224.0.0.1:1"), ip("255.255.255.255:1"), ip("[ff02::1]:1")] {
+        let mut pair = Pair::connected(1);
+        let mut rogue = Rogue::replace(&mut pair);
+        pair.deliver(&mut rogue.control(1, from, &[Control::PathChallenge(1)]));
+        pair.deliver(&mut Flight { from, ..hello(5, [0; 24]) });
+        rogue.prefix.connection.0 ^= 1;
+        pair.deliver(&mut rogue.control(0, from, &[Control::PathChallenge(1); 2]));
+        pass(&mut pair, 1000);
+        assert!(pair.strays.is_empty(), "{:?}", pair.strays);
+        assert_eq!(pair.hosts[1].info().paths.len(), 1);
+    }
+}
+
+#[test]
 fn requests_that_differ_in_epoch_or_service_are_two() {
     let mut pair = Pair::new(1);
     pair.hosts[1].accepts = false;
