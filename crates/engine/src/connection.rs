@@ -5,8 +5,8 @@ use std::sync::Arc;
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
 use semantics::{CompletionQueue, Inbound, Outbound};
 use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
-    PeerAddr,
+    ADDRESSES_MAX, CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber,
+    Parameters, PeerAddr,
 };
 
 use crate::control::{PING, RETIRED_NS};
@@ -51,6 +51,9 @@ pub(crate) struct Connection {
     pub(crate) paths: Vec<Path>,
     /// Links that were taken away: their packet numbers must not be used again.
     pub(crate) retired: Vec<Retired>,
+    /// Pairs that were links once and were taken away, the newest last: at these addresses the peer has
+    /// answered.
+    pub(crate) former: Vec<(LinkId, PeerAddr)>,
     /// What is known of pairs of links that may join; absent while there is none to try.
     pub(crate) joining: Option<Box<Joining>>,
     /// Links (by bit) whose address the peer was told, as they have no part in the connection.
@@ -153,6 +156,24 @@ impl Connection {
     /// The link with this index, if it is there.
     pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
         self.paths.iter_mut().find(|path| path.index == index)
+    }
+
+    /// A link that has answered is taken away.
+    pub(crate) fn remember_former(&mut self, pair: (LinkId, PeerAddr)) {
+        self.former.retain(|&former| former != pair);
+        if self.former.len() == ADDRESSES_MAX {
+            self.former.remove(0);
+        }
+        self.former.push(pair);
+    }
+
+    /// Whether what comes from the address of a link comes from the peer: it has answered there. Where it
+    /// has answered under an index of before, somebody else may be by now; but while no link is up, there
+    /// is nobody else to ask.
+    pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
+        let is_up = |path: &Path| path.state.may_carry_data();
+        let was_link = || self.former.contains(&(path.link, path.peer));
+        path.has_answered() || was_link() && !self.paths.iter().any(is_up)
     }
 
     /// Position of the usable link with the shortest round trip.

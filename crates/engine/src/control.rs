@@ -484,7 +484,7 @@ impl Engine {
             return false;
         };
         let mut path = connection.paths.remove(position);
-        let Connection { outbound, scheduler, paths, retired, handle, .. } = connection;
+        let Connection { outbound, scheduler, paths, handle, .. } = connection;
         let pools = &mut self.pools;
         let mut lost = LostControl::default();
         path.send.drain(&mut self.sent, &mut |carried| {
@@ -512,7 +512,10 @@ impl Engine {
             });
         }
         let was_settled = path.is_settled();
-        retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
+        if path.has_answered() {
+            connection.remember_former((path.link, path.peer));
+        }
+        connection.retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
         if was_settled {
             connection.compare_links_soon(self.turn_at);
         }

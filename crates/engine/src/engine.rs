@@ -571,6 +571,7 @@ impl Engine {
             listed_stalled: false,
             listed_owing: false,
             retired: Vec::new(),
+            former: Vec::new(),
             heard: false,
             heard_at: Instant::default(),
             keep_alive_at: Instant::NEVER,

@@ -513,9 +513,8 @@ impl Engine {
         self.with_index(index, |engine, connection| {
             let answers_us = connection.paths.iter().any(|path| {
                 let behind = path.send.next_packet().truncate().wrapping_sub(packet);
-                // Where nobody has answered yet, somebody else may be.
-                let is_peer = path.peer == from && !path.is_trial && !path.peer_opened;
-                is_peer && (1..=RESET_PACKETS_MAX).contains(&behind)
+                let is_sent = (1..=RESET_PACKETS_MAX).contains(&behind);
+                path.peer == from && is_sent && connection.is_peer_at(path)
             });
             if !answers_us {
                 engine.counters.resets_ignored += 1;

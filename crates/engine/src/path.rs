@@ -195,9 +195,14 @@ impl Path {
         self.was_heard || self.counters.frames_received > 0
     }
 
+    /// Whether the peer has answered on it: before, somebody else may be at its address.
+    pub(crate) const fn has_answered(&self) -> bool {
+        !self.is_trial && !self.peer_opened
+    }
+
     /// Whether both ends should have it: it is neither on trial nor no more.
     pub(crate) const fn is_settled(&self) -> bool {
-        !self.is_trial && !self.peer_opened && !self.is_lost
+        self.has_answered() && !self.is_lost
     }
 
     /// Whether it carries nothing and the peer has not been heard on it for a while.

@@ -30,6 +30,7 @@ macro_rules! with_written_fields {
             peer_epoch,
             peer,
             retired,
+            former,
             joining,
             told_addresses,
             scheduler,
@@ -142,6 +143,7 @@ impl Connection {
     pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
         self.paths.clear();
         self.retired = Vec::new();
+        self.former = Vec::new();
         self.joining = None;
         self.scheduler = None;
         self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));

@@ -3,7 +3,7 @@
 mod pair;
 
 use delivery::{LinkEvent, LinkId, LinkState};
-use engine::{EngineConfig, Event};
+use engine::{Closed, EngineConfig, Event};
 use pair::{LinkPlan, Pair, address, caps};
 use wire_edge::{Header, decode};
 
@@ -420,4 +420,29 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
             assert_eq!(found, [2, 2], "{lead_ns} ns after the first, which is {first}");
         }
     }
+}
+
+#[test]
+fn a_peer_that_restarts_after_its_only_link_was_taken_away_says_so_when_that_is_back() {
+    let mut pair = Pair::with(&[GIGABIT; 2], EngineConfig::default());
+    // The second pair of links is on trial all the time: no answer passes there.
+    pair.set_up(1, 1, false);
+    pair.establish();
+    let handle = pair.hosts[0].connection.unwrap();
+    pair.fill(0, 100_000);
+    pair.write(0, 0, 100_000, 1);
+    pair.turn(0);
+    pair.hosts[0].engine.remove_path(handle, 0).unwrap();
+    pair.run_for(1_000_000);
+    pair.restart(1, 9);
+    // A stranger at an address where nobody has answered says nothing of the peer.
+    pair.set_up(1, 1, true);
+    pair.run_for(1_000_000_000);
+    assert!(pair.hosts[0].closed().is_empty());
+    assert!(pair.hosts[0].engine.counters().resets_ignored > 0);
+    let index = pair.hosts[0].engine.add_path(pair.now, handle, LinkId(0), address(1, 0)).unwrap();
+    assert_ne!(index, 0);
+    pair.run_until(1_000_000_000, "the peer says that it has restarted", |pair| {
+        pair.hosts[0].closed() == [Closed::PeerRestarted]
+    });
 }

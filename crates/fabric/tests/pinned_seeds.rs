@@ -36,5 +36,9 @@ const PINNED: &[(&str, &[u64])] = &[
     ("links with frames of different sizes that wait for one another", &[4_625, 8_944]),
     ("the link of the handshake taken away before the target knew", &[33_746, 33_939]),
     ("a lost probe of the path MTU that was awaited for ever", &[28_699]),
+    (
+        "a peer that restarted while pairs on which nobody had answered were all there was",
+        &[7_700_005_048, 7_700_016_072, 91_000_006_357],
+    ),
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
 ];
