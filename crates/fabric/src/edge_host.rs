@@ -513,12 +513,14 @@ impl HostEngine for EdgeHost {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         one("operations", used.operations, limits.operations);
-        one("incoming operations", used.incoming, limits.incoming);
-        one("responses", used.responses, limits.responses);
+        // Of these each connection has one in any case.
+        let connections = self.engine.connection_count();
+        one("incoming operations", used.incoming, limits.incoming + connections);
+        one("responses", used.responses, limits.responses + connections);
         one("reads", used.reads, limits.reads);
         one("retransmissions", used.retransmissions, limits.retransmissions);
         one("order pool blocks", used.order_blocks, limits.order_blocks);
-        one("connections", self.engine.connection_count(), self.config.connections_max);
+        one("connections", connections, self.config.connections_max);
     }
 }
 

@@ -88,11 +88,13 @@ pub struct Inbound {
     head: u32,
     /// Record of the operation that the last general fragment belonged to.
     current: u32,
+    /// How many operations are open.
+    open: u32,
     held_bytes: u32,
+    /// Blocks of the order pool they are in.
+    held_blocks: u32,
     /// Open operations some of whose bytes were placed before their turn, which has not come yet.
     placed_early: u32,
-    /// One of the endpoint's records is set aside for the operation in turn.
-    reserves_record: bool,
     limits: InboundLimits,
     next_message: MessageNumber,
     /// Delivery waits for room in the completion queue or for an answer to be finished.
@@ -117,9 +119,10 @@ impl Inbound {
             expected: OperationNumber(0),
             head: NIL,
             current: NIL,
+            open: 0,
             held_bytes: 0,
+            held_blocks: 0,
             placed_early: 0,
-            reserves_record: false,
             limits,
             next_message: MessageNumber(0),
             stalled: false,
@@ -219,7 +222,6 @@ impl Inbound {
         while self.head != NIL {
             self.close_head(pools);
         }
-        self.settle_reserve(pools);
         self.stalled = false;
         let Some(receives) = self.receives.as_mut() else { return };
         for receive in receives.drain() {
@@ -266,9 +268,6 @@ impl Inbound {
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let Part { number, flags, ref kind, immediate, payload, .. } = *part;
-        if !self.may_open(around.pools, number) {
-            return Verdict::Refused(Refusal::Pool);
-        }
         let (memory, order) = (around.memory, (flags, kind));
         let placed =
             self.place_yielding(memory, around.pools, self.head, order, 0, payload, Tail::Ordered);

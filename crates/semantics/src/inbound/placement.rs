@@ -71,6 +71,7 @@ impl Inbound {
             let (order, bytes) = ((flags, &kind), bytes.into());
             result = self.place_yielding(memory, pools, next, order, offset, bytes, tail);
             self.held_bytes -= pools.order.pop(&mut held);
+            self.held_blocks -= 1;
             if result.is_err() {
                 break;
             }
@@ -93,15 +94,15 @@ impl Inbound {
     ) -> bool {
         let end = start + payload.len() as u32;
         let (mut bytes, mut blocks) = (0, 0);
-        let Pools { received, incoming, order, .. } = pools;
-        let received = &received[slot as usize];
-        received.uncovered(start, end, |low, high| {
+        pools.received[slot as usize].uncovered(start, end, |low, high| {
             bytes += high - low;
             blocks += OrderPool::blocks_for(high - low);
         });
-        if !self.has_order_room(order, bytes, blocks) {
+        if !self.has_order_room(pools, bytes, blocks) {
             return false;
         }
+        let Pools { received, incoming, order, .. } = pools;
+        let received = &received[slot as usize];
         let operation = &mut incoming[slot];
         received.uncovered(start, end, |low, high| {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
@@ -109,6 +110,7 @@ impl Inbound {
         });
         operation.held_from = 0;
         self.held_bytes += bytes;
+        self.held_blocks += blocks;
         true
     }
 
@@ -122,27 +124,32 @@ impl Inbound {
         start: u32,
         payload: Payload<'_>,
     ) -> bool {
-        let operation = &mut pools.incoming[slot];
         let end = start + payload.len() as u32;
-        let held_end = end.min(operation.held_from);
+        let held_end = end.min(pools.incoming[slot].held_from);
         if held_end <= start {
             return true;
         }
         let bytes = held_end - start;
-        if !self.has_order_room(&pools.order, bytes, OrderPool::blocks_for(bytes)) {
+        let blocks = OrderPool::blocks_for(bytes);
+        if !self.has_order_room(pools, bytes, blocks) {
             return false;
         }
         let piece = payload.slice(0..bytes as usize);
+        let operation = &mut pools.incoming[slot];
         pools.order.hold(&mut operation.held, start, piece, held_end == end);
         operation.held_from = start;
         self.held_bytes += bytes;
+        self.held_blocks += blocks;
         true
     }
 
-    fn has_order_room(&self, order: &OrderPool, bytes: u32, blocks: u32) -> bool {
+    fn has_order_room(&self, pools: &Pools, bytes: u32, blocks: u32) -> bool {
         let held_bytes = u64::from(self.held_bytes) + u64::from(bytes);
+        let room = pools.order.room();
         bytes == 0
-            || (held_bytes <= u64::from(self.limits.order_pool_bytes) && order.has_room(blocks))
+            || held_bytes <= u64::from(self.limits.order_pool_bytes)
+                && blocks <= room
+                && Pools::grants_another(self.held_blocks, room)
     }
 
     /// Places `bytes` wherever no newer operation has written. Each step looks at every newer

@@ -380,7 +380,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
 fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     use wire_edge::Header;
     let mut config = Config::default();
-    config.pools.order_blocks = 4;
+    config.pools.order_blocks = 5;
     let mut pair = Pair::new(config, 1);
     let (key, base) = super::pair::remote(&pair, 0);
     let side = &mut pair.sides[1];
@@ -396,9 +396,9 @@ fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     };
     assert_eq!(handle(10, 20), crate::Verdict::Accepted);
     assert_eq!(handle(30, 40), crate::Verdict::Accepted);
-    assert_eq!(handle(0, 100), crate::Verdict::Refused(crate::Refusal::Pool));
-    assert_eq!(handle(0, 30), crate::Verdict::Accepted);
-    assert_eq!(side.pools.in_use().order_blocks, 4);
+    assert_eq!(handle(0, 2000), crate::Verdict::Refused(crate::Refusal::Pool));
+    assert_eq!(handle(0, 100), crate::Verdict::Accepted);
+    assert_eq!(side.pools.in_use().order_blocks, 5);
 }
 
 /// A region may be empty of the source, so that only the order counts.
