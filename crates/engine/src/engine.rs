@@ -39,8 +39,10 @@ pub struct Engine {
     pub(crate) entropy: ChaCha8Rng,
     pub(crate) incarnation: u64,
     pub(crate) links: [Option<EngineLink>; LINKS_MAX],
-    /// Links (by bit) whose driver took nothing in this turn.
+    /// Links (by bit) whose driver had no room in this turn.
     pub(crate) blocked: u16,
+    /// Peers for which a driver had no room in this turn, while it may have some for others.
+    pub(crate) blocked_peers: Vec<(LinkId, PeerAddr)>,
     pub(crate) connections: ConnectionTable,
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
@@ -104,7 +106,8 @@ pub struct ConnectRequest {
 /// What became of a batch of frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
-    /// The link took so many of the first frames; fewer than all means that it is full.
+    /// The link took so many of the first frames; fewer than all means that it is full: over shared memory
+    /// for this peer, else for all.
     Taken(usize),
     /// Payload of a frame is not mapped: the application unmapped registered memory.
     PayloadUnmapped,
@@ -155,6 +158,7 @@ impl Engine {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
+            blocked_peers: Vec::with_capacity(listed as usize),
             connections: ConnectionTable::new(&config, names, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),

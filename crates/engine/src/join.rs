@@ -340,7 +340,7 @@ impl Engine {
     }
 
     /// Whether a link is attached and its carrier is there.
-    fn is_usable(&self, link: LinkId) -> bool {
+    pub(crate) fn is_usable(&self, link: LinkId) -> bool {
         self.links.get(usize::from(link.0)).and_then(Option::as_ref).is_some_and(|known| known.up)
     }
 }

@@ -115,7 +115,7 @@ impl Engine {
         let Spread { views, .. } = &mut spread;
         for (view, path) in views.iter_mut().zip(&connection.paths) {
             *view = path.view(now, none_up, rtt_min_ns);
-            view.usable &= !self.is_blocked(path.link);
+            view.usable &= !self.is_blocked(path);
         }
         match self.fill(now, memory, connection, &mut spread) {
             Ok(()) => self.emit_shares(now, connection, spread, emit),

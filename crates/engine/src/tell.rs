@@ -35,7 +35,7 @@ impl Engine {
             if !challenged && path.control == 0 && path.response.is_none() && !announces {
                 continue;
             }
-            if !challenged && self.is_full(path.link) {
+            if !challenged && self.is_full(path) {
                 sent = false;
                 continue;
             }
