@@ -31,8 +31,6 @@ pub enum Fate {
 pub struct AckSummary {
     /// Packets newly acknowledged.
     pub newly_acked: u32,
-    /// Their bytes.
-    pub newly_acked_bytes: u32,
     /// Packets newly declared lost.
     pub newly_lost: u32,
     /// Round-trip time without the peer's delay, in nanoseconds.

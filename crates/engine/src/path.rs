@@ -161,6 +161,14 @@ impl Path {
         self.send.restart_measurement(&send_config(caps, config, parameters, &self.mtu), now);
     }
 
+    /// Frames of data were lost, the largest of them of at least `bytes`. If the size of its frames may be
+    /// the cause, it becomes smaller.
+    pub(crate) fn on_frames_lost(&mut self, now: Instant, bytes: u32) {
+        if bytes > 0 && self.mtu.on_frame_lost(now, self.send.srtt_ns(), bytes) {
+            self.send.set_frame_bytes(u32::from(self.mtu.current()));
+        }
+    }
+
     /// Whether something is to be sent on this link now, data apart.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
@@ -265,6 +273,14 @@ impl Path {
         self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
     }
 }
+
+/// Bytes that the frame had at least in which data was sent: the shortest headers and the payload.
+pub(crate) const fn frame_bytes_min(carried: &Carried) -> u32 {
+    OPERATION_HEADER_BYTES + carried.length as u32
+}
+
+/// Bytes of the common header, the number of an operation and an offset.
+const OPERATION_HEADER_BYTES: u32 = 20;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

@@ -12,7 +12,7 @@ use crate::connection::{Connection, Phase};
 use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
-use crate::path::Path;
+use crate::path::{Path, frame_bytes_min};
 
 impl Engine {
     /// Handles a frame that claims to belong to connection `id`.
@@ -289,6 +289,7 @@ impl Engine {
         let mut probe = None;
         let mut lost = LostControl::default();
         let (mut again, mut has_told) = (0, false);
+        let (mut acked_bytes, mut lost_bytes) = (0, 0);
         let result =
             path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
                 fate,
@@ -301,14 +302,20 @@ impl Engine {
                 (Fate::Acked, CarriedKind::Control) => {
                     has_told |= carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
                 }
-                (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
+                (Fate::Acked, _) => {
+                    acked_bytes = acked_bytes.max(frame_bytes_min(&carried));
+                    outbound.on_acknowledged(pools, carried);
+                }
                 (Fate::Lost, _) => {
                     again += 1;
+                    lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
                     outbound.on_lost(pools, carried);
                 }
             });
         let Ok(summary) = result else { return false };
         lost.renew(path);
+        path.mtu.on_frames_acked(acked_bytes);
+        path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
         path.counters.packets_lost += u64::from(summary.newly_lost);
         path.counters.spurious_losses += u64::from(summary.spurious);
@@ -332,9 +339,6 @@ impl Engine {
         let Some(path) = connection.path_mut(block.link) else { return true };
         if summary.newly_acked > 0 {
             path.progress_at = now;
-            if summary.newly_acked_bytes > summary.newly_acked * u32::from(path.mtu.safe()) {
-                path.mtu.on_large_frame_acked();
-            }
             let change = path.state.on_progress();
             self.on_path_change(now, connection, block.link, change);
         }

@@ -8,7 +8,7 @@ use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, LostControl, MTU_PROBE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::path::Path;
+use crate::path::{Path, frame_bytes_min};
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
@@ -127,7 +127,7 @@ impl Engine {
         let others_progress = others_at > waits_since;
         let pools = &mut self.pools;
         let (mut lost, mut again) = (LostControl::default(), 0);
-        let mut probe_lost = None;
+        let (mut probe_lost, mut lost_bytes) = (None, 0);
         let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
             fate,
             carried.kind,
@@ -139,10 +139,12 @@ impl Engine {
             (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
             (Fate::Lost, _) => {
                 again += 1;
+                lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
                 outbound.on_lost(pools, carried);
             }
         });
         lost.renew(path);
+        path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
         path.counters.packets_lost += again;
         if let Some(size) = probe_lost {
@@ -182,7 +184,7 @@ impl Engine {
         // While it may be the size of its frames, nothing is wrong with the link.
         let large = path.mtu.current() > path.mtu.safe();
         let others_progress = others_progress && !large;
-        if large && path.mtu.on_timeouts_of_large_frames() {
+        if large && path.mtu.on_timeout(now) {
             path.send.set_frame_bytes(u32::from(path.mtu.current()));
         }
         path.probes_allowed = path.probes_allowed.max(1);

@@ -4,7 +4,8 @@ mod pair;
 
 use delivery::{LinkEvent, LinkId, LinkState};
 use engine::{Closed, EngineConfig, Event};
-use pair::{LinkPlan, Pair, address, caps};
+use pair::{DELAY_NS, LinkPlan, Pair, address, caps};
+use semantics::Request;
 use wire_edge::{Header, decode};
 
 const GIGABIT: LinkPlan =
@@ -445,4 +446,62 @@ fn a_peer_that_restarts_after_its_only_link_was_taken_away_says_so_when_that_is_
     pair.run_until(1_000_000_000, "the peer says that it has restarted", |pair| {
         pair.hosts[0].closed() == [Closed::PeerRestarted]
     });
+}
+
+/// Acknowledgements of small frames put off every timeout.
+#[test]
+fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
+    for truth in [1472, 4100] {
+        let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+        let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
+        pair.fill(0, 4_000_000);
+        pair.write(0, 0, 4_000_000, 1);
+        finish(&mut pair, 4_000_000, 1);
+        assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
+        pair.write(0, 0, 4_000_000, 1);
+        pair.run_for(100_000);
+        pair.channels[0][0].frame_bytes_max = truth;
+        let begun = pair.now;
+        let mut asked = 0;
+        let mut done = Vec::new();
+        // The other end reads some bytes, and some more, again and again, so that answers of all sizes
+        // that still pass are acknowledged all the time.
+        while done.is_empty() {
+            let (key, address) = pair.remote(0, 0);
+            let sink = pair.hosts[1].region.id;
+            let read = Request::Read { sink, sink_offset: 4_100_000, key, address };
+            let length = if asked % 3 == 0 { 1250 } else { 8 };
+            if pair.hosts[1].info().outstanding < 32 {
+                pair.post(1, read, length, asked);
+                asked += 1;
+            }
+            pair.run_for(10_000);
+            done.extend(pair.done(0));
+            pair.done(1);
+            let round_trips = pair.now.since_ns(begun) / (2 * DELAY_NS);
+            assert!(round_trips < 30, "{:?}", pair.hosts[0].info());
+        }
+        assert!(pair.same(4_000_000));
+        let path = pair.hosts[0].info().paths[0];
+        assert!(usize::from(path.frame_bytes) <= truth);
+    }
+}
+
+#[test]
+fn losses_by_chance_leave_the_frame_size_as_it_is() {
+    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
+    pair.fill(0, 4_000_000);
+    pair.write(0, 0, 4_000_000, 1);
+    finish(&mut pair, 4_000_000, 1);
+    // Bursts of losses that large frames meet and small ones do not.
+    pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 40 > 4);
+    for context in 0..20 {
+        pair.write(0, 0, 4_000_000, context);
+        for small in 0..50 {
+            pair.write(0, 4_000_000, 8, 1_000 + small);
+        }
+        finish(&mut pair, 4_000_000, 51);
+        assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
+    }
 }
