@@ -5,6 +5,7 @@ mod operation;
 mod placement;
 mod records;
 mod rest;
+mod yielding;
 
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
 pub use rest::InboundAtRest;
+use yielding::Place;
+#[cfg(test)]
+pub(crate) use yielding::STEPS;
 
 /// What this side grants its peer.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +94,8 @@ pub struct Inbound {
     current: u32,
     /// How many operations are open.
     open: u32,
+    /// Ranges of open operations that are here, beyond the first of each.
+    extra_ranges: u32,
     held_bytes: u32,
     /// Blocks of the order pool they are in.
     held_blocks: u32,
@@ -120,6 +126,7 @@ impl Inbound {
             head: NIL,
             current: NIL,
             open: 0,
+            extra_ranges: 0,
             held_bytes: 0,
             held_blocks: 0,
             placed_early: 0,
@@ -339,10 +346,11 @@ impl Inbound {
         if is_old && received.contains(start, end) && (!last || operation.total.is_some()) {
             return Verdict::Duplicate;
         }
-        if !received.takes(start, end) {
+        let in_turn = part.number == self.expected;
+        let is_at_limit = !in_turn && self.extra_ranges >= EXTRA_RANGES_MAX;
+        if !received.takes(start, end) || is_at_limit && received.is_apart(start, end) {
             return Verdict::Refused(Refusal::Ranges);
         }
-        let in_turn = part.number == self.expected;
         let body_is_here = in_turn && received.contains(0, start);
         let room = if part.flags.contains(Flags::FENCE_BEFORE) && !in_turn {
             self.hold_fenced(pools, slot, start, part.payload, last)
@@ -357,8 +365,11 @@ impl Inbound {
         if !room {
             return Verdict::Refused(Refusal::Pool);
         }
-        let inserted = pools.received[slot as usize].insert(start, end);
+        let received = &mut pools.received[slot as usize];
+        let before = received.extra();
+        let inserted = received.insert(start, end);
         assert!(inserted.is_ok(), "there was room for the range above");
+        self.extra_ranges = self.extra_ranges + received.extra() - before;
         if last {
             let operation = &mut pools.incoming[slot];
             operation.total = Some(end);
@@ -390,17 +401,27 @@ impl Inbound {
         if start >= received.end() {
             return self.place_yielding(memory, pools, next, order, start, payload, tail);
         }
+        if let InKind::Write { key, base } = part.kind
+            && self.yields(next, part.flags)
+        {
+            let place = Place { key, base, offset: start };
+            return self.place_around(memory, pools, Some(received), next, place, payload, tail);
+        }
         let mut result = Ok(());
         received.uncovered(start, end, |low, high| {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };
-                result = self.place_yielding(memory, pools, next, order, low, piece, tail);
+                result = self.place(memory, &part.kind, low, piece, tail);
             }
         });
         result
     }
 }
+
+/// Ranges of operations that wait for their turn, beyond the first of each: twelve operations of as many as
+/// one may have. All are looked at for each frame that is placed while it has to yield.
+const EXTRA_RANGES_MAX: u32 = 2048;
 
 const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
     Verdict::Violation { reason, operation }

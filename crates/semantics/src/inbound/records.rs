@@ -58,6 +58,7 @@ impl Inbound {
         self.held_bytes -= operation.held.bytes;
         self.held_blocks -= pools.order.clear(&mut operation.held);
         self.open -= 1;
+        self.extra_ranges -= pools.received[self.head as usize].extra();
         self.placed_early -= u32::from(operation.placed_early);
         pools.incoming_index.remove(self.connection, operation.number);
         if self.current == self.head {

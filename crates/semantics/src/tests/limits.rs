@@ -4,6 +4,7 @@ use mem::Rights;
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, remote, write};
+use crate::inbound::STEPS;
 use crate::{
     Inbound, InboundLimits, Ordering, Outbound, PeerLimits, PoolLimits, PostError, Refusal,
     Request, Source, Surroundings, Verdict,
@@ -281,6 +282,28 @@ fn readers_that_never_acknowledge_leave_an_answer_for_others() {
         peer.outbound.flush(&mut side.pools, crate::OperationError::Flushed, None);
     }
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+}
+
+/// A peer makes as many stretches of newer bytes as it can, in many operations of many ranges each, and then
+/// has an older frame placed among them.
+#[test]
+fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
+    let pools = PoolLimits::default();
+    let mut pair = Pair::new(Config { pools, window: 1024, ..Config::default() }, 1);
+    for number in 1..1024 {
+        for range in 0..crate::range_set::RANGES_MAX as u32 {
+            let (key, address) = remote(&pair, u64::from(range * 8 + number % 4 * 2));
+            let (operation, offset) = (OperationNumber(number), range * 8);
+            let header = Header::Write { operation, offset, key, address, immediate: None };
+            pair.sides[1].handle(Flags::NONE, &header, &[number as u8]);
+        }
+    }
+    let before = STEPS.get();
+    let frame = header(&pair, 0, 0);
+    assert_eq!(pair.sides[1].handle(Flags::STRICT, &frame, &[9; 1440]), Verdict::Accepted);
+    let steps = STEPS.get() - before;
+    // Twice the operations, their first ranges, and the ranges beyond these of all together.
+    assert!(steps <= 2 * (2 * 1023 + 2048), "{steps} steps");
 }
 
 #[test]
