@@ -494,14 +494,16 @@ fn losses_by_chance_leave_the_frame_size_as_it_is() {
     pair.fill(0, 4_000_000);
     pair.write(0, 0, 4_000_000, 1);
     finish(&mut pair, 4_000_000, 1);
+    let probes = pair.hosts[0].info().paths[0].counters.mtu_probes_sent;
     // Bursts of losses that large frames meet and small ones do not.
-    pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 40 > 4);
+    pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 16 > 1);
     for context in 0..20 {
         pair.write(0, 0, 4_000_000, context);
         for small in 0..50 {
             pair.write(0, 4_000_000, 8, 1_000 + small);
         }
         finish(&mut pair, 4_000_000, 51);
-        assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
+        let path = pair.hosts[0].info().paths[0];
+        assert_eq!((path.frame_bytes, path.counters.mtu_probes_sent), (9000, probes));
     }
 }
