@@ -223,6 +223,12 @@ impl Engine {
         }
     }
 
+    /// Tells this engine from others: it is the owner of the completion queues of its connections
+    /// ([`CompletionQueue::claim`]).
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// Requests for connections to `service` are passed on from now on.
     pub fn listen(&mut self, service: u32) {
         self.listeners.insert(service);
@@ -249,6 +255,9 @@ impl Engine {
             if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
                 return Err(ConnectError::UnknownLink(link.0));
             }
+        }
+        if !request.queue.claim(self.incarnation) {
+            return Err(ConnectError::ForeignQueue);
         }
         let limit = self.connections.limit();
         let (handle, id) =

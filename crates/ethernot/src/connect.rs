@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use delivery::LinkId;
 use engine::ConnectRequest;
-use mem::ProtectionDomain;
+use mem::{ProtectionDomain, RegisterError};
 use runtime::Interest;
 use semantics::CompletionQueue;
 use wire_edge::PeerAddr;
 
 use crate::connection::Connection;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointInner};
 use crate::error::ConnectError;
 use crate::news::Stage;
 use crate::peers::{IntoPeers, PeerSpec};
@@ -88,6 +88,15 @@ impl ConnectOptions {
         self
     }
 
+    /// The regions the peer may reach, which must be of this endpoint.
+    pub(crate) fn domain_of(
+        &self,
+        inner: &EndpointInner,
+    ) -> Result<ProtectionDomain, RegisterError> {
+        let domain = self.domain.unwrap_or(inner.domain);
+        inner.runtime.memory().check_domain(domain).map(|()| domain)
+    }
+
     pub(crate) fn take_queue(&mut self) -> Arc<CompletionQueue> {
         self.queue.take().unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)))
     }
@@ -107,6 +116,7 @@ impl Endpoint {
         options: ConnectOptions,
     ) -> Result<Connection, ConnectError> {
         let mut options = options;
+        let domain = options.domain_of(&self.inner).map_err(ConnectError::Domain)?;
         let peers = peer.into_peers()?;
         let paths = self.paths_to(&peers, options.limit)?;
         let Some(&(_, peer)) = paths.first() else {
@@ -117,7 +127,7 @@ impl Endpoint {
             paths,
             service: options.service,
             private_data: options.private_data,
-            domain: options.domain.unwrap_or(self.inner.domain),
+            domain,
             queue: Arc::clone(&queue),
         };
         let news = Arc::clone(&self.inner.news);

@@ -230,17 +230,18 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Posts an operation without a handle: for programs that poll completions. It is sent at once.
+    /// Posts an operation without a handle, and thus without a status slot: for programs that poll
+    /// completions. It is sent at once.
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
-        self.submit(operation, Doorbell::Ring)
+        self.submit_plain(operation, Doorbell::Ring)
     }
 
     /// Posts an operation without a handle. It need not be sent before the next one that is sent at
     /// once, the next poll or the next wait: so that many small ones leave together.
     #[inline]
     pub fn post_later(&self, operation: &Operation) -> Result<(), PostError> {
-        self.submit(operation, Doorbell::Later)
+        self.submit_plain(operation, Doorbell::Later)
     }
 
     /// Takes the oldest completion of the connection's queue; makes progress if it is empty.
@@ -358,6 +359,15 @@ impl Connection {
             return Err(error);
         }
         Ok(OperationHandle::new(Arc::clone(&self.inner), slot, length))
+    }
+
+    /// Slots of the status table are given out with handles.
+    #[inline]
+    fn submit_plain(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
+        match operation.status {
+            None => self.submit(operation, doorbell),
+            Some(slot) => Err(PostError::Status(slot)),
+        }
     }
 
     #[inline]

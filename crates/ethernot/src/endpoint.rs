@@ -12,7 +12,7 @@ use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeC
 use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
-use crate::error::BindError;
+use crate::error::{BindError, PollError};
 use crate::links::{Follower, LinkProblem, LinkSpec, NamedLinks, Opener, Wanted};
 use crate::news::NewsDesk;
 
@@ -298,7 +298,8 @@ impl Endpoint {
 
     /// Takes the oldest completion of a queue that connections share; makes progress if it is empty.
     #[inline]
-    pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, Forked> {
+    pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, PollError> {
+        self.inner.check_queue(queue)?;
         if let Some(completion) = queue.poll() {
             return Ok(Some(completion));
         }
@@ -311,8 +312,9 @@ impl Endpoint {
         &self,
         queue: &Arc<CompletionQueue>,
         limit: Option<Duration>,
-    ) -> Result<Option<Completion>, Forked> {
-        self.inner.runtime.wait(Interest::Completion(queue), limit, || queue.poll())
+    ) -> Result<Option<Completion>, PollError> {
+        self.inner.check_queue(queue)?;
+        Ok(self.inner.runtime.wait(Interest::Completion(queue), limit, || queue.poll())?)
     }
 
     /// What concerns no established connection.
@@ -349,6 +351,16 @@ impl Endpoint {
 }
 
 impl EndpointInner {
+    /// No other endpoint fills the queue: progress here would bring nothing into it.
+    #[inline]
+    fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
+        if queue.is_foreign_to(self.runtime.queue_owner()) {
+            Err(PollError::ForeignQueue)
+        } else {
+            Ok(())
+        }
+    }
+
     fn shutdown(&self, grace: Duration, patiently: bool) -> Result<bool, Forked> {
         let open = self.news.open_connections();
         if patiently {

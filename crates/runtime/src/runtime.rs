@@ -126,6 +126,7 @@ impl Runtime {
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
         let clock = Clock::start();
         let shared = Arc::new(Shared {
+            queue_owner: engine.incarnation(),
             cell: ProgressCell::new(Driver::new(engine, &clock)),
             host: Host {
                 clock,
@@ -180,6 +181,12 @@ impl Runtime {
     /// Where handles look for the progress of their operations.
     pub fn status(&self) -> &Arc<StatusTable> {
         &self.shared.host.status
+    }
+
+    /// The owner of the completion queues of its connections ([`CompletionQueue::claim`]).
+    #[inline]
+    pub fn queue_owner(&self) -> u64 {
+        self.shared.queue_owner
     }
 
     /// Whether this is the process in which the endpoint was made.
@@ -300,6 +307,7 @@ impl Drop for Runtime {
 /// What all threads share.
 pub(crate) struct Shared {
     cell: ProgressCell<Driver>,
+    queue_owner: u64,
     pub(crate) host: Host,
     home: HomeProcess,
     polling: Polling,
