@@ -5,7 +5,6 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam_queue::ArrayQueue;
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError, Event};
 use link::{Link, LinkStatistics, PayloadUnmapped};
@@ -17,7 +16,7 @@ use crate::counters::RuntimeCounters;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
-use crate::submission::{HeldBack, Posting, Submission};
+use crate::submission::{HeldBack, Posting, Submissions};
 
 /// Where the driver tells news of connections. Called by whichever thread is inside the engine, so
 /// it only takes note; it must not call the runtime.
@@ -31,7 +30,7 @@ pub(crate) struct Host {
     pub(crate) clock: Clock,
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) status: Arc<StatusTable>,
-    pub(crate) submissions: ArrayQueue<Submission>,
+    pub(crate) submissions: Submissions,
     pub(crate) commands: Mutex<Vec<Command>>,
     /// `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
@@ -144,7 +143,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(engine: Engine, clock: &Clock) -> Self {
+    pub(crate) fn new(engine: Engine, clock: &Clock, submissions: &Submissions) -> Self {
         Self {
             engine,
             links: [const { None }; LINKS_MAX],
@@ -153,7 +152,7 @@ impl Driver {
             full: 0,
             may_owe: false,
             has_put_off: false,
-            held: HeldBack::new(),
+            held: HeldBack::new(submissions.capacity()),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -236,8 +235,8 @@ impl Driver {
         posting: &Posting,
     ) -> Result<(), PostError> {
         self.take_submissions(host, memory);
-        if self.held.concerns(connection) {
-            return Err(PostError::CompletionQueueFull);
+        if let Some(error) = self.held.reason_to_wait(connection, posting) {
+            return Err(error);
         }
         posting.apply(&mut self.engine, memory.begun(), connection)
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use delivery::{Instant, LinkId};
 use engine::{ConnectionHandle, Engine, EngineConfig};
 use link::{Link, LinkStatistics};
@@ -24,7 +23,7 @@ use crate::fork::{Forked, HomeProcess};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
-use crate::submission::{Posting, Submission};
+use crate::submission::{Posting, Submission, Submissions};
 
 /// What a runtime is made for.
 #[derive(Clone, Debug)]
@@ -38,7 +37,8 @@ pub struct RuntimeConfig {
     pub progress_thread: bool,
     /// Operations with a handle at a time, 24 bytes each.
     pub handles_max: u32,
-    /// Operations handed to another thread at a time, because it is inside the engine.
+    /// Operations handed to another thread at a time, because it is inside the engine, those included
+    /// that it holds back until a queue has room.
     pub submissions_max: u32,
     /// Memory regions and protection domains.
     pub regions: TableLimits,
@@ -86,8 +86,11 @@ pub enum SubmitError {
     /// The engine refused it.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// Another thread is inside the engine, and has not yet taken what was handed to it before.
-    #[error("{0} operations wait for the thread inside the engine; post again after a poll")]
+    /// Another thread is inside the engine, and too much that was handed over before is not yet posted.
+    #[error(
+        "another thread is inside the engine, and {0} operations that were handed over wait to be posted; \
+         poll, and post again"
+    )]
     Busy(u32),
     /// In a forked child.
     #[error(transparent)]
@@ -125,14 +128,15 @@ impl Runtime {
         let status = Arc::new(StatusTable::new(config.handles_max));
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
         let clock = Clock::start();
+        let submissions = Submissions::new(config.submissions_max);
         let shared = Arc::new(Shared {
             queue_owner: engine.incarnation(),
-            cell: ProgressCell::new(Driver::new(engine, &clock)),
+            cell: ProgressCell::new(Driver::new(engine, &clock, &submissions)),
             host: Host {
                 clock,
                 memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
                 status,
-                submissions: ArrayQueue::new(config.submissions_max.max(1) as usize),
+                submissions,
                 commands: Mutex::new(Vec::new()),
                 has_commands: AtomicBool::new(false),
                 sink,
@@ -425,7 +429,7 @@ impl Shared {
             }
         }
         let submission = Submission { connection, queue: Arc::clone(queue), posting };
-        if self.host.submissions.push(submission).is_err() {
+        if !self.host.submissions.push(submission) {
             self.drive_inline();
             return Err(SubmitError::Busy(self.host.submissions.capacity() as u32));
         }
