@@ -124,7 +124,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait.
+    /// Sets how threads wait, and how long they look on for work of peers when they had some.
     pub fn polling(mut self, polling: Polling) -> Self {
         self.polling = polling;
         self

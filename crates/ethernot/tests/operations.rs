@@ -12,7 +12,7 @@ use ethernot::{
     FaultConfig, Operation, OperationFlags, OperationOptions, OperationStatus, Ordering, Polling,
     PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
 };
-use pair::{BYTES, EVERYTHING, LIMIT, Pair, connect, loopback, memory};
+use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
 #[test]
 fn a_write_of_any_size_arrives() {
@@ -378,6 +378,43 @@ fn threads_that_block_at_once_are_woken() {
             client.wait_completion(Some(LIMIT)).expect("not forked").expect("a pong");
         }
     });
+}
+
+#[test]
+fn a_passive_target_looks_on_for_as_long_as_its_threads_spin() {
+    assert!(!sleeps_between_reads(LONG));
+    assert!(!sleeps_between_reads(Polling::ALWAYS));
+    assert!(sleeps_between_reads(Polling::NEVER));
+}
+
+#[test]
+fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
+    for polling in [LONG, Polling::ALWAYS] {
+        let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
+        let ending = thread::spawn(move || drop(pair));
+        ending.join().expect("it ends");
+    }
+}
+
+/// Longer than any test takes: who spins for so long does not sleep.
+const LONG: Polling = Polling { spin_us: 1_000_000_000 };
+
+/// Whether threads of the target, whose application does nothing, sleep while a peer reads.
+fn sleeps_between_reads(polling: Polling) -> bool {
+    let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
+    let Side { endpoint, connection, buffer, .. } = &pair.client;
+    let local = endpoint.register(Arc::clone(buffer), Rights::LOCAL_WRITE).expect("registered");
+    let read = || {
+        let read = connection.read(&local, 0, &pair.remote, 0, 64, OperationOptions::NONE);
+        assert_eq!(read.expect("it is posted").wait(LIMIT), Ok(0));
+    };
+    let wakeups = || pair.server.endpoint.runtime_counters().expect("not forked").wakeups;
+    read();
+    let before = wakeups();
+    for _ in 0..1000 {
+        read();
+    }
+    wakeups() != before
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Host {
     pub(crate) is_unfinished: AtomicBool,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
+    /// When a turn last did something, in nanoseconds.
+    pub(crate) worked_at: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
     pub(crate) has_news: AtomicBool,
 }
@@ -180,7 +182,10 @@ impl Driver {
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
-        if is_parting && self.may_owe {
+        // Who looks on for a while when nothing comes any more keeps peers waiting no longer than who
+        // goes to sleep.
+        let looks_on = caller == Caller::Watch && !worked;
+        if (is_parting || looks_on) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
@@ -477,6 +482,7 @@ impl Driver {
         host.turn_due.store(due.0, Ordering::Relaxed);
         let worked = worked || has_news;
         if worked {
+            host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
             // Looking at the clock costs as much as a small operation: one turn stands for several.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {

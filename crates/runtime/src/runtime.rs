@@ -21,7 +21,7 @@ use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
 use crate::fork::{Forked, HomeProcess};
 use crate::park::{Interest, Polling, Waiters};
-use crate::progress_thread;
+use crate::progress_thread::{self, QUIET_NS};
 use crate::sleep::{Sleeper, entropy};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -148,6 +148,7 @@ impl Runtime {
                 is_unfinished: AtomicBool::new(false),
                 has_news: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
+                worked_at: AtomicU64::new(0),
             },
             home,
             polling: config.polling,
@@ -327,6 +328,16 @@ impl Shared {
     pub(crate) fn was_polled_within(&self, ns: u64) -> bool {
         let polled_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
         self.host.clock.now().since_ns(polled_at) < ns && polled_at.0 != 0
+    }
+
+    /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
+    /// threads spin, since there last was some. Not while the application polls, which this one would
+    /// only keep out.
+    pub(crate) fn looks_on(&self) -> bool {
+        let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
+        self.host.clock.now().since_ns(worked_at) < self.polling.spin_ns()
+            && !self.was_polled_within(QUIET_NS)
+            && !self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Drives on behalf of a thread that has nothing else to do.
@@ -558,6 +569,7 @@ impl Shared {
                 return None;
             }
             match outcome {
+                Drive::Drove if self.looks_on() => std::hint::spin_loop(),
                 Drive::Drove => self.sleep_on_links(Some(deadline)),
                 // It may need this processor to get out.
                 Drive::HandedOver => thread::yield_now(),
