@@ -354,7 +354,7 @@ impl Engine {
         }
     }
 
-    /// Ends a connection whose peer is told so: operations complete as flushed.
+    /// Ends a connection whose peer is told so: operations and receives complete with the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -399,7 +399,7 @@ impl Engine {
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
         connection.outbound.flush(&mut self.pools, rest, at_fault);
-        connection.inbound.flush(&mut self.pools);
+        connection.inbound.flush(&mut self.pools, rest);
         for path in &mut connection.paths {
             path.send.drain(&mut self.sent, &mut |_| {});
         }
@@ -426,11 +426,12 @@ impl Engine {
         }
         let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
         let fault = (!peaceful).then(|| (operation, OperationError::from_close(reason)));
-        self.flush(connection, OperationError::Flushed, fault);
+        let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
+        self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
         self.events.push_back(Event::Closed {
             connection: connection.handle,
-            reason: if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) },
+            reason: closed,
             private_data: private_data.to_vec(),
         });
     }

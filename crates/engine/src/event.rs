@@ -129,7 +129,11 @@ impl Closed {
             Self::Unreachable { .. } | Self::Refused(_) => OperationError::Unreachable,
             Self::PeerRestarted => OperationError::PeerRestarted,
             Self::PeerMisbehaved(_) => OperationError::ProtocolViolation,
-            _ => OperationError::Flushed,
+            Self::ByPeer => OperationError::ClosedByPeer,
+            Self::PeerRefused(_) | Self::Rejected(_) | Self::Version { .. } => {
+                OperationError::EndedByPeer
+            }
+            Self::Here | Self::LocalMemory => OperationError::Flushed,
         }
     }
 }

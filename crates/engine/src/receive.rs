@@ -544,7 +544,7 @@ impl Engine {
         operation: OperationNumber,
     ) {
         let fault = (operation, OperationError::LocalAccess);
-        let rest = OperationError::Flushed;
+        let rest = Closed::LocalMemory.operation_error();
         connection.outbound.flush(&mut self.pools, rest, Some(fault));
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
         self.begin_close(now, connection, close, Closed::LocalMemory);
@@ -566,9 +566,10 @@ impl Engine {
         }
         let reason = CloseReason::LocalMemoryGone;
         let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
-        connection.outbound.flush(&mut self.pools, OperationError::Flushed, Some(fault));
+        let closed = Closed::PeerRefused(reason);
+        connection.outbound.flush(&mut self.pools, closed.operation_error(), Some(fault));
         let close = (reason, OperationNumber(0));
-        self.begin_close(now, connection, close, Closed::PeerRefused(reason));
+        self.begin_close(now, connection, close, closed);
     }
 }
 

@@ -300,7 +300,7 @@ impl Connection {
     }
 
     /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).
-    /// Operations that are not complete fail as flushed.
+    /// Operations and receives that are not complete fail as flushed.
     pub fn close(&self, private_data: &[u8]) -> Result<(), Forked> {
         self.inner.close(private_data.to_vec())
     }

@@ -217,7 +217,7 @@ const fn is_temporary(error: PostError) -> bool {
 fn refuse(submission: &Submission, error: PostError, status: &StatusTable) {
     let error = match error {
         PostError::LocalAccess(_) => OperationError::LocalAccess,
-        PostError::NotConnected => OperationError::Flushed,
+        PostError::NotConnected => OperationError::NotConnected,
         _ => OperationError::NotPosted,
     };
     let (context, kind, bytes) = match &submission.posting {

@@ -101,6 +101,8 @@ pub struct Inbound {
     known: Option<(RemoteKey, Target)>,
     queue: Arc<CompletionQueue>,
     receives: Option<Box<ReceiveQueue>>,
+    /// The message whose receive has ended the connection, and what that receive learns.
+    failed: Option<(MessageNumber, OperationError)>,
 }
 
 impl Inbound {
@@ -126,6 +128,7 @@ impl Inbound {
             known: None,
             queue,
             receives: None,
+            failed: None,
         }
     }
 
@@ -214,20 +217,25 @@ impl Inbound {
         Err(PostError::ReceiveQueueFull(capacity))
     }
 
-    /// Frees every record and completes every posted receive as flushed.
-    pub fn flush(&mut self, pools: &mut Pools) {
+    /// Frees every record and completes every posted receive: the one that ended the connection with what
+    /// was wrong with it, the others with `rest`.
+    pub fn flush(&mut self, pools: &mut Pools, rest: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
         }
         self.settle_reserve(pools);
         self.stalled = false;
         let Some(receives) = self.receives.as_mut() else { return };
-        for receive in receives.drain() {
+        for (message, receive) in receives.drain() {
+            let error = match self.failed {
+                Some((failed, error)) if failed == message => error,
+                _ => rest,
+            };
             self.queue.fill(Completion {
                 context: receive.context,
                 connection: self.connection,
                 kind: CompletionKind::Receive,
-                result: Err(OperationError::Flushed),
+                result: Err(error),
                 bytes: 0,
                 immediate: None,
                 value: 0,
@@ -273,7 +281,7 @@ impl Inbound {
         let placed =
             self.place_yielding(memory, around.pools, self.head, order, 0, payload, Tail::Ordered);
         if let Err(error) = placed {
-            return fault(*kind, error, number);
+            return self.fault(*kind, error, number);
         }
         match self.deliver(around, *kind, immediate, payload.len() as u32) {
             Ok(()) => {
@@ -284,7 +292,7 @@ impl Inbound {
                 self.stalled = true;
                 self.open_stalled(around.pools, part)
             }
-            Err(Stop::Fault(error)) => fault(*kind, error, number),
+            Err(Stop::Fault(error)) => self.fault(*kind, error, number),
             Err(Stop::Peer(reason)) => violation(reason, number),
         }
     }
@@ -351,7 +359,7 @@ impl Inbound {
             self.hold_tail(pools, slot, start, part.payload)
         } else {
             if let Err(error) = self.place_new(memory, pools, slot, part) {
-                return fault(part.kind, error, part.number);
+                return self.fault(part.kind, error, part.number);
             }
             true
         };
@@ -401,18 +409,25 @@ impl Inbound {
         });
         result
     }
+
+    /// What a failed access means for the connection: of a message, the receive is at fault.
+    #[cold]
+    fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
+        let reason = match (kind, error) {
+            (InKind::Send { message }, AccessError::Bounds { .. }) => {
+                self.failed = Some((message, OperationError::MessageTooLong));
+                CloseReason::MessageTooLong
+            }
+            (InKind::Send { message }, AccessError::InvalidKey { .. }) => {
+                self.failed = Some((message, OperationError::LocalAccess));
+                CloseReason::LocalMemoryGone
+            }
+            _ => close_reason_of(error),
+        };
+        violation(reason, operation)
+    }
 }
 
 const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
     Verdict::Violation { reason, operation }
-}
-
-/// What a failed access means for the connection: of a message, the receive is at fault.
-fn fault(kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
-    let reason = match (kind, error) {
-        (InKind::Send { .. }, AccessError::Bounds { .. }) => CloseReason::MessageTooLong,
-        (InKind::Send { .. }, AccessError::InvalidKey { .. }) => CloseReason::LocalMemoryGone,
-        _ => close_reason_of(error),
-    };
-    violation(reason, operation)
 }

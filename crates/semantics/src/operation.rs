@@ -228,9 +228,21 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The connection ended before the operation was complete. It may or may not have happened.
-    #[error("flushed: the connection ended before the operation was complete")]
+    /// This side ended the connection before the operation was complete: the application closed it, or
+    /// another operation failed here. It may or may not have happened, as with everything that ends with
+    /// its connection.
+    #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
+    /// The application of the peer closed the connection before the operation was complete.
+    #[error("the peer closed the connection before the operation was complete")]
+    ClosedByPeer,
+    /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
+    /// operation, which learns what was wrong with it.
+    #[error("the peer ended the connection, for another reason than this operation")]
+    EndedByPeer,
+    /// It was posted while another thread was inside the engine, which found the connection over.
+    #[error("the connection was over before the operation could be posted")]
+    NotConnected,
     /// The peer refused the access, and the connection is closed.
     #[error("the peer refused the remote access: {}", match .0 {
         AccessFault::Key => "no region has this key (was it deregistered?)",
@@ -239,10 +251,11 @@ pub enum OperationError {
         AccessFault::Alignment => "the address of an atomic must be a multiple of 8",
     })]
     RemoteAccess(AccessFault),
-    /// The local memory of the operation is no longer registered.
+    /// The local memory of the operation or the receive is no longer registered.
     #[error("the local memory of the operation is no longer registered or mapped")]
     LocalAccess,
-    /// The message does not fit the receive it met.
+    /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
+    /// posted the receive.
     #[error("the message is longer than the receive posted for it")]
     MessageTooLong,
     /// No link reached the peer for the whole silence budget.
@@ -274,6 +287,9 @@ impl OperationError {
             Self::PeerRestarted => 9,
             Self::ProtocolViolation => 10,
             Self::NotPosted => 11,
+            Self::ClosedByPeer => 12,
+            Self::EndedByPeer => 13,
+            Self::NotConnected => 14,
         }
     }
 
@@ -290,6 +306,9 @@ impl OperationError {
             9 => Self::PeerRestarted,
             10 => Self::ProtocolViolation,
             11 => Self::NotPosted,
+            12 => Self::ClosedByPeer,
+            13 => Self::EndedByPeer,
+            14 => Self::NotConnected,
             _ => Self::Flushed,
         }
     }

@@ -46,9 +46,12 @@ impl ReceiveQueue {
         Some(receive)
     }
 
-    /// Takes all receives that were not consumed.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Receive> + '_ {
-        self.entries.drain(..)
+    /// Takes all receives that were not consumed, each with the message that would have consumed it.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (MessageNumber, Receive)> + '_ {
+        let first = self.first.0;
+        let numbered = self.entries.drain(..).enumerate();
+        numbered
+            .map(move |(index, receive)| (MessageNumber(first.wrapping_add(index as u32)), receive))
     }
 
     /// Message number up to which (exclusive) receives are posted.

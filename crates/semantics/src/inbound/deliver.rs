@@ -5,7 +5,7 @@ use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber};
 use mem::{AccessError, Rights};
 
 use super::operation::InKind;
-use super::{Inbound, Surroundings, Verdict, fault, violation};
+use super::{Inbound, Surroundings, Verdict, violation};
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind};
 
@@ -45,7 +45,7 @@ impl Inbound {
                 }
                 Ok(false) => {}
                 Err(Stop::Stalled) => self.stalled = true,
-                Err(Stop::Fault(error)) => verdict = fault(kind, error, number),
+                Err(Stop::Fault(error)) => verdict = self.fault(kind, error, number),
                 Err(Stop::Peer(reason)) => verdict = violation(reason, number),
             }
             break;

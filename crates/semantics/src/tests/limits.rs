@@ -5,8 +5,8 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, remote, write};
 use crate::{
-    Inbound, InboundLimits, Ordering, PeerLimits, PostError, Refusal, Request, Source,
-    Surroundings, Verdict,
+    Inbound, InboundLimits, OperationError, Ordering, PeerLimits, PostError, Refusal, Request,
+    Source, Surroundings, Verdict,
 };
 
 fn header(pair: &Pair, number: u32, offset: u32) -> Header {
@@ -219,7 +219,7 @@ fn access_faults_name_their_cause_and_touch_nothing() {
         assert_eq!(write(number + 2, unknown, whole.start), CloseReason::UnknownKey);
         assert_eq!(write(number + 4, read_only.key, read_only.start), CloseReason::RightMissing);
     }
-    side.inbound.flush(&mut side.pools);
+    side.inbound.flush(&mut side.pools, OperationError::Flushed);
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
     assert_eq!(side.bytes(), vec![0; 8192]);
 }
