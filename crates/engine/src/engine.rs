@@ -106,8 +106,9 @@ pub struct ConnectRequest {
 pub enum Emitted {
     /// The link took so many of the first frames; fewer than all means that it is full.
     Taken(usize),
-    /// Payload of a frame is not mapped: the application unmapped registered memory.
-    PayloadUnmapped,
+    /// Payload of the frame with this index is not mapped: the application unmapped registered memory. The
+    /// link took the frames before it.
+    PayloadUnmapped(usize),
 }
 
 /// Why a link could not be attached.
@@ -223,8 +224,7 @@ impl Engine {
         }
     }
 
-    /// Tells this engine from others: it is the owner of the completion queues of its connections
-    /// ([`CompletionQueue::claim`]).
+    /// Tells this engine from others.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -255,9 +255,6 @@ impl Engine {
             if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
                 return Err(ConnectError::UnknownLink(link.0));
             }
-        }
-        if !request.queue.claim(self.incarnation) {
-            return Err(ConnectError::ForeignQueue);
         }
         let limit = self.connections.limit();
         let (handle, id) =

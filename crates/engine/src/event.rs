@@ -151,12 +151,6 @@ pub enum ConnectError {
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
-    /// The completion queue belongs to another endpoint.
-    #[error(
-        "the completion queue of the connection belongs to another endpoint; connections share a queue \
-         only with others of their endpoint"
-    )]
-    ForeignQueue,
     /// All connections are in use.
     #[error("all {0} connections of the endpoint are in use; close some or raise the limit")]
     NoConnectionLeft(u32),
@@ -169,12 +163,6 @@ pub enum AcceptError {
     /// It is no longer there, or was answered before.
     #[error("the request is no longer there, or was answered before")]
     Gone,
-    /// The completion queue belongs to another endpoint.
-    #[error(
-        "the completion queue of the connection belongs to another endpoint; connections share a queue \
-         only with others of their endpoint"
-    )]
-    ForeignQueue,
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),

@@ -48,9 +48,6 @@ impl Engine {
         if private_data.len() > PRIVATE_BYTES_MAX {
             return Err(AcceptError::PrivateData(private_data.len()));
         }
-        if !queue.claim(self.incarnation) {
-            return Err(AcceptError::ForeignQueue);
-        }
         let mut connection = self.connections.take_handle(handle).ok_or(AcceptError::Gone)?;
         let place =
             connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());

@@ -32,7 +32,8 @@ pub struct ConnectOptions {
     /// Where completions go, if connections are to share a queue.
     pub queue: Option<Arc<CompletionQueue>>,
     /// Places of the connection's own queue otherwise, 256 by default, 64 bytes each. Every
-    /// operation under way and every posted receive takes one. Programs with thousands of
+    /// signalled operation and every one without a handle takes one while it is under way, and so does
+    /// every posted receive. Programs with thousands of
     /// connections share a queue.
     pub completions: usize,
     /// Regions the peer may reach; those of the endpoint's own domain by default.
@@ -97,8 +98,11 @@ impl ConnectOptions {
         inner.runtime.memory().check_domain(domain).map(|()| domain)
     }
 
-    pub(crate) fn take_queue(&mut self) -> Arc<CompletionQueue> {
-        self.queue.take().unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)))
+    /// Where completions go; `None` if other endpoints have that queue.
+    pub(crate) fn take_queue(&mut self, inner: &EndpointInner) -> Option<Arc<CompletionQueue>> {
+        let queue = self.queue.take();
+        let queue = queue.unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)));
+        queue.claim(inner.runtime.queue_owner()).then_some(queue)
     }
 }
 
@@ -122,7 +126,7 @@ impl Endpoint {
         let Some(&(_, peer)) = paths.first() else {
             return Err(ConnectError::NoWay { peers });
         };
-        let queue = options.take_queue();
+        let queue = options.take_queue(&self.inner).ok_or(ConnectError::ForeignQueue)?;
         let request = ConnectRequest {
             paths,
             service: options.service,

@@ -48,7 +48,8 @@ pub struct OperationOptions {
     pub fence_after: bool,
     /// Free or strict order.
     pub ordering: Ordering,
-    /// A completion is queued here when it succeeds. (When it fails, one always is.)
+    /// A completion is queued here when it succeeds. (When it fails, one is if the queue has room; the
+    /// handle tells in any case.) A place in the queue is kept for it until then.
     pub signalled: bool,
     /// The peer is notified of a write: a completion is queued there. It comes with `immediate`, or
     /// with 0. (Of a message the peer learns in any case.)

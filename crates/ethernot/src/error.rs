@@ -182,6 +182,12 @@ pub enum ConnectError {
     /// The protection domain is of another endpoint.
     #[error("the regions that the peer may reach: {0}")]
     Domain(#[source] RegisterError),
+    /// The completion queue belongs to another endpoint.
+    #[error(
+        "the completion queue of the connection belongs to another endpoint; connections share a queue \
+         only with others of their endpoint"
+    )]
+    ForeignQueue,
     /// The handshake ended without a connection.
     #[error("no connection to {peer}: {reason}")]
     Closed {
@@ -222,6 +228,12 @@ pub enum AcceptError {
     /// The protection domain is of another endpoint.
     #[error("the regions that the peer may reach: {0}")]
     Domain(#[source] RegisterError),
+    /// The completion queue belongs to another endpoint.
+    #[error(
+        "the completion queue of the connection belongs to another endpoint; connections share a queue \
+         only with others of their endpoint"
+    )]
+    ForeignQueue,
     /// The peer was lost before it heard of the acceptance.
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),

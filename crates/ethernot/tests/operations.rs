@@ -9,8 +9,8 @@ use std::thread;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
-    FaultConfig, Operation, OperationFlags, OperationOptions, OperationStatus, Ordering, Polling,
-    PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
+    FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationStatus,
+    Ordering, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
 };
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
@@ -147,6 +147,49 @@ fn signalled_operations_complete_in_the_queue_with_their_context() {
             (done.context, done.kind, done.result),
             (context, CompletionKind::Write, Ok(()))
         );
+    }
+}
+
+#[test]
+fn operations_with_handles_need_no_place_in_the_queue() {
+    let pair = Pair::new();
+    let (client, server) = (&pair.client.connection, &pair.server.connection);
+    let places = client.queue().capacity();
+    // Without a receive at the peer they stay under way.
+    let sends: Vec<_> = (0..4 * places)
+        .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
+        .collect();
+    for _ in &sends {
+        let posted = server.post_receive(&pair.server.region, 0, 1, 0);
+        posted.expect("it is posted");
+        let got = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a message");
+        assert_eq!(got.result, Ok(()));
+    }
+    assert!(sends.iter().all(|send| send.wait(LIMIT) == Ok(0)));
+    assert!(client.queue().is_empty());
+    // Those that fail tell their handles, and the queue as many as it has room for.
+    let sends: Vec<_> = (0..4 * places)
+        .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
+        .collect();
+    client.close(b"").expect("not forked");
+    let flushed = OperationStatus::Failed(OperationError::Flushed);
+    assert!(sends.iter().all(|send| send.status() == flushed));
+    assert_eq!(client.queue().len(), places);
+}
+
+#[test]
+fn who_finds_no_place_in_the_queue_is_told_what_makes_room() {
+    let pair = Pair::new();
+    let client = &pair.client.connection;
+    let send = || client.send_bytes(b"x", OperationOptions::SIGNALLED);
+    let error = loop {
+        match send() {
+            Ok(handle) => drop(handle),
+            Err(error) => break error.to_string(),
+        }
+    };
+    for remedy in ["256", "poll", "wait", "larger queue"] {
+        assert!(error.contains(remedy), "{error}");
     }
 }
 

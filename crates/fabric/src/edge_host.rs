@@ -616,7 +616,7 @@ const fn cause_of(reason: Closed) -> Cause {
 
 const fn refusal_of(error: &PostError) -> Refusal {
     match error {
-        PostError::CompletionQueueFull
+        PostError::CompletionQueueFull(_)
         | PostError::NoOperationLeft(_)
         | PostError::ReceiveQueueFull(_) => Refusal::Full,
         PostError::NotConnected => Refusal::Closed,

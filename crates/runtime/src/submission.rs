@@ -209,7 +209,7 @@ impl HeldBack {
 
 /// Whether the same posting succeeds later, when others of its connection are complete.
 const fn is_temporary(error: PostError) -> bool {
-    matches!(error, PostError::CompletionQueueFull | PostError::ReceiveQueueFull(_))
+    matches!(error, PostError::CompletionQueueFull(_) | PostError::ReceiveQueueFull(_))
 }
 
 /// Completes what could not be posted as failed.

@@ -48,6 +48,7 @@ pub enum CompletionKind {
 ///
 /// Every posted operation and receive reserves its place when posted, so that the engine never
 /// finds the queue full; notifications, which nobody posts, wait at the engine until there is room.
+/// Operations of which a handle tells reserve none unless they are signalled.
 #[derive(Debug)]
 pub struct CompletionQueue {
     ring: ArrayQueue<Completion>,
@@ -92,8 +93,8 @@ impl CompletionQueue {
         self.ring.capacity()
     }
 
-    /// Takes the queue for the endpoint `owner`, a number not 0. False if it is that of another:
-    /// places are promised by one engine, and two would promise the same.
+    /// Takes the queue for the endpoint `owner`, a number not 0. False if it is that of another: places are
+    /// promised by one engine at a time, and those of two endpoints would promise the same.
     #[must_use]
     pub fn claim(&self, owner: u64) -> bool {
         let claimed = self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed);

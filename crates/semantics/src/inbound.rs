@@ -207,7 +207,7 @@ impl Inbound {
         memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
         let capacity = self.limits.receives;
         if !self.queue.reserve() {
-            return Err(PostError::CompletionQueueFull);
+            return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
         let receives = self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity)));
         if receives.push(receive) {

@@ -153,7 +153,8 @@ pub struct OperationFlags {
     pub ordering: Ordering,
     /// The peer's waiting application is woken.
     pub solicited: bool,
-    /// A completion is queued when the operation succeeds. (One is always queued when it fails.)
+    /// A completion is queued when the operation succeeds. (When it fails, one is queued in any case, but
+    /// if a slot of the status table follows the operation, only if the queue has room.)
     pub signalled: bool,
 }
 
@@ -174,9 +175,13 @@ pub struct Receive {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// Wait for completions and poll them, or make the queue larger.
-    #[error("the completion queue has no place left for another operation; poll it first")]
-    CompletionQueueFull,
+    /// Every place is taken by a completion that was not polled, or promised to an operation or receive
+    /// under way. Operations that are not signalled and have a handle need none.
+    #[error(
+        "all {0} places of the completion queue hold completions or are kept for operations and receives \
+         under way; poll it, wait until some are complete, or make a larger queue"
+    )]
+    CompletionQueueFull(usize),
     /// The connection is closed or not yet established.
     #[error("the connection is not established")]
     NotConnected,

@@ -188,8 +188,10 @@ impl Outbound {
         if pools.operations.room() == 0 {
             return Err(PostError::NoOperationLeft(pools.operations.used()));
         }
-        if !self.queue.reserve() {
-            return Err(PostError::CompletionQueueFull);
+        // As `OutOperation::has_place` says of the record.
+        let has_place = operation.flags.signalled || operation.status.is_none();
+        if has_place && !self.queue.reserve() {
+            return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
         let number = self.next_number;
         let record = self.record(operation, number);

@@ -49,7 +49,7 @@ fn posting_more_than_there_are_records_is_refused() {
     assert_eq!(pair.sides[0].post(&write), Err(PostError::NoOperationLeft(2)));
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);
     pair.sides[0].post(&write).unwrap();
-    assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull));
+    assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull(1)));
 }
 
 #[test]

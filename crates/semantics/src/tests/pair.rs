@@ -417,7 +417,7 @@ impl Pair {
                     }
                     Err(
                         crate::PostError::NoOperationLeft(_)
-                        | crate::PostError::CompletionQueueFull,
+                        | crate::PostError::CompletionQueueFull(_),
                     ) => {}
                     Err(error) => panic!("{error}"),
                 }
