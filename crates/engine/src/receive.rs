@@ -2,7 +2,9 @@
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
-use semantics::{AccessFault, Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
+use semantics::{
+    AccessFault, Answer, CarriedKind, LocalFault, OperationError, Refusal, Surroundings, Verdict,
+};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
     LinkStatus, OperationNumber, PeerAddr, control_messages,
@@ -474,7 +476,7 @@ impl Engine {
                 true
             }
             Err(fault) => {
-                self.local_memory_gone(now, connection, fault.operation);
+                self.local_memory_gone(now, connection, fault);
                 true
             }
         }
@@ -535,18 +537,24 @@ impl Engine {
         self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
     }
 
-    /// Closes a connection because local memory of an operation is gone; that operation learns so.
+    /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
+    /// of which of its reads it is, as if it had asked for memory that is not there.
     #[cold]
     pub(crate) fn local_memory_gone(
         &mut self,
         now: Instant,
         connection: &mut Connection,
-        operation: OperationNumber,
+        fault: LocalFault,
     ) {
-        let fault = (operation, OperationError::LocalAccess);
-        let rest = Closed::LocalMemory.operation_error();
-        connection.outbound.flush(&mut self.pools, rest, Some(fault));
-        let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
+        let close = match fault {
+            LocalFault::Operation(operation) => {
+                let fault = (operation, OperationError::LocalAccess);
+                let rest = Closed::LocalMemory.operation_error();
+                connection.outbound.flush(&mut self.pools, rest, Some(fault));
+                (CloseReason::LocalMemoryGone, OperationNumber(0))
+            }
+            LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
+        };
         self.begin_close(now, connection, close, Closed::LocalMemory);
     }
 }

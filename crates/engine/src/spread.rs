@@ -119,8 +119,8 @@ impl Engine {
         }
         match self.fill(now, memory, connection, &mut spread) {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
-            Err(operation) => {
-                self.local_memory_gone(now, connection, operation);
+            Err(fault) => {
+                self.local_memory_gone(now, connection, fault);
                 Sent::Failed
             }
         }
@@ -133,7 +133,7 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
         spread: &mut Spread,
-    ) -> Result<(), wire_edge::OperationNumber> {
+    ) -> Result<(), semantics::LocalFault> {
         self.acks.len = 0;
         let mut owes = owes_acknowledgement(now, connection);
         while connection.outbound.wants_to_send() {
@@ -162,7 +162,7 @@ impl Engine {
                 && connection.falls_together(spread, position);
             let room = if together { whole / 2 } else { whole };
             let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
-            let Some(fragment) = cut.map_err(|fault| fault.operation)? else { break };
+            let Some(fragment) = cut? else { break };
             self.swap_batch(position);
             if share.frames == 0 {
                 self.batch.reset(to);

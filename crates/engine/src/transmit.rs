@@ -2,7 +2,7 @@
 
 use delivery::{Instant, LINKS_MAX, LinkId, PacketClass, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
-use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
+use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Pools};
 use wire_edge::{
     CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, Prefix, encode_header,
 };
@@ -244,8 +244,8 @@ impl Engine {
                     last_start = self.batch.header_mut().len();
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
-                        Err(operation) => {
-                            fault = Some(operation);
+                        Err(error) => {
+                            fault = Some(error);
                             break;
                         }
                     }
@@ -254,13 +254,13 @@ impl Engine {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    fault = Some(error.operation);
+                    fault = Some(*error);
                     break;
                 }
             }
         }
-        if let Some(operation) = fault {
-            self.local_memory_gone(now, connection, operation);
+        if let Some(fault) = fault {
+            self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }
         if self.batch.is_empty() {
@@ -296,7 +296,7 @@ impl Engine {
         connection: &mut Connection,
         position: usize,
         fragment: &Fragment,
-    ) -> Result<u32, wire_edge::OperationNumber> {
+    ) -> Result<u32, LocalFault> {
         let with_acks = if self.acks.len > 0 { Flags::ACK } else { Flags::NONE };
         let asks = self.config.asking == Asking::Spaced && connection.asks_with_next(position);
         let with_acks = if asks { with_acks.with(Flags::ACK_NOW) } else { with_acks };
@@ -311,9 +311,8 @@ impl Engine {
         };
         let start = self.batch.header_mut().len();
         push_frame(&mut self.batch, &prefix, &fragment.header, self.acks.as_slice());
-        let operation = fragment.carried.number;
         let outside = append_payload(&mut self.batch, memory, &self.pools, fragment)
-            .map_err(|()| operation)?;
+            .map_err(|()| LocalFault::of(&fragment.carried))?;
         let bytes = (self.batch.header_mut().len() - start) as u32 + outside.len;
         // The source of an own operation stays as it is until that is complete; what a peer reads may
         // change as soon as it was read.
@@ -347,10 +346,11 @@ impl Engine {
         let path = &mut paths[position];
         let taken = match emit(path.link, &self.batch) {
             Emitted::Taken(taken) => taken.min(frames),
-            Emitted::PayloadUnmapped => {
-                // The oldest operation under way is the one to blame.
-                let operation = outbound.oldest(&self.pools);
-                self.local_memory_gone(now, connection, operation);
+            Emitted::PayloadUnmapped(frame) => {
+                let left = frames - frame.min(frames - 1);
+                let mut first = Carried::default();
+                path.send.unsend(&mut self.sent, left, &mut |carried| first = carried);
+                self.local_memory_gone(now, connection, LocalFault::of(&first));
                 return Sent::Failed;
             }
         };

@@ -434,14 +434,14 @@ impl Driver {
                     }
                     Emitted::Taken(frames)
                 }
-                Err(error) if PayloadUnmapped::from_io(&error).is_some() => {
-                    Emitted::PayloadUnmapped
-                }
-                Err(_) => {
-                    attached.fail(counters);
-                    failed |= 1 << index;
-                    lost
-                }
+                Err(error) => match PayloadUnmapped::from_io(&error) {
+                    Some(PayloadUnmapped { frame }) => Emitted::PayloadUnmapped(frame),
+                    None => {
+                        attached.fail(counters);
+                        failed |= 1 << index;
+                        lost
+                    }
+                },
             }
         });
         if failed != 0 || full != self.full {

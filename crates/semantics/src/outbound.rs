@@ -353,11 +353,6 @@ impl Outbound {
         self.backlog_bytes
     }
 
-    /// The oldest operation that is not complete; the next one to be posted if there is none.
-    pub fn oldest(&self, pools: &Pools) -> OperationNumber {
-        pools.operations.get(self.head).map_or(self.next_number, |operation| operation.number)
-    }
-
     /// Operations posted and not complete.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
