@@ -100,6 +100,9 @@ impl EndpointBuilder {
     /// Sets whether memory is shared with peers that are processes of this host, of the same user:
     /// whatever link a connection begins on, it goes on over that memory then. By default it is if
     /// no link was chosen, and where `shm` is among the names of [`EndpointBuilder::links`].
+    ///
+    /// Such a peer may see all of a large buffer that something is sent to it from: see
+    /// [`Buffer`](crate::Buffer).
     pub fn shared_memory(mut self, wanted: bool) -> Self {
         self.shared_memory = Some(wanted);
         self

@@ -102,7 +102,8 @@ impl RemoteRegion {
 }
 
 impl Endpoint {
-    /// Registers a buffer in the endpoint's own protection domain.
+    /// Registers a buffer in the endpoint's own protection domain. Whom this lets see it besides, if memory
+    /// is shared, is told at [`Buffer`].
     pub fn register(
         &self,
         buffer: Arc<Buffer>,

@@ -106,7 +106,8 @@ impl MemoryTable {
         if is_own { Ok(()) } else { Err(RegisterError::ForeignRegion { region }) }
     }
 
-    /// Registers a buffer, which lives at least as long as the region.
+    /// Registers a buffer, which lives at least as long as the region. While it is registered, processes of
+    /// the host that it is sent to over shared memory may be lent all of it (see [`Buffer`]).
     pub fn register(
         &self,
         domain: ProtectionDomain,
@@ -118,7 +119,8 @@ impl MemoryTable {
     }
 
     /// Registers the bytes `part` of a buffer, counted from its start; peers name the first of them by
-    /// the address `remote_start`. The rest of the buffer is out of everyone's reach.
+    /// the address `remote_start`. The rest of the buffer is out of everyone's reach; so it is not lent to
+    /// processes of the host (see [`Buffer`]).
     pub fn register_part(
         &self,
         domain: ProtectionDomain,
@@ -372,7 +374,7 @@ impl MemoryTable {
         }
         registry.domain(domain)?.regions += 1;
         registry.regions += 1;
-        registry.owners[index as usize] = owner;
+        registry.owners[index as usize] = owner.map(|buffer| Owner::new(buffer, range.len));
         Ok(Region { id, key: self.key_of(id, state), start: range.start, len: range.len, rights })
     }
 
@@ -390,7 +392,7 @@ impl MemoryTable {
     }
 
     /// Makes the region invisible to accesses that begin now; returns what keeps it alive.
-    fn mark_dead(&self, region: RegionId) -> Result<Option<Arc<Buffer>>, RegisterError> {
+    fn mark_dead(&self, region: RegionId) -> Result<Option<Owner>, RegisterError> {
         let mut registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
         let slot = self.slots.get(region.index()).ok_or(unknown)?;
@@ -511,7 +513,7 @@ struct Registry {
     /// Indices of released domains, oldest first.
     free_domains: VecDeque<u32>,
     /// By slot index, what keeps the memory alive. As long as the slots ever used.
-    owners: Vec<Option<Arc<Buffer>>>,
+    owners: Vec<Option<Owner>>,
     /// Slots that no access can see any more, oldest first.
     free_slots: VecDeque<u32>,
     regions: u32,
@@ -533,6 +535,32 @@ impl Registry {
         }
         self.owners.push(None);
         Some(used)
+    }
+}
+
+/// What keeps the memory of a region alive.
+#[derive(Debug)]
+struct Owner {
+    buffer: Arc<Buffer>,
+    is_whole: bool,
+}
+
+impl Owner {
+    /// Of a region of `len` bytes.
+    fn new(buffer: Arc<Buffer>, len: u64) -> Self {
+        let is_whole = len == buffer.len();
+        if is_whole {
+            buffer.on_registered();
+        }
+        Self { buffer, is_whole }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.is_whole {
+            self.buffer.on_deregistered();
+        }
     }
 }
 
