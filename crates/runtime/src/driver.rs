@@ -434,14 +434,14 @@ impl Driver {
                     }
                     Emitted::Taken(frames)
                 }
-                Err(error) => match PayloadUnmapped::from_io(&error) {
-                    Some(PayloadUnmapped { frame }) => Emitted::PayloadUnmapped(frame),
-                    None => {
-                        attached.fail(counters);
-                        failed |= 1 << index;
-                        lost
+                Err(error) => {
+                    if let Some(PayloadUnmapped { frame }) = PayloadUnmapped::from_io(&error) {
+                        return Emitted::PayloadUnmapped(frame);
                     }
-                },
+                    attached.fail(counters);
+                    failed |= 1 << index;
+                    lost
+                }
             }
         });
         if failed != 0 || full != self.full {

@@ -263,8 +263,11 @@ pub enum OperationError {
     /// posted the receive.
     #[error("the message is longer than the receive posted for it")]
     MessageTooLong,
-    /// No link reached the peer for the whole silence budget.
-    #[error("no link reached the peer for the whole silence budget; is it running and reachable?")]
+    /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
+    #[error(
+        "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
+         address any more; is it running?"
+    )]
     Unreachable,
     /// The peer restarted and knows nothing of the connection.
     #[error("the peer restarted; connect again")]
