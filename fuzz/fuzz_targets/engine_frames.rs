@@ -228,7 +228,7 @@ impl World {
                 self.pair.deliver(&mut flight);
             }
             103..=104 => self.pair.hosts[host].accepts = bytes.u8() & 1 == 0,
-            105 => self.pair.take = Box::new(|_, _, _| Emitted::PayloadUnmapped),
+            105 => self.pair.take = Box::new(|_, _, _| Emitted::PayloadUnmapped(0)),
             _ => self.turn(),
         }
     }
