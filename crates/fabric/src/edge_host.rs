@@ -328,6 +328,12 @@ impl HostEngine for EdgeHost {
         Some((info.paths.iter().filter(is_up).count(), info.paths.len()))
     }
 
+    fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
+        let info = self.engine.info(self.engine_handle(connection)?)?;
+        let up = info.paths.iter().filter(|path| path.state == LinkState::Up);
+        up.map(|path| path.frame_bytes).min()
+    }
+
     fn describe_links(&self, connection: ConnectionHandle) -> String {
         let info = self.engine_handle(connection).and_then(|handle| self.engine.info(handle));
         let one = |path: &engine::PathInfo| {

@@ -269,6 +269,12 @@ pub trait HostEngine {
         let _ = connection;
         None
     }
+    /// Largest frame on the connection's worst link that carries data; absent if the engine does not
+    /// tell.
+    fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
+        let _ = connection;
+        None
+    }
     /// What is known of a connection's links, for a reader.
     fn describe_links(&self, connection: ConnectionHandle) -> String {
         let _ = connection;

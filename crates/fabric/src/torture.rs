@@ -7,12 +7,18 @@
 //! may end only for a reason: a host restarted, no path for long, an access that is not allowed.
 
 mod churn;
+mod classes;
 mod end;
+mod faulty;
+mod forging;
 mod healing;
+mod lies;
 mod life;
 mod plan;
+mod progress;
 mod report;
 mod run;
+mod strangers;
 
 pub use churn::{SoakReport, soak, soak_with};
 pub use report::{Failure, Options, Report, Tally, run_range_with};

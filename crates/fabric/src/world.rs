@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, LinkEvent, LinkId, RxFrame};
 use mem::Payload;
+use wire_edge::PeerAddr;
 
 use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent};
 use crate::network::RECEIVE_BUFFER_BYTES;
@@ -110,6 +111,7 @@ impl<E: HostEngine> World<E> {
             timer_at: Instant::NEVER,
             detached: vec![false; ports.len()],
             refusing: vec![false; ports.len()],
+            announced: Vec::new(),
             unsettled: true,
             newest_ordinal: 0,
             overtaken: 0,
@@ -249,6 +251,20 @@ impl<E: HostEngine> World<E> {
         }
     }
 
+    /// A frame of somebody who claims to be `from` reaches `to` after `delay_ns`.
+    pub(crate) fn inject(&mut self, from: PeerAddr, to: PortId, bytes: Vec<u8>, delay_ns: u64) {
+        let time = self.now().after_ns(delay_ns);
+        self.trace.record(self.now(), Kind::Replayed, u32::from(to.0), crate::digest(&bytes));
+        self.network.inject(&mut self.queue, from, to, bytes, time);
+    }
+
+    /// A host is told something about a link, true or not.
+    pub(crate) fn tell(&mut self, host: usize, link: LinkId, event: LinkEvent) {
+        let now = self.now();
+        self.trace.record(now, Kind::LinkChanged, host as u32, TOLD);
+        self.engine_mut(host).handle_link_event(now, link, event);
+    }
+
     /// Runs until `limit`, or until nothing is left to do, and leaves the clock there.
     pub fn run_until(
         &mut self,
@@ -360,7 +376,7 @@ impl<E: HostEngine> World<E> {
     fn transmit(&mut self, host: usize) {
         let now = self.queue.now();
         let Self { trace, network, queue, hosts, .. } = self;
-        let Host { engine, ports, refusing, .. } = &mut hosts[host];
+        let Host { engine, ports, refusing, announced, .. } = &mut hosts[host];
         engine.poll_transmit(now, &mut |link, to, pieces| {
             let index = usize::from(link.0);
             let (Some(port), Some(refusing)) = (ports.get(index), refusing.get_mut(index)) else {
@@ -369,11 +385,23 @@ impl<E: HostEngine> World<E> {
             if *refusing {
                 return false;
             }
-            if let SendOutcome::Refused(ready_at) = network.send(queue, trace, *port, to, pieces) {
-                *refusing = true;
-                queue.push(ready_at, WorldEvent::DriverReady { host, link });
+            match network.send(queue, trace, *port, to, pieces) {
+                SendOutcome::Accepted => true,
+                SendOutcome::Refused(ready_at) => {
+                    *refusing = true;
+                    queue.push(ready_at, WorldEvent::DriverReady { host, link });
+                    false
+                }
+                SendOutcome::RefusedForPeer(ready_at) => {
+                    // It says once that there is room again, however often it was asked.
+                    if !announced.contains(&(link, to, ready_at)) {
+                        announced.retain(|&(_, _, time)| time > now);
+                        announced.push((link, to, ready_at));
+                        queue.push(ready_at, WorldEvent::DriverReady { host, link });
+                    }
+                    false
+                }
             }
-            !*refusing
         });
     }
 
@@ -419,6 +447,8 @@ struct Host<E> {
     timer_at: Instant,
     /// Links whose driver takes nothing at present.
     refusing: Vec<bool>,
+    /// Peers for which a driver is full and will say when it is not.
+    announced: Vec<(LinkId, PeerAddr, Instant)>,
     /// Outputs have not been polled since the last input.
     unsettled: bool,
     /// Ordinal of the newest frame that was handled.
@@ -431,6 +461,8 @@ struct Host<E> {
 const DETACHED: u64 = 1;
 /// See [`DETACHED`].
 const ATTACHED: u64 = 2;
+/// See [`DETACHED`].
+const TOLD: u64 = 3;
 
 /// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills
 /// every queue delivers some thousands of frames; a busy loop passes this at once.

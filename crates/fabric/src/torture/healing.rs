@@ -114,6 +114,8 @@ impl<E: HostEngine> Run<'_, E> {
             }
             world.resume(host);
         }
+        self.mend_faulty(world);
+        self.send_strangers_away(world);
         let now = world.now();
         world.trace.record(now, Kind::Altered, HEALED, 0);
         self.reassess(world);

@@ -28,6 +28,8 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Carrier { host, link, is_up } => self.set_carrier(world, host, link, is_up),
             Wake::Calm { host, link } => self.calm(world, host, link),
             Wake::Grant { pair, operations } => self.grant(world, pair, operations),
+            Wake::Fail => self.fail(world),
+            Wake::Attack => self.attack(world),
         }
     }
 
@@ -56,7 +58,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
                     && let Some(end) = &mut self.pairs[pair].ends[side]
                 {
                     let outcome = end.model.probe(&view);
-                    self.check(outcome);
+                    self.check_of(pair, outcome);
                 }
             }
         }
@@ -88,11 +90,14 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(end) = self.pairs[pair].ends[0].take() {
             self.discard(world, &end);
         }
+        self.hush(world, host, false);
         let state = &mut self.pairs[pair];
         state.generation += 1;
         state.blocked_ns = 0;
         state.blocked_since = state.blocked_since.map(|_| now);
         state.begun_healed = self.healed;
+        // Who lied has begun anew by then.
+        state.is_distrusted &= !self.healed;
         let generation = state.generation;
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[peer].life;
@@ -142,6 +147,9 @@ impl<E: HostEngine> Run<'_, E> {
         request: RequestHandle,
         private_data: &[u8],
     ) {
+        if self.take_strange_request(world, host, request, private_data) {
+            return;
+        }
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
@@ -197,6 +205,8 @@ impl<E: HostEngine> Run<'_, E> {
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
         end.stage = Stage::Open;
         let generation = end.generation;
+        self.note_progress(now, pair, side);
+        self.hush(world, host, true);
         self.tally.connections += u64::from(side == 0);
         self.look_later(world, pair, side, generation, false);
     }
@@ -248,11 +258,11 @@ impl<E: HostEngine> Run<'_, E> {
         let outstanding =
             self.pairs[pair].ends[side].as_ref().map_or(0, |end| end.model.outstanding_signalled());
         if outstanding > 0 {
-            self.check(Err(Violation::NeverCompleted { pair, outstanding }));
+            self.check_of(pair, Err(Violation::NeverCompleted { pair, outstanding }));
         }
         if !self.may_end(now, pair, side, cause) {
             let cause = format!("{cause:?}");
-            self.check(Err(Violation::ConnectionLost { pair, cause }));
+            self.check_of(pair, Err(Violation::ConnectionLost { pair, cause }));
         }
         world.engine_mut(host).release(connection);
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
@@ -274,6 +284,9 @@ impl<E: HostEngine> Run<'_, E> {
     fn may_end(&self, now: Instant, pair: usize, side: usize, cause: Cause) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return true };
+        if state.is_faulty && !state.begun_healed {
+            return true;
+        }
         // An attempt that began under faults may fail, and so may what the peer made of it.
         let attempt_failed = match (&state.ends[0], side) {
             (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
@@ -344,6 +357,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     fn post_receives(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        if self.withholds_receives(pair, side) {
+            return;
+        }
         let ahead = self.random.between(0, u64::from(self.plan.traffic.receives)) as u32;
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
         let host = end.host;
@@ -460,9 +476,12 @@ impl<E: HostEngine> Run<'_, E> {
                 CompletionKind::Receive | CompletionKind::Notification => {
                     self.take_delivery(world, pair, side, completion)
                 }
-                _ => self.take_completion(world, pair, side, completion),
+                _ => {
+                    self.note_progress(world.now(), pair, side);
+                    self.take_completion(world, pair, side, completion)
+                }
             };
-            self.check(outcome);
+            self.check_of(pair, outcome);
         }
     }
 

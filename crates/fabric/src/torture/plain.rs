@@ -112,13 +112,14 @@ struct Pending {
     result_bytes: u32,
 }
 
-const HELLO: u8 = 1;
-const ACCEPT: u8 = 2;
-const REJECT: u8 = 3;
-const RESET: u8 = 4;
-const BYE: u8 = 5;
-const DATA: u8 = 6;
-const DENIED: u8 = 7;
+// Kinds that no frame of the edge protocol has, so that who forges those does not hit these.
+const HELLO: u8 = 0x0a;
+const ACCEPT: u8 = 0x1a;
+const REJECT: u8 = 0x2a;
+const RESET: u8 = 0x3a;
+const BYE: u8 = 0x4a;
+const DATA: u8 = 0x5a;
+const DENIED: u8 = 0x6a;
 
 const WRITE: u8 = 1;
 const READ: u8 = 2;

@@ -3,6 +3,8 @@
 //! Each kind of fault and operation is switched on or off by itself before its rate is drawn. A
 //! run that has everything at once hides what only a few things together provoke.
 
+use super::Options;
+use super::classes::Classes;
 use crate::host::{Congestion, Scheduling};
 use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random};
 
@@ -25,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) traffic: TrafficPlan,
     /// Hosts have their links in different orders, under addresses that tell nothing.
     pub(crate) churn: Option<Wiring>,
+    /// What the seed has beyond this plan.
+    pub(crate) classes: Classes,
 }
 
 /// Which link is on which segment.
@@ -150,8 +154,28 @@ impl Plan {
             pool_divisor: random.pick(&[1, 1, 1, 4, 16]),
             asks_on_one_link: random.chance_ppm(250_000),
         };
-        let churn = None;
-        Self { hosts, links, pairs, faults, lenient, safety_ns, disasters, engine, traffic, churn }
+        Self {
+            hosts,
+            links,
+            pairs,
+            faults,
+            lenient,
+            safety_ns,
+            disasters,
+            engine,
+            traffic,
+            churn: None,
+            classes: Classes::default(),
+        }
+    }
+
+    /// What a seed means with these options.
+    pub(crate) fn of_seed(seed: u64, options: &Options) -> Self {
+        let mut plan = Self::draw(seed);
+        if options.classes {
+            Classes::draw(seed, &mut plan);
+        }
+        plan
     }
 
     /// For hours in which links come and go while little is sent.

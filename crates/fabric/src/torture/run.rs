@@ -9,6 +9,7 @@ use super::churn::{self, Churn};
 use super::end::{self, CELLS, COUNTERS, End, Stage, View};
 use super::plan::{Disaster, Plan};
 use super::report::{Failure, Options, Report};
+use super::strangers::Strangers;
 use crate::host::{HostEngine, Region, Tuning};
 use crate::oracle::Violation;
 use crate::{Livelock, Network, PortId, Random, Segment, World, port_address};
@@ -21,7 +22,8 @@ pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'
         if second.trace_hash != report.trace_hash {
             let (first, second) = (report.trace_hash, second.trace_hash);
             let violation = Violation::NotDeterministic { first, second };
-            report.failure = Some(Failure::without_tail(seed, violation, report.virtual_ns));
+            let failure = Failure::without_tail(seed, options, violation, report.virtual_ns);
+            report.failure = Some(failure);
         }
     }
     report
@@ -34,7 +36,9 @@ fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let what = text.unwrap_or("no message").to_owned();
-        Report::of_failure(seed, Failure::without_tail(seed, Violation::Panicked { what }, 0))
+        let violation = Violation::Panicked { what };
+        let failure = Failure::without_tail(seed, options, violation, 0);
+        Report::of_failure(seed, options, failure)
     })
 }
 
@@ -56,6 +60,8 @@ pub(super) struct Run<'a, E> {
     pub(super) blocked_until: Vec<Instant>,
     /// What only the churn soak needs.
     pub(super) churn: Churn,
+    /// What is known of those who are no hosts.
+    pub(super) strangers: Strangers,
     pub(super) healed: bool,
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
@@ -104,6 +110,12 @@ pub(super) struct Pair {
     pub(super) retry_scheduled: bool,
     /// For each side, the generation for which an application will look again; 0 for none.
     pub(super) looking: [u32; 2],
+    /// When each side last came a step further.
+    pub(super) progress_at: [Instant; 2],
+    /// One of the hosts does not do its part.
+    pub(super) is_faulty: bool,
+    /// One of the hosts lies, so that nothing is known of what the other should have.
+    pub(super) is_distrusted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +140,10 @@ pub(super) enum Wake {
     Calm { host: usize, link: usize },
     /// The applications of a pair have something to do.
     Grant { pair: usize, operations: u32 },
+    /// The faulty host fails, for the first time or again.
+    Fail,
+    /// A stranger sends something.
+    Attack,
 }
 
 /// Memory that nobody may write any more.
@@ -140,7 +156,7 @@ pub(super) struct Frozen {
 
 impl<'a, E: HostEngine> Run<'a, E> {
     fn new(seed: u64, options: Options, make: &'a MakeEngine<'a, E>) -> Self {
-        Self::of_plan(seed, options, make, Plan::draw(seed))
+        Self::of_plan(seed, options, make, Plan::of_seed(seed, &options))
     }
 
     pub(super) fn of_plan(
@@ -163,6 +179,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 begun_healed: false,
                 retry_scheduled: false,
                 looking: [0; 2],
+                progress_at: [Instant(0); 2],
+                is_faulty: false,
+                is_distrusted: false,
             })
             .collect();
         Self {
@@ -178,6 +197,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             frozen: Vec::new(),
             blocked_until: vec![Instant(0); plan_ports],
             churn: Churn::new(seed, plan_ports),
+            strangers: Strangers::new(seed),
             healed: false,
             turns: 0,
             violation: None,
@@ -189,6 +209,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let mut world = World::new(self.seed, self.options.tail_entries);
         self.build(&mut world);
         self.schedule(&mut world);
+        self.schedule_faulty(&mut world);
+        self.schedule_strangers(&mut world);
+        self.schedule_work(&mut world);
         let healing_at = Instant(self.plan.safety_ns);
         self.advance(&mut world, healing_at);
         if self.violation.is_none() {
@@ -220,6 +243,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             delivered: self.tally.delivered,
             connections: self.tally.connections,
             network: *world.network.counters(),
+            classes: self.plan.classes.names(),
             failure,
         }
     }
@@ -234,6 +258,13 @@ impl<'a, E: HostEngine> Run<'a, E> {
             );
         if !excused && self.violation.is_none() {
             self.violation = Some(violation);
+        }
+    }
+
+    /// The same for what one pair of hosts does.
+    pub(super) fn check_of(&mut self, pair: usize, outcome: Result<(), Violation>) {
+        if !self.pairs[pair].is_distrusted {
+            self.check(outcome);
         }
     }
 
@@ -284,6 +315,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let alive = other.life == self.hosts[other.host].life
             && other.generation == own.generation
             && other.stage != Stage::Closed
+            && !pair.is_distrusted
             && !self.plan.lenient;
         alive.then(|| View { engine: world.engine(other.host), region: other.target })
     }
@@ -337,6 +369,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
             if let Err(Livelock { host, time }) = world.run_until(slice, self) {
                 self.check(Err(Violation::Livelock { host, time_ns: time.0 }));
             }
+            self.expect_progress(world.now());
+            self.check_accounts(world);
         }
     }
 
@@ -399,6 +433,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             self.check_host(world, host);
             self.check_shared(world, host);
         }
+        self.check_frame_bytes(world);
     }
 
     /// Compares all memory that `side` of a pair writes with the model.
@@ -406,7 +441,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let Some(view) = self.target(world, pair, side) else { return };
         if let Some(end) = &mut self.pairs[pair].ends[side] {
             let outcome = end.model.check_all(&view);
-            self.check(outcome);
+            self.check_of(pair, outcome);
         }
     }
 
