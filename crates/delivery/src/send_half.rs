@@ -151,6 +151,13 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
+    /// Takes all packets before `first` for ones that were acknowledged long ago, as the peer does, to see
+    /// numbers wrap around. Before any packet.
+    pub const fn begin_at(&mut self, first: PacketNumber) {
+        self.next = first;
+        self.acked_end = first;
+    }
+
     /// The number the next packet gets.
     pub const fn next_packet(&self) -> PacketNumber {
         self.next

@@ -256,7 +256,7 @@ impl Engine {
         let mut connection = self.fresh_connection(handle, id, Phase::Connecting);
         connection.queue = Arc::clone(&request.queue);
         connection.inbound = self.inbound(handle, request.domain, &request.queue);
-        connection.outbound = Outbound::new(handle.index, NOTHING_GRANTED, request.queue);
+        connection.outbound = self.outbound(handle, NOTHING_GRANTED, request.queue);
         connection.silence.on_waiting(now);
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
@@ -581,10 +581,10 @@ impl Engine {
             arrives_at: (0, Instant::default()),
             in_step: 0,
             asked: false,
-            furthest: (OperationNumber(0), 0),
+            furthest: (OperationNumber(self.config.numbers_from), 0),
             report_now: false,
-            told_credit: MessageNumber(0),
-            told_delivered: OperationNumber(0),
+            told_credit: MessageNumber(self.config.numbers_from),
+            told_delivered: OperationNumber(self.config.numbers_from),
             close: (CloseReason::Finished, OperationNumber(0)),
             close_data: Vec::new(),
         })
@@ -596,7 +596,23 @@ impl Engine {
         domain: ProtectionDomain,
         queue: &Arc<CompletionQueue>,
     ) -> Inbound {
-        Inbound::new(handle.index, domain, self.config.inbound_limits(), Arc::clone(queue))
+        let limits = self.config.inbound_limits();
+        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let first = self.config.numbers_from;
+        inbound.begin_at(OperationNumber(first), MessageNumber(first));
+        inbound
+    }
+
+    pub(crate) fn outbound(
+        &self,
+        handle: ConnectionHandle,
+        peer: PeerLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Outbound {
+        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let first = self.config.numbers_from;
+        outbound.begin_at(OperationNumber(first), MessageNumber(first));
+        outbound
     }
 }
 

@@ -3,7 +3,7 @@
 use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
-use semantics::{CompletionQueue, Outbound, PeerLimits};
+use semantics::{CompletionQueue, PeerLimits};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use wire_edge::{
@@ -59,7 +59,7 @@ impl Engine {
         };
         self.forget_request(peer);
         connection.inbound = self.inbound(handle, domain, &queue);
-        connection.outbound = Outbound::new(handle.index, granted(&parameters), Arc::clone(&queue));
+        connection.outbound = self.outbound(handle, granted(&parameters), Arc::clone(&queue));
         connection.queue = queue;
         connection.phase = Phase::Accepted;
         if let Some(state) = connection.handshake.as_mut() {

@@ -5,7 +5,7 @@ use delivery::{
     ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
-use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
+use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
 
 use crate::acknowledge::RIDE_WAIT_NS;
 use crate::config::EngineConfig;
@@ -99,8 +99,10 @@ impl Path {
     ) -> Self {
         let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
         let mtu = PathMtu::new(caps.frame_bytes_safe.max(FRAME_BYTES_MIN), limit);
-        let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
+        let mut send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
         let mut received = ReceivedPackets::new(config.acknowledgement);
+        send.begin_at(PacketNumber(u64::from(config.numbers_from)));
+        received.begin_at(u64::from(config.numbers_from));
         received.set_lossless(caps.local.is_shared_memory());
         Self {
             index,

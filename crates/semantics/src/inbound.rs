@@ -129,10 +129,10 @@ impl Inbound {
         }
     }
 
-    /// Begins with operation `first`, for tests of the wrap-around.
-    #[cfg(test)]
-    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
-        self.expected = first;
+    /// Begins with other numbers than 0, as the peer must, to see them wrap around. Before any receive.
+    pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
+        self.expected = operation;
+        self.next_message = message;
     }
 
     /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
@@ -206,7 +206,9 @@ impl Inbound {
         if !self.queue.reserve() {
             return Err(PostError::CompletionQueueFull);
         }
-        let receives = self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity)));
+        let first = self.next_message;
+        let receives =
+            self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)));
         if receives.push(receive) {
             return Ok(());
         }

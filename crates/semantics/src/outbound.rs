@@ -169,11 +169,11 @@ impl Outbound {
         self.blocked = false;
     }
 
-    /// Begins with operation `first`, for tests of the wrap-around.
-    #[cfg(test)]
-    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
-        self.next_number = first;
-        self.delivered = first;
+    /// Begins with other numbers than 0, as the peer must, to see them wrap around.
+    pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
+        self.next_number = operation;
+        self.delivered = operation;
+        self.next_message = message;
     }
 
     /// Accepts an operation. Allocates nothing; its fragments come from

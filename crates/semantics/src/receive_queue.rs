@@ -16,9 +16,10 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(capacity: u32) -> Self {
+    /// A queue whose first receive will be consumed by message `first`.
+    pub(crate) fn new(capacity: u32, first: MessageNumber) -> Self {
         let capacity = capacity as usize;
-        Self { entries: VecDeque::with_capacity(capacity), capacity, first: MessageNumber(0) }
+        Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
     /// Appends a receive; false when the queue is full.
