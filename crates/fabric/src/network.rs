@@ -179,6 +179,8 @@ impl Network {
             path_bytes_max: u16::MAX,
             mute: None,
             full_for: Vec::new(),
+            full_until: Instant(0),
+            accepted_bytes_max: u16::MAX,
         });
         port
     }
@@ -197,12 +199,12 @@ impl Network {
             return SendOutcome::Accepted;
         };
         if sender.up
-            && let Some(ready_at) = sender.outward.refuses_until(now)
+            && let Some(ready_at) = sender.refuses_until(now)
         {
             trace.record(now, Kind::Refused, u32::from(port.0), ready_at.0);
             return SendOutcome::Refused(ready_at);
         }
-        if let Some(ready_at) = sender.full_until(now, to) {
+        if let Some(ready_at) = sender.refuses_peer_until(now, to) {
             trace.record(now, Kind::Refused, u32::from(port.0), ready_at.0);
             return SendOutcome::RefusedForPeer(ready_at);
         }
@@ -400,11 +402,20 @@ impl Network {
         self.ports[usize::from(port.0)].mute = mute;
     }
 
-    /// The driver of `port` takes no frames to this peer before `until`.
-    pub(crate) fn set_full(&mut self, port: PortId, peer: PeerAddr, until: Instant) {
-        let full_for = &mut self.ports[usize::from(port.0)].full_for;
-        full_for.retain(|&(other, _)| other != peer);
-        full_for.push((peer, until));
+    /// The driver of `port` takes no frames before `until`, to this peer or, without one, to any.
+    pub(crate) fn set_full(&mut self, port: PortId, peer: Option<PeerAddr>, until: Instant) {
+        let state = &mut self.ports[usize::from(port.0)];
+        let Some(peer) = peer else {
+            state.full_until = until;
+            return;
+        };
+        state.full_for.retain(|&(other, _)| other != peer);
+        state.full_for.push((peer, until));
+    }
+
+    /// Longer frames than this are not received at `port`. Nobody is told.
+    pub(crate) fn set_accepted_bytes_max(&mut self, port: PortId, accepted_bytes_max: u16) {
+        self.ports[usize::from(port.0)].accepted_bytes_max = accepted_bytes_max;
     }
 
     /// From now on accounts are kept of what each host sends to whom, and frames are overheard.
@@ -463,9 +474,9 @@ impl Network {
         let now = queue.now();
         let place = u32::from(port.0);
         let wire_bytes = self.wire_bytes(port, bytes.len());
-        let address = self.ports[usize::from(to.0)].address;
+        let Port { address, accepted_bytes_max, .. } = self.ports[usize::from(to.0)];
         let sender = &mut self.ports[usize::from(port.0)];
-        if bytes.len() > usize::from(sender.path_bytes_max) {
+        if bytes.len() > usize::from(sender.path_bytes_max.min(accepted_bytes_max)) {
             self.counters.too_big += 1;
             trace.record(now, Kind::TooBig, place, bytes.len() as u64);
             return self.free_buffers.push(bytes);
@@ -688,11 +699,21 @@ struct Port {
     mute: Option<Mute>,
     /// Peers for which the driver has no room, and until when.
     full_for: Vec<(PeerAddr, Instant)>,
+    /// Until when the driver has no room for any.
+    full_until: Instant,
+    /// Longer frames are not received.
+    accepted_bytes_max: u16,
 }
 
 impl Port {
+    /// Until when the driver takes nothing at all, if so.
+    fn refuses_until(&mut self, now: Instant) -> Option<Instant> {
+        let is_full = self.full_until > now;
+        is_full.then_some(self.full_until).or_else(|| self.outward.refuses_until(now))
+    }
+
     /// Until when the driver takes nothing for this peer, if so.
-    fn full_until(&mut self, now: Instant, peer: PeerAddr) -> Option<Instant> {
+    fn refuses_peer_until(&mut self, now: Instant, peer: PeerAddr) -> Option<Instant> {
         if self.full_for.is_empty() {
             return None;
         }

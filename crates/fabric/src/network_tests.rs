@@ -165,7 +165,9 @@ fn driver_takes_only_what_fits_and_then_more() {
     let ready_at = loop {
         match pair.send(&[0; 1_472]) {
             SendOutcome::Accepted => taken += 1,
-            SendOutcome::Refused(ready_at) | SendOutcome::RefusedForPeer(ready_at) => break ready_at,
+            SendOutcome::Refused(ready_at) | SendOutcome::RefusedForPeer(ready_at) => {
+                break ready_at;
+            }
         }
     };
     assert_eq!((taken, ready_at), (2, Instant(12_304)));

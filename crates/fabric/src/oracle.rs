@@ -98,6 +98,36 @@ pub enum Violation {
         /// What the engine said.
         cause: String,
     },
+    /// A connection ended for another cause than the one there was.
+    #[error("connection of pair {pair} ended on side {side} by {cause}, which nothing caused")]
+    WrongCause {
+        /// Which pair of hosts.
+        pair: usize,
+        /// Which side of it.
+        side: usize,
+        /// What the engine said.
+        cause: String,
+    },
+    /// An operation failed in another way than its connection.
+    #[error("operation {number} failed as {fault:?}, its connection as {cause:?}")]
+    WrongFault {
+        /// The operation.
+        number: u64,
+        /// What the engine said of it.
+        fault: crate::host::Fault,
+        /// What the engine said of the connection, if it has ended.
+        cause: Option<String>,
+    },
+    /// Everything is closed, and something is still in use.
+    #[error("host {host} holds {used} {name} although everything is closed")]
+    Held {
+        /// The host.
+        host: usize,
+        /// The resource.
+        name: &'static str,
+        /// What is in use.
+        used: u64,
+    },
     /// Memory changed that nothing may write any more.
     #[error("region {region} of host {host} changed after its connection had ended")]
     FrozenMemory {

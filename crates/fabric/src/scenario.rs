@@ -319,6 +319,7 @@ fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
         ack_delay_max_ns: 25_000,
         dead_peer_ns: LIMIT_NS,
         pool_divisor: 1,
+        shape: Default::default(),
     }
 }
 

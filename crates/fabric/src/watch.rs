@@ -40,7 +40,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn on_sent(&mut self, from: PortId, to: PeerAddr, port: Option<PortId>, bytes: &[u8]) {
+    pub(crate) fn on_sent(
+        &mut self,
+        from: PortId,
+        to: PeerAddr,
+        port: Option<PortId>,
+        bytes: &[u8],
+    ) {
         self.accounts.entry((from, to)).or_default().sent_bytes += bytes.len() as u64;
         match port {
             Some(to) => {

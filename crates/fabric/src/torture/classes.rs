@@ -2,8 +2,13 @@
 //! the plan of a seed was before there were classes it is still.
 
 use super::faulty::FaultyPeer;
+use super::full::FullDrivers;
+use super::holes::Hole;
 use super::plan::Plan;
 use super::strangers::StrangersPlan;
+use super::unlike::Unlike;
+use super::wrap::Wrap;
+use crate::world::Turns;
 use crate::{Faults, Random};
 
 /// What a run has beyond its plan.
@@ -13,6 +18,16 @@ pub(crate) struct Classes {
     pub(crate) strangers: Option<StrangersPlan>,
     /// One more host that does not do its part.
     pub(crate) faulty: Option<FaultyPeer>,
+    /// Drivers that are full for a while.
+    pub(crate) full: Option<FullDrivers>,
+    /// Paths that come to carry smaller frames.
+    pub(crate) holes: Vec<Hole>,
+    /// Numbers near the end of their range.
+    pub(crate) wrap: Option<Wrap>,
+    /// Ends that are made differently.
+    pub(crate) unlike: Option<Unlike>,
+    /// Hosts that look only now and then.
+    pub(crate) turns: Option<Turns>,
     /// Pairs of sound hosts must get on while faults last.
     pub(crate) watches_progress: bool,
 }
@@ -29,7 +44,12 @@ impl Classes {
             let mut random = Random::stream(seed, random.next_u64());
             match random.below(KINDS) {
                 0 => plan.classes.strangers = Some(StrangersPlan::draw(&mut random, plan)),
-                _ => FaultyPeer::draw(&mut random, plan),
+                1 | 2 => FaultyPeer::draw(&mut random, plan),
+                3 => plan.classes.full = Some(FullDrivers::draw(&mut random)),
+                4 => Hole::draw(&mut random, plan),
+                5 => plan.classes.wrap = Some(Wrap::draw(&mut random)),
+                6 => plan.classes.unlike = Some(Unlike::draw(&mut random, plan)),
+                _ => plan.classes.turns = Some(Turns::draw(&mut random)),
             }
         }
     }
@@ -39,6 +59,11 @@ impl Classes {
         let mut names = Vec::new();
         names.extend(self.strangers.as_ref().map(|_| "strangers"));
         names.extend(self.faulty.as_ref().map(|faulty| faulty.kind.name()));
+        names.extend(self.full.map(|_| "full drivers"));
+        names.extend(self.holes.first().map(|_| "narrow paths"));
+        names.extend(self.wrap.map(|_| "numbers that wrap"));
+        names.extend(self.unlike.as_ref().map(|_| "unlike ends"));
+        names.extend(self.turns.map(|_| "rare turns"));
         names
     }
 }
@@ -56,7 +81,7 @@ pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
     plan.classes.watches_progress = true;
 }
 
-const KINDS: u64 = 2;
+const KINDS: u64 = 8;
 
 /// How long faults last that others must not feel: longer than the longest pause that counts as
 /// progress, shorter than the silence after which a peer is dead.

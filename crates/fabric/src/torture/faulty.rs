@@ -4,6 +4,7 @@ use delivery::Instant;
 use wire_edge::{Flags, Header};
 
 use super::classes::{CALM_NS, calm};
+use super::full::fill_for;
 use super::plan::{Disaster, Plan};
 use super::run::{Run, Wake};
 use crate::host::HostEngine;
@@ -25,6 +26,8 @@ pub(crate) struct FaultyPeer {
 pub(crate) enum FaultyKind {
     /// It does nothing any more.
     Stopped,
+    /// The same, and nothing more can be sent to it.
+    ReadsNothing,
     /// It sends all it sends many times.
     Floods,
     /// It hears everything and acknowledges nothing.
@@ -43,6 +46,7 @@ impl FaultyKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Stopped => "a peer that stops",
+            Self::ReadsNothing => "a peer for which drivers are full",
             Self::Floods => "a peer that floods",
             Self::NeverAcknowledges => "a peer that never acknowledges",
             Self::NeverReceives { .. } => "receives that are never posted",
@@ -61,13 +65,14 @@ impl FaultyPeer {
         }
         calm(random, plan);
         let host = plan.hosts;
-        let kind = match random.below(7) {
+        let kind = match random.below(8) {
             0 => FaultyKind::Stopped,
             1 => FaultyKind::Floods,
             2 => FaultyKind::NeverAcknowledges,
             3 => FaultyKind::NeverReceives { at_peer: random.chance_ppm(500_000) },
             4 => FaultyKind::Withholds,
             5 => FaultyKind::NeverConfirms,
+            6 => FaultyKind::ReadsNothing,
             _ => FaultyKind::Lies,
         };
         if let FaultyKind::NeverReceives { .. } = kind {
@@ -105,7 +110,10 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         match kind {
-            FaultyKind::Stopped => {
+            FaultyKind::Stopped | FaultyKind::ReadsNothing => {
+                if kind == FaultyKind::ReadsNothing {
+                    fill_for(self, world, host);
+                }
                 let left_ns = self.plan.safety_ns.saturating_sub(world.now().0);
                 self.strike(world, Disaster::Pause { host, for_ns: left_ns + 1 });
             }
@@ -130,20 +138,20 @@ impl<E: HostEngine> Run<'_, E> {
 
     /// Whether the application of this side posts no receives now.
     pub(super) fn withholds_receives(&self, pair: usize, side: usize) -> bool {
-        let Some(FaultyPeer { host, kind, from_ns }) = self.plan.classes.faulty else {
+        let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else {
             return false;
         };
         let FaultyKind::NeverReceives { at_peer } = kind else { return false };
         let state = &self.pairs[pair];
-        let _ = from_ns;
         state.is_faulty && !self.healed && (state.hosts[side] == host) != at_peer
     }
 
     /// The faulty host has a connection, or asks for one.
     pub(super) fn hush(&mut self, world: &mut World<E>, host: usize, is_hushed: bool) {
-        let never = self.plan.classes.faulty.is_some_and(|faulty| {
-            faulty.kind == FaultyKind::NeverConfirms && faulty.host == host
-        });
+        let never =
+            self.plan.classes.faulty.is_some_and(|faulty| {
+                faulty.kind == FaultyKind::NeverConfirms && faulty.host == host
+            });
         if never && !self.healed {
             self.mute(world, host, is_hushed.then_some(|_| true));
         }

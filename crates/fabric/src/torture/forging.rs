@@ -99,7 +99,11 @@ pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'stat
 }
 
 /// A frame of any kind but Control, with content that nobody sent.
-pub(super) fn content(random: &mut Random, prefix: Prefix, acknowledged: Option<Prefix>) -> Vec<u8> {
+pub(super) fn content(
+    random: &mut Random,
+    prefix: Prefix,
+    acknowledged: Option<Prefix>,
+) -> Vec<u8> {
     let operation = OperationNumber(random.below(64) as u32);
     let (key, address) = (RemoteKey(random.next_u64() as u32), random.next_u64() >> 24);
     let last = Prefix { flags: Flags::LAST.with(Flags::ACK_NOW), ..prefix };

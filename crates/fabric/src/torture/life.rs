@@ -30,6 +30,8 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Grant { pair, operations } => self.grant(world, pair, operations),
             Wake::Fail => self.fail(world),
             Wake::Attack => self.attack(world),
+            Wake::Fill => self.fill(world),
+            Wake::Narrow { hole } => self.narrow(world, hole),
         }
     }
 
@@ -70,7 +72,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
 
 impl<E: HostEngine> Run<'_, E> {
     pub(super) fn connect_later(&mut self, world: &mut World<E>, pair: usize) {
-        if self.pairs[pair].retry_scheduled {
+        if self.pairs[pair].retry_scheduled || self.is_closing {
             return;
         }
         self.pairs[pair].retry_scheduled = true;
@@ -99,6 +101,7 @@ impl<E: HostEngine> Run<'_, E> {
         // Who lied has begun anew by then.
         state.is_distrusted &= !self.healed;
         let generation = state.generation;
+        world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[peer].life;
         let mut paths = ways;
@@ -172,6 +175,7 @@ impl<E: HostEngine> Run<'_, E> {
         };
         let pair = pair as usize;
         self.abandon(world, pair);
+        world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[self.pairs[pair].hosts[0]].life;
         match world.engine_mut(host).accept(now, request) {
@@ -190,6 +194,7 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let Some(end) = self.pairs[pair].ends[1].take() else { return };
         if end.stage != Stage::Closed && end.life == self.hosts[end.host].life {
+            self.pairs[pair].let_go = end.generation;
             let engine = world.engine_mut(end.host);
             engine.close(now, end.connection);
             engine.deregister(now, end.target);
@@ -263,6 +268,9 @@ impl<E: HostEngine> Run<'_, E> {
         if !self.may_end(now, pair, side, cause) {
             let cause = format!("{cause:?}");
             self.check_of(pair, Err(Violation::ConnectionLost { pair, cause }));
+        }
+        if self.plan.churn.is_none() {
+            self.check_cause(pair, side, cause);
         }
         world.engine_mut(host).release(connection);
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
@@ -395,8 +403,10 @@ impl<E: HostEngine> Run<'_, E> {
                 && drawn.operation.action == Action::Write
                 && self.random.chance_ppm(traffic.rogue_ppm);
             if rogue {
-                drawn.make_rogue();
+                let forbidden = self.forbidden(pair, side);
+                drawn.make_rogue(forbidden);
             }
+            let Some(end) = &mut self.pairs[pair].ends[side] else { return };
             let host = end.host;
             match end.post(world, &mut self.random, drawn) {
                 Ok(false) | Err(Refusal::Closed) => return,
@@ -410,6 +420,7 @@ impl<E: HostEngine> Run<'_, E> {
     /// writes; the old memory must not change any more.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
+        let place = self.place(pair);
         let chance = self.random.chance_ppm(self.plan.traffic.retarget_ppm);
         let [Some(first), Some(second)] = &mut self.pairs[pair].ends else { return };
         let (own, other) = if side == 0 { (first, second) } else { (second, first) };
@@ -421,6 +432,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let (host, old) = (other.host, other.target);
+        world.engine_mut(host).turn_to(place);
         // The reader has everything, though the acknowledgement of that may be lost.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
@@ -436,6 +448,7 @@ impl<E: HostEngine> Run<'_, E> {
         let probe = state.remaining[side] == 0;
         state.remaining[side] = state.remaining[side].saturating_sub(1);
         if rogue {
+            state.had_rogue = state.generation;
             for end in state.ends.iter_mut().flatten() {
                 end.excused = true;
             }
@@ -501,7 +514,9 @@ impl<E: HostEngine> Run<'_, E> {
         let Some(mut end) = self.pairs[pair].ends[side].take() else { return Ok(()) };
         let peer = self.pairs[pair].hosts[1 - side];
         let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
-        let outcome = end.model.complete(completion, target).and_then(|finished| {
+        let fault = Self::note_fault(&mut end, completion);
+        let outcome = fault.and_then(|()| end.model.complete(completion, target));
+        let outcome = outcome.and_then(|finished| {
             for finished in &finished {
                 self.finish(world, &mut end, peer, finished, completion)?;
             }

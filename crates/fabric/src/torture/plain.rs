@@ -46,6 +46,18 @@ pub(crate) enum Bug {
     FallsSilent,
     /// Returns stale bytes for a read.
     ReadsStale,
+    /// Asks a silent peer again in each turn, and keeps what it asked.
+    RepeatsEachTurn,
+    /// Sends to wherever the last frame of a connection came from.
+    FollowsAnybody,
+    /// A driver that is full for one peer stops what goes to others.
+    StopsAtFullDriver,
+    /// Has room for one message without a receive, for all peers together.
+    HasOneRecord,
+    /// Ends a connection of which somebody says that its peer cannot be reached.
+    BelievesNews,
+    /// Sends frames as large as its interface allows, whatever becomes of them.
+    SendsLargeFrames,
 }
 
 #[derive(Debug)]
@@ -61,6 +73,10 @@ pub(crate) struct PlainEngine {
     regions: BTreeMap<u32, Memory>,
     next_region: u32,
     frames_handled: u64,
+    /// The connection whose message waits for a receive.
+    waiting: Option<u32>,
+    /// What all links carry.
+    frame_bytes_max: u16,
 }
 
 #[derive(Debug)]
@@ -94,6 +110,10 @@ struct Connection {
     retry_at: Instant,
     retries: u32,
     heard_at: Instant,
+    /// Questions sent since the peer was last heard.
+    unanswered: u64,
+    /// Payload of a packet.
+    fragment: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -131,6 +151,8 @@ const PING: u8 = 6;
 
 const GUARD: usize = 64;
 const FRAGMENT: usize = 1_000;
+/// All headers of a packet have this many bytes or fewer.
+const HEADERS_MAX: usize = 40;
 const WINDOW: u32 = 32;
 
 impl PlainEngine {
@@ -148,6 +170,8 @@ impl PlainEngine {
             regions: BTreeMap::new(),
             next_region: 0,
             frames_handled: 0,
+            waiting: None,
+            frame_bytes_max: u16::MAX,
         }
     }
 
@@ -181,9 +205,19 @@ impl PlainEngine {
                 retry_at: now,
                 retries: 0,
                 heard_at: now,
+                unanswered: 0,
+                fragment: self.fragment(),
             },
         );
         id
+    }
+
+    /// Payload of the packets of a new connection.
+    fn fragment(&self) -> usize {
+        match self.bug {
+            Bug::SendsLargeFrames => usize::from(self.frame_bytes_max) - HEADERS_MAX,
+            _ => FRAGMENT,
+        }
     }
 
     fn end(&mut self, id: u32, cause: Cause) {
@@ -192,6 +226,9 @@ impl PlainEngine {
             return;
         }
         connection.state = State::Ended;
+        if self.waiting == Some(id) {
+            self.waiting = None;
+        }
         connection.retry_at = Instant::NEVER;
         for pending in connection.operations.drain(..) {
             if self.bug != Bug::NeverCompletes {
@@ -215,6 +252,7 @@ impl PlainEngine {
     fn handle_data(&mut self, now: Instant, id: u32, sequence: u32, acked: u32, body: &[u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.heard_at = now;
+        connection.unanswered = 0;
         while connection.acked < acked && !connection.window.is_empty() {
             let (_, ends) = connection.window.pop_front().unwrap_or_default();
             connection.acked += 1;
@@ -283,6 +321,7 @@ impl PlainEngine {
                         success: true,
                         length_bytes: head.total,
                         immediate: Some(head.immediate ^ alter),
+                        fault: None,
                     });
                 }
             }
@@ -312,10 +351,16 @@ impl PlainEngine {
     }
 
     fn take_message(&mut self, id: u32, head: Head, payload: &[u8]) -> Option<bool> {
+        let is_shared = self.bug == Bug::HasOneRecord;
+        if is_shared && self.waiting.is_some_and(|other| other != id) {
+            return Some(false);
+        }
         let connection = self.connections.get_mut(&id)?;
         let Some(&(region, offset, _, context)) = connection.receives.front() else {
+            self.waiting = Some(id);
             return Some(false);
         };
+        self.waiting = None;
         let at = offset + connection.received;
         connection.received += payload.len() as u32;
         if head.last {
@@ -327,6 +372,7 @@ impl PlainEngine {
                 success: true,
                 length_bytes: head.total,
                 immediate: head.has_immediate.then_some(head.immediate),
+                fault: None,
             });
         }
         self.write_memory(region, at, payload);
@@ -431,10 +477,11 @@ impl Connection {
     }
 
     fn queue(&mut self, head: Head, bytes: &[u8], number: Option<u64>) {
-        let pieces = bytes.len().div_ceil(FRAGMENT).max(1);
+        let fragment = self.fragment;
+        let pieces = bytes.len().div_ceil(fragment).max(1);
         for piece in 0..pieces {
-            let start = piece * FRAGMENT;
-            let end = bytes.len().min(start + FRAGMENT);
+            let start = piece * fragment;
+            let end = bytes.len().min(start + fragment);
             let last = piece + 1 == pieces;
             let head = Head { address: head.address + start as u64, last, ..head };
             let mut body = head.encode();
@@ -452,6 +499,7 @@ impl Pending {
             success,
             length_bytes: if success { self.operation.length_bytes } else { 0 },
             immediate: None,
+            fault: None,
         }
     }
 }

@@ -104,7 +104,11 @@ impl Report {
 impl Report {
     /// The classes that the seed drew, for a reader.
     fn drawn(&self) -> String {
-        if self.classes.is_empty() { String::new() } else { format!(" ({})", self.classes.join(", ")) }
+        if self.classes.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", self.classes.join(", "))
+        }
     }
 }
 

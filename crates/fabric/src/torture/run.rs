@@ -62,6 +62,10 @@ pub(super) struct Run<'a, E> {
     pub(super) churn: Churn,
     /// What is known of those who are no hosts.
     pub(super) strangers: Strangers,
+    /// What classes of scenario draw while a run lasts.
+    pub(super) chance: Random,
+    /// All is done, and applications close what they have.
+    pub(super) is_closing: bool,
     pub(super) healed: bool,
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
@@ -116,6 +120,10 @@ pub(super) struct Pair {
     pub(super) is_faulty: bool,
     /// One of the hosts lies, so that nothing is known of what the other should have.
     pub(super) is_distrusted: bool,
+    /// The last generation that the second side closed for a newer one.
+    pub(super) let_go: u32,
+    /// The last generation in which a side asked for what it may not have.
+    pub(super) had_rogue: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +152,10 @@ pub(super) enum Wake {
     Fail,
     /// A stranger sends something.
     Attack,
+    /// A driver is full.
+    Fill,
+    /// A path comes to carry smaller frames.
+    Narrow { hole: usize },
 }
 
 /// Memory that nobody may write any more.
@@ -182,6 +194,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 progress_at: [Instant(0); 2],
                 is_faulty: false,
                 is_distrusted: false,
+                let_go: 0,
+                had_rogue: 0,
             })
             .collect();
         Self {
@@ -198,6 +212,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
             blocked_until: vec![Instant(0); plan_ports],
             churn: Churn::new(seed, plan_ports),
             strangers: Strangers::new(seed),
+            chance: Random::stream(seed, CHANCE_STREAM),
+            is_closing: false,
             healed: false,
             turns: 0,
             violation: None,
@@ -212,6 +228,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
         self.schedule_faulty(&mut world);
         self.schedule_strangers(&mut world);
         self.schedule_work(&mut world);
+        self.schedule_full_drivers(&mut world);
+        self.schedule_holes(&mut world);
         let healing_at = Instant(self.plan.safety_ns);
         self.advance(&mut world, healing_at);
         if self.violation.is_none() {
@@ -220,6 +238,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
         if self.violation.is_none() {
             self.check_at_rest(&world);
+        }
+        if self.violation.is_none() {
+            self.expect_emptiness(&mut world);
         }
         let again = format!("ethernot sim torture --seeds {}..{}", self.seed, self.seed + 1);
         self.report(&world, again)
@@ -286,7 +307,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let stream = ENTROPY_STREAM ^ (u64::from(life) << 32 | host as u64);
         let mut entropy = [0; 32];
         Random::stream(self.seed, stream).fill(&mut entropy);
-        let plan = &self.plan.engine;
+        let (plan, shape) = self.engine_plan(host);
         (self.make)(
             host,
             Tuning {
@@ -299,6 +320,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 ack_delay_max_ns: plan.ack_delay_max_ns,
                 dead_peer_ns: DEAD_PEER_NS,
                 pool_divisor: plan.pool_divisor,
+                shape,
             },
         )
     }
@@ -339,6 +361,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
                     add_port(&mut world.network, segment, host, link, &self.plan)
                 })
                 .collect();
+            for &port in &ports {
+                self.fit_port(world, host, port);
+            }
             let engine = self.engine(host, 0);
             world.add_host(engine, &ports);
             self.hosts.push(HostState {
@@ -349,6 +374,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             let now = world.now();
             world.engine_mut(host).listen(now);
         }
+        self.set_turns(world);
     }
 
     pub(super) fn schedule(&mut self, world: &mut World<E>) {
@@ -535,6 +561,7 @@ const REST_NS: u64 = 50_000_000;
 /// How often the main course looks whether a run is over.
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
+const CHANCE_STREAM: u64 = 0x6368_616e;
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
 

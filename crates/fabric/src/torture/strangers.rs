@@ -36,7 +36,8 @@ impl StrangersPlan {
             calm(random, plan);
         }
         Self {
-            attacks: random.next_u64() as u32 & random.next_u64() as u32 | 1 << random.below(ATTACKS),
+            attacks: random.next_u64() as u32 & random.next_u64() as u32
+                | 1 << random.below(ATTACKS),
             pause_ns_max: random.pick(&[20_000, 200_000, 2_000_000]),
             addresses: random.pick(&[1, 3, 12]),
         }
@@ -266,6 +267,7 @@ impl<E: HostEngine> Run<'_, E> {
             return false;
         }
         let (now, life) = (world.now(), self.hosts[host].life);
+        world.engine_mut(host).turn_to(0);
         match self.strangers.random.below(3) {
             0 if self.strangers.waiting.len() < WAITING_MAX => {
                 self.strangers.waiting.push((host, life, request));
