@@ -75,8 +75,19 @@ impl FaultyPeer {
             6 => FaultyKind::ReadsNothing,
             _ => FaultyKind::Lies,
         };
-        if let FaultyKind::NeverReceives { .. } = kind {
-            plan.traffic.weights[4] += 2;
+        let leaves_open = match kind {
+            FaultyKind::NeverReceives { .. } => {
+                plan.traffic.weights[4] += 2;
+                true
+            }
+            FaultyKind::Withholds => true,
+            _ => false,
+        };
+        if leaves_open && random.chance_ppm(700_000) {
+            // As many operations as one peer may leave open are more than there are records.
+            plan.engine.pool_divisor = 16;
+            plan.engine.operation_window = 256;
+            plan.traffic.depth = 64;
         }
         let from_ns = random.below(CALM_NS / 10);
         let spared = random.chance_ppm(300_000).then(|| random.below(host as u64) as usize);
@@ -128,6 +139,18 @@ impl<E: HostEngine> Run<'_, E> {
                 self.fail_again(world, 2_000_000);
             }
             FaultyKind::NeverReceives { .. } | FaultyKind::NeverConfirms => {}
+        }
+    }
+
+    /// Operations that one side of a pair has under way, at most. Records of own operations are the
+    /// endpoint's: who shares them must not lend them all to a peer that keeps them.
+    pub(super) fn depth(&self, pair: usize, side: usize) -> u32 {
+        let depth = self.plan.traffic.depth;
+        match self.plan.classes.faulty {
+            Some(faulty) if self.pairs[pair].hosts[1 - side] == faulty.host => {
+                depth.min(DEPTH_TO_FAULTY)
+            }
+            _ => depth,
         }
     }
 
@@ -210,6 +233,9 @@ fn is_withheld(frame: &[u8]) -> bool {
 }
 
 const FLOOD_FRAMES: u32 = 32;
+
+/// A quarter of the fewest records of an engine.
+const DEPTH_TO_FAULTY: u32 = 8;
 
 /// The second operation already never gets through whole.
 const WITHHELD_ONE_IN: u32 = 64;
