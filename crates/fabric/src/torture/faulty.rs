@@ -106,7 +106,8 @@ impl<E: HostEngine> Run<'_, E> {
         let Some(FaultyPeer { host, kind, from_ns }) = self.plan.classes.faulty else { return };
         for pair in &mut self.pairs {
             pair.is_faulty = pair.hosts.contains(&host);
-            pair.is_distrusted = pair.is_faulty && kind == FaultyKind::Lies;
+            pair.may_end |= pair.is_faulty;
+            pair.is_distrusted |= pair.is_faulty && kind == FaultyKind::Lies;
         }
         if matches!(kind, FaultyKind::Floods | FaultyKind::Lies) {
             world.network.watch();

@@ -293,7 +293,7 @@ impl<E: HostEngine> Run<'_, E> {
     fn may_end(&self, now: Instant, pair: usize, side: usize, cause: Cause) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return true };
-        if state.is_faulty && !state.begun_healed {
+        if state.may_end && !state.begun_healed {
             return true;
         }
         // An attempt that began under faults may fail, and so may what the peer made of it.

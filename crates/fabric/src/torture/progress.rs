@@ -33,7 +33,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         for pair in 0..self.pairs.len() {
-            if self.pairs[pair].is_faulty {
+            if self.pairs[pair].may_end {
                 continue;
             }
             for side in [0, 1] {

@@ -118,6 +118,8 @@ pub(super) struct Pair {
     pub(super) progress_at: [Instant; 2],
     /// One of the hosts does not do its part.
     pub(super) is_faulty: bool,
+    /// Something lasts for which its connections may end.
+    pub(super) may_end: bool,
     /// One of the hosts lies, so that nothing is known of what the other should have.
     pub(super) is_distrusted: bool,
     /// The last generation that the second side closed for a newer one.
@@ -193,6 +195,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 looking: [0; 2],
                 progress_at: [Instant(0); 2],
                 is_faulty: false,
+                may_end: false,
                 is_distrusted: false,
                 let_go: 0,
                 had_rogue: 0,

@@ -1,6 +1,7 @@
-//! Somebody who is no host hears every frame and sends his own: from addresses behind which is no
-//! host, with all he heard; and in the name of hosts, without the epoch or the numbers that only they
-//! can know. No connection may notice, and no address that has not proved itself gets more than
+//! Somebody who is no host sends frames: from addresses behind which is no host, and in the name of
+//! hosts, without the epoch or the numbers that only they can know. No connection may notice. In some
+//! runs he also uses what he overhears, against which the protocol does not protect a connection
+//! (protocol.md §8); but all else must hold. No address that has not proved itself ever gets more than
 //! three times what came from it.
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use wire_edge::{Control, Epoch, Handshake, LinkIndex, PeerAddr, Prefix};
 use super::classes::calm;
 use super::end::Stage;
 use super::forging;
-use super::plan::Plan;
+use super::plan::{Disaster, Plan};
 use super::run::{Run, Wake};
 use crate::host::{ConnectionHandle, HostEngine, RequestHandle};
 use crate::network::FRAME_BYTES_SAFE;
@@ -24,6 +25,8 @@ use crate::{PortId, Random, World, port_address};
 pub(crate) struct StrangersPlan {
     /// Kinds of attacks, by bit.
     pub(crate) attacks: u32,
+    /// What was overheard is used: a connection may end for it.
+    pub(crate) uses_overheard: bool,
     /// Longest time between two attacks, in nanoseconds.
     pub(crate) pause_ns_max: u64,
     /// Addresses without hosts.
@@ -35,9 +38,16 @@ impl StrangersPlan {
         if random.chance_ppm(500_000) {
             calm(random, plan);
         }
+        let uses_overheard = random.chance_ppm(300_000);
+        let some = random.next_u64() & random.next_u64();
+        let attacks = if uses_overheard {
+            some | 1 << random.below(OVERHEARING)
+        } else {
+            some >> OVERHEARING << OVERHEARING | 1 << random.between(OVERHEARING, ATTACKS - 1)
+        };
         Self {
-            attacks: random.next_u64() as u32 & random.next_u64() as u32
-                | 1 << random.below(ATTACKS),
+            attacks: attacks as u32,
+            uses_overheard,
             pause_ns_max: random.pick(&[20_000, 200_000, 2_000_000]),
             addresses: random.pick(&[1, 3, 12]),
         }
@@ -68,7 +78,11 @@ impl Strangers {
 
 impl<E: HostEngine> Run<'_, E> {
     pub(super) fn schedule_strangers(&mut self, world: &mut World<E>) {
-        if self.plan.classes.strangers.is_some() {
+        if let Some(plan) = &self.plan.classes.strangers {
+            for pair in &mut self.pairs {
+                pair.is_distrusted |= plan.uses_overheard;
+                pair.may_end |= plan.uses_overheard;
+            }
             world.network.watch();
             self.wake_at(world, Instant(1_000), Wake::Attack);
         }
@@ -282,8 +296,14 @@ impl<E: HostEngine> Run<'_, E> {
         true
     }
 
-    /// Nobody attacks any more, and what strangers asked for comes to an end.
+    /// Nobody attacks any more, and what strangers asked for comes to an end. Connections of which they
+    /// knew everything begin anew.
     pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
+        if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
+            for host in 0..self.plan.hosts {
+                self.strike(world, Disaster::Restart { host });
+            }
+        }
         let now = world.now();
         for (host, life, request) in core::mem::take(&mut self.strangers.waiting) {
             if self.hosts[host].life == life {
@@ -334,8 +354,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Kinds of attacks.
+/// Kinds of attacks; the first of them use what was overheard.
 const ATTACKS: u64 = 10;
+const OVERHEARING: u64 = 4;
 
 /// Their addresses begin here.
 const FIRST_STRANGER: u8 = 200;
