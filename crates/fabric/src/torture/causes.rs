@@ -49,7 +49,7 @@ impl<E: HostEngine> Run<'_, E> {
         } else if cause == Cause::AccessDenied && own && !theirs && self.lacks_denial(pair, side) {
             wrong = Err(Violation::WrongCause { pair, side, cause: "nothing denied".to_owned() });
         }
-        self.check_of(pair, wrong);
+        self.check_of_end(pair, side, wrong);
     }
 
     /// Whether no operation of this side was denied although only this side asked for too much.

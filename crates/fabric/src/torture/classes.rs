@@ -28,6 +28,8 @@ pub(crate) struct Classes {
     pub(crate) unlike: Option<Unlike>,
     /// Hosts that look only now and then.
     pub(crate) turns: Option<Turns>,
+    /// Links are memory that hosts share: each peer has a ring of its own, which may be full.
+    pub(crate) shares_memory: bool,
     /// Pairs of sound hosts must get on while faults last.
     pub(crate) watches_progress: bool,
 }

@@ -9,7 +9,7 @@ use super::plan::{Disaster, Plan};
 use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::network::Mute;
-use crate::{PortId, Random, World};
+use crate::{Faults, PortId, Random, World};
 
 /// A host that fails, and how.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,9 @@ impl FaultyPeer {
             6 => FaultyKind::ReadsNothing,
             _ => FaultyKind::Lies,
         };
+        if kind == FaultyKind::ReadsNothing && plan.classes.strangers.is_none() {
+            share_memory(plan);
+        }
         let leaves_open = match kind {
             FaultyKind::NeverReceives { .. } => {
                 plan.traffic.weights[4] += 2;
@@ -97,6 +100,18 @@ impl FaultyPeer {
         }
         plan.hosts += 1;
         plan.classes.faulty = Some(Self { host, kind, from_ns });
+    }
+}
+
+/// Makes memory of all links: nothing is lost there, and a full ring makes its sender wait.
+fn share_memory(plan: &mut Plan) {
+    plan.classes.shares_memory = true;
+    plan.faults = Faults::default();
+    for link in &mut plan.links {
+        link.switched = false;
+        link.model.queue_bytes = 1 << 20;
+        link.model.mark_bytes = None;
+        link.model.driver_bytes = Some(64 << 10);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::host::{
     RequestHandle,
 };
 use crate::oracle::{Finished, Violation};
-use crate::{Application, Kind, World, port_address};
+use crate::{Application, Kind, World};
 use wire_edge::PeerAddr;
 
 impl<E: HostEngine> Application<E> for Run<'_, E> {
@@ -101,6 +101,9 @@ impl<E: HostEngine> Run<'_, E> {
         state.begun_healed = self.healed;
         // Who lied has begun anew by then.
         state.is_distrusted &= !self.healed;
+        if state.is_distrusted {
+            state.distrusted_until = state.generation;
+        }
         let generation = state.generation;
         world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
@@ -129,8 +132,8 @@ impl<E: HostEngine> Run<'_, E> {
         if self.plan.churn.is_some() {
             return self.churn_ways(world, host, peer);
         }
-        let links = 0..self.plan.links.len() as u8;
-        links.map(|link| (LinkId(link), port_address(peer as u8, link))).collect()
+        let links = 0..self.plan.links.len();
+        links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
     /// Nobody looks at the memory of an end any more, but perhaps at its target.
@@ -264,11 +267,11 @@ impl<E: HostEngine> Run<'_, E> {
         let outstanding =
             self.pairs[pair].ends[side].as_ref().map_or(0, |end| end.model.outstanding_signalled());
         if outstanding > 0 {
-            self.check_of(pair, Err(Violation::NeverCompleted { pair, outstanding }));
+            self.check_of_end(pair, side, Err(Violation::NeverCompleted { pair, outstanding }));
         }
         if !self.may_end(now, pair, side, cause) {
             let cause = format!("{cause:?}");
-            self.check_of(pair, Err(Violation::ConnectionLost { pair, cause }));
+            self.check_of_end(pair, side, Err(Violation::ConnectionLost { pair, cause }));
         }
         if self.plan.churn.is_none() {
             self.check_cause(pair, side, cause);

@@ -6,7 +6,8 @@
 use super::Options;
 use super::classes::Classes;
 use crate::host::{Congestion, Scheduling};
-use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random};
+use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random, port_address};
+use wire_edge::PeerAddr;
 
 /// The configuration of one run.
 #[derive(Clone, Debug)]
@@ -207,6 +208,14 @@ impl Plan {
         let segments = segments.collect();
         plan.churn = Some(Wiring { segments, ethernet: random.chance_ppm(700_000) });
         plan
+    }
+
+    /// The address of a link of a host.
+    pub(crate) fn address(&self, host: usize, link: usize) -> PeerAddr {
+        if self.classes.shares_memory {
+            return PeerAddr::shared_memory(1, (host as u64) << 8 | link as u64);
+        }
+        port_address(host as u8, link as u8)
     }
 
     /// The segment that a link of a host is on.

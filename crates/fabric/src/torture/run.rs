@@ -12,7 +12,7 @@ use super::report::{Failure, Options, Report};
 use super::strangers::Strangers;
 use crate::host::{HostEngine, Region, Tuning};
 use crate::oracle::Violation;
-use crate::{Livelock, Network, PortId, Random, Segment, World, port_address};
+use crate::{Livelock, Network, PortId, Random, Segment, World};
 
 /// Runs `seed` with engines made by `make`. A panic of an engine is a broken promise like others.
 pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
@@ -122,6 +122,8 @@ pub(super) struct Pair {
     pub(super) may_end: bool,
     /// One of the hosts lies, so that nothing is known of what the other should have.
     pub(super) is_distrusted: bool,
+    /// The last generation of which that was so.
+    pub(super) distrusted_until: u32,
     /// The last generation that the second side closed for a newer one.
     pub(super) let_go: u32,
     /// The last generation in which a side asked for what it may not have.
@@ -197,6 +199,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 is_faulty: false,
                 may_end: false,
                 is_distrusted: false,
+                distrusted_until: 0,
                 let_go: 0,
                 had_rogue: 0,
             })
@@ -289,6 +292,20 @@ impl<'a, E: HostEngine> Run<'a, E> {
     pub(super) fn check_of(&mut self, pair: usize, outcome: Result<(), Violation>) {
         if !self.pairs[pair].is_distrusted {
             self.check(outcome);
+        }
+    }
+
+    /// The same for what one side of a connection does, which may be an old one.
+    pub(super) fn check_of_end(
+        &mut self,
+        pair: usize,
+        side: usize,
+        outcome: Result<(), Violation>,
+    ) {
+        let state = &self.pairs[pair];
+        let end = state.ends[side].as_ref();
+        if end.is_none_or(|end| end.generation > state.distrusted_until) {
+            self.check_of(pair, outcome);
         }
     }
 
@@ -542,7 +559,7 @@ fn add_port(
 ) -> PortId {
     let address = match &plan.churn {
         Some(wiring) => churn::address(wiring, host, link, 0),
-        None => port_address(host as u8, link as u8),
+        None => plan.address(host, link),
     };
     let port = network.add_port(segment, address, plan.links[plan.segment(host, link)].model);
     network.set_faults(port, plan.faults);
