@@ -124,6 +124,8 @@ impl World {
             receives_max: 16,
             active_connections: 2,
             packets_max: 256,
+            // Some see their numbers wrap around.
+            numbers_from: if shape & 32 == 0 { 0 } else { u32::MAX - 60 },
             ..EngineConfig::default()
         };
         let plans = vec![plan; links];
@@ -309,8 +311,11 @@ impl World {
                 *next = next.wrapping_add(1);
             }
         }
-        if choice & 0xf0 == 0xf0 {
-            flight.to = host;
+        match choice & 0xf0 {
+            0xf0 => flight.to = host,
+            // Somebody else repeats what he has seen.
+            0xe0 => flight.from = address(2, flight.link),
+            _ => {}
         }
         self.pair.deliver(&mut flight);
     }
@@ -461,7 +466,9 @@ impl World {
             };
             frame.resize(frame.len() + length, 0x5a);
         }
-        let mut flight = Flight { to: host, link, from: pair::address(1 - host, link), bytes: frame };
+        // Now and then from somebody who is neither of the two.
+        let sender = if index & 0x70 == 0x70 { 2 } else { 1 - host };
+        let mut flight = Flight { to: host, link, from: pair::address(sender, link), bytes: frame };
         self.pair.deliver(&mut flight);
         if odd & 4 == 0 {
             self.turn();
