@@ -329,6 +329,11 @@ impl<T: Copy> SendHalf<T> {
         self.in_flight_bytes
     }
 
+    /// Packets that are in flight or remembered as lost.
+    pub fn packets(&self) -> u16 {
+        self.packets.len()
+    }
+
     /// When the oldest data packet in flight was sent; the oldest probe of the path MTU if there is
     /// nothing else, whose silence says nothing.
     pub fn oldest_sent_at(&self) -> Option<Instant> {

@@ -451,6 +451,7 @@ impl Engine {
             rate_bytes_per_second: path.send.rate_bytes_per_second(),
             window_bytes: path.send.window(),
             in_flight_bytes: path.send.in_flight_bytes(),
+            packets: path.send.packets(),
             frame_bytes: path.mtu.current(),
             counters: path.counters,
         });

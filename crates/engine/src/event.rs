@@ -188,6 +188,8 @@ pub struct PathInfo {
     pub window_bytes: u32,
     /// Bytes in flight.
     pub in_flight_bytes: u32,
+    /// Packets that are in flight or remembered as lost.
+    pub packets: u16,
     /// Largest frame, in bytes.
     pub frame_bytes: u16,
     /// Everything counted.

@@ -617,6 +617,14 @@ impl HostEngine for EdgeHost {
         one("reads", used.reads, limits.reads);
         one("retransmissions", used.retransmissions, limits.retransmissions);
         one("order pool blocks", used.order_blocks, limits.order_blocks);
+        for connection in self.connections.values() {
+            let paths =
+                self.engine.info(connection.handle).map_or_else(Vec::new, |info| info.paths);
+            let most = paths.iter().map(|path| u64::from(path.packets)).max().unwrap_or(0);
+            let limit = u64::from(self.config.packets_max) + UNCOUNTED_PACKETS;
+            report("packets of a link", most, limit);
+        }
+        let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         one("connections", self.engine.connection_count(), self.config.connections_max);
     }
 }
@@ -702,7 +710,10 @@ fn own_configuration(tuning: &Tuning) -> EngineConfig {
             Scheduling::RoundRobin => SchedulingPolicy::RoundRobin,
         },
         active_connections: 4,
-        packets_max: 2_048,
+        packets_max: match tuning.shape.packets_max {
+            0 => 2_048,
+            most => most,
+        },
         numbers_from: tuning.shape.numbers_from,
         ..EngineConfig::default()
     }
@@ -774,6 +785,9 @@ const COMPLETIONS_MAX: usize = 84;
 
 /// Of all connections of a host: one for each other host and one more, at most.
 const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;
+
+/// Packets that no window counts: probes, eight control frames, and 64 that are remembered as lost.
+const UNCOUNTED_PACKETS: u64 = 128;
 
 const FULL_FRAME_BYTES: u32 = 1_472;
 const DELAY_TARGET_NS: u32 = 50_000;

@@ -250,6 +250,8 @@ pub struct Shape {
     pub numbers_from: u32,
     /// Connections that it had before.
     pub worn_connections: u32,
+    /// Packets in flight on a link of a connection, at most: 2048 if 0.
+    pub packets_max: u16,
 }
 
 /// The software of one host: an engine with its memory.

@@ -38,7 +38,7 @@ pub(crate) enum FaultyKind {
     Withholds,
     /// It asks for connections and never says that it has them.
     NeverConfirms,
-    /// It says what is not so, in frames of its connections.
+    /// It says what is not so, in frames of its connections, and acknowledges nothing.
     Lies,
 }
 
@@ -83,7 +83,19 @@ impl FaultyPeer {
                 plan.traffic.weights[4] += 2;
                 true
             }
-            FaultyKind::Withholds => true,
+            FaultyKind::Withholds => {
+                // Nothing else may hold back what comes after.
+                plan.traffic.weights = [1, 0, 0, 0, 0];
+                plan.traffic.strict_ppm = 0;
+                plan.traffic.fence_before_ppm = 0;
+                plan.traffic.fence_after_ppm = 0;
+                true
+            }
+            FaultyKind::NeverAcknowledges => {
+                plan.traffic.weights[1] += 2;
+                plan.engine.read_depth = 16;
+                true
+            }
             _ => false,
         };
         if leaves_open && random.chance_ppm(700_000) {
@@ -151,8 +163,11 @@ impl<E: HostEngine> Run<'_, E> {
                 self.fail_again(world, 200_000);
             }
             FaultyKind::Lies => {
-                self.lie(world, host);
-                self.fail_again(world, 2_000_000);
+                self.mute(world, host, Some(tells_acknowledgements));
+                for _ in 0..LIES {
+                    self.lie(world, host);
+                }
+                self.fail_again(world, 4_000_000);
             }
             FaultyKind::NeverReceives { .. } | FaultyKind::NeverConfirms => {}
         }
@@ -249,6 +264,9 @@ fn is_withheld(frame: &[u8]) -> bool {
 }
 
 const FLOOD_FRAMES: u32 = 32;
+
+/// Lies told at a time.
+const LIES: u32 = 4;
 
 /// A quarter of the fewest records of an engine.
 const DEPTH_TO_FAULTY: u32 = 8;

@@ -33,10 +33,13 @@ impl<E: HostEngine> Run<'_, E> {
             1 => LinkIndex(random.below(u64::from(links)) as u8),
             _ => prefix.link,
         };
-        let packet = prefix.packet.wrapping_add(random.between(1, 64) as u32);
+        // Numbers that the host has not used yet, or the frame would count as one that came before.
+        self.strangers.lies += 1;
+        let packet = prefix.packet.wrapping_add(self.strangers.lies);
         let flags = wire_edge::Flags::ACK_NOW;
         let prefix = Prefix { link: index, packet, flags, ..prefix };
-        let bytes = match random.below(4) {
+        let bytes = match random.below(5) {
+            3 => forging::control(prefix, &[Control::Links(random.next_u64() as u16)]),
             0 => forging::control(prefix, &[Control::PathChallenge(random.next_u64())]),
             1 => forging::control(prefix, &[forging::harmful(random, named)]),
             2 => {

@@ -58,6 +58,8 @@ impl StrangersPlan {
 #[derive(Debug)]
 pub(super) struct Strangers {
     pub(super) random: Random,
+    /// Frames forged in the name of a host that lies.
+    pub(super) lies: u32,
     /// Addresses that have shown a cookie to the host behind a port.
     proved: BTreeSet<(PortId, PeerAddr)>,
     /// Connections and requests of theirs: host, its life, which.
@@ -69,6 +71,7 @@ impl Strangers {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             random: Random::stream(seed, STRANGERS_STREAM),
+            lies: 0,
             proved: BTreeSet::new(),
             accepted: Vec::new(),
             waiting: Vec::new(),

@@ -59,6 +59,9 @@ impl Unlike {
     }
 }
 
+/// Few, so that what piles up is seen soon; at least 256.
+const PACKETS_MAX: u16 = 256;
+
 impl<E: HostEngine> Run<'_, E> {
     /// The plan and the shape of a host's engine.
     pub(super) fn engine_plan(&self, host: usize) -> (EnginePlan, Shape) {
@@ -67,6 +70,13 @@ impl<E: HostEngine> Run<'_, E> {
             let own = unlike.engines.get(host).copied();
             let (own, is_multiedge) = own.unwrap_or((plan, false));
             (plan, shape) = (own, unlike.shape(is_multiedge, shape));
+        }
+        if let Some(faulty) = self.plan.classes.faulty {
+            shape.packets_max = PACKETS_MAX;
+            if faulty.host == host {
+                // It can leave as much open as others let it.
+                plan.pool_divisor = 1;
+            }
         }
         if let Some(wrap) = self.plan.classes.wrap {
             shape = wrap.shape(shape);
