@@ -617,6 +617,7 @@ impl HostEngine for EdgeHost {
         one("reads", used.reads, limits.reads);
         one("retransmissions", used.retransmissions, limits.retransmissions);
         one("order pool blocks", used.order_blocks, limits.order_blocks);
+        one("connections", self.engine.connection_count(), self.config.connections_max);
         for connection in self.connections.values() {
             let paths =
                 self.engine.info(connection.handle).map_or_else(Vec::new, |info| info.paths);
@@ -624,8 +625,6 @@ impl HostEngine for EdgeHost {
             let limit = u64::from(self.config.packets_max) + UNCOUNTED_PACKETS;
             report("packets of a link", most, limit);
         }
-        let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
-        one("connections", self.engine.connection_count(), self.config.connections_max);
     }
 }
 

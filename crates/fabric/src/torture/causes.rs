@@ -59,7 +59,10 @@ impl<E: HostEngine> Run<'_, E> {
         let knows_both = state.ends[1 - side]
             .as_ref()
             .is_some_and(|other| other.generation == end.generation && other.rogues.is_empty());
-        knows_both && !end.faults.iter().any(|&(_, fault)| fault == Fault::AccessDenied)
+        // An engine that does not tell of any cannot tell of this one.
+        knows_both
+            && !end.faults.is_empty()
+            && !end.faults.iter().any(|&(_, fault)| fault == Fault::AccessDenied)
     }
 }
 

@@ -253,14 +253,14 @@ fn tells_acknowledgements(frame: &[u8]) -> bool {
 /// Whether a frame belongs to one of the operations that never get through.
 fn is_withheld(frame: &[u8]) -> bool {
     let Ok(frame) = wire_edge::decode(frame) else { return false };
-    let number = match frame.header {
-        Header::Write { operation, .. }
-        | Header::ReadRequest { operation, .. }
-        | Header::Send { operation, .. }
-        | Header::Atomic { operation, .. } => operation,
-        _ => return false,
+    let (Header::Write { operation, .. }
+    | Header::ReadRequest { operation, .. }
+    | Header::Send { operation, .. }
+    | Header::Atomic { operation, .. }) = frame.header
+    else {
+        return false;
     };
-    number.0 % WITHHELD_ONE_IN == 1 && frame.prefix.flags.contains(Flags::LAST)
+    operation.0 % WITHHELD_ONE_IN == 1 && frame.prefix.flags.contains(Flags::LAST)
 }
 
 const FLOOD_FRAMES: u32 = 32;

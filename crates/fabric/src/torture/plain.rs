@@ -77,12 +77,16 @@ pub(crate) struct PlainEngine {
     waiting: Option<u32>,
     /// What all links carry.
     frame_bytes_max: u16,
+    /// Service of what is made now.
+    place: u32,
 }
 
 #[derive(Debug)]
 struct Memory {
     key: u32,
     live: bool,
+    /// Only connections of this service may reach it.
+    place: u32,
     bytes: Vec<u8>,
 }
 
@@ -114,6 +118,8 @@ struct Connection {
     unanswered: u64,
     /// Payload of a packet.
     fragment: usize,
+    /// Service that it belongs to.
+    place: u32,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -172,6 +178,7 @@ impl PlainEngine {
             frames_handled: 0,
             waiting: None,
             frame_bytes_max: u16::MAX,
+            place: 0,
         }
     }
 
@@ -207,6 +214,7 @@ impl PlainEngine {
                 heard_at: now,
                 unanswered: 0,
                 fragment: self.fragment(),
+                place: self.place,
             },
         );
         id
@@ -240,9 +248,10 @@ impl PlainEngine {
     }
 
     /// The bytes of a remote access, if it is allowed.
-    fn access(&mut self, key: u32, address: u64, length: u32) -> Option<&mut [u8]> {
-        let memory =
-            self.regions.get_mut(&((address >> 32) as u32)).filter(|memory| memory.live)?;
+    fn access(&mut self, id: u32, key: u32, address: u64, length: u32) -> Option<&mut [u8]> {
+        let place = self.connections.get(&id)?.place;
+        let memory = self.regions.get_mut(&((address >> 32) as u32));
+        let memory = memory.filter(|memory| memory.live && memory.place == place)?;
         let start = address as u32 as usize;
         let end = start.checked_add(length as usize)?;
         (memory.key == key && end <= memory.bytes.len() - 2 * GUARD)
@@ -305,7 +314,7 @@ impl PlainEngine {
         match head.kind {
             WRITE => {
                 let beyond = u32::from(bug == Bug::WritesBeyond && payload.len() > 900);
-                let memory = self.access(head.key, head.address, payload.len() as u32)?;
+                let memory = self.access(id, head.key, head.address, payload.len() as u32)?;
                 memory.copy_from_slice(payload);
                 if beyond == 1 {
                     let region = (head.address >> 32) as u32;
@@ -326,12 +335,12 @@ impl PlainEngine {
                 }
             }
             READ => {
-                let bytes = self.access(head.key, head.address, head.total)?.to_vec();
+                let bytes = self.access(id, head.key, head.address, head.total)?.to_vec();
                 let bytes = if bug == Bug::ReadsStale { vec![0; bytes.len()] } else { bytes };
                 self.connections.get_mut(&id)?.respond(&bytes);
             }
             ATOMIC => {
-                let memory = self.access(head.key, head.address, 8)?;
+                let memory = self.access(id, head.key, head.address, 8)?;
                 let before = u64::from_le_bytes(*memory.first_chunk()?);
                 let (operand, compare) = (word(payload, 0)?, word(payload, 8)?);
                 let after = match head.immediate {

@@ -155,8 +155,8 @@ impl<E: HostEngine> Run<'_, E> {
         let from = self.stranger_beside(heard.to);
         let elsewhere = self.stranger_beside(heard.to);
         let back = world.network.watch().overheard().iter().rev();
-        let back = back.filter(|other| (other.from, other.to) == (heard.to, heard.from));
-        let back = back.filter_map(|other| forging::prefix_of(&other.bytes)).next();
+        let mut back = back.filter(|other| (other.from, other.to) == (heard.to, heard.from));
+        let back = back.find_map(|other| forging::prefix_of(&other.bytes));
         let random = &mut self.strangers.random;
         let link = LinkIndex(random.below(16) as u8);
         let packet = prefix.packet.wrapping_add(random.below(64) as u32);

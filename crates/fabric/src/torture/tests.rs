@@ -91,10 +91,8 @@ fn each_seed() {
     let count = std::env::var("COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
     let is_real = std::env::var("REAL").is_ok();
     for seed in first..first + count {
-        let report = match is_real {
-            true => super::run(seed, &options),
-            false => run_with(seed, &options, &make),
-        };
+        let real = || super::run(seed, &options);
+        let report = if is_real { real() } else { run_with(seed, &options, &make) };
         println!("{report}");
     }
 }

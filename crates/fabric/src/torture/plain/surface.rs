@@ -222,6 +222,10 @@ impl HostEngine for PlainEngine {
         self.events.pop_front()
     }
 
+    fn turn_to(&mut self, place: u32) {
+        self.place = place;
+    }
+
     fn listen(&mut self, _now: Instant) {}
 
     fn connect(
@@ -253,6 +257,7 @@ impl HostEngine for PlainEngine {
         let id = request.0 as u32;
         let connection = self.connections.get_mut(&id).ok_or(Refusal::Closed)?;
         connection.state = State::Open;
+        connection.place = self.place;
         let handle = ConnectionHandle(request.0);
         self.tell(id, ACCEPT);
         self.events.push_back(HostEvent::Established(handle));
@@ -364,7 +369,7 @@ impl HostEngine for PlainEngine {
         self.next_region += 1;
         let key = self.random.next_u64() as u32;
         let bytes = vec![0; length_bytes as usize + 2 * GUARD];
-        self.regions.insert(number, Memory { key, live: true, bytes });
+        self.regions.insert(number, Memory { key, live: true, place: self.place, bytes });
         Region { number, key, address: u64::from(number) << 32, length_bytes }
     }
 
