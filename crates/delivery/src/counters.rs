@@ -90,6 +90,8 @@ counters! {
         suspicions,
         /// Times the link was given up.
         failures,
+        /// Turns in which data waited, the link had room for a full frame, and was given none.
+        idle_with_data,
         /// Frames received after one of the same link that was sent later.
         out_of_order,
         /// Frames received with a congestion mark.

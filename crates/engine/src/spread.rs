@@ -193,6 +193,7 @@ impl Engine {
             self.acks.len = 0;
             connection.report_now = true;
         }
+        count_idle(now, connection, spread);
         Ok(())
     }
 
@@ -295,6 +296,20 @@ impl Connection {
             self.in_step = 0;
         }
         together
+    }
+}
+
+/// Counts the links that this turn gave nothing although there was room and something to give.
+fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
+    if !connection.outbound.wants_to_send() {
+        return;
+    }
+    let Spread { views, shares, .. } = spread;
+    for (path, (view, share)) in connection.paths.iter_mut().zip(views.iter().zip(shares)) {
+        let has_room = path.send.window_left(now) >= u32::from(path.mtu.current());
+        if view.usable && has_room && share.frames == 0 {
+            path.counters.idle_with_data += 1;
+        }
     }
 }
 

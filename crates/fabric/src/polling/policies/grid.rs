@@ -1,0 +1,115 @@
+//! Which points there are.
+
+use super::{EXERCISES, LINK_SETS, Point, SIZES, SPEEDS, Shaper};
+
+/// Every point there is.
+pub fn full() -> Vec<Point> {
+    let mut points = Vec::new();
+    for place in 0..LEVELS.iter().product() {
+        let mut left = place;
+        let levels = LEVELS.map(|count| {
+            let level = left % count;
+            left /= count;
+            level
+        });
+        points.push(point(levels));
+    }
+    points.retain(is_sensible);
+    points
+}
+
+/// Each level of each property together with each level of each other one, and every exercise with every
+/// size on every set of links on calibrated hosts.
+pub fn pairs() -> Vec<Point> {
+    let mut points = covering();
+    for links in LINK_SETS {
+        for exercise in EXERCISES {
+            for message_bytes in SIZES {
+                points.push(Point {
+                    links,
+                    shaper: Shaper::Timers,
+                    quarters: 4,
+                    has_absences: false,
+                    exercise,
+                    message_bytes,
+                    in_order: false,
+                });
+            }
+        }
+    }
+    let mut kept: Vec<Point> = Vec::new();
+    for point in points {
+        if !kept.contains(&point) {
+            kept.push(point);
+        }
+    }
+    kept
+}
+
+/// Each level of each property together with each level of each other one.
+pub fn quick() -> Vec<Point> {
+    covering()
+}
+
+/// Points until each pair of levels is in one of them, each point the one of [`full`] with most pairs that are
+/// not yet.
+fn covering() -> Vec<Point> {
+    let all: Vec<[usize; PROPERTIES]> = (0..LEVELS.iter().product())
+        .map(|place: usize| {
+            let mut left = place;
+            LEVELS.map(|count| {
+                let level = left % count;
+                left /= count;
+                level
+            })
+        })
+        .filter(|&levels| is_sensible(&point(levels)))
+        .collect();
+    let mut covered = std::collections::BTreeSet::new();
+    let mut chosen = Vec::new();
+    loop {
+        let fresh = |levels: &[usize; PROPERTIES]| {
+            pairs_of(levels).filter(|pair| !covered.contains(pair)).count()
+        };
+        // The first of the best, so that the choice is the same everywhere.
+        let best = all.iter().rev().max_by_key(|levels| fresh(levels));
+        let Some(best) = best.filter(|levels| fresh(levels) > 0) else { break };
+        covered.extend(pairs_of(best));
+        chosen.push(point(*best));
+    }
+    chosen
+}
+
+type Pair = (usize, usize, usize, usize);
+
+fn pairs_of(levels: &[usize; PROPERTIES]) -> impl Iterator<Item = Pair> + use<> {
+    let levels = *levels;
+    (0..PROPERTIES).flat_map(move |one| {
+        (one + 1..PROPERTIES).map(move |other| (one, levels[one], other, levels[other]))
+    })
+}
+
+fn point(levels: [usize; PROPERTIES]) -> Point {
+    let [links, quarters, size, exercise, shaper, absences, order] = levels;
+    Point {
+        links: LINK_SETS[links],
+        shaper: [Shaper::Timers, Shaper::Exact][shaper],
+        quarters: SPEEDS[quarters],
+        has_absences: absences == 1,
+        exercise: EXERCISES[exercise],
+        message_bytes: SIZES[size],
+        in_order: order == 1,
+    }
+}
+
+/// Ping-pongs are always in order, and nothing shapes links without a rate.
+fn is_sensible(point: &Point) -> bool {
+    let is_ping_pong = point.exercise == super::Exercise::PingPong;
+    !(is_ping_pong && point.in_order || point.links.is_free() && point.shaper == Shaper::Exact)
+}
+
+const PROPERTIES: usize = 7;
+
+/// Levels of each property.
+const LEVELS: [usize; PROPERTIES] =
+    [LINK_SETS.len(), SPEEDS.len(), SIZES.len(), EXERCISES.len(), 2, 2, 2];
