@@ -8,8 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fabric::polling::Costs;
 use fabric::polling::Exercise;
-use fabric::polling::policies::{self, Comparison, Figures, LinkSet, Point};
+use fabric::polling::policies::{
+    self, BELIEFS, CALIBRATED, Comparison, Figures, LinkSet, Point, Recovery, Setting,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -54,6 +57,9 @@ pub(crate) struct Arguments {
     /// Seeds of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
+    /// What a timer of a shaper takes from a host that is as fast as calibrated, in microseconds
+    #[arg(long, value_name = "US", default_value_t = CALIBRATED.timer_ps / PS_PER_US, value_parser = clap::value_parser!(u64).range(..=1000))]
+    timer_us: u64,
     /// Points run at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -69,11 +75,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err("no point is left: choose more links, hosts, exercises or sizes".into());
     }
     let start = Instant::now();
-    let mut results = run_points(arguments, &points)?;
+    let setting = setting(arguments);
+    let mut results = run_points(arguments, &points, &setting)?;
     results.sort_by(|one, other| other.ratio().total_cmp(&one.ratio()));
-    let seconds = start.elapsed().as_secs_f64();
-    let json = || Ok(format!("{:#}", to_json(&results, seconds)));
-    write_results(arguments.json.as_deref(), json, || table(&results, seconds))
+    let recoveries = if arguments.is_filtered() { Vec::new() } else { recoveries(&setting)? };
+    let found = Found { results, recoveries, seconds: start.elapsed().as_secs_f64() };
+    let json = || Ok(format!("{:#}", found.to_json()));
+    write_results(arguments.json.as_deref(), json, || found.to_text())
+}
+
+impl Arguments {
+    /// Whether only some of the points are wanted.
+    fn is_filtered(&self) -> bool {
+        let Self { links, hosts, exercise, sizes, absences, .. } = self;
+        !(links.is_empty() && hosts.is_empty() && exercise.is_empty() && sizes.is_empty())
+            || absences.is_some()
+    }
+}
+
+fn setting(arguments: &Arguments) -> Setting {
+    let seeds = arguments.seeds.unwrap_or(if arguments.quick { 1 } else { 3 });
+    let timer_ps = arguments.timer_us * PS_PER_US;
+    Setting { costs: Costs { timer_ps, ..CALIBRATED }, seeds }
+}
+
+fn recoveries(setting: &Setting) -> Result<Vec<Recovery>, Failure> {
+    let recover = |belief| {
+        policies::recover(belief, setting).map_err(|error| format!("{belief}: {error}").into())
+    };
+    BELIEFS.into_iter().map(recover).collect()
 }
 
 /// The points that are wanted.
@@ -97,10 +127,13 @@ fn points(arguments: &Arguments) -> Vec<Point> {
 }
 
 /// Runs points on several threads; the results are in the order of the points.
-fn run_points(arguments: &Arguments, points: &[Point]) -> Result<Vec<Comparison>, Failure> {
+fn run_points(
+    arguments: &Arguments,
+    points: &[Point],
+    setting: &Setting,
+) -> Result<Vec<Comparison>, Failure> {
     let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
     let jobs = arguments.jobs.unwrap_or(available);
-    let seeds = arguments.seeds.unwrap_or(if arguments.quick { 1 } else { 3 });
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let bar = ProgressBar::new(points.len() as u64);
@@ -115,7 +148,7 @@ fn run_points(arguments: &Arguments, points: &[Point]) -> Result<Vec<Comparison>
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(point) = points.get(number) else { break };
                     bar.set_message(point.to_string());
-                    let result = policies::compare(point, seeds);
+                    let result = policies::compare(point, setting);
                     if let Ok(mut results) = results.lock() {
                         results.push((number, result));
                     }
@@ -136,69 +169,130 @@ fn run_points(arguments: &Arguments, points: &[Point]) -> Result<Vec<Comparison>
     results.into_iter().map(told).collect()
 }
 
-/// One line each, the worst last, where a terminal shows it.
-fn table(results: &[Comparison], seconds: f64) -> String {
-    let mut text = String::new();
-    // Writing to a `String` does not fail, here and below.
-    let _ = writeln!(
-        text,
-        "{:60} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6} {:>7} {:>6}",
-        "point", "own", "MultiEdge", "in turn", "ratio", "to one", "links", "idle", "extra"
-    );
-    for result in results {
-        let figure = |figures: &Figures| match result.latency_us(figures) {
-            Some(latency_us) => format!("{latency_us:.2} us"),
-            None => format!("{:.2}", figures.worth / 1e6),
-        };
-        let percent = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.1}%"));
-        let to_one = result.ratio_to_one().map_or_else(String::new, |ratio| format!("{ratio:.3}"));
-        let _ = writeln!(
-            text,
-            "{:60} {:>9} {:>9} {:>9} {:>6.3} {:>6} {:>6} {:>6.2}% {:>5.2}%",
-            result.point.to_string(),
-            figure(&result.own),
-            figure(&result.multiedge),
-            figure(&result.round_robin),
-            result.ratio(),
-            to_one,
-            percent(result.efficiency_percent()),
-            result.own.idle_percent,
-            result.own.extra_percent,
-        );
-    }
-    let good = results.iter().filter(|result| result.ratio() >= WANTED).count();
-    let worst: Vec<String> = results
-        .iter()
-        .rev()
-        .take(NAMED)
-        .filter(|result| result.ratio() < WANTED)
-        .map(|result| format!("{} ({:.3})", result.point, result.ratio()))
-        .collect();
-    let _ = write!(text, "{} points in {seconds:.0} s, {good} >= {WANTED}", results.len());
-    let _ = match worst.as_slice() {
-        [] => writeln!(text),
-        worst => writeln!(text, "; worst: {}", worst.join("; ")),
-    };
-    text
+/// What was found.
+struct Found {
+    /// The worst last.
+    results: Vec<Comparison>,
+    recoveries: Vec<Recovery>,
+    seconds: f64,
 }
 
-fn to_json(results: &[Comparison], seconds: f64) -> Value {
-    let ratio = |result: &Comparison| result.ratio();
-    let good = results.iter().filter(|result| ratio(result) >= WANTED).count();
+impl Found {
+    /// Those that are as good as wanted.
+    fn good(&self) -> usize {
+        self.results.iter().filter(|result| result.ratio() >= WANTED).count()
+    }
+
+    /// The least of what two links without a rate come to against one.
+    fn worst_to_one(&self) -> Option<f64> {
+        self.results.iter().filter_map(Comparison::ratio_to_one).reduce(f64::min)
+    }
+
+    /// The worst of what equal links were given nothing with room and data, in percent of the frames, in
+    /// streams of messages of several frames.
+    fn worst_idle_percent(&self) -> Option<f64> {
+        let counts = |point: &Point| {
+            point.links.is_equal()
+                && point.exercise != Exercise::PingPong
+                && point.message_bytes >= 64 << 10
+        };
+        let counted = self.results.iter().filter(|result| counts(&result.point));
+        counted.map(|result| result.own.idle_percent).reduce(f64::max)
+    }
+
+    /// One line each, the worst last, where a terminal shows it.
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a `String` does not fail, here and below.
+        let _ = writeln!(
+            text,
+            "{:60} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}",
+            "point",
+            "own",
+            "MultiEdge",
+            "in turn",
+            "ratio",
+            "+-",
+            "to one",
+            "links",
+            "idle",
+            "extra"
+        );
+        for result in &self.results {
+            let _ = writeln!(text, "{}", line(result));
+        }
+        for recovery in &self.recoveries {
+            let _ = writeln!(text, "{recovery}");
+        }
+        let (count, good, seconds) = (self.results.len(), self.good(), self.seconds);
+        let _ = write!(text, "{count} points in {seconds:.0} s, {good} >= {WANTED}");
+        if let Some(ratio) = self.worst_to_one() {
+            let _ = write!(text, "; two links without a rate against one: {ratio:.3} at worst");
+        }
+        if let Some(percent) = self.worst_idle_percent() {
+            let _ = write!(text, "; equal links idle with data: {percent:.1} % at worst");
+        }
+        let worst = self.results.iter().rev().take(NAMED);
+        for (number, result) in worst.filter(|result| result.ratio() < WANTED).enumerate() {
+            let between = if number == 0 { "; worst: " } else { "; " };
+            let _ = write!(text, "{between}{} ({:.3})", result.point, result.ratio());
+        }
+        text.push('\n');
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let ratios = self.results.iter().map(Comparison::ratio);
+        json!({
+            "seconds": self.seconds,
+            "points": self.results.len(),
+            "at_least": WANTED,
+            "good": self.good(),
+            "worst_ratio": ratios.reduce(f64::min),
+            "worst": self.results.last().map(|result| result.point.to_string()),
+            "worst_to_one_link": self.worst_to_one(),
+            "worst_idle_percent_on_equal_links": self.worst_idle_percent(),
+            "results": self.results.iter().map(entry).collect::<Vec<_>>(),
+            "recoveries": self.recoveries.iter().map(recovery_entry).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn line(result: &Comparison) -> String {
+    let figure = |figures: &Figures| match result.latency_us(figures) {
+        Some(latency_us) => format!("{latency_us:.2} us"),
+        None => format!("{:.2}", figures.worth / 1e6),
+    };
+    let percent = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.1}%"));
+    let to_one = result.ratio_to_one().map_or_else(String::new, |ratio| format!("{ratio:.3}"));
+    format!(
+        "{:60} {:>9} {:>9} {:>9} {:>6.3} {:>6.3} {to_one:>6} {:>6} {:>6.2}% {:>5.2}%",
+        result.point.to_string(),
+        figure(&result.own),
+        figure(&result.multiedge),
+        figure(&result.round_robin),
+        result.ratio(),
+        result.spread,
+        percent(result.efficiency_percent()),
+        result.own.idle_percent,
+        result.own.extra_percent,
+    )
+}
+
+fn recovery_entry(recovery: &Recovery) -> Value {
+    let Recovery { belief, even_after_ns, srtt_ns, share_percent } = recovery;
     json!({
-        "seconds": seconds,
-        "points": results.len(),
-        "at_least": WANTED,
-        "good": good,
-        "worst_ratio": results.iter().map(ratio).fold(f64::INFINITY, f64::min),
-        "worst": results.last().map(|result| result.point.to_string()),
-        "worst_to_one_link": results.iter().filter_map(Comparison::ratio_to_one).reduce(f64::min),
-        "results": results.iter().map(entry).collect::<Vec<_>>(),
+        "believed_slower": belief.slower,
+        "host_speed": f64::from(belief.quarters) / 4.0,
+        "even_after_ns": even_after_ns,
+        "round_trips": recovery.round_trips(),
+        "srtt_ns": srtt_ns,
+        "share_percent": share_percent,
     })
 }
 
 fn entry(result: &Comparison) -> Value {
-    let Comparison { point, own, multiedge, round_robin, alone } = result;
+    let Comparison { point, own, multiedge, round_robin, alone, spread } = result;
     let figures = |figures: &Figures| match result.latency_us(figures) {
         Some(latency_us) => json!({ "latency_us": latency_us }),
         None => json!({ "bytes_per_second": figures.worth }),
@@ -216,6 +310,7 @@ fn entry(result: &Comparison) -> Value {
         "round_robin": figures(round_robin),
         "one_link": alone.as_ref().map(figures),
         "ratio": result.ratio(),
+        "ratio_spread": spread,
         "ratio_to_one_link": result.ratio_to_one(),
         "efficiency_percent": result.efficiency_percent(),
         "idle_with_data_percent": own.idle_percent,
@@ -259,6 +354,8 @@ fn parse_yes(text: &str) -> Result<bool, String> {
         _ => Err("yes or no".to_owned()),
     }
 }
+
+const PS_PER_US: u64 = 1_000_000;
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
 

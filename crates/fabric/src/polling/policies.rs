@@ -7,6 +7,7 @@
 
 mod grid;
 mod measure;
+mod recovery;
 
 use core::fmt;
 
@@ -17,7 +18,8 @@ use crate::{Jitter, LinkModel, TokenBucket};
 use super::{Costs, Exercise};
 
 pub use grid::{full, pairs, quick};
-pub use measure::{Comparison, Figures, compare};
+pub use measure::{Comparison, Figures, Setting, compare};
+pub use recovery::{BELIEFS, Belief, Recovery, recover};
 
 /// What a calibrated host costs: virtual Ethernet on a small virtual machine
 /// (docs/performance-notes.md, notes 35 to 41).
@@ -120,28 +122,25 @@ pub struct Point {
     pub in_order: bool,
 }
 
-impl Point {
-    /// What hosts of this speed cost.
-    pub fn costs(&self) -> Costs {
-        let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } =
-            CALIBRATED;
-        let scaled = |ps: u64| ps * 4 / u64::from(self.quarters.max(1));
-        Costs {
-            host: EdgeCosts {
-                frame_send_ps: scaled(host.frame_send_ps),
-                frame_send_ps_per_byte: scaled(host.frame_send_ps_per_byte),
-                frame_receive_ps: scaled(host.frame_receive_ps),
-                frame_receive_ps_per_byte: scaled(host.frame_receive_ps_per_byte),
-                post_ps: scaled(host.post_ps),
-                completion_ps: scaled(host.completion_ps),
-            },
-            call_ps: scaled(call_ps),
-            gather_ps: scaled(gather_ps),
-            poll_ps: scaled(poll_ps),
-            return_ps: scaled(return_ps),
-            spread_ps: scaled(spread_ps),
-            timer_ps: scaled(timer_ps),
-        }
+/// What hosts cost that are so many quarters as fast as those that cost `costs`.
+fn scaled(costs: &Costs, quarters: u32) -> Costs {
+    let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } = *costs;
+    let scaled = |ps: u64| ps * 4 / u64::from(quarters.max(1));
+    Costs {
+        host: EdgeCosts {
+            frame_send_ps: scaled(host.frame_send_ps),
+            frame_send_ps_per_byte: scaled(host.frame_send_ps_per_byte),
+            frame_receive_ps: scaled(host.frame_receive_ps),
+            frame_receive_ps_per_byte: scaled(host.frame_receive_ps_per_byte),
+            post_ps: scaled(host.post_ps),
+            completion_ps: scaled(host.completion_ps),
+        },
+        call_ps: scaled(call_ps),
+        gather_ps: scaled(gather_ps),
+        poll_ps: scaled(poll_ps),
+        return_ps: scaled(return_ps),
+        spread_ps: scaled(spread_ps),
+        timer_ps: scaled(timer_ps),
     }
 }
 

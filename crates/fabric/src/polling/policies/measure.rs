@@ -1,8 +1,8 @@
 //! What one point comes to by each policy.
 
 use super::super::machine::Machine;
-use super::super::{Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
-use super::Point;
+use super::super::{Costs, Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
+use super::{Point, scaled};
 use crate::LinkModel;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
@@ -19,6 +19,15 @@ pub struct Figures {
     pub extra_percent: f64,
 }
 
+/// How points are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// What a host costs that is as fast as calibrated.
+    pub costs: Costs,
+    /// Each point is run with the seeds below, at least 1.
+    pub seeds: u64,
+}
+
 /// A point, by each policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
@@ -32,6 +41,8 @@ pub struct Comparison {
     pub round_robin: Figures,
     /// By own rules, on the first link alone: where links limit nothing and are several.
     pub alone: Option<Figures>,
+    /// Half of how far the ratios of single seeds are apart.
+    pub spread: f64,
 }
 
 impl Comparison {
@@ -63,49 +74,58 @@ impl Comparison {
     }
 }
 
-/// Runs a point by each policy, with seeds `0..seeds`.
+/// Runs a point by each policy.
 ///
 /// # Errors
 /// A connection cannot be made or ends, or nothing moves.
-pub fn compare(point: &Point, seeds: u64) -> Result<Comparison, TransferError> {
+pub fn compare(point: &Point, setting: &Setting) -> Result<Comparison, TransferError> {
     let links = point.links.models(point.shaper);
-    let own = mean(point, &links, Policies::Default, seeds)?;
-    let multiedge = mean(point, &links, Policies::MultiEdge, seeds)?;
+    let by = |links: &[LinkModel], policies| -> Result<Vec<Figures>, TransferError> {
+        let seeds = 0..setting.seeds.max(1);
+        seeds.map(|seed| measure(point, &setting.costs, links, policies, seed)).collect()
+    };
+    let own = by(&links, Policies::Default)?;
+    let multiedge = by(&links, Policies::MultiEdge)?;
     let has_several = links.len() > 1;
-    let round_robin =
-        if has_several { mean(point, &links, Policies::RoundRobin, seeds)? } else { own };
+    let round_robin = if has_several { by(&links, Policies::RoundRobin)? } else { own.clone() };
     let alone = match links.first() {
         Some(first) if has_several && point.links.is_free() => {
-            Some(mean(point, &[*first], Policies::Default, seeds)?)
+            Some(by(&[*first], Policies::Default)?)
         }
         _ => None,
     };
-    Ok(Comparison { point: *point, own, multiedge, round_robin, alone })
+    let others = multiedge.iter().zip(&round_robin);
+    let ratios = own
+        .iter()
+        .zip(others)
+        .map(|(own, (multiedge, in_turn))| own.worth / multiedge.worth.max(in_turn.worth));
+    let (least, most) = ratios
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), ratio| (least.min(ratio), most.max(ratio)));
+    Ok(Comparison {
+        point: *point,
+        own: Figures::mean(&own),
+        multiedge: Figures::mean(&multiedge),
+        round_robin: Figures::mean(&round_robin),
+        alone: alone.as_deref().map(Figures::mean),
+        spread: (most - least) / 2.0,
+    })
 }
 
-fn mean(
-    point: &Point,
-    links: &[LinkModel],
-    policies: Policies,
-    seeds: u64,
-) -> Result<Figures, TransferError> {
-    let mut sum = Figures::default();
-    for seed in 0..seeds.max(1) {
-        let of_seed = measure(point, links, policies, seed)?;
-        sum.worth += of_seed.worth;
-        sum.idle_percent += of_seed.idle_percent;
-        sum.extra_percent += of_seed.extra_percent;
+impl Figures {
+    fn mean(of_seeds: &[Self]) -> Self {
+        let count = of_seeds.len().max(1) as f64;
+        let mean = |value: fn(&Self) -> f64| of_seeds.iter().map(value).sum::<f64>() / count;
+        Self {
+            worth: mean(|figures| figures.worth),
+            idle_percent: mean(|figures| figures.idle_percent),
+            extra_percent: mean(|figures| figures.extra_percent),
+        }
     }
-    let count = seeds.max(1) as f64;
-    Ok(Figures {
-        worth: sum.worth / count,
-        idle_percent: sum.idle_percent / count,
-        extra_percent: sum.extra_percent / count,
-    })
 }
 
 fn measure(
     point: &Point,
+    calibrated: &Costs,
     links: &[LinkModel],
     policies: Policies,
     seed: u64,
@@ -117,7 +137,7 @@ fn measure(
         message_bytes: point.message_bytes,
         in_flight: (IN_FLIGHT_BYTES / point.message_bytes).clamp(2, IN_FLIGHT),
         in_order: point.in_order,
-        costs: point.costs(),
+        costs: scaled(calibrated, point.quarters),
         pauses: Pauses { every_ns: ABSENT_EVERY_NS, lengths_ns },
         length: Length::Operations { warm_up: 0, measured: 0 },
         seed,
@@ -144,7 +164,7 @@ fn ping_pong(trial: &Trial<'_>, policies: Policies) -> Result<Figures, TransferE
 
 /// A stream that neither begins nor ends while it is measured.
 fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figures, TransferError> {
-    let measured_ns = measured_ns(point);
+    let measured_ns = measured_ns(point, &trial.costs);
     let mut machine = Machine::new(trial, &policies.config())?;
     machine.connect()?;
     machine.start(u64::MAX);
@@ -165,8 +185,7 @@ fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figure
 }
 
 /// About [`FRAMES`] frames, many round trips, and many absences.
-fn measured_ns(point: &Point) -> u64 {
-    let costs = point.costs();
+fn measured_ns(point: &Point, costs: &Costs) -> u64 {
     let host = &costs.host;
     let frame_ps = host.frame_send_ps
         + host.frame_send_ps_per_byte * u64::from(PAYLOAD_BYTES)
