@@ -241,6 +241,27 @@ mod tests {
         assert!(two_ways.bytes_per_second > 1.8 * outcome.bytes_per_second, "{two_ways:?}");
     }
 
+    /// A busy host sends less by what the timers of a shaper take: one for each frame of a full slow link.
+    #[test]
+    fn timers_of_a_shaper_take_time_from_the_host() {
+        let links = [shaped(raw_link(1_000_000_000, 0)), shaped(raw_link(100_000_000, 0))];
+        let costs = Costs {
+            host: EdgeCosts { frame_send_ps: 12_000_000, ..COSTS.host },
+            timer_ps: 20_000_000,
+            ..COSTS
+        };
+        let with_timers = Trial { costs, ..trial(&links, Exercise::OneWay, 1 << 20) };
+        let without = Trial { costs: Costs { timer_ps: 0, ..costs }, ..with_timers.clone() };
+        let rate = |trial| run(trial).expect("nothing is in the way").bytes_per_second;
+        let (with_timers, without) = (rate(&with_timers), rate(&without));
+        assert!(with_timers < 0.97 * without, "{with_timers}, and {without} without");
+        // A link that is never full sets no timer.
+        let free = [raw_link(100_000_000_000, 0)];
+        let with_timers = Trial { costs, ..trial(&free, Exercise::OneWay, 1 << 20) };
+        let without = Trial { costs: Costs { timer_ps: 0, ..costs }, ..with_timers.clone() };
+        assert_eq!(run(&with_timers), run(&without));
+    }
+
     #[test]
     fn a_trial_repeats_itself() {
         let links = [shaped(raw_link(1_000_000_000, 0)), shaped(raw_link(100_000_000, 0))];

@@ -1,21 +1,12 @@
 //! Which points there are.
 
+use std::collections::BTreeSet;
+
 use super::{EXERCISES, LINK_SETS, Point, SIZES, SPEEDS, Shaper};
 
 /// Every point there is.
 pub fn full() -> Vec<Point> {
-    let mut points = Vec::new();
-    for place in 0..LEVELS.iter().product() {
-        let mut left = place;
-        let levels = LEVELS.map(|count| {
-            let level = left % count;
-            left /= count;
-            level
-        });
-        points.push(point(levels));
-    }
-    points.retain(is_sensible);
-    points
+    sensible().into_iter().map(point).collect()
 }
 
 /// Each level of each property together with each level of each other one, and every exercise with every
@@ -54,18 +45,8 @@ pub fn quick() -> Vec<Point> {
 /// Points until each pair of levels is in one of them, each point the one of [`full`] with most pairs that are
 /// not yet.
 fn covering() -> Vec<Point> {
-    let all: Vec<[usize; PROPERTIES]> = (0..LEVELS.iter().product())
-        .map(|place: usize| {
-            let mut left = place;
-            LEVELS.map(|count| {
-                let level = left % count;
-                left /= count;
-                level
-            })
-        })
-        .filter(|&levels| is_sensible(&point(levels)))
-        .collect();
-    let mut covered = std::collections::BTreeSet::new();
+    let all = sensible();
+    let mut covered = BTreeSet::new();
     let mut chosen = Vec::new();
     loop {
         let fresh = |levels: &[usize; PROPERTIES]| {
@@ -78,6 +59,20 @@ fn covering() -> Vec<Point> {
         chosen.push(point(*best));
     }
     chosen
+}
+
+/// Levels of all points that make sense.
+fn sensible() -> Vec<[usize; PROPERTIES]> {
+    let levels = |place: usize| {
+        let mut left = place;
+        LEVELS.map(|count| {
+            let level = left % count;
+            left /= count;
+            level
+        })
+    };
+    let all = (0..LEVELS.iter().product()).map(levels);
+    all.filter(|&levels| is_sensible(&point(levels))).collect()
 }
 
 type Pair = (usize, usize, usize, usize);
@@ -113,3 +108,36 @@ const PROPERTIES: usize = 7;
 /// Levels of each property.
 const LEVELS: [usize; PROPERTIES] =
     [LINK_SETS.len(), SPEEDS.len(), SIZES.len(), EXERCISES.len(), 2, 2, 2];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_levels_is_covered_by_few_points() {
+        let points = quick();
+        assert!(points.len() <= 70, "{} points", points.len());
+        for one in full() {
+            let is_covered = |is_alike: fn(&Point, &Point) -> bool| {
+                points.iter().any(|point| is_alike(point, &one))
+            };
+            assert!(is_covered(|a, b| a.links == b.links && a.quarters == b.quarters));
+            assert!(is_covered(|a, b| a.links == b.links && a.message_bytes == b.message_bytes));
+            assert!(is_covered(|a, b| a.exercise == b.exercise && a.shaper == b.shaper));
+            assert!(
+                is_covered(|a, b| a.quarters == b.quarters && a.has_absences == b.has_absences)
+            );
+            assert!(is_covered(|a, b| a.in_order == b.in_order && a.exercise == b.exercise));
+        }
+    }
+
+    #[test]
+    fn no_point_is_there_twice() {
+        for points in [quick(), pairs(), full()] {
+            let mut names: Vec<String> = points.iter().map(Point::to_string).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), points.len());
+        }
+    }
+}
