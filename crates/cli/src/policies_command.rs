@@ -113,9 +113,6 @@ fn points(arguments: &Arguments) -> Vec<Point> {
         (_, true) => policies::full(),
         _ => policies::pairs(),
     };
-    fn wanted<T: PartialEq>(list: &[T], value: &T) -> bool {
-        list.is_empty() || list.contains(value)
-    }
     points.retain(|point| {
         wanted(&arguments.links, &point.links)
             && wanted(&arguments.hosts, &point.quarters)
@@ -124,6 +121,11 @@ fn points(arguments: &Arguments) -> Vec<Point> {
             && arguments.absences.is_none_or(|wanted| wanted == point.has_absences)
     });
     points
+}
+
+/// Whether a value is among those that were chosen, or none were.
+fn wanted<T: PartialEq>(list: &[T], value: &T) -> bool {
+    list.is_empty() || list.contains(value)
 }
 
 /// Runs points on several threads; the results are in the order of the points.

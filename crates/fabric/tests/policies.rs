@@ -83,6 +83,20 @@ fn equal_links_share_evenly_soon_after_one_was_slower() {
     }
 }
 
+/// A link whose turn it is makes the others wait, though they have room and there is data.
+#[test]
+fn links_that_take_turns_are_idle_with_data_beside_a_slow_one() {
+    let is_wanted = |point: &Point| {
+        point.links.name == "1G+100M"
+            && point.exercise == Exercise::OneWay
+            && point.message_bytes == 1 << 20
+    };
+    for found in compared(is_wanted) {
+        let [own, in_turn] = [found.own, found.round_robin].map(|figures| figures.idle_percent);
+        assert!(own < 1.0 && in_turn > 10.0, "{}: {own} and {in_turn} %", found.point);
+    }
+}
+
 #[test]
 fn a_comparison_repeats_itself() {
     let points = quick();
