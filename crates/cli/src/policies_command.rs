@@ -11,7 +11,7 @@ use clap::Args;
 use fabric::polling::Costs;
 use fabric::polling::Exercise;
 use fabric::polling::policies::{
-    self, BELIEFS, CALIBRATED, Comparison, Figures, LinkSet, Point, Recovery, Setting,
+    self, BELIEFS, CALIBRATED, Comparison, Figures, LinkSet, Point, Recovery, Setting, Shaper,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -33,7 +33,8 @@ use crate::output::{check_writable, write_results};
     ethernot sim policies --links 2x1G,10G+1G --exercise one-way --sizes 64K,1M\n  \
     ethernot sim policies --quick --json policies.json")]
 pub(crate) struct Arguments {
-    /// Only as many points as bring each property together with each other one, one seed each
+    /// Only as many points as bring each property together with each other one, and those that
+    /// `cargo xtask acceptance sender` measures on virtual Ethernet; one seed each
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Every point: hours
@@ -51,6 +52,9 @@ pub(crate) struct Arguments {
     /// Message sizes: 64, 4K, 64K, 1M, 4M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_known_size)]
     sizes: Vec<u32>,
+    /// What keeps links to their rate: timers, slow-timers, exact
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
+    shapers: Vec<Shaper>,
     /// Only with absences of the hosts' processors, or only without
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
@@ -87,9 +91,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 impl Arguments {
     /// Whether only some of the points are wanted.
     fn is_filtered(&self) -> bool {
-        let Self { links, hosts, exercise, sizes, absences, .. } = self;
-        !(links.is_empty() && hosts.is_empty() && exercise.is_empty() && sizes.is_empty())
-            || absences.is_some()
+        let Self { links, hosts, exercise, sizes, shapers, absences, .. } = self;
+        let has_lists = !(links.is_empty() && hosts.is_empty() && exercise.is_empty());
+        has_lists || !(sizes.is_empty() && shapers.is_empty()) || absences.is_some()
     }
 }
 
@@ -118,6 +122,7 @@ fn points(arguments: &Arguments) -> Vec<Point> {
             && wanted(&arguments.hosts, &point.quarters)
             && wanted(&arguments.exercise, &point.exercise)
             && wanted(&arguments.sizes, &point.message_bytes)
+            && wanted(&arguments.shapers, &point.shaper)
             && arguments.absences.is_none_or(|wanted| wanted == point.has_absences)
     });
     points
@@ -303,6 +308,7 @@ fn entry(result: &Comparison) -> Value {
         "point": point.to_string(),
         "links": point.links.name,
         "host_speed": f64::from(point.quarters) / 4.0,
+        "shaper": point.shaper.name(),
         "absences": point.has_absences,
         "exercise": point.exercise.name(),
         "message_bytes": point.message_bytes,
@@ -338,6 +344,11 @@ fn parse_speed(text: &str) -> Result<u32, String> {
 fn parse_exercise(text: &str) -> Result<Exercise, String> {
     let found = policies::EXERCISES.into_iter().find(|exercise| exercise.name() == text.trim());
     found.ok_or_else(|| "the exercises are: one-way, two-way, ping-pong".to_owned())
+}
+
+fn parse_shaper(text: &str) -> Result<Shaper, String> {
+    let found = policies::SHAPERS.into_iter().find(|shaper| shaper.name() == text.trim());
+    found.ok_or_else(|| "the shapers are: timers, slow-timers, exact".to_owned())
 }
 
 fn parse_known_size(text: &str) -> Result<u32, String> {

@@ -183,7 +183,7 @@ fn policies_are_compared_at_the_points_that_are_wanted() {
     let folder = Folder::new("policies");
     let wanted =
         ["--links", "1x1G,2x1G", "--hosts", "1", "--exercise", "ping-pong", "--sizes", "64"];
-    let arguments = [&["policies", "--seeds", "1"], &wanted[..]].concat();
+    let arguments = [&["policies", "--seeds", "1", "--shapers", "timers"], &wanted[..]].concat();
     let result = folder.json(&[&arguments[..], &["--json", "-"]].concat());
     assert_eq!(
         (&result["points"], &result["results"][0]["exercise"]),

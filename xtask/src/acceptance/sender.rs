@@ -39,6 +39,11 @@ pub(super) fn rules(
         rounds.push(round(&result, points)?);
     }
     let kept = usual(&rounds);
+    if kept.is_empty() {
+        let count = rounds.len();
+        let why = format!("in each of {count} runs others fell below what they can; load {load}");
+        return Err(Failure::CannotRun(why));
+    }
     let medians: Vec<f64> = (0..points.len())
         .map(|place| median(kept.iter().map(|round| round.ratios[place]).collect()))
         .collect();

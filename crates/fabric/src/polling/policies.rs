@@ -76,7 +76,23 @@ pub enum Shaper {
     Exact,
     /// A token bucket, whose timers are late and interrupt the host.
     Timers,
+    /// The same, where a timer takes eight times as long, as it leaves a virtual machine.
+    SlowTimers,
 }
+
+impl Shaper {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Timers => "timers",
+            Self::SlowTimers => "slow-timers",
+        }
+    }
+}
+
+/// All of them.
+pub const SHAPERS: [Shaper; 3] = [Shaper::Timers, Shaper::SlowTimers, Shaper::Exact];
 
 /// All sets of links.
 pub const LINK_SETS: [LinkSet; 12] = [
@@ -122,6 +138,15 @@ pub struct Point {
     pub in_order: bool,
 }
 
+impl Point {
+    /// What its hosts cost, if a calibrated one costs `calibrated`.
+    fn costs(&self, calibrated: &Costs) -> Costs {
+        let factor = if self.shaper == Shaper::SlowTimers { SLOW_TIMERS } else { 1 };
+        let costs = Costs { timer_ps: calibrated.timer_ps * factor, ..*calibrated };
+        scaled(&costs, self.quarters)
+    }
+}
+
 /// What hosts cost that are so many quarters as fast as those that cost `costs`.
 fn scaled(costs: &Costs, quarters: u32) -> Costs {
     let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } = *costs;
@@ -154,6 +179,7 @@ impl fmt::Display for Point {
         for (text, is_so) in [
             (", absences", *has_absences),
             (", exact rate", *shaper == Shaper::Exact),
+            (", slow timers", *shaper == Shaper::SlowTimers),
             (", in order", *in_order),
         ] {
             formatter.write_str(if is_so { text } else { "" })?;
@@ -204,6 +230,9 @@ const QUEUE_FRAMES: u32 = 200;
 /// What the shapers of the testbed let pass at once: so long, but so many frames at least.
 const BURST_NS: u64 = 250_000;
 const BURST_FRAMES: u32 = 4;
+
+/// With timers of 40 µs two links of 1 Gb/s carry in simulation what they do on virtual Ethernet.
+const SLOW_TIMERS: u64 = 8;
 
 /// Timers of a kernel that has nothing else to do.
 const TIMER_LATE_NS: u64 = 10_000;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{EXERCISES, LINK_SETS, Point, SIZES, SPEEDS, Shaper};
+use super::{EXERCISES, Exercise, LINK_SETS, Point, SHAPERS, SIZES, SPEEDS, Shaper};
 
 /// Every point there is.
 pub fn full() -> Vec<Point> {
@@ -10,24 +10,59 @@ pub fn full() -> Vec<Point> {
 }
 
 /// Each level of each property together with each level of each other one, and every exercise with every
-/// size on every set of links on calibrated hosts.
+/// size on every set of links on calibrated hosts, with both kinds of timers.
 pub fn pairs() -> Vec<Point> {
     let mut points = covering();
     for links in LINK_SETS {
         for exercise in EXERCISES {
             for message_bytes in SIZES {
-                points.push(Point {
-                    links,
-                    shaper: Shaper::Timers,
-                    quarters: 4,
-                    has_absences: false,
-                    exercise,
-                    message_bytes,
-                    in_order: false,
-                });
+                for shaper in [Shaper::Timers, Shaper::SlowTimers] {
+                    points.push(Point {
+                        links,
+                        shaper,
+                        quarters: 4,
+                        has_absences: false,
+                        exercise,
+                        message_bytes,
+                        in_order: false,
+                    });
+                }
             }
         }
     }
+    points.extend(as_measured());
+    points.retain(is_sensible);
+    without_repetitions(points)
+}
+
+/// Each level of each property together with each level of each other one, and what `cargo xtask acceptance
+/// sender` measures on virtual Ethernet.
+pub fn quick() -> Vec<Point> {
+    let mut points = covering();
+    points.extend(as_measured());
+    without_repetitions(points)
+}
+
+/// What is also measured on virtual Ethernet.
+fn as_measured() -> Vec<Point> {
+    let mut points = Vec::new();
+    for (name, exercise, message_bytes, in_order) in MEASURED {
+        points.extend(LINK_SETS.into_iter().filter(|links| links.name == name).map(|links| {
+            Point {
+                links,
+                shaper: Shaper::SlowTimers,
+                quarters: 4,
+                has_absences: false,
+                exercise,
+                message_bytes,
+                in_order,
+            }
+        }));
+    }
+    points
+}
+
+fn without_repetitions(points: Vec<Point>) -> Vec<Point> {
     let mut kept: Vec<Point> = Vec::new();
     for point in points {
         if !kept.contains(&point) {
@@ -35,11 +70,6 @@ pub fn pairs() -> Vec<Point> {
         }
     }
     kept
-}
-
-/// Each level of each property together with each level of each other one.
-pub fn quick() -> Vec<Point> {
-    covering()
 }
 
 /// Points until each pair of levels is in one of them, each point the one of [`full`] with most pairs that are
@@ -88,7 +118,7 @@ fn point(levels: [usize; PROPERTIES]) -> Point {
     let [links, quarters, size, exercise, shaper, absences, order] = levels;
     Point {
         links: LINK_SETS[links],
-        shaper: [Shaper::Timers, Shaper::Exact][shaper],
+        shaper: SHAPERS[shaper],
         quarters: SPEEDS[quarters],
         has_absences: absences == 1,
         exercise: EXERCISES[exercise],
@@ -99,15 +129,30 @@ fn point(levels: [usize; PROPERTIES]) -> Point {
 
 /// Ping-pongs are always in order, and nothing shapes links without a rate.
 fn is_sensible(point: &Point) -> bool {
-    let is_ping_pong = point.exercise == super::Exercise::PingPong;
-    !(is_ping_pong && point.in_order || point.links.is_free() && point.shaper == Shaper::Exact)
+    let is_ping_pong = point.exercise == Exercise::PingPong;
+    !(is_ping_pong && point.in_order || point.links.is_free() && point.shaper != Shaper::Timers)
 }
+
+/// Links, what is done, with how many bytes, and whether in order.
+const MEASURED: [(&str, Exercise, u32, bool); 11] = [
+    ("2x1G", Exercise::OneWay, 64 << 10, true),
+    ("2x1G", Exercise::OneWay, 64 << 10, false),
+    ("2x1G", Exercise::OneWay, 1 << 20, true),
+    ("2x1G", Exercise::OneWay, 1 << 20, false),
+    ("2x1G", Exercise::TwoWay, 1 << 20, true),
+    ("2x1G", Exercise::TwoWay, 1 << 20, false),
+    ("1G/20us+1G/2ms", Exercise::OneWay, 64 << 10, false),
+    ("1G/20us+1G/2ms", Exercise::OneWay, 1 << 20, false),
+    ("10G+1G", Exercise::OneWay, 1 << 20, false),
+    ("1x10G", Exercise::OneWay, 1 << 20, false),
+    ("1x10G", Exercise::TwoWay, 1 << 20, false),
+];
 
 const PROPERTIES: usize = 7;
 
 /// Levels of each property.
 const LEVELS: [usize; PROPERTIES] =
-    [LINK_SETS.len(), SPEEDS.len(), SIZES.len(), EXERCISES.len(), 2, 2, 2];
+    [LINK_SETS.len(), SPEEDS.len(), SIZES.len(), EXERCISES.len(), SHAPERS.len(), 2, 2];
 
 #[cfg(test)]
 mod tests {
@@ -116,7 +161,7 @@ mod tests {
     #[test]
     fn every_pair_of_levels_is_covered_by_few_points() {
         let points = quick();
-        assert!(points.len() <= 70, "{} points", points.len());
+        assert!(points.len() <= 80, "{} points", points.len());
         for one in full() {
             let is_covered = |is_alike: fn(&Point, &Point) -> bool| {
                 points.iter().any(|point| is_alike(point, &one))
@@ -127,8 +172,15 @@ mod tests {
             assert!(
                 is_covered(|a, b| a.quarters == b.quarters && a.has_absences == b.has_absences)
             );
+            assert!(is_covered(|a, b| a.shaper == b.shaper && a.has_absences == b.has_absences));
             assert!(is_covered(|a, b| a.in_order == b.in_order && a.exercise == b.exercise));
         }
+    }
+
+    #[test]
+    fn what_is_measured_is_also_simulated() {
+        assert_eq!(as_measured().len(), MEASURED.len());
+        assert!(as_measured().iter().all(|point| full().contains(point)));
     }
 
     #[test]

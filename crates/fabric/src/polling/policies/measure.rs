@@ -2,7 +2,7 @@
 
 use super::super::machine::Machine;
 use super::super::{Costs, Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
-use super::{Point, scaled};
+use super::Point;
 use crate::LinkModel;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
@@ -137,7 +137,7 @@ fn measure(
         message_bytes: point.message_bytes,
         in_flight: (IN_FLIGHT_BYTES / point.message_bytes).clamp(2, IN_FLIGHT),
         in_order: point.in_order,
-        costs: scaled(calibrated, point.quarters),
+        costs: point.costs(calibrated),
         pauses: Pauses { every_ns: ABSENT_EVERY_NS, lengths_ns },
         length: Length::Operations { warm_up: 0, measured: 0 },
         seed,
