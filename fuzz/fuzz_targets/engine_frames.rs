@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use delivery::{Instant, LinkEvent, LinkId};
+use delivery::{Evidence, Instant, LinkEvent, LinkId};
 use engine::{Emitted, Engine, EngineConfig};
 use libfuzzer_sys::fuzz_target;
 use mem::{Buffer, Rights};
@@ -124,6 +124,8 @@ impl World {
             receives_max: 16,
             active_connections: 2,
             packets_max: 256,
+            // Some see their numbers wrap around.
+            numbers_from: if shape & 32 == 0 { 0 } else { u32::MAX - 60 },
             ..EngineConfig::default()
         };
         let plans = vec![plan; links];
@@ -228,7 +230,7 @@ impl World {
                 self.pair.deliver(&mut flight);
             }
             103..=104 => self.pair.hosts[host].accepts = bytes.u8() & 1 == 0,
-            105 => self.pair.take = Box::new(|_, _, _| Emitted::PayloadUnmapped),
+            105 => self.pair.take = Box::new(|_, _, _| Emitted::PayloadUnmapped(0)),
             _ => self.turn(),
         }
     }
@@ -309,8 +311,11 @@ impl World {
                 *next = next.wrapping_add(1);
             }
         }
-        if choice & 0xf0 == 0xf0 {
-            flight.to = host;
+        match choice & 0xf0 {
+            0xf0 => flight.to = host,
+            // Somebody else repeats what he has seen.
+            0xe0 => flight.from = address(2, flight.link),
+            _ => {}
         }
         self.pair.deliver(&mut flight);
     }
@@ -366,10 +371,15 @@ impl World {
         let choice = bytes.u8();
         let link = choice & 1;
         let plan = LinkPlan { frame_bytes_max: bytes.u16().max(256), ..LinkPlan::default() };
+        let evidence = match choice >> 4 & 3 {
+            0 => Evidence::Local,
+            1 => Evidence::Hearsay,
+            _ => Evidence::Quoted(core::array::from_fn(|_| bytes.u8())),
+        };
         let event = match choice >> 1 & 7 {
             0..=2 => LinkEvent::Down,
-            3 => LinkEvent::TooBig(address(1 - host, link), bytes.u16()),
-            4 => LinkEvent::Refused(address(1 - host, link)),
+            3 => LinkEvent::TooBig(address(1 - host, link), bytes.u16(), evidence),
+            4 => LinkEvent::Refused(address(1 - host, link), evidence),
             _ => LinkEvent::Changed(caps(host, link, &plan)),
         };
         self.pair.hosts[host].engine.handle_link_event(self.pair.now, LinkId(link), event);
@@ -461,7 +471,9 @@ impl World {
             };
             frame.resize(frame.len() + length, 0x5a);
         }
-        let mut flight = Flight { to: host, link, from: pair::address(1 - host, link), bytes: frame };
+        // Now and then from somebody who is neither of the two.
+        let sender = if index & 0x70 == 0x70 { 2 } else { 1 - host };
+        let mut flight = Flight { to: host, link, from: pair::address(sender, link), bytes: frame };
         self.pair.deliver(&mut flight);
         if odd & 4 == 0 {
             self.turn();

@@ -4,8 +4,11 @@
 //! the figure (`acceptance/suites.rs`). Commands with equal arguments run once (`acceptance/runner.rs`).
 //! The exit status is always 0: this is a record, not a gate.
 
+mod against;
+mod constants;
 mod fabric_rows;
 mod runner;
+mod sender;
 mod suites;
 
 use std::fmt;
@@ -62,6 +65,29 @@ enum Probe {
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
     /// Minutes of fuzzing without a crash.
     Fuzz { seconds_quick: u32, seconds_full: u32 },
+    /// The worst point of `ethernot sim policies`.
+    Policies { arguments: &'static [&'static str] },
+    /// Own throughput against that by `MultiEdge`'s rules, of the worst of the points: the median of several
+    /// runs of `ethernot bench multiedge`, without those in which other rules fell below what they reached in
+    /// another run.
+    Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
+    /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
+    Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
+    /// Tests of a package that fail, of those whose name has a part; in a full run only.
+    Tests { package: &'static str, part: &'static str },
+    /// Constants that somebody chose for the sending policy.
+    Constants,
+    /// This program against that of the commit of `--against`, in turn.
+    Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
+}
+
+/// Two contenders of a measurement, transport and links of each, and the field of which the ratio is taken.
+#[derive(Clone, Copy)]
+struct Pair {
+    own: (&'static str, u64),
+    other: (&'static str, u64),
+    field: &'static str,
+    unit: Shown,
 }
 
 /// Which point of the results of `ethernot bench multiedge`.
@@ -133,17 +159,25 @@ enum Outcome {
 
 /// Prints the table of a suite.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
-    let quick = arguments.iter().any(|argument| argument == "--quick");
-    let names: Vec<&String> = arguments.iter().filter(|argument| *argument != "--quick").collect();
     let known = || SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
-    let [name] = names.as_slice() else {
-        return Err(XtaskError::Usage { what: format!("acceptance needs one of: {}", known()) });
-    };
+    let usage = || XtaskError::Usage { what: format!("acceptance needs one of: {}", known()) };
+    let mut quick = false;
+    let mut against = None;
+    let mut names = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "--against" => against = Some(arguments.next().ok_or_else(usage)?.clone()),
+            _ => names.push(argument),
+        }
+    }
+    let [name] = names.as_slice() else { return Err(usage()) };
     let suite = SUITES.iter().find(|suite| suite.name == name.as_str()).ok_or_else(|| {
         XtaskError::Usage { what: format!("no suite `{name}`; there are: {}", known()) }
     })?;
 
-    let mut runner = Runner::new(workspace, quick);
+    let mut runner = Runner::new(workspace, quick, against);
     println!("row | measured | bound | verdict");
     let mut verdicts = [0_usize; 3];
     for row in suite.rows {

@@ -21,7 +21,8 @@ usage: cargo xtask COMMAND
   test                       format, lints, documentation, every test, torture; ends with a count
   bench|sim|serve|report|doctor [ARGS]
                              build `ethernot` in release and run that command of it
-  acceptance NAME [--quick]  measure a suite of bounds; prints a table, always exits 0
+  acceptance NAME [--quick] [--against COMMIT]
+                             measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N           run every fuzz target in turn, N seconds in all
   python                     build the Python package and run its tests, in a place of their own

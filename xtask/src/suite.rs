@@ -210,7 +210,7 @@ impl TestReader {
 }
 
 /// Reads `ok. 3 passed; 0 failed; 1 ignored; …`.
-fn parse_result(line: &str) -> Count {
+pub(crate) fn parse_result(line: &str) -> Count {
     let counts = line.split_once(". ").map_or(line, |(_, counts)| counts);
     let mut count = Count::NONE;
     for part in counts.split(';') {

@@ -15,6 +15,7 @@ mod link_names;
 mod multiedge_command;
 mod output;
 mod paper_command;
+mod policies_command;
 mod progress;
 mod reality_command;
 mod report_command;
@@ -92,6 +93,7 @@ enum Simulation {
     Theory(simulator_command::TheoryArguments),
     Calibrate(calibrate_command::Arguments),
     Reality(reality_command::Arguments),
+    Policies(policies_command::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -133,6 +135,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
         Simulation::Theory(arguments) => simulator_command::run_theory(&arguments),
         Simulation::Calibrate(arguments) => calibrate_command::run(&arguments),
         Simulation::Reality(arguments) => reality_command::run(&arguments),
+        Simulation::Policies(arguments) => policies_command::run(&arguments),
     }
 }
 

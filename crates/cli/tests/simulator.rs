@@ -177,3 +177,35 @@ fn fidelities_are_compared() {
     let error = folder.refused(&["compare", "loggp.toml"]);
     assert!(error.contains("loggp.toml: fabric loggp has no packets"), "{error}");
 }
+
+#[test]
+fn policies_are_compared_at_the_points_that_are_wanted() {
+    let folder = Folder::new("policies");
+    let wanted =
+        ["--links", "1x1G,2x1G", "--hosts", "1", "--exercise", "ping-pong", "--sizes", "64"];
+    let arguments = [&["policies", "--seeds", "1", "--shapers", "timers"], &wanted[..]].concat();
+    let result = folder.json(&[&arguments[..], &["--json", "-"]].concat());
+    assert_eq!(
+        (&result["points"], &result["results"][0]["exercise"]),
+        (&2.into(), &"ping-pong".into())
+    );
+    assert!(result["worst_ratio"].as_f64().is_some_and(|ratio| ratio > 0.9), "{result}");
+    let output = folder.sim(&arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("2 points in "), "{text}");
+    assert!(folder.refused(&["policies", "--links", "3x100M"]).contains("1G/20us+1G/2ms"));
+    let none = [
+        "policies",
+        "--quick",
+        "--links",
+        "1x1G",
+        "--sizes",
+        "64",
+        "--exercise",
+        "two-way",
+        "--hosts",
+        "4",
+    ];
+    assert!(folder.refused(&none).contains("no point is left"));
+}

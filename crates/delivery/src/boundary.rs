@@ -37,11 +37,33 @@ pub enum LinkEvent {
     /// The link can carry nothing until further notice.
     Down,
     /// Frames of more than this many bytes do not reach the peer.
-    TooBig(PeerAddr, u16),
+    TooBig(PeerAddr, u16, Evidence),
     /// Nothing listens at the peer's address (ICMP port unreachable).
-    Refused(PeerAddr),
+    Refused(PeerAddr, Evidence),
     /// Waiting for the link now needs other descriptors; nothing else has changed.
     Descriptors,
+}
+
+/// How it is known what a link reports of a peer's address. Errors that the network reports can be forged
+/// by anybody; who does not see the frames that are sent cannot quote them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Evidence {
+    /// This host found out by itself.
+    Local,
+    /// The network reports it of a frame that began with these bytes.
+    Quoted([u8; QUOTED_BYTES]),
+    /// The network reports it of a frame that it does not show.
+    Hearsay,
+}
+
+/// Bytes of a frame that tell which it was: the preamble of a handshake frame, the header of another.
+pub const QUOTED_BYTES: usize = 16;
+
+impl Evidence {
+    /// What the network shows of a frame: its beginning, if that is long enough.
+    pub fn quoted(frame: &[u8]) -> Self {
+        frame.first_chunk().map_or(Self::Hearsay, |head| Self::Quoted(*head))
+    }
 }
 
 /// One received frame, borrowed from the driver for the length of the callback.

@@ -90,6 +90,8 @@ counters! {
         suspicions,
         /// Times the link was given up.
         failures,
+        /// Turns in which data waited, the link had room for a full frame, and was given none.
+        idle_with_data,
         /// Frames received after one of the same link that was sent later.
         out_of_order,
         /// Frames received with a congestion mark.
@@ -148,6 +150,8 @@ counters! {
         resets_accepted,
         /// Resets received that match nothing that was sent.
         resets_ignored,
+        /// Reports of the network that quote no frame that was sent.
+        reports_ignored,
         /// Answers not given because too many were given just before.
         rate_limited,
         /// Connections closed by the peer.

@@ -21,7 +21,9 @@ mod sent_packets;
 mod time;
 mod timer_queue;
 
-pub use boundary::{LinkCaps, LinkEvent, LinkId, RxFrame, TxBatch, TxFrame};
+pub use boundary::{
+    Evidence, LinkCaps, LinkEvent, LinkId, QUOTED_BYTES, RxFrame, TxBatch, TxFrame,
+};
 pub use congestion::{
     AckSample, Aimd, CongestionAlgorithm, CongestionController, Delay, Fixed, LossSample,
 };

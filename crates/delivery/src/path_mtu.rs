@@ -11,7 +11,7 @@ use crate::Instant;
 /// were lost; losing one is no sign of congestion. Some time later everything above the current size
 /// is tried again, since paths change.
 ///
-/// If large frames stop arriving while small ones do, it falls back and searches again.
+/// If large frames stop arriving, whether small ones do or not, it falls back and searches again.
 #[derive(Clone, Debug)]
 pub struct PathMtu {
     /// Largest size known to arrive, in bytes.
@@ -28,8 +28,12 @@ pub struct PathMtu {
     outstanding: Option<(u16, Instant)>,
     /// Probes of the size under way that were lost.
     losses: u8,
-    /// Timeouts in a row that hit large frames only.
-    large_timeouts: u8,
+    /// Times in a row that large frames were lost.
+    large_losses: u8,
+    /// Size of the smallest of these frames; one as large that arrives ends the row.
+    lost_bytes: u32,
+    /// The latest of these times.
+    lost_at: Instant,
     /// No probe before this time.
     not_before: Instant,
     /// Nothing is left to try until `not_before`.
@@ -44,7 +48,9 @@ crate::pack_fields!(PathMtu {
     try_largest,
     outstanding,
     losses,
-    large_timeouts,
+    large_losses,
+    lost_bytes,
+    lost_at,
     not_before,
     complete,
 });
@@ -64,7 +70,9 @@ impl PathMtu {
             try_largest: true,
             outstanding: None,
             losses: 0,
-            large_timeouts: 0,
+            large_losses: 0,
+            lost_bytes: u32::MAX,
+            lost_at: Instant(0),
             not_before: Instant(0),
             complete: false,
         }
@@ -131,6 +139,15 @@ impl PathMtu {
         self.restart(limit);
     }
 
+    /// Somebody claims that frames above `limit` bytes do not pass, and may lie: whether they do is probed
+    /// at once, and until that is known frames are no larger, or such as need no proof.
+    pub fn on_doubt(&mut self, limit: u16) {
+        if limit < self.current && self.safe < self.current {
+            self.current = limit.max(self.safe);
+            self.restart(self.limit);
+        }
+    }
+
     /// The largest frame that the link can send and the peer accepts is another one now: a smaller
     /// one holds at once, a larger one is searched for.
     pub fn set_limit(&mut self, limit: u16) {
@@ -142,12 +159,41 @@ impl PathMtu {
         self.limit = limit;
     }
 
-    /// A timeout hit frames larger than [`PathMtu::safe`] while smaller ones are acknowledged, or
-    /// there were no smaller ones. Returns whether the size fell back, so that what waits must be
-    /// cut anew.
-    pub fn on_timeouts_of_large_frames(&mut self) -> bool {
-        self.large_timeouts = self.large_timeouts.saturating_add(1);
-        if self.large_timeouts < LARGE_TIMEOUTS_MAX || self.current == self.safe {
+    /// A frame of at least `bytes` was lost while later ones were acknowledged; the round trip takes
+    /// `rtt_ns`. Returns whether the size fell back, so that what waits must be cut anew.
+    ///
+    /// Frames lost within one round trip may have met one burst of losses. What is lost later was sent
+    /// after that.
+    pub fn on_frame_lost(&mut self, now: Instant, rtt_ns: u64, bytes: u32) -> bool {
+        let is_burst = self.large_losses > 0 && now < self.lost_at.after_ns(rtt_ns);
+        if bytes <= u32::from(self.safe) || is_burst {
+            return false;
+        }
+        self.count_loss(now, bytes)
+    }
+
+    /// Nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] under
+    /// way. Returns whether the size fell back, so that what waits must be cut anew.
+    pub fn on_timeout(&mut self, now: Instant) -> bool {
+        self.count_loss(now, u32::from(self.safe) + 1)
+    }
+
+    /// Frames were acknowledged, the largest of them of at least `bytes`.
+    #[inline]
+    pub const fn on_frames_acked(&mut self, bytes: u32) {
+        if bytes >= self.lost_bytes {
+            self.end_losses();
+        }
+    }
+
+    fn count_loss(&mut self, now: Instant, bytes: u32) -> bool {
+        if self.current == self.safe {
+            return false;
+        }
+        self.large_losses += 1;
+        self.lost_bytes = self.lost_bytes.min(bytes);
+        self.lost_at = now;
+        if self.large_losses < LARGE_LOSSES_MAX {
             return false;
         }
         let suspected = self.current;
@@ -156,9 +202,9 @@ impl PathMtu {
         true
     }
 
-    /// A frame larger than [`PathMtu::safe`] was acknowledged.
-    pub const fn on_large_frame_acked(&mut self) {
-        self.large_timeouts = 0;
+    const fn end_losses(&mut self) {
+        self.large_losses = 0;
+        self.lost_bytes = u32::MAX;
     }
 
     /// The largest frame to send now, in bytes.
@@ -185,7 +231,7 @@ impl PathMtu {
         self.try_largest = true;
         self.outstanding = None;
         self.losses = 0;
-        self.large_timeouts = 0;
+        self.end_losses();
         self.not_before = Instant(0);
         self.complete = false;
     }
@@ -225,8 +271,8 @@ const PROBE_TIMEOUT_NS: u64 = 1_000_000_000;
 /// When a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
 const RAISE_NS: u64 = 600_000_000_000;
 
-/// Timeouts in a row that are no accident any more.
-const LARGE_TIMEOUTS_MAX: u8 = 3;
+/// Losses in a row, by timeout or a round trip apart, that are no accident any more.
+const LARGE_LOSSES_MAX: u8 = 3;
 
 /// The smallest `frame_bytes_max` of the protocol.
 const FRAME_BYTES_MIN: u16 = 256;
@@ -321,16 +367,46 @@ mod tests {
     fn large_frames_that_vanish_make_it_fall_back_and_search_again() {
         let mut mtu = PathMtu::new(1200, 8972);
         search(&mut mtu, 8972, |_| true);
-        assert!(!mtu.on_timeouts_of_large_frames());
-        assert!(!mtu.on_timeouts_of_large_frames());
-        mtu.on_large_frame_acked();
-        assert!(!mtu.on_timeouts_of_large_frames());
-        assert!(!mtu.on_timeouts_of_large_frames());
+        assert!(!mtu.on_timeout(NOW));
+        assert!(!mtu.on_timeout(NOW));
+        mtu.on_frames_acked(1201);
+        assert!(!mtu.on_timeout(NOW));
+        assert!(!mtu.on_timeout(NOW));
+        mtu.on_frames_acked(1200);
         assert_eq!(mtu.current(), 8972);
-        assert!(mtu.on_timeouts_of_large_frames());
+        assert!(mtu.on_timeout(NOW));
         assert_eq!(mtu.current(), 1200);
         search(&mut mtu, 1472, |_| true);
         assert_eq!(mtu.current(), 1472);
+    }
+
+    #[test]
+    fn large_frames_that_vanish_among_others_make_it_fall_back() {
+        const RTT_NS: u64 = 100_000;
+        let mut mtu = PathMtu::new(1200, 8972);
+        search(&mut mtu, 8972, |_| true);
+        let mut now = NOW;
+        for _ in 0..20 {
+            // A frame as large as the lost ones arrives now and then; and one that needs no proof says
+            // nothing.
+            for _ in 0..2 {
+                assert!(!mtu.on_frame_lost(now, RTT_NS, 8900));
+                assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS - 1), RTT_NS, 8900), "one burst");
+                assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS), RTT_NS, 1200));
+                now = now.after_ns(RTT_NS);
+            }
+            mtu.on_frames_acked(8900);
+        }
+        assert_eq!(mtu.current(), 8972);
+        for lost in [8900, 8800, 8900] {
+            mtu.on_frames_acked(4000);
+            assert_eq!(mtu.on_frame_lost(now, RTT_NS, lost), mtu.current() == 1200);
+            now = now.after_ns(RTT_NS);
+        }
+        assert_eq!(mtu.current(), 1200);
+        assert!(!mtu.on_frame_lost(now, RTT_NS, 8900), "sent before");
+        search(&mut mtu, 4052, |_| true);
+        assert_eq!(mtu.current(), 4052);
     }
 
     #[test]
@@ -376,7 +452,8 @@ mod tests {
                     0 => mtu.on_probe_acked(size),
                     1 => mtu.on_probe_lost(size),
                     2 => mtu.on_frame_too_big(size),
-                    3 => drop(mtu.on_timeouts_of_large_frames()),
+                    3 if of_probe => drop(mtu.on_timeout(now)),
+                    3 => drop(mtu.on_frame_lost(now, 0, u32::from(size))),
                     _ => {
                         now = now.max(mtu.deadline());
                         if let Some(size) = mtu.poll_probe(now) {

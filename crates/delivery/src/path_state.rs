@@ -74,7 +74,7 @@ pub struct PathState {
     timeouts: u8,
     /// Answers still missing before data may flow.
     answers_missing: u8,
-    /// Challenges sent since the last answer or since they began.
+    /// Challenges due since the last answer or since they began.
     unanswered: u8,
     /// When the next challenge is due.
     challenge_at: Instant,
@@ -226,6 +226,11 @@ impl PathState {
         }
         self.enter(LinkState::Up, Instant::NEVER);
         Some(change)
+    }
+
+    /// Challenges that were due since the last answer, or since they began.
+    pub const fn unanswered(&self) -> u8 {
+        self.unanswered
     }
 
     /// Where the link stands.

@@ -158,6 +158,21 @@ impl ReceivedPackets {
         }
     }
 
+    /// Takes all packets before `first` for ones that arrived long ago, as the peer does, to see numbers
+    /// wrap around. Before any packet.
+    ///
+    /// # Panics
+    /// If `first` is neither 0 nor above the window of numbers that are remembered.
+    pub fn begin_at(&mut self, first: u64) {
+        if let Some(before) = first.checked_sub(1) {
+            assert!(before >= REPLAY_WINDOW_PACKETS, "the window begins above 0");
+            self.next = first;
+            self.run_start = before;
+            self.below_start = first - REPLAY_WINDOW_PACKETS;
+            self.window[word_of(before)] |= bit_of(before);
+        }
+    }
+
     /// Sets whether the link loses nothing, as memory does not: then it is enough if one frame in many
     /// says which packets arrived.
     pub const fn set_lossless(&mut self, is_lossless: bool) {

@@ -31,8 +31,6 @@ pub enum Fate {
 pub struct AckSummary {
     /// Packets newly acknowledged.
     pub newly_acked: u32,
-    /// Their bytes.
-    pub newly_acked_bytes: u32,
     /// Packets newly declared lost.
     pub newly_lost: u32,
     /// Round-trip time without the peer's delay, in nanoseconds.
@@ -149,6 +147,13 @@ impl<T: Copy> SendHalf<T> {
             packets_max: config.packets_max,
             marked: 0,
         }
+    }
+
+    /// Takes all packets before `first` for ones that were acknowledged long ago, as the peer does, to see
+    /// numbers wrap around. Before any packet.
+    pub const fn begin_at(&mut self, first: PacketNumber) {
+        self.next = first;
+        self.acked_end = first;
     }
 
     /// The number the next packet gets.
@@ -320,6 +325,11 @@ impl<T: Copy> SendHalf<T> {
     /// Bytes in flight.
     pub const fn in_flight_bytes(&self) -> u32 {
         self.in_flight_bytes
+    }
+
+    /// Packets that are in flight or remembered as lost.
+    pub fn packets(&self) -> u16 {
+        self.packets.len()
     }
 
     /// When the oldest data packet in flight was sent; the oldest probe of the path MTU if there is

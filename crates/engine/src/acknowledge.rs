@@ -68,9 +68,9 @@ impl Engine {
         let mut sent = true;
         for position in 0..connection.paths.len() {
             let path = &connection.paths[position];
-            if path.state.may_carry_data() || position == nearest {
+            if path.state.may_carry_data() || position == nearest && path.is_validated() {
                 connection.report_now = true;
-                sent &= !self.is_full(connection.paths[position].link)
+                sent &= !self.is_full(&connection.paths[position])
                     && self.send_acknowledgements(now, connection, position, emit);
             }
         }
@@ -80,9 +80,9 @@ impl Engine {
     /// Position of the nearest link that is not full, if there is one.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
-        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path.link);
+        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path);
         match connection.paths.get(nearest) {
-            Some(path) if !self.is_full(path.link) => Some(nearest),
+            Some(path) if !self.is_full(path) => Some(nearest),
             _ => connection.paths.iter().position(free),
         }
     }

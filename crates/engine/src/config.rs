@@ -65,6 +65,10 @@ pub struct EngineConfig {
     /// never allocates. Not so where thousands of endpoints live in one process: see
     /// [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
     pub allocates_ahead: bool,
+    /// The first packet, operation and message of every connection have this number: 0 by the
+    /// protocol. Another one, at least 2048 and the same at both ends, is for simulations that see
+    /// numbers wrap around.
+    pub numbers_from: u32,
 }
 
 impl EngineConfig {
@@ -144,6 +148,7 @@ impl Default for EngineConfig {
             active_connections: 16,
             packets_max: 2048,
             allocates_ahead: true,
+            numbers_from: 0,
         }
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
 use semantics::{CompletionQueue, Inbound, Outbound};
 use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
-    PeerAddr,
+    ADDRESSES_MAX, CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber,
+    Parameters, PeerAddr,
 };
 
 use crate::control::{PING, RETIRED_NS};
 use crate::event::ConnectionHandle;
+use crate::handshake::HelloKey;
 use crate::join::Joining;
 use crate::path::Path;
 
@@ -51,6 +52,9 @@ pub(crate) struct Connection {
     pub(crate) paths: Vec<Path>,
     /// Links that were taken away: their packet numbers must not be used again.
     pub(crate) retired: Vec<Retired>,
+    /// Pairs that were links once and were taken away, the newest last: at these addresses the peer has
+    /// answered.
+    pub(crate) former: Vec<(LinkId, PeerAddr)>,
     /// What is known of pairs of links that may join; absent while there is none to try.
     pub(crate) joining: Option<Box<Joining>>,
     /// Links (by bit) whose address the peer was told, as they have no part in the connection.
@@ -66,7 +70,9 @@ pub(crate) struct Connection {
     /// What only the handshake needs; gone when it is over.
     pub(crate) handshake: Option<Box<HandshakeState>>,
     /// Key under which repetitions of the peer's Hello find this connection.
-    pub(crate) hello_key: Option<(u64, ConnectionId)>,
+    pub(crate) hello_key: Option<HelloKey>,
+    /// Where the peer is that has not confirmed the connection, if this end has accepted it.
+    pub(crate) unconfirmed_at: Option<PeerAddr>,
     /// When to repeat a handshake frame, a close, or a question for news.
     pub(crate) retry_at: Instant,
     pub(crate) retries: u8,
@@ -86,13 +92,13 @@ pub(crate) struct Connection {
     pub(crate) compares_links: bool,
     /// When a link that leaves data to better ones would run dry.
     pub(crate) spread_at: Instant,
-    /// Position of the link of the newest data frame, and when it should arrive, but for what all
-    /// links share.
+    /// Position of the link of the newest data frame, [`LINKS_MAX`](delivery::LINKS_MAX) if that is no
+    /// more, and when the frame should arrive, but for what all links share.
     pub(crate) arrives_at: (usize, Instant),
     /// Data frames since a link was last brought out of step with another.
     pub(crate) in_step: u32,
-    /// Position of the link on which it was asked.
-    pub(crate) asked_on: usize,
+    /// The link on which it was asked.
+    pub(crate) asked_on: Option<LinkIndex>,
     /// Data frames sent on any link since the peer was last asked for an acknowledgement.
     pub(crate) unasked: u32,
     /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
@@ -155,9 +161,28 @@ impl Connection {
         self.paths.iter_mut().find(|path| path.index == index)
     }
 
-    /// Position of the usable link with the shortest round trip.
+    /// A link that has answered is taken away.
+    pub(crate) fn remember_former(&mut self, pair: (LinkId, PeerAddr)) {
+        self.former.retain(|&former| former != pair);
+        if self.former.len() == ADDRESSES_MAX {
+            self.former.remove(0);
+        }
+        self.former.push(pair);
+    }
+
+    /// Whether what comes from the address of a link comes from the peer: it has answered there. Where it
+    /// has answered under an index of before, somebody else may be by now; but while no link is up, there
+    /// is nobody else to ask.
+    pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
+        let is_up = |path: &Path| path.state.may_carry_data();
+        let was_link = || self.former.contains(&(path.link, path.peer));
+        path.is_validated() || was_link() && !self.paths.iter().any(is_up)
+    }
+
+    /// Position of the usable link with the shortest round trip; without one, of a link on which the
+    /// peer has answered.
     pub(crate) fn nearest_path(&self) -> usize {
-        let mut best = 0;
+        let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
         for (position, path) in self.paths.iter().enumerate() {
             if path.state.may_carry_data() && path.send.srtt_ns() < best_ns {
@@ -202,7 +227,7 @@ impl Connection {
         path.unasked += 1;
         let asks = all_asks || path.send.asks_after(path.unasked);
         if asks {
-            self.asked_on = position;
+            self.asked_on = Some(path.index);
             self.on_asked();
         }
         asks
@@ -215,11 +240,9 @@ impl Connection {
         let [_, _, ..] = self.paths.as_slice() else { return true };
         let nearest = self.paths.iter().filter(|path| path.state.may_carry_data());
         let nearest_ns = nearest.map(|path| path.send.srtt_ns()).min().unwrap_or(0);
-        let is_near = self
-            .paths
-            .get(position)
-            .is_some_and(|path| path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS);
-        is_near && position != self.asked_on
+        let Some(path) = self.paths.get(position) else { return false };
+        let is_near = path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
+        is_near && self.asked_on != Some(path.index)
             || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
                 && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }

@@ -1,6 +1,6 @@
 //! Control messages: what is pending on a link, and what the peer's mean.
 
-use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
+use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::{Carried, CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
@@ -31,6 +31,8 @@ pub(crate) struct LostControl {
     control: u16,
     status: u32,
     addresses: u16,
+    /// Frames that are no longer in flight.
+    frames: u16,
 }
 
 impl LostControl {
@@ -39,6 +41,7 @@ impl LostControl {
         if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
             return;
         }
+        self.frames += 1;
         self.control |= carried.slot as u16;
         if carried.slot & STATUS != 0 {
             self.status |= carried.offset & 0xffff;
@@ -46,8 +49,19 @@ impl LostControl {
         }
     }
 
-    /// Has everything said again, on this link or on the nearest.
-    pub(crate) fn renew(self, path: &mut Path) {
+    /// A control frame, no probe, arrived.
+    pub(crate) const fn add_arrived(&mut self) {
+        self.frames += 1;
+    }
+
+    /// Has everything said again, on the link on which it was said or on the nearest.
+    pub(crate) const fn renew(self, path: &mut Path) {
+        path.told -= self.frames;
+        self.renew_elsewhere(path);
+    }
+
+    /// Has everything said again that was said on another link, or on the nearest.
+    pub(crate) const fn renew_elsewhere(self, path: &mut Path) {
         path.control |= self.control;
         path.retry_status |= self.status;
         path.addresses |= self.addresses;
@@ -90,7 +104,7 @@ impl Engine {
     }
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
-    /// link stays.
+    /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let pair = connection.paths.iter().find(|path| path.index.0 == index);
@@ -114,14 +128,14 @@ impl Engine {
     }
 
     /// Takes a link away that the peer opened and on which it does not answer; there may be a way
-    /// nevertheless, later or to another link.
+    /// nevertheless, later or to another link. The address that it came from is not tried: the peer tells
+    /// of its own, and this may be somebody else's.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
-        let (link, peer) = (path.link, path.peer);
+        let link = path.link;
         let is_gone = self.remove_path_of(connection, index.0);
         if is_gone {
             connection.tell_address(link);
-            connection.learn_address(peer);
         }
         is_gone
     }
@@ -289,6 +303,7 @@ impl Engine {
                 outbound.on_lost(pools, carried);
             }
         });
+        path.told = 0;
         path.retry_status |= lost.status;
         path.addresses |= lost.addresses;
         path.probes_allowed = 0;
@@ -302,9 +317,6 @@ impl Engine {
         link: LinkId,
         event: LinkEvent,
     ) {
-        if let (Phase::Connecting, LinkEvent::Refused(peer)) = (connection.phase, event) {
-            return self.on_refused(connection, link, peer);
-        }
         let peer_limit = connection.peer.as_ref().map_or(u16::MAX, |peer| peer.frame_bytes_max);
         let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
         let sole = connection.paths.len() == 1;
@@ -325,10 +337,6 @@ impl Engine {
                     }
                 }
                 LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
-                LinkEvent::TooBig(peer, limit) if peer == path.peer => {
-                    path.mtu.on_frame_too_big(limit);
-                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                }
                 _ => {}
             }
         }
@@ -354,7 +362,7 @@ impl Engine {
         }
     }
 
-    /// Ends a connection whose peer is told so: operations complete as flushed.
+    /// Ends a connection whose peer is told so: operations and receives complete with the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -399,9 +407,10 @@ impl Engine {
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
         connection.outbound.flush(&mut self.pools, rest, at_fault);
-        connection.inbound.flush(&mut self.pools);
+        connection.inbound.flush(&mut self.pools, rest);
         for path in &mut connection.paths {
             path.send.drain(&mut self.sent, &mut |_| {});
+            path.told = 0;
         }
     }
 
@@ -426,11 +435,12 @@ impl Engine {
         }
         let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
         let fault = (!peaceful).then(|| (operation, OperationError::from_close(reason)));
-        self.flush(connection, OperationError::Flushed, fault);
+        let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
+        self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
         self.events.push_back(Event::Closed {
             connection: connection.handle,
-            reason: if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) },
+            reason: closed,
             private_data: private_data.to_vec(),
         });
     }
@@ -475,24 +485,28 @@ impl Engine {
         }
     }
 
-    /// Takes a link out of a connection, if it is not the last one.
+    /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
-        if connection.paths.len() < 2 {
+        let is_left = |path: &Path| path.is_validated() && path.index != index;
+        if !connection.paths.iter().any(is_left) {
             return false;
         }
         let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
             return false;
         };
         let mut path = connection.paths.remove(position);
-        let Connection { outbound, scheduler, paths, retired, handle, .. } = connection;
+        // Positions have shifted: what was learnt belongs to other links now.
+        connection.arrives_at = (LINKS_MAX, Instant::default());
+        let Connection { outbound, scheduler, paths, handle, .. } = connection;
         let pools = &mut self.pools;
         let mut lost = LostControl::default();
         path.send.drain(&mut self.sent, &mut |carried| {
             lost.add(&carried);
             outbound.on_lost(pools, carried);
         });
+        path.told = 0;
         if let Some(other) = paths.first_mut() {
-            lost.renew(other);
+            lost.renew_elsewhere(other);
             other.control |= core::mem::take(&mut path.control);
             other.retry_status |= core::mem::take(&mut path.retry_status);
             other.removed |= core::mem::take(&mut path.removed);
@@ -512,7 +526,10 @@ impl Engine {
             });
         }
         let was_settled = path.is_settled();
-        retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
+        if path.is_validated() {
+            connection.remember_former((path.link, path.peer));
+        }
+        connection.retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
         if was_settled {
             connection.compare_links_soon(self.turn_at);
         }
@@ -529,7 +546,7 @@ impl Engine {
     }
 
     /// Nothing listens at an address we try to connect to.
-    fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
+    pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
         let Some(state) = connection.handshake.as_mut() else { return };
         let before = state.candidates.len();
         state.candidates.retain(|&candidate| candidate != (link, peer));

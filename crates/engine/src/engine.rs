@@ -25,7 +25,9 @@ use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-use crate::handshake::Reply;
+use crate::handshake::{HelloKey, Reply};
+use crate::per_host::PerHost;
+use crate::report::Report;
 use crate::scratch::batch;
 use crate::table::ConnectionTable;
 
@@ -39,8 +41,10 @@ pub struct Engine {
     pub(crate) entropy: ChaCha8Rng,
     pub(crate) incarnation: u64,
     pub(crate) links: [Option<EngineLink>; LINKS_MAX],
-    /// Links (by bit) whose driver took nothing in this turn.
+    /// Links (by bit) whose driver had no room in this turn.
     pub(crate) blocked: u16,
+    /// Peers for which a driver had no room in this turn, while it may have some for others.
+    pub(crate) blocked_peers: Vec<(LinkId, PeerAddr)>,
     pub(crate) connections: ConnectionTable,
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
@@ -54,21 +58,23 @@ pub struct Engine {
     /// Connections that owed acknowledgements when they were last served.
     pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
-    /// Connections by their peer's incarnation and name for them, so that a repeated Hello finds them,
-    /// from whichever of the peer's addresses.
-    pub(crate) hellos: HashMap<(u64, ConnectionId), u32>,
+    /// Connections by what is the same in each Hello that asks for them, so that a repeated one finds
+    /// them, from whichever of the peer's addresses.
+    pub(crate) hellos: HashMap<HelloKey, u32>,
     /// Connections by what their peer's frames would be called by a peer that forgot them.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
     /// Requests the application has not answered.
-    pub(crate) requests: u32,
-    /// How many of them each host has made ([`PeerAddr::host`]), of those that have made any.
-    pub(crate) requests_of: HashMap<PeerAddr, u32>,
+    pub(crate) requests: PerHost,
+    /// Connections accepted here of which the peer has confirmed nothing.
+    pub(crate) unconfirmed: PerHost,
     /// Frames to strangers.
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) cookies: CookieJar,
     pub(crate) reply_limit: RateLimiter,
     pub(crate) reset_limit: RateLimiter,
+    /// Reports of addresses that may be forged, which cost a look at every connection.
+    pub(crate) hearsay_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
     pub(crate) batch: TxBatch,
     /// Batches for the links of a connection that has several, by position.
@@ -104,10 +110,12 @@ pub struct ConnectRequest {
 /// What became of a batch of frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
-    /// The link took so many of the first frames; fewer than all means that it is full.
+    /// The link took so many of the first frames; fewer than all means that it is full: over shared memory
+    /// for this peer, else for all.
     Taken(usize),
-    /// Payload of a frame is not mapped: the application unmapped registered memory.
-    PayloadUnmapped,
+    /// Payload of the frame with this index is not mapped: the application unmapped registered memory. The
+    /// link took the frames before it.
+    PayloadUnmapped(usize),
 }
 
 /// Why a link could not be attached.
@@ -142,7 +150,6 @@ impl Engine {
     pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
         let mut entropy = ChaCha8Rng::from_seed(seed);
         let incarnation = entropy.next_u64();
-        let names = [entropy.next_u64(), entropy.next_u64()];
         let mut cookie_key = [0; 16];
         entropy.fill_bytes(&mut cookie_key);
         let records = usize::from(config.packets_max);
@@ -155,7 +162,8 @@ impl Engine {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
-            connections: ConnectionTable::new(&config, names, Arc::clone(&nobodys_queue)),
+            blocked_peers: Vec::with_capacity(listed as usize),
+            connections: ConnectionTable::new(&config, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
             timers: TimerQueue::with_capacity(listed),
@@ -166,8 +174,8 @@ impl Engine {
             listeners: HashSet::new(),
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
-            requests: 0,
-            requests_of: HashMap::new(),
+            requests: PerHost::default(),
+            unconfirmed: PerHost::default(),
             replies: VecDeque::with_capacity(if ahead { REPLIES_MAX } else { 0 }),
             events: VecDeque::new(),
             cookies: CookieJar::new(cookie_key),
@@ -175,6 +183,7 @@ impl Engine {
             // each answer, an eighth of a processor.
             reply_limit: RateLimiter::new(40_000, 8000),
             reset_limit: RateLimiter::new(1000, 100),
+            hearsay_limit: RateLimiter::new(10, 10),
             counters: EndpointCounters::default(),
             batch: if ahead { batch() } else { TxBatch::new(0, 0) },
             spare_batches: Vec::new(),
@@ -223,6 +232,11 @@ impl Engine {
         }
     }
 
+    /// Tells this engine from others.
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// Requests for connections to `service` are passed on from now on.
     pub fn listen(&mut self, service: u32) {
         self.listeners.insert(service);
@@ -252,11 +266,11 @@ impl Engine {
         }
         let limit = self.connections.limit();
         let (handle, id) =
-            self.connections.reserve().ok_or(ConnectError::NoConnectionLeft(limit))?;
+            self.reserve_connection().ok_or(ConnectError::NoConnectionLeft(limit))?;
         let mut connection = self.fresh_connection(handle, id, Phase::Connecting);
         connection.queue = Arc::clone(&request.queue);
         connection.inbound = self.inbound(handle, request.domain, &request.queue);
-        connection.outbound = Outbound::new(handle.index, NOTHING_GRANTED, request.queue);
+        connection.outbound = self.outbound(handle, NOTHING_GRANTED, request.queue);
         connection.silence.on_waiting(now);
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
@@ -377,7 +391,14 @@ impl Engine {
                 known.up = true;
             }
             LinkEvent::Down => known.up = false,
-            _ => {}
+            LinkEvent::TooBig(peer, limit, evidence) => {
+                return self.on_report(now, link, peer, Report::TooBig(limit), evidence);
+            }
+            LinkEvent::Refused(peer, evidence) => {
+                return self.on_report(now, link, peer, Report::Refused, evidence);
+            }
+            // It is for whoever waits.
+            _ => return,
         }
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
@@ -451,6 +472,7 @@ impl Engine {
             rate_bytes_per_second: path.send.rate_bytes_per_second(),
             window_bytes: path.send.window(),
             in_flight_bytes: path.send.in_flight_bytes(),
+            packets: path.send.packets(),
             frame_bytes: path.mtu.current(),
             counters: path.counters,
         });
@@ -535,8 +557,16 @@ impl Engine {
         if self.by_peer.get(&peer_key) == Some(&handle.index) {
             self.by_peer.remove(&peer_key);
         }
+        self.forget_unconfirmed(&mut connection);
+        let id = connection.id;
         drop(connection);
-        self.connections.release(handle);
+        self.connections.release(handle, id);
+    }
+
+    /// Takes a place for a connection, and draws its id.
+    pub(crate) fn reserve_connection(&mut self) -> Option<(ConnectionHandle, ConnectionId)> {
+        let Self { connections, entropy, .. } = self;
+        connections.reserve(|| entropy.next_u32())
     }
 
     pub(crate) fn fresh_connection(
@@ -565,26 +595,28 @@ impl Engine {
             silence: SilenceBudget::new(self.config.silence_budget_ns),
             handshake: None,
             hello_key: None,
+            unconfirmed_at: None,
             retry_at: Instant::NEVER,
             retries: 0,
             queued: false,
             listed_stalled: false,
             listed_owing: false,
             retired: Vec::new(),
+            former: Vec::new(),
             heard: false,
             heard_at: Instant::default(),
             keep_alive_at: Instant::NEVER,
             compares_links: false,
-            asked_on: 0,
+            asked_on: None,
             unasked: 0,
             spread_at: Instant::NEVER,
             arrives_at: (0, Instant::default()),
             in_step: 0,
             asked: false,
-            furthest: (OperationNumber(0), 0),
+            furthest: (OperationNumber(self.config.numbers_from), 0),
             report_now: false,
-            told_credit: MessageNumber(0),
-            told_delivered: OperationNumber(0),
+            told_credit: MessageNumber(self.config.numbers_from),
+            told_delivered: OperationNumber(self.config.numbers_from),
             close: (CloseReason::Finished, OperationNumber(0)),
             close_data: Vec::new(),
         })
@@ -596,7 +628,23 @@ impl Engine {
         domain: ProtectionDomain,
         queue: &Arc<CompletionQueue>,
     ) -> Inbound {
-        Inbound::new(handle.index, domain, self.config.inbound_limits(), Arc::clone(queue))
+        let limits = self.config.inbound_limits();
+        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let first = self.config.numbers_from;
+        inbound.begin_at(OperationNumber(first), MessageNumber(first));
+        inbound
+    }
+
+    pub(crate) fn outbound(
+        &self,
+        handle: ConnectionHandle,
+        peer: PeerLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Outbound {
+        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let first = self.config.numbers_from;
+        outbound.begin_at(OperationNumber(first), MessageNumber(first));
+        outbound
     }
 }
 

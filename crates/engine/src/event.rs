@@ -129,7 +129,11 @@ impl Closed {
             Self::Unreachable { .. } | Self::Refused(_) => OperationError::Unreachable,
             Self::PeerRestarted => OperationError::PeerRestarted,
             Self::PeerMisbehaved(_) => OperationError::ProtocolViolation,
-            _ => OperationError::Flushed,
+            Self::ByPeer => OperationError::ClosedByPeer,
+            Self::PeerRefused(_) | Self::Rejected(_) | Self::Version { .. } => {
+                OperationError::EndedByPeer
+            }
+            Self::Here | Self::LocalMemory => OperationError::Flushed,
         }
     }
 }
@@ -188,6 +192,8 @@ pub struct PathInfo {
     pub window_bytes: u32,
     /// Bytes in flight.
     pub in_flight_bytes: u32,
+    /// Packets that are in flight or remembered as lost.
+    pub packets: u16,
     /// Largest frame, in bytes.
     pub frame_bytes: u16,
     /// Everything counted.

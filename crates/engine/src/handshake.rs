@@ -3,8 +3,7 @@
 use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
-use semantics::{CompletionQueue, Outbound, PeerLimits};
-use std::collections::hash_map::Entry;
+use semantics::{CompletionQueue, PeerLimits};
 use std::sync::Arc;
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake,
@@ -24,6 +23,24 @@ pub(crate) struct Reply {
     pub(crate) link: LinkId,
     pub(crate) to: PeerAddr,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// What is the same in every Hello of one attempt to connect, from whichever address.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct HelloKey {
+    incarnation: u64,
+    source: ConnectionId,
+    epoch: Epoch,
+    service: u32,
+}
+
+delivery::pack_fields!(HelloKey { incarnation, source, epoch, service });
+
+impl HelloKey {
+    const fn of(hello: &Hello<'_>) -> Self {
+        let Parameters { incarnation, epoch, service, .. } = hello.parameters;
+        Self { incarnation, source: hello.source, epoch, service }
+    }
 }
 
 /// A request of a peer, as decoded.
@@ -57,9 +74,11 @@ impl Engine {
             self.connections.put(connection);
             return Err(AcceptError::Gone);
         };
-        self.forget_request(peer);
+        self.requests.remove(peer);
+        self.unconfirmed.add(peer);
+        connection.unconfirmed_at = Some(peer);
         connection.inbound = self.inbound(handle, domain, &queue);
-        connection.outbound = Outbound::new(handle.index, granted(&parameters), Arc::clone(&queue));
+        connection.outbound = self.outbound(handle, granted(&parameters), Arc::clone(&queue));
         connection.queue = queue;
         connection.phase = Phase::Accepted;
         if let Some(state) = connection.handshake.as_mut() {
@@ -185,6 +204,19 @@ impl Engine {
         epoch: Epoch,
     ) {
         self.counters.unknown_connection += 1;
+        self.reset(now, link, frame, id, epoch);
+    }
+
+    /// Answers a frame of no connection with a reset.
+    #[cold]
+    pub(crate) fn reset(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+        id: ConnectionId,
+        epoch: Epoch,
+    ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
         // A reset is no longer than the frame that asked for it, and there are only so many.
         if frame.len() < RESET_BYTES || !self.reset_limit.allow(now) {
@@ -207,7 +239,7 @@ impl Engine {
             connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
         if let Some((link, to)) = place {
             self.reply(link, to, connection.peer_id, ConnectionId(0), body);
-            self.forget_request(to);
+            self.requests.remove(to);
         }
         self.counters.handshakes_refused += 1;
         connection.phase = Phase::Gone;
@@ -312,10 +344,15 @@ impl Engine {
             let cookie = self.cookies.issue(now, from, source, parameters.service);
             return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
         }
-        if let Some(&index) = self.hellos.get(&(parameters.incarnation, source)) {
+        if let Some(&index) = self.hellos.get(&HelloKey::of(hello)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
-        let slot = if self.has_room_for_request(from) { self.connections.reserve() } else { None };
+        if self.unconfirmed.of(from) >= self.unconfirmed_share() {
+            // It may ask again: each that it confirms makes room.
+            self.counters.rate_limited += 1;
+            return;
+        }
+        let slot = if self.has_room_for_request(from) { self.reserve_connection() } else { None };
         let Some((handle, id)) = slot else {
             self.counters.handshakes_refused += 1;
             let body = reject(RejectReason::ConnectionLimit);
@@ -326,19 +363,52 @@ impl Engine {
 
     /// Whether one more request of the host at `from` may wait: however many it makes, others have room.
     fn has_room_for_request(&self, from: PeerAddr) -> bool {
-        let share = (self.config.requests_max / REQUESTS_SHARE).max(1);
-        let of_host = self.requests_of.get(&from.host()).copied().unwrap_or_default();
-        self.requests < self.config.requests_max && of_host < share
+        let share = (self.config.requests_max / HOST_SHARE).max(1);
+        self.requests.all() < self.config.requests_max && self.requests.of(from) < share
     }
 
-    /// A request from there waits no longer.
-    fn forget_request(&mut self, from: PeerAddr) {
-        self.requests -= 1;
-        if let Entry::Occupied(mut of_host) = self.requests_of.entry(from.host()) {
-            *of_host.get_mut() -= 1;
-            if *of_host.get() == 0 {
-                of_host.remove();
-            }
+    /// Connections that one host may leave unconfirmed at a time.
+    fn unconfirmed_share(&self) -> u32 {
+        (self.connections.limit() / HOST_SHARE).max(1)
+    }
+
+    /// The peer has confirmed the connection, or it is over.
+    pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
+        if let Some(peer) = connection.unconfirmed_at.take() {
+            self.unconfirmed.remove(peer);
+        }
+    }
+
+    /// Whether a connection that was accepted has been unconfirmed for so long that others come first:
+    /// requests that wait for the application, or connections to be.
+    pub(crate) fn is_overdue(&self, now: Instant, connection: &Connection) -> bool {
+        let (Some(peer), Some(state)) = (connection.unconfirmed_at, &connection.handshake) else {
+            return false;
+        };
+        let limit = self.connections.limit();
+        let is_pressed = self.requests.all() > 0
+            || self.unconfirmed.of(peer) > self.unconfirmed_share() / 2
+            || self.connections.used() > limit - limit / HOST_SHARE;
+        is_pressed && state.started_at.after_ns(CONFIRM_NS) <= now
+    }
+
+    /// A host leaves connections unconfirmed while others wait: its requests give way, too. Who means
+    /// them asks again.
+    pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
+        if self.requests.of(from) == 0 {
+            return;
+        }
+        for index in self.connections.indices() {
+            let place = self.connections.at(index).and_then(|connection| {
+                let state = connection.handshake.as_ref()?;
+                let is_request = connection.phase == Phase::Requested;
+                state.candidates.first().map(|place| place.1).filter(|_| is_request)
+            });
+            let Some(peer) = place.filter(|peer| peer.host() == from.host()) else { continue };
+            self.requests.remove(peer);
+            self.counters.handshakes_refused += 1;
+            let reason = Closed::Unreachable { peer, silence_ms: CONFIRM_NS / 1_000_000 };
+            self.with_index(index, |engine, connection| engine.end(connection, reason, Vec::new()));
         }
     }
 
@@ -355,7 +425,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some((hello.parameters.incarnation, hello.source));
+        connection.hello_key = Some(HelloKey::of(hello));
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -364,9 +434,8 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert((hello.parameters.incarnation, hello.source), handle.index);
-        self.requests += 1;
-        *self.requests_of.entry(from.host()).or_default() += 1;
+        self.hellos.insert(HelloKey::of(hello), handle.index);
+        self.requests.add(from);
         self.events.push_back(Event::Requested {
             connection: handle,
             service: hello.parameters.service,
@@ -513,9 +582,8 @@ impl Engine {
         self.with_index(index, |engine, connection| {
             let answers_us = connection.paths.iter().any(|path| {
                 let behind = path.send.next_packet().truncate().wrapping_sub(packet);
-                // Where nobody has answered yet, somebody else may be.
-                let is_peer = path.peer == from && !path.is_trial && !path.peer_opened;
-                is_peer && (1..=RESET_PACKETS_MAX).contains(&behind)
+                let is_sent = (1..=RESET_PACKETS_MAX).contains(&behind);
+                path.peer == from && is_sent && connection.is_peer_at(path)
             });
             if !answers_us {
                 engine.counters.resets_ignored += 1;
@@ -537,6 +605,11 @@ impl Engine {
         source: ConnectionId,
         body: Handshake<'_>,
     ) {
+        if to.is_group() {
+            // Whoever put it there, nobody asked from there.
+            self.counters.wrong_address += 1;
+            return;
+        }
         if self.replies.len() >= REPLIES_MAX {
             self.counters.rate_limited += 1;
             return;
@@ -599,8 +672,12 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
-/// One host's requests that wait are at most this part of all: four must join to shut others out.
-const REQUESTS_SHARE: u32 = 4;
+/// One host's requests that wait are at most this part of all, and its unconfirmed connections: four must
+/// join to shut others out.
+const HOST_SHARE: u32 = 4;
+/// Time to confirm a connection while others wait, in nanoseconds: four Accepts, of which three may be lost,
+/// and round trips of a continent.
+const CONFIRM_NS: u64 = 200_000_000;
 /// Pause before the first repetition of a handshake frame; doubles with each.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions.
@@ -612,7 +689,7 @@ const HELLO_BYTES: usize = 112;
 /// Bytes of a reset on the wire.
 const RESET_BYTES: usize = 24;
 /// A reset must name one of the last so many packets: no guess of one who does not see them hits.
-const RESET_PACKETS_MAX: u32 = 4096;
+pub(crate) const RESET_PACKETS_MAX: u32 = 4096;
 
 const NO_PARAMETERS: Parameters = Parameters {
     incarnation: 0,

@@ -65,6 +65,7 @@ impl Joining {
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
+                self.failed.retain(|&(_, failed)| failed != old);
             }
             if self.addresses.len() < ADDRESSES_MAX {
                 self.addresses.push(address);
@@ -340,7 +341,7 @@ impl Engine {
     }
 
     /// Whether a link is attached and its carrier is there.
-    fn is_usable(&self, link: LinkId) -> bool {
+    pub(crate) fn is_usable(&self, link: LinkId) -> bool {
         self.links.get(usize::from(link.0)).and_then(Option::as_ref).is_some_and(|known| known.up)
     }
 }
@@ -375,6 +376,10 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 
 /// How likely two addresses reach one another: bits of a common prefix; `None` if they cannot.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
+    // A peer has addresses of its own; what goes to many hosts would be for others.
+    if peer.is_group() {
+        return None;
+    }
     match (local.0[0], peer.0[0]) {
         (SHARED_MEMORY, SHARED_MEMORY) => (local.0[4..12] == peer.0[4..12]).then_some(u32::MAX),
         (ETHERNET, ETHERNET) => Some(0),
@@ -466,6 +471,37 @@ mod tests {
         let mut found = ranks(&links, &peers);
         found.sort_unstable();
         assert_eq!(found, [(0, 4), (1, 3), (2, 2), (3, 0)]);
+    }
+
+    #[test]
+    fn addresses_of_many_hosts_are_left_out() {
+        let links = [ip("10.0.0.1:1"), ip("[fe80::1]:1"), ip("[::]:1"), ethernet(1)];
+        let mut group = ethernet(2);
+        group.0[4] |= 1;
+        let mut everybody = ethernet(2);
+        everybody.0[4..10].fill(0xff);
+        let peers = [
+            ip("224.0.0.1:1"),
+            ip("239.255.1.2:1"),
+            ip("255.255.255.255:1"),
+            ip("[ff02::1]:1"),
+            ip("[::ffff:224.0.0.1]:1"),
+            group,
+            everybody,
+        ];
+        assert_eq!(ranks(&links, &peers), []);
+    }
+
+    #[test]
+    fn addresses_forgotten_are_forgotten_where_they_failed_too() {
+        let mut joining = Joining::default();
+        for host in 0..10_000_u32 {
+            let [.., high, low] = host.to_be_bytes();
+            let address = ip(&format!("10.0.{high}.{low}:1"));
+            joining.learn(address, |_| false);
+            joining.failed.push((LinkId(0), address));
+        }
+        assert!(joining.failed.len() <= ADDRESSES_MAX, "{}", joining.failed.len());
     }
 
     #[test]

@@ -5,11 +5,12 @@ use delivery::{
     ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
-use wire_edge::{LinkIndex, LinkStatus, Parameters, PeerAddr};
+use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
 
 use crate::acknowledge::RIDE_WAIT_NS;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
+use crate::report::Refusals;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(crate) struct Path {
     pub(crate) retry_status: u32,
     /// Links (by bit) of this endpoint whose address the peer must hear on this one.
     pub(crate) addresses: u16,
+    /// How often nobody was found to listen at the peer's address.
+    pub(crate) refusals: Refusals,
+    /// Control frames in flight that tell the peer something.
+    pub(crate) told: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
     /// The peer opened it and has not answered here yet: nothing is known of where it leads.
@@ -75,6 +80,8 @@ delivery::pack_fields!(Path {
     removed,
     retry_status,
     addresses,
+    refusals,
+    told,
     probes_allowed,
     peer_opened,
     is_trial,
@@ -99,8 +106,10 @@ impl Path {
     ) -> Self {
         let limit = caps.frame_bytes_max.min(parameters.frame_bytes_max);
         let mtu = PathMtu::new(caps.frame_bytes_safe.max(FRAME_BYTES_MIN), limit);
-        let send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
+        let mut send = SendHalf::new(&send_config(caps, config, parameters, &mtu), now);
         let mut received = ReceivedPackets::new(config.acknowledgement);
+        send.begin_at(PacketNumber(u64::from(config.numbers_from)));
+        received.begin_at(u64::from(config.numbers_from));
         received.set_lossless(caps.local.is_shared_memory());
         Self {
             index,
@@ -118,6 +127,8 @@ impl Path {
             removed: 0,
             retry_status: 0,
             addresses: 0,
+            refusals: Refusals::NONE,
+            told: 0,
             probes_allowed: 0,
             peer_opened: false,
             is_trial: false,
@@ -161,6 +172,14 @@ impl Path {
         self.send.restart_measurement(&send_config(caps, config, parameters, &self.mtu), now);
     }
 
+    /// Frames of data were lost, the largest of them of at least `bytes`. If the size of its frames may be
+    /// the cause, it becomes smaller.
+    pub(crate) fn on_frames_lost(&mut self, now: Instant, bytes: u32) {
+        if bytes > 0 && self.mtu.on_frame_lost(now, self.send.srtt_ns(), bytes) {
+            self.send.set_frame_bytes(u32::from(self.mtu.current()));
+        }
+    }
+
     /// Whether something is to be sent on this link now, data apart.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
@@ -170,17 +189,35 @@ impl Path {
     /// Whether a control frame is to be sent because of this link.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
-        self.control != 0
-            || self.response.is_some()
+        let has_news = self.control != 0
             || self.announce.is_some()
             || self.removed | self.retry_status != 0
-            || self.addresses != 0
-            || self.state.deadline() <= now
+            || self.addresses != 0;
+        has_news && self.may_tell() || self.response.is_some() || self.state.deadline() <= now
+    }
+
+    /// Whether the peer may be told more that it has to acknowledge. Control frames need no window, and
+    /// what they say is often what the peer makes this end say: it waits, in a few bits, until the peer
+    /// has acknowledged what it was told, or a probe is due.
+    ///
+    /// Nothing is told where nobody has answered.
+    pub(crate) const fn may_tell(&self) -> bool {
+        self.is_validated() && (self.told < TOLD_MAX || self.probes_allowed > 0)
+    }
+
+    /// A control frame that the peer has to acknowledge goes out, which [may be](Self::may_tell).
+    pub(crate) const fn on_told(&mut self) {
+        if self.told >= TOLD_MAX {
+            self.probes_allowed = self.probes_allowed.saturating_sub(1);
+        }
+        self.told += 1;
     }
 
     /// Whether nothing is under way on it, to be told or to be acknowledged.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.send.is_at_rest()
+        let is_at_rest = self.send.is_at_rest();
+        debug_assert!(!is_at_rest || self.told == 0, "every frame in flight comes back once");
+        is_at_rest
             && self.received.is_at_rest()
             && self.control == 0
             && self.response.is_none()
@@ -188,6 +225,7 @@ impl Path {
             && self.removed | self.retry_status == 0
             && self.addresses == 0
             && self.probes_allowed == 0
+            && self.refusals.deadline() == Instant::NEVER
     }
 
     /// Whether the peer may know of a link under this index.
@@ -195,9 +233,22 @@ impl Path {
         self.was_heard || self.counters.frames_received > 0
     }
 
+    /// Whether somebody has answered at the peer's address. Until then it may be somebody else's, who
+    /// gets no data, and nothing but a few small frames.
+    pub(crate) const fn is_validated(&self) -> bool {
+        !self.is_trial && !self.peer_opened
+    }
+
+    /// Whether so many bytes may go to an address from which nobody has answered: in all, up to
+    /// [`UNPROVEN_FACTOR`] times what came from there.
+    pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
+        let most = UNPROVEN_FACTOR * self.counters.bytes_received;
+        self.is_validated() || self.counters.bytes_sent + bytes <= most
+    }
+
     /// Whether both ends should have it: it is neither on trial nor no more.
     pub(crate) const fn is_settled(&self) -> bool {
-        !self.is_trial && !self.peer_opened && !self.is_lost
+        self.is_validated() && !self.is_lost
     }
 
     /// Whether it carries nothing and the peer has not been heard on it for a while.
@@ -242,7 +293,7 @@ impl Path {
             window_left_bytes: u64::from(self.send.window_left(now)),
             opens_at: self.send.opens_at(now, frame_bytes),
             frame_bytes,
-            usable: (sole && !self.is_trial) || self.state.may_carry_data(),
+            usable: (sole && self.is_validated()) || self.state.may_carry_data(),
             backup: self.backup,
         }
     }
@@ -257,9 +308,25 @@ impl Path {
             due if due.after_ns(RIDE_WAIT_NS) > now => due.after_ns(RIDE_WAIT_NS),
             _ => Instant::NEVER,
         };
-        self.send.deadline().min(acknowledgement_at).min(self.state.deadline())
+        let asked_at = self.state.deadline().min(self.refusals.deadline());
+        self.send.deadline().min(acknowledgement_at).min(asked_at)
     }
 }
+
+/// Bytes that the frame had at least in which data was sent: the shortest headers and the payload.
+pub(crate) const fn frame_bytes_min(carried: &Carried) -> u32 {
+    OPERATION_HEADER_BYTES + carried.length as u32
+}
+
+/// Bytes of the common header, the number of an operation and an offset.
+const OPERATION_HEADER_BYTES: u32 = 20;
+
+/// An address from which nobody has answered gets at most this many times the bytes that came from there.
+const UNPROVEN_FACTOR: u64 = 3;
+
+/// Control frames in flight on a link that tell the peer something. Three tell the addresses of 16 links,
+/// one the status of all; with 256 bytes at most they are 2 KiB.
+const TOLD_MAX: u16 = 8;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

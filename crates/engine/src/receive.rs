@@ -2,7 +2,9 @@
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
-use semantics::{AccessFault, Answer, CarriedKind, OperationError, Refusal, Surroundings, Verdict};
+use semantics::{
+    AccessFault, Answer, CarriedKind, LocalFault, OperationError, Refusal, Surroundings, Verdict,
+};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
     LinkStatus, OperationNumber, PeerAddr, control_messages,
@@ -12,7 +14,8 @@ use crate::connection::{Connection, Phase};
 use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
-use crate::path::Path;
+use crate::path::{Path, frame_bytes_min};
+use crate::report::Refusals;
 
 impl Engine {
     /// Handles a frame that claims to belong to connection `id`.
@@ -33,7 +36,9 @@ impl Engine {
         if connection.epoch == epoch {
             self.receive(now, memory, link, frame, &mut connection);
         } else {
+            // Whoever guesses is not told that there is a connection.
             self.counters.wrong_epoch += 1;
+            self.reset(now, link, frame, id, epoch);
         }
         self.put_back(connection);
     }
@@ -59,7 +64,7 @@ impl Engine {
             return;
         }
         let index = decoded.prefix.link;
-        let Some(position) = self.position(now, connection, link, frame, decoded, index) else {
+        let Some(mut position) = self.position(now, connection, link, frame, decoded, index) else {
             self.counters.wrong_address += 1;
             return;
         };
@@ -89,12 +94,17 @@ impl Engine {
         }
         counters.congestion_marked += u64::from(marked);
         path.heard_at = now;
+        path.refusals = Refusals::NONE;
         if connection.phase == Phase::Accepted {
             self.confirm(now, connection);
         }
         connection.heard = true;
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
+            // A link that works again may have taken others away, this one among them.
+            let still = connection.paths.iter().position(|path| path.index == index);
+            let Some(still) = still else { return };
+            position = still;
         }
         let delivered = connection.inbound.delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
@@ -147,7 +157,7 @@ impl Engine {
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
         let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
-        if !challenge || !settled || !open {
+        if !challenge || !settled || !open || frame.from.is_group() {
             return None;
         }
         if !room || !self.gives_way(connection, place) {
@@ -221,6 +231,7 @@ impl Engine {
     /// The first frame of the peer proves that it has our Accept.
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
+        self.forget_unconfirmed(connection);
         connection.phase = Phase::Established;
         connection.handshake = None;
         connection.retry_at = Instant::NEVER;
@@ -289,6 +300,7 @@ impl Engine {
         let mut probe = None;
         let mut lost = LostControl::default();
         let (mut again, mut has_told) = (0, false);
+        let (mut acked_bytes, mut lost_bytes) = (0, 0);
         let result =
             path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
                 fate,
@@ -299,16 +311,23 @@ impl Engine {
                 }
                 (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
                 (Fate::Acked, CarriedKind::Control) => {
+                    lost.add_arrived();
                     has_told |= carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
                 }
-                (Fate::Acked, _) => outbound.on_acknowledged(pools, carried),
+                (Fate::Acked, _) => {
+                    acked_bytes = acked_bytes.max(frame_bytes_min(&carried));
+                    outbound.on_acknowledged(pools, carried);
+                }
                 (Fate::Lost, _) => {
                     again += 1;
+                    lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
                     outbound.on_lost(pools, carried);
                 }
             });
         let Ok(summary) = result else { return false };
         lost.renew(path);
+        path.mtu.on_frames_acked(acked_bytes);
+        path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
         path.counters.packets_lost += u64::from(summary.newly_lost);
         path.counters.spurious_losses += u64::from(summary.spurious);
@@ -332,9 +351,6 @@ impl Engine {
         let Some(path) = connection.path_mut(block.link) else { return true };
         if summary.newly_acked > 0 {
             path.progress_at = now;
-            if summary.newly_acked_bytes > summary.newly_acked * u32::from(path.mtu.safe()) {
-                path.mtu.on_large_frame_acked();
-            }
             let change = path.state.on_progress();
             self.on_path_change(now, connection, block.link, change);
         }
@@ -474,7 +490,7 @@ impl Engine {
                 true
             }
             Err(fault) => {
-                self.local_memory_gone(now, connection, fault.operation);
+                self.local_memory_gone(now, connection, fault);
                 true
             }
         }
@@ -535,18 +551,24 @@ impl Engine {
         self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
     }
 
-    /// Closes a connection because local memory of an operation is gone; that operation learns so.
+    /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
+    /// of which of its reads it is, as if it had asked for memory that is not there.
     #[cold]
     pub(crate) fn local_memory_gone(
         &mut self,
         now: Instant,
         connection: &mut Connection,
-        operation: OperationNumber,
+        fault: LocalFault,
     ) {
-        let fault = (operation, OperationError::LocalAccess);
-        let rest = OperationError::Flushed;
-        connection.outbound.flush(&mut self.pools, rest, Some(fault));
-        let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
+        let close = match fault {
+            LocalFault::Operation(operation) => {
+                let fault = (operation, OperationError::LocalAccess);
+                let rest = Closed::LocalMemory.operation_error();
+                connection.outbound.flush(&mut self.pools, rest, Some(fault));
+                (CloseReason::LocalMemoryGone, OperationNumber(0))
+            }
+            LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
+        };
         self.begin_close(now, connection, close, Closed::LocalMemory);
     }
 }
@@ -566,9 +588,10 @@ impl Engine {
         }
         let reason = CloseReason::LocalMemoryGone;
         let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
-        connection.outbound.flush(&mut self.pools, OperationError::Flushed, Some(fault));
+        let closed = Closed::PeerRefused(reason);
+        connection.outbound.flush(&mut self.pools, closed.operation_error(), Some(fault));
         let close = (reason, OperationNumber(0));
-        self.begin_close(now, connection, close, Closed::PeerRefused(reason));
+        self.begin_close(now, connection, close, closed);
     }
 }
 
@@ -589,8 +612,7 @@ fn takes_back(
         let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
         path.index == index
             && (path.link, path.peer) == place
-            && !path.peer_opened
-            && !path.is_trial
+            && path.is_validated()
             && is_ahead(path, frame)
             && now >= retired.at.after_ns(patience_ns)
     });
@@ -600,8 +622,7 @@ fn takes_back(
         })
     };
     // Where nobody has answered yet, there is nothing to be left with.
-    let is_new = |path: &Path| path.is_trial || path.peer_opened;
-    was_here && connection.paths.iter().all(|path| is_new(path) || is_removed(path))
+    was_here && connection.paths.iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
 /// Whether a frame holds a challenge, as the first frame of a new link does.

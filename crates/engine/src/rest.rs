@@ -30,6 +30,7 @@ macro_rules! with_written_fields {
             peer_epoch,
             peer,
             retired,
+            former,
             joining,
             told_addresses,
             scheduler,
@@ -74,6 +75,7 @@ impl Connection {
             && self.inbound.is_at_rest()
             && self.phase == Phase::Established
             && self.handshake.is_none()
+            && self.unconfirmed_at.is_none()
             && self.retry_at == Instant::NEVER
             && self.silence.deadline() == Instant::NEVER
             && !(self.queued || self.listed_stalled || self.heard)
@@ -119,6 +121,7 @@ impl Connection {
                     inbound: _,
                     queue: _,
                     handshake: _,
+                    unconfirmed_at: _,
                     retry_at: _,
                     queued: _,
                     listed_stalled: _,
@@ -142,6 +145,7 @@ impl Connection {
     pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
         self.paths.clear();
         self.retired = Vec::new();
+        self.former = Vec::new();
         self.joining = None;
         self.scheduler = None;
         self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
@@ -181,6 +185,7 @@ impl Resting {
                     ),
                     queue,
                     handshake: None,
+                    unconfirmed_at: None,
                     retry_at: Instant::NEVER,
                     queued: false,
                     listed_stalled: false,

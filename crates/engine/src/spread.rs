@@ -115,12 +115,12 @@ impl Engine {
         let Spread { views, .. } = &mut spread;
         for (view, path) in views.iter_mut().zip(&connection.paths) {
             *view = path.view(now, none_up, rtt_min_ns);
-            view.usable &= !self.is_blocked(path.link);
+            view.usable &= !self.is_blocked(path);
         }
         match self.fill(now, memory, connection, &mut spread) {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
-            Err(operation) => {
-                self.local_memory_gone(now, connection, operation);
+            Err(fault) => {
+                self.local_memory_gone(now, connection, fault);
                 Sent::Failed
             }
         }
@@ -133,7 +133,7 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
         spread: &mut Spread,
-    ) -> Result<(), wire_edge::OperationNumber> {
+    ) -> Result<(), semantics::LocalFault> {
         self.acks.len = 0;
         let mut owes = owes_acknowledgement(now, connection);
         while connection.outbound.wants_to_send() {
@@ -162,7 +162,7 @@ impl Engine {
                 && connection.falls_together(spread, position);
             let room = if together { whole / 2 } else { whole };
             let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
-            let Some(fragment) = cut.map_err(|fault| fault.operation)? else { break };
+            let Some(fragment) = cut? else { break };
             self.swap_batch(position);
             if share.frames == 0 {
                 self.batch.reset(to);
@@ -193,6 +193,7 @@ impl Engine {
             self.acks.len = 0;
             connection.report_now = true;
         }
+        count_idle(now, connection, spread);
         Ok(())
     }
 
@@ -264,6 +265,20 @@ impl Engine {
     fn swap_batch(&mut self, position: usize) {
         if let Some(spare) = self.spare_batches.get_mut(position) {
             core::mem::swap(&mut self.batch, spare);
+        }
+    }
+}
+
+/// Counts the links that this turn gave nothing although there was room and something to give.
+fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
+    if !connection.outbound.wants_to_send() {
+        return;
+    }
+    let Spread { views, shares, .. } = spread;
+    for (path, (view, share)) in connection.paths.iter_mut().zip(views.iter().zip(shares)) {
+        let has_room = path.send.window_left(now) >= u32::from(path.mtu.current());
+        if view.usable && has_room && share.frames == 0 {
+            path.counters.idle_with_data += 1;
         }
     }
 }

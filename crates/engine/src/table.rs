@@ -1,30 +1,32 @@
 //! The connections of an endpoint and their unguessable names.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use semantics::{CompletionQueue, InboundLimits};
-use wire_edge::{ConnectionId, KeyedPermutation};
+use wire_edge::ConnectionId;
 
 use crate::config::EngineConfig;
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
 use crate::rest::Resting;
 
-/// Bits of a connection id that are the index; the other twelve are the generation.
-const INDEX_BITS: u32 = 20;
-const GENERATION_MASK: u32 = (1 << (32 - INDEX_BITS)) - 1;
+/// Connections at a time, at most: of 4096 guessed ids one is in use then.
+const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///
-/// The id is a keyed permutation of index and generation: a peer cannot guess the id of another
-/// connection, and finding the connection costs no look-up in a hash table.
+/// Ids are drawn at random for each connection, all 32 bits: those that a peer was told say nothing about
+/// those of others, of before or later.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     limit: u32,
     used: u32,
-    names: KeyedPermutation,
+    /// Which slot has which id.
+    ids: HashMap<ConnectionId, u32, BuildHasherDefault<IdHasher>>,
     /// The last id looked up, and its index: frames come in runs.
     last: (ConnectionId, u32),
     /// Memory for connections that wake up, at most `spare_max`.
@@ -36,6 +38,31 @@ pub(crate) struct ConnectionTable {
     /// What spare connections have for a queue.
     nobodys_queue: Arc<CompletionQueue>,
 }
+
+/// Spreads ids, which are random as they are and which nobody else chooses.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, id: u32) {
+        // The table looks at the highest bits and at the lowest.
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(GOLDEN_RATIO);
+    }
+}
+
+/// 2^64 divided by the golden ratio, odd: its multiples are well spread.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug)]
 struct Slot {
@@ -54,17 +81,13 @@ enum Content {
 
 impl ConnectionTable {
     /// A table for the connections of an endpoint; `nobodys_queue` takes nothing.
-    pub(crate) fn new(
-        config: &EngineConfig,
-        key: [u64; 2],
-        nobodys_queue: Arc<CompletionQueue>,
-    ) -> Self {
+    pub(crate) fn new(config: &EngineConfig, nobodys_queue: Arc<CompletionQueue>) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            limit: config.connections_max.min(1 << INDEX_BITS),
+            limit: config.connections_max.min(CONNECTIONS_MAX),
             used: 0,
-            names: KeyedPermutation::new(key),
+            ids: HashMap::default(),
             last: (ConnectionId(0), u32::MAX),
             spare: Vec::new(),
             spare_max: if config.allocates_ahead { config.active_connections } else { 0 },
@@ -73,8 +96,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a slot and returns the names of the connection that will be in it.
-    pub(crate) fn reserve(&mut self) -> Option<(ConnectionHandle, ConnectionId)> {
+    /// Takes a slot and returns the names of the connection that will be in it, one of them of `random`
+    /// numbers.
+    pub(crate) fn reserve(
+        &mut self,
+        mut random: impl FnMut() -> u32,
+    ) -> Option<(ConnectionHandle, ConnectionId)> {
         if self.used >= self.limit {
             return None;
         }
@@ -84,13 +111,13 @@ impl ConnectionTable {
         });
         let slot = self.slots.get_mut(index as usize)?;
         self.used += 1;
+        slot.generation = slot.generation.wrapping_add(1);
+        // Id 0 means "none" on the wire.
         let mut id = ConnectionId(0);
-        // Id 0 means "none" on the wire, so the generation that would have it is skipped.
-        while id == ConnectionId(0) {
-            slot.generation = slot.generation.wrapping_add(1);
-            let name = index | (slot.generation & GENERATION_MASK) << INDEX_BITS;
-            id = ConnectionId(self.names.encrypt(name));
+        while id == ConnectionId(0) || self.ids.contains_key(&id) {
+            id = ConnectionId(random());
         }
+        self.ids.insert(id, index);
         Some((ConnectionHandle { index, generation: slot.generation }, id))
     }
 
@@ -200,7 +227,8 @@ impl ConnectionTable {
     }
 
     /// Frees the slot of a connection that was taken out.
-    pub(crate) fn release(&mut self, handle: ConnectionHandle) {
+    pub(crate) fn release(&mut self, handle: ConnectionHandle, id: ConnectionId) {
+        self.ids.remove(&id);
         self.free.push(handle.index);
         self.used -= 1;
         self.last = (ConnectionId(0), u32::MAX);
@@ -212,13 +240,7 @@ impl ConnectionTable {
         if self.last.0 == id && id != ConnectionId(0) {
             return Some(self.last.1);
         }
-        let name = self.names.decrypt(id.0);
-        let index = name & ((1 << INDEX_BITS) - 1);
-        let slot = self.slots.get(index as usize)?;
-        let is_empty = matches!(slot.content, Content::Nothing);
-        if is_empty || slot.generation & GENERATION_MASK != name >> INDEX_BITS {
-            return None;
-        }
+        let &index = self.ids.get(&id)?;
         self.last = (id, index);
         Some(index)
     }
@@ -235,5 +257,31 @@ impl ConnectionTable {
 
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn ids_of_a_slot_do_not_come_again() {
+        let queue = Arc::new(CompletionQueue::new(1));
+        let mut table = ConnectionTable::new(&EngineConfig::default(), queue);
+        let mut entropy = ChaCha8Rng::from_seed([3; 32]);
+        let mut ids = HashSet::new();
+        for _ in 0..20_000 {
+            let (handle, id) = table.reserve(|| entropy.next_u32()).unwrap();
+            assert_eq!(handle.index, 0);
+            ids.insert(id);
+            table.release(handle, id);
+            assert_eq!(table.find(id), None);
+        }
+        assert!(ids.len() >= 19_990, "{} ids", ids.len());
     }
 }

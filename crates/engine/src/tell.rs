@@ -30,19 +30,32 @@ impl Engine {
             }
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
-            let announces = position == nearest
+            let challenged = challenged && may_challenge(path);
+            path.response = path.response.filter(|_| path.may_answer(CONTROL_FRAME_BYTES));
+            let is_open = connection.phase == Phase::Established;
+            let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
+            let tells = may_tell(path);
+            let announces = tells
+                && position == nearest
                 && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
-            if !challenged && path.control == 0 && path.response.is_none() && !announces {
+            let has_news = announces || tells && path.control != 0;
+            if !challenged && path.response.is_none() && !has_news {
                 continue;
             }
-            if !challenged && self.is_full(path.link) {
+            if !challenged && self.is_full(path) {
                 sent = false;
                 continue;
             }
             let challenge = challenged.then(|| self.random());
+            // What must not be told yet stays for later.
+            let kept = if tells { 0 } else { core::mem::take(&mut path.control) };
             self.send_control_on(now, connection, position, challenge, announces, emit);
+            connection.paths[position].control |= kept;
             // The addresses of many new links take several frames.
-            while announces && connection.paths[position].addresses != 0 {
+            while announces
+                && connection.paths[position].addresses != 0
+                && may_tell(&connection.paths[position])
+            {
                 self.send_control_on(now, connection, position, None, true, emit);
             }
         }
@@ -95,6 +108,9 @@ impl Engine {
         self.batch.finish_frame(PayloadSlice::EMPTY);
         let bytes = self.batch.frame(0).len() as u32;
         path.send.on_sent(&mut self.sent, now, bytes, class, carried);
+        if is_repeated {
+            path.on_told();
+        }
         for (position, status) in statuses.iter().enumerate() {
             if status.is_some()
                 && let Some(told) =
@@ -212,6 +228,17 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
     }
 }
 
+/// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
+/// is a way is limited elsewhere.
+fn may_challenge(path: &Path) -> bool {
+    let bytes = if path.response.is_some() {
+        CONTROL_FRAME_BYTES + NONCE_BYTES
+    } else {
+        CONTROL_FRAME_BYTES
+    };
+    path.is_trial || path.may_answer(bytes)
+}
+
 /// Collects what is to be told of the links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths.len() < 2 {
@@ -260,6 +287,10 @@ fn statuses_of(
 
 /// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
 const CONTROL_BODY_MIN: usize = 12;
+
+/// A control frame with one message of at most 12 bytes, and what another challenge or response adds.
+const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
+const NONCE_BYTES: u64 = 10;
 
 /// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
 /// connection's stays below 256 bytes.

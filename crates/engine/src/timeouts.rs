@@ -8,7 +8,7 @@ use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, LostControl, MTU_PROBE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::path::Path;
+use crate::path::{Path, frame_bytes_min};
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
@@ -26,6 +26,10 @@ impl Engine {
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
         let mut deadline = connection.retry_at;
+        if connection.queued && matches!(connection.phase, Phase::Connecting | Phase::Accepted) {
+            // What it has to say waits for room on a link, not for a time.
+            deadline = Instant::NEVER;
+        }
         if !matches!(connection.phase, Phase::Closing | Phase::Drained) {
             deadline = deadline.min(connection.silence.deadline());
         }
@@ -62,9 +66,12 @@ impl Engine {
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
         if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
             && let Some(state) = connection.handshake.as_ref()
-            && connection.silence.is_exhausted(now)
+            && (connection.silence.is_exhausted(now) || self.is_overdue(now, connection))
         {
             let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
+            if let Some(peer) = connection.unconfirmed_at {
+                self.withdraw_requests(peer);
+            }
             let silence_ms = now.since_ns(state.started_at) / 1_000_000;
             self.counters.handshakes_failed += 1;
             self.counters.unreachable += 1;
@@ -84,6 +91,9 @@ impl Engine {
         for position in 0..connection.paths.len() {
             self.on_path_timeout(now, connection, position);
         }
+        for path in &mut connection.paths {
+            path.ask_who_refuses(now);
+        }
         self.drop_unanswered(connection);
         if connection.keep_alive_at <= now {
             self.keep_alive(now, connection);
@@ -101,7 +111,7 @@ impl Engine {
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered =
-            |path: &Path| path.peer_opened && path.counters.path_challenges_sent >= CHALLENGES_MAX;
+            |path: &Path| path.peer_opened && path.state.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
             connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
             && self.doubt_path(connection, index)
@@ -127,7 +137,7 @@ impl Engine {
         let others_progress = others_at > waits_since;
         let pools = &mut self.pools;
         let (mut lost, mut again) = (LostControl::default(), 0);
-        let mut probe_lost = None;
+        let (mut probe_lost, mut lost_bytes) = (None, 0);
         let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
             fate,
             carried.kind,
@@ -139,10 +149,12 @@ impl Engine {
             (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
             (Fate::Lost, _) => {
                 again += 1;
+                lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
                 outbound.on_lost(pools, carried);
             }
         });
         lost.renew(path);
+        path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
         path.counters.packets_lost += again;
         if let Some(size) = probe_lost {
@@ -182,7 +194,7 @@ impl Engine {
         // While it may be the size of its frames, nothing is wrong with the link.
         let large = path.mtu.current() > path.mtu.safe();
         let others_progress = others_progress && !large;
-        if large && path.mtu.on_timeouts_of_large_frames() {
+        if large && path.mtu.on_timeout(now) {
             path.send.set_frame_bytes(u32::from(path.mtu.current()));
         }
         path.probes_allowed = path.probes_allowed.max(1);
@@ -234,7 +246,7 @@ impl Engine {
 
 /// Challenges on a link that the peer opened, if it does not answer: 10, 20, 40, 80 and 160 ms apart
 /// they bridge a few losses.
-const CHALLENGES_MAX: u64 = 6;
+const CHALLENGES_MAX: u8 = 6;
 /// Pause before Close is repeated; doubles each time.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
 /// Times Close is sent before the peer counts as gone: 620 ms in all.

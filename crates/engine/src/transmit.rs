@@ -2,9 +2,9 @@
 
 use delivery::{Instant, LINKS_MAX, LinkId, PacketClass, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
-use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, Pools};
+use semantics::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Pools};
 use wire_edge::{
-    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, Prefix, encode_header,
+    CONTROL_BYTES_MAX, Control, Flags, HEADER_BYTES_MAX, Header, PeerAddr, Prefix, encode_header,
 };
 
 use crate::acknowledge::BESIDE_ACKS_BYTES;
@@ -47,6 +47,7 @@ impl Engine {
     ) -> bool {
         self.turn_at = now;
         self.blocked = 0;
+        self.blocked_peers.clear();
         self.resume_stalled(now, memory);
         let mut more = false;
         for _ in 0..self.ready.len() {
@@ -71,6 +72,12 @@ impl Engine {
                 self.put_back(connection);
             } else {
                 self.connections.put(connection);
+            }
+        }
+        if self.blocked != 0 || !self.blocked_peers.is_empty() {
+            // Who was served first has had what room there was: the next turn begins with another.
+            if let Some(first) = self.ready.pop_front() {
+                self.ready.push_back(first);
             }
         }
         self.send_replies(emit) || more
@@ -182,7 +189,7 @@ impl Engine {
             let sent = match only_position(connection) {
                 Some(position) => {
                     let path = &connection.paths[position];
-                    if may_send(now, path) && !self.is_blocked(path.link) {
+                    if may_send(now, path) && !self.is_blocked(path) {
                         self.send_batch(now, memory, connection, position, emit)
                     } else {
                         Sent::Nothing
@@ -244,8 +251,8 @@ impl Engine {
                     last_start = self.batch.header_mut().len();
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
-                        Err(operation) => {
-                            fault = Some(operation);
+                        Err(error) => {
+                            fault = Some(error);
                             break;
                         }
                     }
@@ -254,13 +261,13 @@ impl Engine {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    fault = Some(error.operation);
+                    fault = Some(*error);
                     break;
                 }
             }
         }
-        if let Some(operation) = fault {
-            self.local_memory_gone(now, connection, operation);
+        if let Some(fault) = fault {
+            self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }
         if self.batch.is_empty() {
@@ -296,7 +303,7 @@ impl Engine {
         connection: &mut Connection,
         position: usize,
         fragment: &Fragment,
-    ) -> Result<u32, wire_edge::OperationNumber> {
+    ) -> Result<u32, LocalFault> {
         let with_acks = if self.acks.len > 0 { Flags::ACK } else { Flags::NONE };
         let asks = self.config.asking == Asking::Spaced && connection.asks_with_next(position);
         let with_acks = if asks { with_acks.with(Flags::ACK_NOW) } else { with_acks };
@@ -311,9 +318,8 @@ impl Engine {
         };
         let start = self.batch.header_mut().len();
         push_frame(&mut self.batch, &prefix, &fragment.header, self.acks.as_slice());
-        let operation = fragment.carried.number;
         let outside = append_payload(&mut self.batch, memory, &self.pools, fragment)
-            .map_err(|()| operation)?;
+            .map_err(|()| LocalFault::of(&fragment.carried))?;
         let bytes = (self.batch.header_mut().len() - start) as u32 + outside.len;
         // The source of an own operation stays as it is until that is complete; what a peer reads may
         // change as soon as it was read.
@@ -347,10 +353,11 @@ impl Engine {
         let path = &mut paths[position];
         let taken = match emit(path.link, &self.batch) {
             Emitted::Taken(taken) => taken.min(frames),
-            Emitted::PayloadUnmapped => {
-                // The oldest operation under way is the one to blame.
-                let operation = outbound.oldest(&self.pools);
-                self.local_memory_gone(now, connection, operation);
+            Emitted::PayloadUnmapped(frame) => {
+                let left = frames - frame.min(frames - 1);
+                let mut first = Carried::default();
+                path.send.unsend(&mut self.sent, left, &mut |carried| first = carried);
+                self.local_memory_gone(now, connection, LocalFault::of(&first));
                 return Sent::Failed;
             }
         };
@@ -370,7 +377,8 @@ impl Engine {
         path.counters.bytes_sent -= unsent_bytes;
         path.counters.piggybacked_acks_sent -= u64::from(had_acks && taken == 0);
         connection.report_now |= had_acks && taken == 0;
-        self.block(connection.paths[position].link);
+        let (link, to) = (path.link, path.peer);
+        self.block(link, to);
         Sent::Blocked
     }
 
@@ -378,10 +386,7 @@ impl Engine {
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths.len() {
             let path = &mut connection.paths[position];
-            if path.mtu.deadline() > now
-                || !path.state.may_carry_data()
-                || self.is_blocked(path.link)
-            {
+            if path.mtu.deadline() > now || !path.state.may_carry_data() || self.is_blocked(path) {
                 continue;
             }
             let Some(size) = path.mtu.poll_probe(now) else { continue };
@@ -421,7 +426,8 @@ impl Engine {
             self.batch.reset(reply.to);
             self.batch.header_mut().extend_from_slice(&reply.bytes);
             self.batch.finish_frame(PayloadSlice::EMPTY);
-            if !self.emit_one(reply.link, emit) {
+            // One peer that takes nothing must not take the place of all others; it asks again.
+            if !self.emit_one(reply.link, emit) && !is_full_alone(reply.to) {
                 self.replies.push_back(reply);
             }
         }
@@ -431,10 +437,14 @@ impl Engine {
     /// Hands a batch of one frame to a driver; false if it is full. What a link that is down does
     /// not carry is lost on the way.
     pub(crate) fn emit_one(&mut self, link: LinkId, emit: Emit<'_>) -> bool {
-        if !self.is_blocked(link) && emit(link, &self.batch) == Emitted::Taken(0) {
-            self.block(link);
+        if !self.is_usable(link) {
+            return true;
         }
-        !self.is_full(link)
+        let to = self.batch.to();
+        if !self.has_no_room(link, to) && emit(link, &self.batch) == Emitted::Taken(0) {
+            self.block(link, to);
+        }
+        !self.has_no_room(link, to)
     }
 
     pub(crate) fn segments(&self, link: LinkId) -> usize {
@@ -450,29 +460,39 @@ impl Engine {
         known.is_some_and(|link| link.caps.offloads)
     }
 
-    pub(crate) fn is_blocked(&self, link: LinkId) -> bool {
-        match self.links.get(usize::from(link.0)) {
-            Some(Some(known)) => self.blocked >> link.0 & 1 != 0 || !known.up,
-            _ => true,
-        }
+    /// Whether nothing can be sent on a link of a connection now.
+    pub(crate) fn is_blocked(&self, path: &Path) -> bool {
+        !self.is_usable(path.link) || self.has_no_room(path.link, path.peer)
     }
 
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
     /// so. A link that is down says so when it is back.
     fn any_full(&self, connection: &Connection) -> bool {
-        connection.paths.iter().any(|path| self.is_full(path.link))
+        connection.paths.iter().any(|path| self.is_full(path))
     }
 
-    pub(crate) fn is_full(&self, link: LinkId) -> bool {
-        let known = self.links.get(usize::from(link.0));
-        matches!(known, Some(Some(known)) if known.up) && self.blocked >> link.0 & 1 != 0
+    pub(crate) fn is_full(&self, path: &Path) -> bool {
+        self.is_usable(path.link) && self.has_no_room(path.link, path.peer)
     }
 
-    fn block(&mut self, link: LinkId) {
-        if usize::from(link.0) < LINKS_MAX {
+    /// Whether a driver has refused frames for a peer in this turn.
+    fn has_no_room(&self, link: LinkId, to: PeerAddr) -> bool {
+        self.blocked >> link.0 & 1 != 0 || self.blocked_peers.contains(&(link, to))
+    }
+
+    fn block(&mut self, link: LinkId, to: PeerAddr) {
+        if is_full_alone(to) {
+            self.blocked_peers.push((link, to));
+        } else if usize::from(link.0) < LINKS_MAX {
             self.blocked |= 1 << link.0;
         }
     }
+}
+
+/// Whether the driver that reaches a peer has room for that one apart from others: memory is shared with
+/// each, and one that does not read fills only its own. Other drivers have one queue for all.
+const fn is_full_alone(to: PeerAddr) -> bool {
+    to.is_shared_memory()
 }
 
 /// The link that all data takes: the only one, or memory that the two share, which is never slower than
@@ -481,8 +501,8 @@ impl Engine {
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
     let paths = connection.paths.as_slice();
-    if paths.len() == 1 {
-        return Some(0);
+    if let [path] = paths {
+        return path.is_validated().then_some(0);
     }
     let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
     let position = paths.iter().position(shares_memory)?;

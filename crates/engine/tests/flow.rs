@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use delivery::Instant;
 use engine::{Closed, Emitted, EngineConfig};
-use mem::{Buffer, Rights};
+use mem::{Buffer, Region, Rights};
 use pair::{LinkPlan, Pair};
 use semantics::{
     AccessFault, CompletionKind, OperationError, OperationFlags, Ordering, PostError, Request,
+    Source,
 };
 use wire_edge::{CloseReason, Header, decode};
 
@@ -198,7 +199,7 @@ fn regions_that_go_in_the_middle_of_an_operation_end_the_connection() {
                 let Host { memory, domain, .. } = &pair.hosts[host];
                 memory.register(*domain, Arc::clone(&buffers[host]), Rights::ALL).unwrap()
             });
-            let source = semantics::Source::Region { region: regions[0].id, offset: 0 };
+            let source = Source::Region { region: regions[0].id, offset: 0 };
             let (key, address) = (regions[1].key, regions[1].start);
             let request = match kind {
                 0 => Request::Write { source, key, address },
@@ -309,7 +310,7 @@ fn unmapped_payload_ends_the_connection_whose_it_is() {
     pair.write(0, 0, 1_000_000, 1);
     pair.write(0, 0, 1_000_000, 2);
     pair.take = Box::new(|host, _, frames| {
-        if host == 0 && frames > 1 { Emitted::PayloadUnmapped } else { Emitted::Taken(frames) }
+        if host == 0 && frames > 1 { Emitted::PayloadUnmapped(0) } else { Emitted::Taken(frames) }
     });
     pair.run_for(3_000_000_000);
     let done = results(&pair, 0);
@@ -317,6 +318,62 @@ fn unmapped_payload_ends_the_connection_whose_it_is() {
     assert_eq!(pair.hosts[0].closed(), [Closed::LocalMemory]);
     assert_eq!(pair.hosts[1].closed(), [Closed::PeerRefused(CloseReason::LocalMemoryGone)]);
     pair.assert_idle();
+}
+
+/// The first operation of each end: a send of one, which waits for a receive, a read of the other.
+fn pair_that_answers() -> (Pair, Region) {
+    let mut pair = Pair::connected(1);
+    let Host { memory, domain, .. } = &pair.hosts[0];
+    let read = memory.register(*domain, Buffer::new(1 << 20), Rights::REMOTE_READ).unwrap();
+    pair.post(0, Request::Send { source: Source::Inline([1; 64]) }, 8, 1);
+    let (key, address) = (read.key, read.start);
+    let sink = pair.hosts[1].region.id;
+    pair.post(1, Request::Read { sink, sink_offset: 0, key, address }, 1 << 20, 2);
+    (pair, read)
+}
+
+fn assert_the_read_is_to_blame(pair: &mut Pair) {
+    pair.run_for(3_000_000_000);
+    assert_eq!(results(pair, 0), [(1, Err(OperationError::Flushed))]);
+    let refused = OperationError::RemoteAccess(AccessFault::Key);
+    assert_eq!(results(pair, 1), [(2, Err(refused))]);
+    assert_eq!(pair.hosts[0].closed(), [Closed::LocalMemory]);
+    assert_eq!(pair.hosts[1].closed(), [Closed::PeerRefused(CloseReason::UnknownKey)]);
+    pair.assert_idle();
+}
+
+#[test]
+fn memory_of_an_answer_that_is_deregistered_fails_the_read_and_no_operation_here() {
+    let (mut pair, read) = pair_that_answers();
+    pair.run_for(200_000);
+    pair.hosts[0].memory.deregister(read.id).unwrap();
+    assert_the_read_is_to_blame(&mut pair);
+}
+
+#[test]
+fn memory_of_an_answer_that_is_unmapped_fails_the_read_and_no_operation_here() {
+    let (mut pair, _read) = pair_that_answers();
+    pair.take = Box::new(|host, _, frames| {
+        if host == 0 && frames > 1 { Emitted::PayloadUnmapped(0) } else { Emitted::Taken(frames) }
+    });
+    assert_the_read_is_to_blame(&mut pair);
+}
+
+#[test]
+fn the_operation_whose_payload_is_unmapped_is_to_blame_and_none_before_it() {
+    let mut pair = Pair::connected(1);
+    pair.write(0, 0, 1000, 2);
+    pair.write(0, 0, 1000, 3);
+    pair.write(0, 0, 1000, 4);
+    pair.take = Box::new(|host, _, frames| {
+        if host == 0 && frames == 3 { Emitted::PayloadUnmapped(1) } else { Emitted::Taken(frames) }
+    });
+    pair.run_for(3_000_000_000);
+    let flushed = Err(OperationError::Flushed);
+    assert_eq!(
+        results(&pair, 0),
+        [(2, flushed), (3, Err(OperationError::LocalAccess)), (4, flushed)]
+    );
 }
 
 #[test]

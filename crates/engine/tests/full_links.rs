@@ -2,8 +2,14 @@
 
 mod pair;
 
-use engine::Emitted;
-use pair::Pair;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use delivery::{Instant, LinkId, RxFrame, TxBatch};
+use engine::{ConnectRequest, ConnectionHandle, Emitted, EngineConfig, Event};
+use mem::Payload;
+use pair::{Host, LinkPlan, Pair, address, share_memory};
+use semantics::{Operation, OperationFlags, Request, Source};
 
 #[test]
 fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
@@ -22,4 +28,197 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     pair.run_for(1_000_000_000);
     assert!(pair.done(0).iter().all(|completion| completion.result.is_ok()));
     pair.assert_idle();
+}
+
+#[test]
+fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
+    let mut pair = Pair::new(1);
+    pair.take = Box::new(|_, _, _| Emitted::Taken(0));
+    // More than may wait at once.
+    for _ in 0..QUESTIONS {
+        pair.connect();
+    }
+    // Every one is to be repeated by now.
+    pair.turn(0);
+    pair.now = pair.now.after_ns(100_000_000);
+    pair.turn(0);
+    assert!(pair.hosts[0].more && pair.frames == 0);
+    assert!(pair.hosts[0].engine.poll_timeout() > pair.now, "its driver would spin");
+    // All go out as soon as there is room, without a timer.
+    pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
+    pair.turn(0);
+    assert!(pair.frames >= QUESTIONS, "{} frames", pair.frames);
+}
+
+/// More than the answers and questions that wait for links at once.
+const QUESTIONS: u64 = 300;
+
+/// Several hosts on one link, of which the first talks with all others.
+struct Star {
+    now: Instant,
+    hosts: Vec<Host>,
+    /// Frames under way, with receiver and sender: they arrive with the next turn.
+    wire: VecDeque<(usize, usize, Vec<u8>)>,
+    /// Decides how many of the frames for a host the driver of the first takes: host, frames.
+    take: Box<dyn FnMut(usize, usize) -> usize>,
+    /// Frames that went to each host from the first.
+    sent: Vec<u64>,
+}
+
+impl Star {
+    fn new(hosts: usize) -> Self {
+        let plan = LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: None };
+        let host = |number| Host::new(number, number as u8 + 1, &[plan], EngineConfig::default());
+        let mut star = Self {
+            now: Instant(1_000),
+            hosts: (0..hosts).map(host).collect(),
+            wire: VecDeque::new(),
+            take: Box::new(|_, frames| frames),
+            sent: vec![0; hosts],
+        };
+        for host in &mut star.hosts {
+            host.engine.listen(0);
+        }
+        star
+    }
+
+    fn connect(&mut self, from: usize, to: usize) -> ConnectionHandle {
+        let host = &mut self.hosts[from];
+        let request = ConnectRequest {
+            paths: vec![(LinkId(0), address(to, 0))],
+            service: 0,
+            private_data: Vec::new(),
+            domain: host.domain,
+            queue: Arc::clone(&host.queue),
+        };
+        host.engine.connect(self.now, request).unwrap()
+    }
+
+    fn write(&mut self, connection: ConnectionHandle, to: usize, length: u32, context: u64) {
+        let region = self.hosts[to].region;
+        let Host { engine, memory, region: own, .. } = &mut self.hosts[0];
+        let source = Source::Region { region: own.id, offset: 0 };
+        let request = Request::Write { source, key: region.key, address: region.start };
+        let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
+        let operation =
+            Operation { request, length, flags, immediate: None, context, status: None };
+        engine.post(&memory.access(), connection, &operation).unwrap();
+    }
+
+    /// One turn of each host, 10 µs after the last.
+    fn turn(&mut self) {
+        self.now = self.now.after_ns(10_000);
+        let now = self.now;
+        for (to, from, mut bytes) in std::mem::take(&mut self.wire) {
+            let Host { engine, memory, .. } = &mut self.hosts[to];
+            let frame = RxFrame {
+                bytes: &mut bytes,
+                outside: Payload::EMPTY,
+                received_at: now,
+                congestion_experienced: false,
+                from: address(from, 0),
+            };
+            engine.handle_frame(now, &memory.access(), LinkId(0), frame);
+        }
+        for number in 0..self.hosts.len() {
+            self.transmit(number);
+        }
+    }
+
+    fn transmit(&mut self, number: usize) {
+        let Self { now, hosts, wire, take, sent, .. } = self;
+        let (now, count) = (*now, hosts.len());
+        let Host { engine, memory, queue, domain, events, .. } = &mut hosts[number];
+        engine.handle_timeout(now, &memory.access());
+        engine.poll_transmit(now, &memory.access(), &mut |_, batch: &TxBatch| {
+            let to = (0..count).find(|&host| address(host, 0) == batch.to()).unwrap();
+            let taken = if number == 0 { take(to, batch.len()) } else { batch.len() };
+            for index in 0..taken {
+                let frame = batch.frame(index);
+                let mut bytes = frame.header.to_vec();
+                if frame.payload.len > 0 {
+                    let (start, len) = (frame.payload.start, frame.payload.len as usize);
+                    // SAFETY: the hosts' buffers outlive the turn, and nobody else runs.
+                    bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, len) });
+                }
+                sent[to] += u64::from(number == 0);
+                wire.push_back((to, number, bytes));
+            }
+            Emitted::Taken(taken)
+        });
+        while let Some(event) = engine.poll_event() {
+            if let Event::Requested { connection, .. } = event {
+                engine.accept(now, connection, *domain, Arc::clone(queue), &[]).unwrap();
+            }
+            events.push(event);
+        }
+    }
+
+    fn run(&mut self, turns: u32) {
+        (0..turns).for_each(|_| self.turn());
+    }
+
+    /// The contexts of what the first host has completed.
+    fn done(&self) -> Vec<u64> {
+        let completions = std::iter::from_fn(|| self.hosts[0].queue.poll());
+        completions
+            .map(|completion| completion.result.map(|()| completion.context).unwrap())
+            .collect()
+    }
+}
+
+#[test]
+fn a_peer_that_reads_no_more_of_its_memory_holds_up_no_other() {
+    share_memory();
+    let mut star = Star::new(4);
+    let [stopped, other] = [1, 2].map(|to| star.connect(0, to));
+    star.run(100);
+    assert_eq!(star.hosts[0].established(), 2);
+    star.take = Box::new(|to, frames| if to == 1 { 0 } else { frames });
+    star.write(stopped, 1, 100_000, 1);
+    for round in 0..10 {
+        star.write(other, 2, 100_000, 10 + round);
+        star.run(100);
+        assert_eq!(star.done(), [10 + round]);
+    }
+    // Nor do questions that it asks, of which more wait for an answer than may.
+    for _ in 0..300 {
+        star.connect(1, 0);
+    }
+    star.run(10);
+    let last = star.connect(3, 0);
+    star.run(100);
+    assert!(star.hosts[3].engine.info(last).unwrap().established);
+    star.take = Box::new(|_, frames| frames);
+    star.run(100_000);
+    assert_eq!(star.done(), [1]);
+}
+
+#[test]
+fn connections_take_turns_in_what_room_a_full_link_has() {
+    let mut star = Star::new(5);
+    let connections = [1, 2, 3, 4].map(|to| star.connect(0, to));
+    star.run(100);
+    assert_eq!(star.hosts[0].established(), 4);
+    // The driver has room for four frames each time that it is asked again.
+    let room = std::rc::Rc::new(std::cell::Cell::new(0_usize));
+    let left = std::rc::Rc::clone(&room);
+    star.take = Box::new(move |_, frames| {
+        let taken = frames.min(left.get());
+        left.set(left.get() - taken);
+        taken
+    });
+    for (to, connection) in (1..).zip(connections) {
+        star.write(connection, to, 1_000_000, to as u64);
+    }
+    star.sent.fill(0);
+    for _ in 0..400 {
+        room.set(4);
+        star.turn();
+    }
+    let sent: u64 = star.sent.iter().sum();
+    assert!(sent > 1_500, "{sent} frames in 400 turns");
+    for (to, frames) in star.sent.iter().enumerate().skip(1) {
+        assert!(frames * 8 > sent, "host {to} got {frames} of {sent} frames");
+    }
 }

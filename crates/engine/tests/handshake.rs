@@ -2,7 +2,7 @@
 
 mod pair;
 
-use delivery::{Instant, LinkEvent, LinkId};
+use delivery::{Evidence, Instant, LinkEvent, LinkId};
 use engine::{Closed, EngineConfig, Event};
 use pair::{Flight, LinkPlan, Pair, address};
 use semantics::OperationError;
@@ -285,7 +285,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     pair.assert_idle();
     // Where the system says that nobody listens, it takes no time at all.
     pair.connect();
-    let refused = LinkEvent::Refused(address(1, 0));
+    let refused = LinkEvent::Refused(address(1, 0), Evidence::Local);
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), refused);
     pair.turn(0);
     assert_eq!(pair.hosts[0].closed()[1], Closed::Refused(address(1, 0)));

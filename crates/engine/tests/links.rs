@@ -3,8 +3,9 @@
 mod pair;
 
 use delivery::{LinkEvent, LinkId, LinkState};
-use engine::{EngineConfig, Event};
-use pair::{LinkPlan, Pair, address, caps};
+use engine::{Closed, EngineConfig, Event};
+use pair::{DELAY_NS, LinkPlan, Pair, address, caps};
+use semantics::Request;
 use wire_edge::{Header, decode};
 
 const GIGABIT: LinkPlan =
@@ -419,5 +420,94 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
             let found = pair.hosts.each_ref().map(|host| host.info().paths.len());
             assert_eq!(found, [2, 2], "{lead_ns} ns after the first, which is {first}");
         }
+    }
+}
+
+#[test]
+fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_taken_away_and_is_back()
+{
+    let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
+    // The third pair of links is on trial all the time: no answer passes there.
+    pair.set_up(1, 2, false);
+    pair.establish();
+    let handle = pair.hosts[0].connection.unwrap();
+    let paths = pair.hosts[0].info().paths;
+    let before = paths.iter().find(|path| path.link == LinkId(1)).unwrap().index;
+    pair.fill(0, 100_000);
+    pair.write(0, 0, 100_000, 1);
+    pair.turn(0);
+    pair.hosts[0].engine.remove_path(handle, before).unwrap();
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
+    pair.run_for(1_000_000);
+    pair.restart(1, 9);
+    // A stranger at an address where nobody has answered says nothing of the peer.
+    pair.set_up(1, 2, true);
+    pair.run_for(1_000_000_000);
+    assert!(pair.hosts[0].closed().is_empty());
+    assert!(pair.hosts[0].engine.counters().resets_ignored > 0);
+    let index = pair.hosts[0].engine.add_path(pair.now, handle, LinkId(1), address(1, 1)).unwrap();
+    assert_ne!(index, before);
+    pair.run_until(1_000_000_000, "the peer says that it has restarted", |pair| {
+        pair.hosts[0].closed() == [Closed::PeerRestarted]
+    });
+}
+
+/// Acknowledgements of small frames put off every timeout.
+#[test]
+fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
+    for truth in [1472, 4100] {
+        let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+        let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
+        pair.fill(0, 4_000_000);
+        pair.write(0, 0, 4_000_000, 1);
+        finish(&mut pair, 4_000_000, 1);
+        assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
+        pair.write(0, 0, 4_000_000, 1);
+        pair.run_for(100_000);
+        pair.channels[0][0].frame_bytes_max = truth;
+        let begun = pair.now;
+        let mut asked = 0;
+        let mut done = Vec::new();
+        // The other end reads some bytes, and some more, again and again, so that answers of all sizes
+        // that still pass are acknowledged all the time.
+        while done.is_empty() {
+            let (key, address) = pair.remote(0, 0);
+            let sink = pair.hosts[1].region.id;
+            let read = Request::Read { sink, sink_offset: 4_100_000, key, address };
+            let length = if asked % 3 == 0 { 1250 } else { 8 };
+            if pair.hosts[1].info().outstanding < 32 {
+                pair.post(1, read, length, asked);
+                asked += 1;
+            }
+            pair.run_for(10_000);
+            done.extend(pair.done(0));
+            pair.done(1);
+            let round_trips = pair.now.since_ns(begun) / (2 * DELAY_NS);
+            assert!(round_trips < 30, "{:?}", pair.hosts[0].info());
+        }
+        assert!(pair.same(4_000_000));
+        let path = pair.hosts[0].info().paths[0];
+        assert!(usize::from(path.frame_bytes) <= truth);
+    }
+}
+
+#[test]
+fn losses_by_chance_leave_the_frame_size_as_it_is() {
+    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
+    pair.fill(0, 4_000_000);
+    pair.write(0, 0, 4_000_000, 1);
+    finish(&mut pair, 4_000_000, 1);
+    let probes = pair.hosts[0].info().paths[0].counters.mtu_probes_sent;
+    // Bursts of losses that large frames meet and small ones do not.
+    pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 16 > 1);
+    for context in 0..20 {
+        pair.write(0, 0, 4_000_000, context);
+        for small in 0..50 {
+            pair.write(0, 4_000_000, 8, 1_000 + small);
+        }
+        finish(&mut pair, 4_000_000, 51);
+        let path = pair.hosts[0].info().paths[0];
+        assert_eq!((path.frame_bytes, path.counters.mtu_probes_sent), (9000, probes));
     }
 }

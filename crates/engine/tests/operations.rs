@@ -71,7 +71,7 @@ fn a_wrong_key_fails_the_operation_and_ends_the_connection() {
         done.iter().map(|c| (c.context, c.result)).collect::<Vec<_>>(),
         [
             (1, Err(semantics::OperationError::RemoteAccess(semantics::AccessFault::Key))),
-            (2, Err(semantics::OperationError::Flushed))
+            (2, Err(semantics::OperationError::EndedByPeer))
         ]
     );
     assert_eq!(pair.hosts[0].engine.connection_count(), 0);

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use delivery::LinkId;
 use engine::ConnectRequest;
-use mem::ProtectionDomain;
+use mem::{ProtectionDomain, RegisterError};
 use runtime::Interest;
 use semantics::CompletionQueue;
 use wire_edge::PeerAddr;
 
 use crate::connection::Connection;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointInner};
 use crate::error::ConnectError;
 use crate::news::Stage;
 use crate::peers::{IntoPeers, PeerSpec};
@@ -32,7 +32,8 @@ pub struct ConnectOptions {
     /// Where completions go, if connections are to share a queue.
     pub queue: Option<Arc<CompletionQueue>>,
     /// Places of the connection's own queue otherwise, 256 by default, 64 bytes each. Every
-    /// operation under way and every posted receive takes one. Programs with thousands of
+    /// signalled operation and every one without a handle takes one while it is under way, and so does
+    /// every posted receive. Programs with thousands of
     /// connections share a queue.
     pub completions: usize,
     /// Regions the peer may reach; those of the endpoint's own domain by default.
@@ -88,8 +89,20 @@ impl ConnectOptions {
         self
     }
 
-    pub(crate) fn take_queue(&mut self) -> Arc<CompletionQueue> {
-        self.queue.take().unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)))
+    /// The regions the peer may reach, which must be of this endpoint.
+    pub(crate) fn domain_of(
+        &self,
+        inner: &EndpointInner,
+    ) -> Result<ProtectionDomain, RegisterError> {
+        let domain = self.domain.unwrap_or(inner.domain);
+        inner.runtime.memory().check_domain(domain).map(|()| domain)
+    }
+
+    /// Where completions go; `None` if other endpoints have that queue.
+    pub(crate) fn take_queue(&mut self, inner: &EndpointInner) -> Option<Arc<CompletionQueue>> {
+        let queue = self.queue.take();
+        let queue = queue.unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)));
+        queue.claim(inner.runtime.queue_owner()).then_some(queue)
     }
 }
 
@@ -107,17 +120,18 @@ impl Endpoint {
         options: ConnectOptions,
     ) -> Result<Connection, ConnectError> {
         let mut options = options;
+        let domain = options.domain_of(&self.inner).map_err(ConnectError::Domain)?;
         let peers = peer.into_peers()?;
         let paths = self.paths_to(&peers, options.limit)?;
         let Some(&(_, peer)) = paths.first() else {
             return Err(ConnectError::NoWay { peers });
         };
-        let queue = options.take_queue();
+        let queue = options.take_queue(&self.inner).ok_or(ConnectError::ForeignQueue)?;
         let request = ConnectRequest {
             paths,
             service: options.service,
             private_data: options.private_data,
-            domain: options.domain.unwrap_or(self.inner.domain),
+            domain,
             queue: Arc::clone(&queue),
         };
         let news = Arc::clone(&self.inner.news);

@@ -48,7 +48,8 @@ pub struct OperationOptions {
     pub fence_after: bool,
     /// Free or strict order.
     pub ordering: Ordering,
-    /// A completion is queued here when it succeeds. (When it fails, one always is.)
+    /// A completion is queued here when it succeeds. (When it fails, one is if the queue has room; the
+    /// handle tells in any case.) A place in the queue is kept for it until then.
     pub signalled: bool,
     /// The peer is notified of a write: a completion is queued there. It comes with `immediate`, or
     /// with 0. (Of a message the peer learns in any case.)
@@ -230,17 +231,18 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Posts an operation without a handle: for programs that poll completions. It is sent at once.
+    /// Posts an operation without a handle, and thus without a status slot: for programs that poll
+    /// completions. It is sent at once.
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
-        self.submit(operation, Doorbell::Ring)
+        self.submit_plain(operation, Doorbell::Ring)
     }
 
     /// Posts an operation without a handle. It need not be sent before the next one that is sent at
     /// once, the next poll or the next wait: so that many small ones leave together.
     #[inline]
     pub fn post_later(&self, operation: &Operation) -> Result<(), PostError> {
-        self.submit(operation, Doorbell::Later)
+        self.submit_plain(operation, Doorbell::Later)
     }
 
     /// Takes the oldest completion of the connection's queue; makes progress if it is empty.
@@ -299,7 +301,7 @@ impl Connection {
     }
 
     /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).
-    /// Operations that are not complete fail as flushed.
+    /// Operations and receives that are not complete fail as flushed.
     pub fn close(&self, private_data: &[u8]) -> Result<(), Forked> {
         self.inner.close(private_data.to_vec())
     }
@@ -358,6 +360,15 @@ impl Connection {
             return Err(error);
         }
         Ok(OperationHandle::new(Arc::clone(&self.inner), slot, length))
+    }
+
+    /// Slots of the status table are given out with handles.
+    #[inline]
+    fn submit_plain(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
+        match operation.status {
+            None => self.submit(operation, doorbell),
+            Some(slot) => Err(PostError::Status(slot)),
+        }
     }
 
     #[inline]

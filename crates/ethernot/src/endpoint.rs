@@ -12,7 +12,7 @@ use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeC
 use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
-use crate::error::BindError;
+use crate::error::{BindError, PollError};
 use crate::links::{Follower, LinkProblem, LinkSpec, NamedLinks, Opener, Wanted};
 use crate::news::NewsDesk;
 
@@ -100,6 +100,9 @@ impl EndpointBuilder {
     /// Sets whether memory is shared with peers that are processes of this host, of the same user:
     /// whatever link a connection begins on, it goes on over that memory then. By default it is if
     /// no link was chosen, and where `shm` is among the names of [`EndpointBuilder::links`].
+    ///
+    /// Such a peer may see all of a large buffer that something is sent to it from: see
+    /// [`Buffer`](crate::Buffer).
     pub fn shared_memory(mut self, wanted: bool) -> Self {
         self.shared_memory = Some(wanted);
         self
@@ -124,7 +127,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait.
+    /// Sets how threads wait, and how long they look on for work of peers when they had some.
     pub fn polling(mut self, polling: Polling) -> Self {
         self.polling = polling;
         self
@@ -298,7 +301,8 @@ impl Endpoint {
 
     /// Takes the oldest completion of a queue that connections share; makes progress if it is empty.
     #[inline]
-    pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, Forked> {
+    pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, PollError> {
+        self.inner.check_queue(queue)?;
         if let Some(completion) = queue.poll() {
             return Ok(Some(completion));
         }
@@ -311,8 +315,9 @@ impl Endpoint {
         &self,
         queue: &Arc<CompletionQueue>,
         limit: Option<Duration>,
-    ) -> Result<Option<Completion>, Forked> {
-        self.inner.runtime.wait(Interest::Completion(queue), limit, || queue.poll())
+    ) -> Result<Option<Completion>, PollError> {
+        self.inner.check_queue(queue)?;
+        Ok(self.inner.runtime.wait(Interest::Completion(queue), limit, || queue.poll())?)
     }
 
     /// What concerns no established connection.
@@ -349,6 +354,16 @@ impl Endpoint {
 }
 
 impl EndpointInner {
+    /// No other endpoint fills the queue: progress here would bring nothing into it.
+    #[inline]
+    fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
+        if queue.is_foreign_to(self.runtime.queue_owner()) {
+            Err(PollError::ForeignQueue)
+        } else {
+            Ok(())
+        }
+    }
+
     fn shutdown(&self, grace: Duration, patiently: bool) -> Result<bool, Forked> {
         let open = self.news.open_connections();
         if patiently {

@@ -39,6 +39,9 @@ pub enum Error {
     /// An operation failed, or is not complete in time.
     #[error(transparent)]
     Operation(#[from] OperationFailure),
+    /// A completion queue could not be polled.
+    #[error(transparent)]
+    Poll(#[from] PollError),
     /// Bytes are not a remote region.
     #[error(transparent)]
     RemoteRegion(#[from] RemoteRegionError),
@@ -176,6 +179,15 @@ pub enum ConnectError {
     /// The request was refused on this side.
     #[error(transparent)]
     Request(#[from] engine::ConnectError),
+    /// The protection domain is of another endpoint.
+    #[error("the regions that the peer may reach: {0}")]
+    Domain(#[source] RegisterError),
+    /// The completion queue belongs to another endpoint.
+    #[error(
+        "the completion queue of the connection belongs to another endpoint; connections share a queue \
+         only with others of their endpoint"
+    )]
+    ForeignQueue,
     /// The handshake ended without a connection.
     #[error("no connection to {peer}: {reason}")]
     Closed {
@@ -213,6 +225,15 @@ pub enum AcceptError {
     /// It is no longer there, or its answer is impossible.
     #[error(transparent)]
     Refused(#[from] engine::AcceptError),
+    /// The protection domain is of another endpoint.
+    #[error("the regions that the peer may reach: {0}")]
+    Domain(#[source] RegisterError),
+    /// The completion queue belongs to another endpoint.
+    #[error(
+        "the completion queue of the connection belongs to another endpoint; connections share a queue \
+         only with others of their endpoint"
+    )]
+    ForeignQueue,
     /// The peer was lost before it heard of the acceptance.
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),
@@ -250,6 +271,12 @@ pub enum PostError {
         /// Bytes of the region.
         limit: u64,
     },
+    /// A status slot in an operation without a handle.
+    #[error(
+        "status slot {0} may follow an operation of another handle; leave `status` empty, or post by a \
+         method that returns a handle"
+    )]
+    Status(u32),
     /// More bytes than an operation carries by value.
     #[error("{0} bytes are more than the {max} an operation carries by value; register them", max = semantics::INLINE_BYTES_MAX)]
     InlineTooLong(usize),
@@ -283,6 +310,20 @@ pub enum OperationFailure {
         /// How long was waited.
         limit: Duration,
     },
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Why a completion queue was not polled.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum PollError {
+    /// Connections of another endpoint fill it.
+    #[error(
+        "the completion queue that was to be polled belongs to another endpoint; poll it there"
+    )]
+    ForeignQueue,
     /// In a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),

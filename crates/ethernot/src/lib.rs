@@ -64,7 +64,7 @@ pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
     AcceptError, BindError, ConnectError, Error, LinkError, ListenError, OperationFailure,
-    PostError, RemoteRegionError,
+    PollError, PostError, RemoteRegionError,
 };
 pub use handle::OperationHandle;
 pub use links::{

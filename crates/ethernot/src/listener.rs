@@ -99,10 +99,10 @@ impl ConnectionRequest {
     pub fn accept_with(mut self, options: ConnectOptions) -> Result<Connection, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
+        let domain = options.domain_of(&inner).map_err(AcceptError::Domain)?;
         let Some(handle) = self.connection else { return Err(engine::AcceptError::Gone.into()) };
-        let queue = options.take_queue();
+        let queue = options.take_queue(&inner).ok_or(AcceptError::ForeignQueue)?;
         let completions = Arc::clone(&queue);
-        let domain = options.domain.unwrap_or(inner.domain);
         let news = Arc::clone(&inner.news);
         let private_data = options.private_data;
         let fate = inner.runtime.control(move |engine, _memory, now| {

@@ -102,7 +102,8 @@ impl RemoteRegion {
 }
 
 impl Endpoint {
-    /// Registers a buffer in the endpoint's own protection domain.
+    /// Registers a buffer in the endpoint's own protection domain. Whom this lets see it besides, if memory
+    /// is shared, is told at [`Buffer`].
     pub fn register(
         &self,
         buffer: Arc<Buffer>,
@@ -118,7 +119,7 @@ impl Endpoint {
         buffer: Arc<Buffer>,
         rights: Rights,
     ) -> Result<MemoryRegion, RegisterError> {
-        Ok(self.adopt(self.memory().register(domain, buffer, rights)?))
+        self.adopt(self.memory().register(domain, buffer, rights)?)
     }
 
     /// Registers every address of this process: `MultiEdge`'s model, in which peers name plain
@@ -128,23 +129,24 @@ impl Endpoint {
         &self,
         rights: Rights,
     ) -> Result<MemoryRegion, RegisterError> {
-        Ok(self.adopt(self.memory().register_whole_address_space(self.domain(), rights)?))
+        self.adopt(self.memory().register_whole_address_space(self.domain(), rights)?)
     }
 
-    /// Makes a region of the table one that is deregistered when dropped: for memory of one's own,
-    /// registered by the unsafe [`MemoryTable::register_raw`].
+    /// Makes a region of the endpoint's table one that is deregistered when dropped: for memory of one's
+    /// own, registered by the unsafe [`MemoryTable::register_raw`].
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, start: *mut u8) -> Result<(), ethernot::Error> {
     /// let (table, domain) = (endpoint.memory(), endpoint.domain());
     /// // SAFETY: the bytes outlive the region.
     /// let raw = unsafe { table.register_raw(domain, start, 4096, ethernot::Rights::REMOTE_READ)? };
-    /// let region = endpoint.adopt(raw);
+    /// let region = endpoint.adopt(raw)?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn adopt(&self, region: Region) -> MemoryRegion {
-        MemoryRegion { region, table: Arc::clone(self.memory()) }
+    pub fn adopt(&self, region: Region) -> Result<MemoryRegion, RegisterError> {
+        self.memory().check_region(region.id)?;
+        Ok(MemoryRegion { region, table: Arc::clone(self.memory()) })
     }
 }
 

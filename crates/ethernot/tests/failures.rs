@@ -173,9 +173,47 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
     let pair = Pair::new();
     let posted = pair.server.connection.post_receive(&pair.server.region, 0, 3, 1);
     posted.expect("it is posted");
+    let posted = pair.server.connection.post_receive(&pair.server.region, 8, 100, 2);
+    posted.expect("it is posted");
     let send = pair.client.connection.send_bytes(b"four", OperationOptions::NONE);
-    let failure = OperationFailure::Failed(OperationError::MessageTooLong);
-    assert_eq!(send.expect("it is posted").wait(LIMIT), Err(failure));
+    let next = pair.client.connection.send_bytes(b"five", OperationOptions::NONE);
+    let failure = |error| Err(OperationFailure::Failed(error));
+    let too_long = failure(OperationError::MessageTooLong);
+    assert_eq!(send.expect("it is posted").wait(LIMIT), too_long);
+    assert_eq!(next.expect("it is posted").wait(LIMIT), failure(OperationError::EndedByPeer));
+    assert_eq!(
+        ended_receives(&pair.server.connection),
+        [(1, OperationError::MessageTooLong), (2, OperationError::ProtocolViolation)]
+    );
+}
+
+#[test]
+fn receives_learn_why_their_connection_ended() {
+    let waiting = || {
+        let pair = Pair::build(impatient(), impatient(), Rights::LOCAL_WRITE);
+        let posted = pair.client.connection.post_receive(&pair.client.region, 0, 3, 1);
+        posted.expect("it is posted");
+        pair
+    };
+    let pair = waiting();
+    pair.client.connection.close(b"").expect("not forked");
+    assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::Flushed)]);
+    let pair = waiting();
+    pair.server.connection.close(b"").expect("not forked");
+    assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::ClosedByPeer)]);
+    let pair = waiting();
+    drop(pair.client.region);
+    let posted = pair.server.connection.send_bytes(b"x", OperationOptions::NONE);
+    drop(posted.expect("it is posted"));
+    assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::LocalAccess)]);
+}
+
+/// What the receives of a connection learn that ends.
+fn ended_receives(connection: &ethernot::Connection) -> Vec<(u64, OperationError)> {
+    connection.wait_closed(Some(LIMIT)).expect("not forked").expect("it ends");
+    std::iter::from_fn(|| connection.queue().poll())
+        .map(|done| (done.context, done.result.expect_err("no message came")))
+        .collect()
 }
 
 #[test]
@@ -281,7 +319,7 @@ fn a_peer_that_goes_away_takes_its_operations_along() {
     let Pair { client, server, remote } = Pair::new();
     let send = client.connection.send_bytes(b"x", OperationOptions::NONE).expect("it is posted");
     drop(server);
-    assert_eq!(send.wait(LIMIT), Err(OperationFailure::Failed(OperationError::Flushed)));
+    assert_eq!(send.wait(LIMIT), Err(OperationFailure::Failed(OperationError::ClosedByPeer)));
     let late = client.connection.write_bytes(b"x", &remote, 0, OperationOptions::NONE);
     assert_eq!(late.expect_err("it is over"), PostError::Closed(Closed::ByPeer));
 }
@@ -291,6 +329,9 @@ fn a_peer_that_falls_silent_is_given_up() {
     let silent = || loopback().progress_thread(false);
     let pair = Pair::build(impatient(), silent(), Rights::REMOTE_WRITE);
     let client = &pair.client.connection;
+    let sink = pair.client.endpoint.register(Buffer::new(64), Rights::LOCAL_WRITE);
+    let posted = client.post_receive(&sink.expect("it is registered"), 0, 64, 7);
+    posted.expect("it is posted");
     // Nobody drives the server from here on.
     let writes: Vec<_> = (0..5)
         .map(|_| client.write_bytes(b"x", &pair.remote, 0, OperationOptions::NONE))
@@ -298,6 +339,8 @@ fn a_peer_that_falls_silent_is_given_up() {
         .collect();
     let unreachable = Err(OperationFailure::Failed(OperationError::Unreachable));
     assert!(writes.iter().all(|write| write.wait(LIMIT) == unreachable));
+    let ended = ended_receives(client);
+    assert!(ended.contains(&(7, OperationError::Unreachable)), "{ended:?}");
     assert!(matches!(client.closed(), Some(Closed::Unreachable { .. })));
 }
 

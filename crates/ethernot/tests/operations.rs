@@ -9,10 +9,10 @@ use std::thread;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
-    FaultConfig, Operation, OperationFlags, OperationOptions, OperationStatus, Ordering, Polling,
-    PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
+    FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationStatus,
+    Ordering, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
 };
-use pair::{BYTES, EVERYTHING, LIMIT, Pair, connect, loopback, memory};
+use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
 #[test]
 fn a_write_of_any_size_arrives() {
@@ -147,6 +147,49 @@ fn signalled_operations_complete_in_the_queue_with_their_context() {
             (done.context, done.kind, done.result),
             (context, CompletionKind::Write, Ok(()))
         );
+    }
+}
+
+#[test]
+fn operations_with_handles_need_no_place_in_the_queue() {
+    let pair = Pair::new();
+    let (client, server) = (&pair.client.connection, &pair.server.connection);
+    let places = client.queue().capacity();
+    // Without a receive at the peer they stay under way.
+    let sends: Vec<_> = (0..4 * places)
+        .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
+        .collect();
+    for _ in &sends {
+        let posted = server.post_receive(&pair.server.region, 0, 1, 0);
+        posted.expect("it is posted");
+        let got = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a message");
+        assert_eq!(got.result, Ok(()));
+    }
+    assert!(sends.iter().all(|send| send.wait(LIMIT) == Ok(0)));
+    assert!(client.queue().is_empty());
+    // Those that fail tell their handles, and the queue as many as it has room for.
+    let sends: Vec<_> = (0..4 * places)
+        .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
+        .collect();
+    client.close(b"").expect("not forked");
+    let flushed = OperationStatus::Failed(OperationError::Flushed);
+    assert!(sends.iter().all(|send| send.status() == flushed));
+    assert_eq!(client.queue().len(), places);
+}
+
+#[test]
+fn who_finds_no_place_in_the_queue_is_told_what_makes_room() {
+    let pair = Pair::new();
+    let client = &pair.client.connection;
+    let send = || client.send_bytes(b"x", OperationOptions::SIGNALLED);
+    let error = loop {
+        match send() {
+            Ok(handle) => drop(handle),
+            Err(error) => break error.to_string(),
+        }
+    };
+    for remedy in ["256", "poll", "wait", "larger queue"] {
+        assert!(error.contains(remedy), "{error}");
     }
 }
 
@@ -378,6 +421,43 @@ fn threads_that_block_at_once_are_woken() {
             client.wait_completion(Some(LIMIT)).expect("not forked").expect("a pong");
         }
     });
+}
+
+#[test]
+fn a_passive_target_looks_on_for_as_long_as_its_threads_spin() {
+    assert!(!sleeps_between_reads(LONG));
+    assert!(!sleeps_between_reads(Polling::ALWAYS));
+    assert!(sleeps_between_reads(Polling::NEVER));
+}
+
+#[test]
+fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
+    for polling in [LONG, Polling::ALWAYS] {
+        let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
+        let ending = thread::spawn(move || drop(pair));
+        ending.join().expect("it ends");
+    }
+}
+
+/// Longer than any test takes: who spins for so long does not sleep.
+const LONG: Polling = Polling { spin_us: 1_000_000_000 };
+
+/// Whether threads of the target, whose application does nothing, sleep while a peer reads.
+fn sleeps_between_reads(polling: Polling) -> bool {
+    let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
+    let Side { endpoint, connection, buffer, .. } = &pair.client;
+    let local = endpoint.register(Arc::clone(buffer), Rights::LOCAL_WRITE).expect("registered");
+    let read = || {
+        let read = connection.read(&local, 0, &pair.remote, 0, 64, OperationOptions::NONE);
+        assert_eq!(read.expect("it is posted").wait(LIMIT), Ok(0));
+    };
+    let wakeups = || pair.server.endpoint.runtime_counters().expect("not forked").wakeups;
+    read();
+    let before = wakeups();
+    for _ in 0..1000 {
+        read();
+    }
+    wakeups() != before
 }
 
 #[test]

@@ -237,6 +237,11 @@ impl Channel {
         self.left_at_ps
     }
 
+    /// When the timer of a token bucket fires that was set last, in picoseconds.
+    pub(crate) const fn timer_ps(&self) -> u64 {
+        self.released_at_ps
+    }
+
     /// Moves `idle_at_ps` on by the time that a frame takes at the rate.
     fn charge(&mut self, wire_bytes: u32) {
         // bits × 10^12 / rate, exactly: what the division leaves is carried to the next frame.

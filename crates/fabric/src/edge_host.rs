@@ -13,14 +13,14 @@ use mem::{
     TableLimits,
 };
 use semantics::{
-    CompletionQueue, OperationFlags, OperationStatus, Ordering, PoolLimits, PostError, Receive,
-    Request, Source, StatusTable,
+    CompletionQueue, OperationError, OperationFlags, OperationStatus, Ordering, PoolLimits,
+    PostError, Receive, Request, Source, StatusTable,
 };
 use wire_edge::{CloseReason, PeerAddr, RemoteKey};
 
 use crate::host::{
-    Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, HostEngine, HostEvent,
-    Operation, Refusal, Region, RequestHandle, Scheduling, Tuning, Wire,
+    Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, Fault, HostEngine,
+    HostEvent, Operation, Refusal, Region, RequestHandle, Scheduling, Shape, Tuning, Wire,
 };
 
 /// An [`Engine`] with its memory, made small so that making one is cheap.
@@ -29,7 +29,13 @@ pub struct EdgeHost {
     engine: Engine,
     config: EngineConfig,
     memory: MemoryTable,
-    domain: ProtectionDomain,
+    /// One for each service.
+    domains: Vec<ProtectionDomain>,
+    /// Service and domain of what is made now.
+    place: usize,
+    shape: Shape,
+    /// The queue of all connections, if they share one.
+    shared: Option<Arc<CompletionQueue>>,
     status: Arc<StatusTable>,
     /// By region number.
     regions: Vec<Memory>,
@@ -42,6 +48,8 @@ pub struct EdgeHost {
     next_number: u64,
     /// Payload on its way to a driver.
     payload: Vec<u8>,
+    /// Links that were attached, with their addresses.
+    engine_links: Vec<(LinkId, PeerAddr)>,
 }
 
 /// A region within a buffer: guard bytes, the region, guard bytes.
@@ -57,6 +65,10 @@ struct Memory {
 struct Connection {
     handle: engine::ConnectionHandle,
     queue: Arc<CompletionQueue>,
+    /// Taken from a queue that it shares.
+    taken: VecDeque<semantics::Completion>,
+    /// Which listener was asked.
+    service: u32,
     /// Atomics whose result has not been brought to memory, in the order of posting.
     atomics: VecDeque<PendingAtomic>,
 }
@@ -74,23 +86,31 @@ struct PendingAtomic {
 impl EdgeHost {
     /// A host without links and regions.
     pub fn new(tuning: &Tuning) -> Self {
-        Self::with_config(configuration(tuning), tuning.entropy)
+        Self::shaped(configuration(tuning), tuning.entropy, tuning.shape)
     }
 
     /// A host whose engine is made with `config` and `entropy`.
     pub fn with_config(config: EngineConfig, entropy: [u8; 32]) -> Self {
+        Self::shaped(config, entropy, Shape::default())
+    }
+
+    fn shaped(config: EngineConfig, entropy: [u8; 32], shape: Shape) -> Self {
         let status = Arc::new(StatusTable::new(STATUS_SLOTS));
         let word = |at: usize| {
             let bytes = entropy.get(at..).and_then(<[u8]>::first_chunk);
             bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
-        let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: 1 };
+        let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: shape.places.max(1) };
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
+        let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
         Self {
             engine: Engine::new(config.clone(), entropy, Arc::clone(&status)),
             config,
-            domain: memory.allocate_domain(),
+            domains: (0..shape.places.max(1)).map(|_| memory.allocate_domain()).collect(),
+            place: 0,
+            shape,
+            shared: shape.shares_queue.then(queue),
             memory,
             status,
             regions: Vec::new(),
@@ -99,6 +119,7 @@ impl EdgeHost {
             numbers: HashMap::new(),
             next_number: 0,
             payload: Vec::new(),
+            engine_links: Vec::new(),
         }
     }
 
@@ -140,10 +161,59 @@ impl EdgeHost {
         })
     }
 
-    fn adopt(&mut self, handle: engine::ConnectionHandle, queue: Arc<CompletionQueue>) -> u64 {
+    fn adopt(
+        &mut self,
+        handle: engine::ConnectionHandle,
+        queue: Arc<CompletionQueue>,
+        service: u32,
+    ) -> u64 {
         let number = self.number_of(handle);
-        self.connections.insert(number, Connection { handle, queue, atomics: VecDeque::new() });
+        let (atomics, taken) = (VecDeque::new(), VecDeque::new());
+        self.connections.insert(number, Connection { handle, queue, taken, service, atomics });
         number
+    }
+
+    /// The queue of a new connection.
+    fn queue(&self) -> Arc<CompletionQueue> {
+        let own = || Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
+        self.shared.clone().unwrap_or_else(own)
+    }
+
+    /// The domain of what is made now.
+    fn domain(&self) -> ProtectionDomain {
+        self.domains.get(self.place).copied().unwrap_or(ProtectionDomain::NONE)
+    }
+
+    /// Gives each connection what a shared queue holds of it: before an index at the endpoint has a new
+    /// owner.
+    fn sort_completions(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        while let Some(found) = shared.poll() {
+            let mut all = self.connections.values_mut().rev();
+            let owner = all.find(|connection| connection.handle.index() == found.connection);
+            let owner = owner.expect("a completion belongs to a connection that is known");
+            owner.taken.push_back(found);
+        }
+    }
+
+    /// Makes and drops connections, so that their slot of the table is as used as it gets.
+    fn wear(&mut self, now: Instant) {
+        let link = self.engine_links.first().copied();
+        for _ in 0..self.shape.worn_connections {
+            let Some((link, peer)) = link else { return };
+            let request = ConnectRequest {
+                paths: vec![(link, peer)],
+                service: 0,
+                private_data: Vec::new(),
+                domain: self.domain(),
+                queue: self.queue(),
+            };
+            let made = self.engine.connect(now, request);
+            let closed = made.map(|handle| self.engine.close(now, handle, &[]));
+            assert!(matches!(closed, Ok(Ok(()))), "an idle engine has room for a connection");
+            while self.engine.poll_event().is_some() {}
+        }
+        self.shape.worn_connections = 0;
     }
 
     fn buffer(&self, region: Region) -> Option<Arc<Buffer>> {
@@ -189,6 +259,7 @@ impl EdgeHost {
 
 impl HostEngine for EdgeHost {
     fn attach_link(&mut self, _now: Instant, link: LinkId, caps: LinkCaps) {
+        self.engine_links.push((link, caps.local));
         let attached = self.engine.attach_link(link, caps);
         assert_eq!(attached, Ok(()), "the simulator's links are as the protocol asks");
     }
@@ -220,17 +291,22 @@ impl HostEngine for EdgeHost {
         }
     }
 
+    fn poll_transmit_briefly(&mut self, now: Instant, wire: &mut Wire<'_>) -> bool {
+        self.transmit(now, &mut |link, to, _place, pieces| wire(link, to, pieces)).0
+    }
+
     fn poll_timeout(&self) -> Instant {
         self.engine.poll_timeout()
     }
 
     fn poll_event(&mut self) -> Option<HostEvent> {
+        self.sort_completions();
         loop {
             match self.engine.poll_event()? {
-                Event::Requested { connection, private_data, .. } => {
+                Event::Requested { connection, private_data, service, .. } => {
                     let request = RequestHandle(self.number_of(connection));
-                    let queue = Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
-                    self.adopt(connection, queue);
+                    let queue = self.queue();
+                    self.adopt(connection, queue, service);
                     return Some(HostEvent::Requested { request, private_data });
                 }
                 Event::Established { connection, .. } => {
@@ -246,8 +322,15 @@ impl HostEngine for EdgeHost {
         }
     }
 
-    fn listen(&mut self, _now: Instant) {
-        self.engine.listen(0);
+    fn turn_to(&mut self, place: u32) {
+        self.place = place as usize;
+    }
+
+    fn listen(&mut self, now: Instant) {
+        for service in 0..self.shape.places.max(1) {
+            self.engine.listen(service);
+        }
+        self.wear(now);
     }
 
     fn connect(
@@ -256,16 +339,17 @@ impl HostEngine for EdgeHost {
         paths: &[(LinkId, PeerAddr)],
         private_data: &[u8],
     ) -> Result<ConnectionHandle, Refusal> {
-        let queue = Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
+        let queue = self.queue();
+        let service = self.place as u32;
         let request = ConnectRequest {
             paths: paths.to_vec(),
-            service: 0,
+            service,
             private_data: private_data.to_vec(),
-            domain: self.domain,
+            domain: self.domain(),
             queue: Arc::clone(&queue),
         };
         let handle = self.engine.connect(now, request).map_err(|_| Refusal::Invalid)?;
-        Ok(ConnectionHandle(self.adopt(handle, queue)))
+        Ok(ConnectionHandle(self.adopt(handle, queue, service)))
     }
 
     fn accept(
@@ -275,7 +359,10 @@ impl HostEngine for EdgeHost {
     ) -> Result<ConnectionHandle, Refusal> {
         let connection = self.connections.get(&request.0).ok_or(Refusal::Closed)?;
         let queue = Arc::clone(&connection.queue);
-        match self.engine.accept(now, connection.handle, self.domain, queue, &[]) {
+        if connection.service as usize != self.place {
+            return Err(Refusal::Invalid);
+        }
+        match self.engine.accept(now, connection.handle, self.domain(), queue, &[]) {
             Ok(()) => Ok(ConnectionHandle(request.0)),
             Err(AcceptError::Gone) => Err(Refusal::Closed),
             Err(_) => Err(Refusal::Invalid),
@@ -326,6 +413,12 @@ impl HostEngine for EdgeHost {
         let info = self.engine.info(self.engine_handle(connection)?)?;
         let is_up = |path: &&engine::PathInfo| path.state == LinkState::Up;
         Some((info.paths.iter().filter(is_up).count(), info.paths.len()))
+    }
+
+    fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
+        let info = self.engine.info(self.engine_handle(connection)?)?;
+        let up = info.paths.iter().filter(|path| path.state == LinkState::Up);
+        up.map(|path| path.frame_bytes).min()
     }
 
     fn describe_links(&self, connection: ConnectionHandle) -> String {
@@ -404,7 +497,12 @@ impl HostEngine for EdgeHost {
     }
 
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
-        let found = self.connections.get(&connection.0)?.queue.poll()?;
+        let found = if self.shared.is_some() {
+            self.sort_completions();
+            self.connections.get_mut(&connection.0)?.taken.pop_front()?
+        } else {
+            self.connections.get(&connection.0)?.queue.poll()?
+        };
         let kind = match found.kind {
             semantics::CompletionKind::Write => CompletionKind::Write,
             semantics::CompletionKind::Read => CompletionKind::Read,
@@ -424,6 +522,7 @@ impl HostEngine for EdgeHost {
             success: found.result.is_ok(),
             length_bytes: found.bytes,
             immediate: found.immediate,
+            fault: found.result.err().map(fault_of),
         })
     }
 
@@ -448,7 +547,7 @@ impl HostEngine for EdgeHost {
         // Where a buffer lies in this process differs from run to run; no peer may see it.
         let address = REMOTE_START + (u64::from(number) << 32);
         let registered = self.memory.register_part(
-            self.domain,
+            self.domain(),
             Arc::clone(&buffer),
             GUARD_BYTES..end,
             address,
@@ -513,12 +612,21 @@ impl HostEngine for EdgeHost {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         one("operations", used.operations, limits.operations);
-        one("incoming operations", used.incoming, limits.incoming);
-        one("responses", used.responses, limits.responses);
+        // Of these each connection has one in any case.
+        let connections = self.engine.connection_count();
+        one("incoming operations", used.incoming, limits.incoming + connections);
+        one("responses", used.responses, limits.responses + connections);
         one("reads", used.reads, limits.reads);
         one("retransmissions", used.retransmissions, limits.retransmissions);
         one("order pool blocks", used.order_blocks, limits.order_blocks);
-        one("connections", self.engine.connection_count(), self.config.connections_max);
+        one("connections", connections, self.config.connections_max);
+        for connection in self.connections.values() {
+            let paths =
+                self.engine.info(connection.handle).map_or_else(Vec::new, |info| info.paths);
+            let most = paths.iter().map(|path| u64::from(path.packets)).max().unwrap_or(0);
+            let limit = u64::from(self.config.packets_max) + UNCOUNTED_PACKETS;
+            report("packets of a link", most, limit);
+        }
     }
 }
 
@@ -554,6 +662,22 @@ fn copy_payload(
 }
 
 fn configuration(tuning: &Tuning) -> EngineConfig {
+    let own = own_configuration(tuning);
+    if !tuning.shape.is_multiedge {
+        return own;
+    }
+    let rules = EngineConfig::multiedge();
+    EngineConfig {
+        acknowledgement: rules.acknowledgement,
+        asking: rules.asking,
+        congestion: rules.congestion,
+        probe_timeout_min_ns: rules.probe_timeout_min_ns,
+        scheduling: rules.scheduling,
+        ..own
+    }
+}
+
+fn own_configuration(tuning: &Tuning) -> EngineConfig {
     EngineConfig {
         connections_max: 1_024,
         requests_max: 64,
@@ -587,7 +711,11 @@ fn configuration(tuning: &Tuning) -> EngineConfig {
             Scheduling::RoundRobin => SchedulingPolicy::RoundRobin,
         },
         active_connections: 4,
-        packets_max: 2_048,
+        packets_max: match tuning.shape.packets_max {
+            0 => 2_048,
+            most => most,
+        },
+        numbers_from: tuning.shape.numbers_from,
         ..EngineConfig::default()
     }
 }
@@ -614,9 +742,22 @@ const fn cause_of(reason: Closed) -> Cause {
     }
 }
 
+const fn fault_of(error: OperationError) -> Fault {
+    match error {
+        OperationError::Flushed => Fault::Flushed,
+        OperationError::ClosedByPeer => Fault::ClosedByPeer,
+        OperationError::EndedByPeer => Fault::EndedByPeer,
+        OperationError::RemoteAccess(_) => Fault::AccessDenied,
+        OperationError::Unreachable => Fault::Unreachable,
+        OperationError::PeerRestarted => Fault::PeerRestarted,
+        OperationError::ProtocolViolation => Fault::Violation,
+        _ => Fault::Other,
+    }
+}
+
 const fn refusal_of(error: &PostError) -> Refusal {
     match error {
-        PostError::CompletionQueueFull
+        PostError::CompletionQueueFull(_)
         | PostError::NoOperationLeft(_)
         | PostError::ReceiveQueueFull(_) => Refusal::Full,
         PostError::NotConnected => Refusal::Closed,
@@ -644,6 +785,12 @@ const STATUS_SLOTS: u32 = 512;
 
 /// 64 operations, 16 receives, and a few notifications, so that others have to wait.
 const COMPLETIONS_MAX: usize = 84;
+
+/// Of all connections of a host: one for each other host and one more, at most.
+const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;
+
+/// Packets that no window counts: probes, eight control frames, and 64 that are remembered as lost.
+const UNCOUNTED_PACKETS: u64 = 128;
 
 const FULL_FRAME_BYTES: u32 = 1_472;
 const DELAY_TARGET_NS: u32 = 50_000;

@@ -117,6 +117,29 @@ pub struct Completion {
     pub length_bytes: u32,
     /// Value sent along by the peer.
     pub immediate: Option<u32>,
+    /// What was wrong, if it failed and the engine tells.
+    pub fault: Option<Fault>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// This side ended its connection before it was complete.
+    Flushed,
+    /// The application of the peer closed its connection before it was complete.
+    ClosedByPeer,
+    /// The peer ended its connection because of something else.
+    EndedByPeer,
+    /// The peer did not allow the access.
+    AccessDenied,
+    /// The peer did not answer for too long.
+    Unreachable,
+    /// The peer does not know the connection any more.
+    PeerRestarted,
+    /// A side broke the protocol.
+    Violation,
+    /// Something else.
+    Other,
 }
 
 /// Why a connection ended or did not come about.
@@ -214,6 +237,25 @@ pub struct Tuning {
     pub dead_peer_ns: u64,
     /// Records that all connections share are so many times fewer than usual, at least 1.
     pub pool_divisor: u32,
+    /// What need not be the same at both ends.
+    pub shape: Shape,
+}
+
+/// What an engine has beyond its limits. The default is what most have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shape {
+    /// Services that it listens for, each with a protection domain of its own; at least 1.
+    pub places: u32,
+    /// All connections report to one completion queue.
+    pub shares_queue: bool,
+    /// It keeps the rules of `MultiEdge`.
+    pub is_multiedge: bool,
+    /// Number of the first packet, operation and message; the same at both ends.
+    pub numbers_from: u32,
+    /// Connections that it had before.
+    pub worn_connections: u32,
+    /// Packets in flight on a link of a connection, at most: 2048 if 0.
+    pub packets_max: u16,
 }
 
 /// The software of one host: an engine with its memory.
@@ -233,11 +275,21 @@ pub trait HostEngine {
     /// Hands every frame that may leave now to `wire`, in order. When that returns false, the driver
     /// of the link did not take this frame and will not take another before it says so.
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
+    /// As [`HostEngine::poll_transmit`], but only for as long as a driver of links would stay; whether there
+    /// is more.
+    fn poll_transmit_briefly(&mut self, now: Instant, wire: &mut Wire<'_>) -> bool {
+        self.poll_transmit(now, wire);
+        false
+    }
     /// When to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
     fn poll_timeout(&self) -> Instant;
     /// The oldest event not yet taken.
     fn poll_event(&mut self) -> Option<HostEvent>;
 
+    /// From now on what is registered, asked for and accepted belongs to this service and its domain.
+    fn turn_to(&mut self, place: u32) {
+        let _ = place;
+    }
     /// Accepts requests for connections.
     fn listen(&mut self, now: Instant);
     /// Asks for a connection over these links to these addresses.
@@ -266,6 +318,12 @@ pub trait HostEngine {
     );
     /// Links of a connection that carry data, and all of them; absent if the engine does not tell.
     fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
+        let _ = connection;
+        None
+    }
+    /// Largest frame on the connection's worst link that carries data; absent if the engine does not
+    /// tell.
+    fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
         let _ = connection;
         None
     }

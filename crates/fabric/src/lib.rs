@@ -18,6 +18,7 @@ pub mod scenario;
 pub mod stream;
 pub mod torture;
 mod trace;
+mod watch;
 mod world;
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use delivery::{Instant, LinkCaps, LinkEvent};
+use delivery::{Evidence, Instant, LinkCaps, LinkEvent};
 use wire_edge::PeerAddr;
 
 use crate::channel::{Admission, Channel};
+use crate::watch::Watch;
 use crate::{Corruption, EventQueue, Faults, Kind, LinkModel, Random, Trace, digest};
 
 /// A port: one link of one host, as the network sees it.
@@ -56,6 +57,8 @@ pub enum SendOutcome {
     Accepted,
     /// It took nothing; it will at this time.
     Refused(Instant),
+    /// It took nothing, as it is full for this peer until then; others have room.
+    RefusedForPeer(Instant),
 }
 
 /// A change that the host behind a port has to be told.
@@ -113,6 +116,8 @@ pub struct Network {
     free_buffers: Vec<Vec<u8>>,
     notices: VecDeque<Notice>,
     counters: Counters,
+    /// Present where strangers are about.
+    watch: Option<Box<Watch>>,
 }
 
 impl Network {
@@ -142,6 +147,7 @@ impl Network {
                 marked: 0,
                 unreachable: 0,
             },
+            watch: None,
         }
     }
 
@@ -170,6 +176,11 @@ impl Network {
             outward: Channel::new(model, stream(1)),
             inward: Channel::new(model, stream(2)),
             recorded: Vec::new(),
+            path_bytes_max: u16::MAX,
+            mute: None,
+            full_for: Vec::new(),
+            full_until: Instant(0),
+            accepted_bytes_max: u16::MAX,
         });
         port
     }
@@ -188,10 +199,14 @@ impl Network {
             return SendOutcome::Accepted;
         };
         if sender.up
-            && let Some(ready_at) = sender.outward.refuses_until(now)
+            && let Some(ready_at) = sender.refuses_until(now)
         {
             trace.record(now, Kind::Refused, u32::from(port.0), ready_at.0);
             return SendOutcome::Refused(ready_at);
+        }
+        if let Some(ready_at) = sender.refuses_peer_until(now, to) {
+            trace.record(now, Kind::Refused, u32::from(port.0), ready_at.0);
+            return SendOutcome::RefusedForPeer(ready_at);
         }
         let mut bytes = self.free_buffers.pop().unwrap_or_default();
         bytes.clear();
@@ -202,7 +217,11 @@ impl Network {
         self.counters.sent += 1;
         self.counters.sent_bytes += bytes.len() as u64;
         trace.record(now, Kind::Sent, u32::from(port.0), digest(&bytes));
-        let Some(target) = self.target(port, to) else {
+        let target = self.target(port, to);
+        if let Some(watch) = &mut self.watch {
+            watch.on_sent(port, to, target, &bytes);
+        }
+        let Some(target) = target else {
             self.counters.unreachable += 1;
             trace.record(now, Kind::Unreachable, u32::from(port.0), digest(&to.0));
             self.free_buffers.push(bytes);
@@ -262,6 +281,9 @@ impl Network {
                 };
                 self.free_slots.push(slot);
                 self.counters.arrived += 1;
+                if let Some(watch) = &mut self.watch {
+                    watch.on_arrived(port, arrival.from, arrival.bytes.len());
+                }
                 trace.record(now, Kind::Arrived, u32::from(port.0), digest(&arrival.bytes));
                 Some(arrival)
             }
@@ -370,6 +392,51 @@ impl Network {
         }
     }
 
+    /// Longer frames than this disappear behind `port`, whatever its interface says. Nobody is told.
+    pub(crate) fn set_path_bytes_max(&mut self, port: PortId, path_bytes_max: u16) {
+        self.ports[usize::from(port.0)].path_bytes_max = path_bytes_max;
+    }
+
+    /// Frames of which `mute` says so disappear behind `port`.
+    pub(crate) fn set_mute(&mut self, port: PortId, mute: Option<Mute>) {
+        self.ports[usize::from(port.0)].mute = mute;
+    }
+
+    /// The driver of `port` takes no frames before `until`, to this peer or, without one, to any.
+    pub(crate) fn set_full(&mut self, port: PortId, peer: Option<PeerAddr>, until: Instant) {
+        let state = &mut self.ports[usize::from(port.0)];
+        let Some(peer) = peer else {
+            state.full_until = until;
+            return;
+        };
+        state.full_for.retain(|&(other, _)| other != peer);
+        state.full_for.push((peer, until));
+    }
+
+    /// Longer frames than this are not received at `port`. Nobody is told.
+    pub(crate) fn set_accepted_bytes_max(&mut self, port: PortId, accepted_bytes_max: u16) {
+        self.ports[usize::from(port.0)].accepted_bytes_max = accepted_bytes_max;
+    }
+
+    /// From now on accounts are kept of what each host sends to whom, and frames are overheard.
+    pub(crate) fn watch(&mut self) -> &mut Watch {
+        self.watch.get_or_insert_default()
+    }
+
+    /// A frame of somebody who claims to be `from` will reach `to` at `time`.
+    pub(crate) fn inject<E: From<NetworkEvent>>(
+        &mut self,
+        queue: &mut EventQueue<E>,
+        from: PeerAddr,
+        to: PortId,
+        bytes: Vec<u8>,
+        time: Instant,
+    ) {
+        let frame = Frame { bytes, from, to, marked: false, ordinal: self.counters.sent };
+        let slot = self.store(frame);
+        queue.push(time, NetworkEvent { step: Step::Deliver, frame: slot }.into());
+    }
+
     /// What happened to frames so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -407,13 +474,27 @@ impl Network {
         let now = queue.now();
         let place = u32::from(port.0);
         let wire_bytes = self.wire_bytes(port, bytes.len());
-        let address = self.ports[usize::from(to.0)].address;
+        let Port { address, accepted_bytes_max, .. } = self.ports[usize::from(to.0)];
         let sender = &mut self.ports[usize::from(port.0)];
+        if bytes.len() > usize::from(sender.path_bytes_max.min(accepted_bytes_max)) {
+            self.counters.too_big += 1;
+            trace.record(now, Kind::TooBig, place, bytes.len() as u64);
+            return self.free_buffers.push(bytes);
+        }
+        if sender.mute.is_some_and(|mute| mute(&bytes)) {
+            self.counters.cut += 1;
+            trace.record(now, Kind::Cut, place, bytes.len() as u64);
+            return self.free_buffers.push(bytes);
+        }
         if bytes.len() > usize::from(sender.outward.model.frame_bytes_max) {
             self.counters.too_big += 1;
             trace.record(now, Kind::TooBig, place, bytes.len() as u64);
             if sender.outward.model.reports_too_big {
-                let event = LinkEvent::TooBig(address, sender.outward.model.frame_bytes_max);
+                let event = LinkEvent::TooBig(
+                    address,
+                    sender.outward.model.frame_bytes_max,
+                    Evidence::Local,
+                );
                 self.notices.push_back(Notice { port, event });
             }
             self.free_buffers.push(bytes);
@@ -617,7 +698,36 @@ struct Port {
     inward: Channel,
     /// Frames of the past and where they went.
     recorded: Vec<(PortId, Vec<u8>)>,
+    /// Longer frames disappear on the way.
+    path_bytes_max: u16,
+    mute: Option<Mute>,
+    /// Peers for which the driver has no room, and until when.
+    full_for: Vec<(PeerAddr, Instant)>,
+    /// Until when the driver has no room for any.
+    full_until: Instant,
+    /// Longer frames are not received.
+    accepted_bytes_max: u16,
 }
+
+impl Port {
+    /// Until when the driver takes nothing at all, if so.
+    fn refuses_until(&mut self, now: Instant) -> Option<Instant> {
+        let is_full = self.full_until > now;
+        is_full.then_some(self.full_until).or_else(|| self.outward.refuses_until(now))
+    }
+
+    /// Until when the driver takes nothing for this peer, if so.
+    fn refuses_peer_until(&mut self, now: Instant, peer: PeerAddr) -> Option<Instant> {
+        if self.full_for.is_empty() {
+            return None;
+        }
+        self.full_for.retain(|&(_, until)| until > now);
+        self.full_for.iter().find(|&&(other, _)| other == peer).map(|&(_, until)| until)
+    }
+}
+
+/// Whether a frame disappears.
+pub(crate) type Mute = fn(&[u8]) -> bool;
 
 /// Flips one to three bits.
 fn flip_bits(bytes: &mut [u8], random: &mut Random) {
@@ -636,7 +746,7 @@ const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 
 /// What any UDP path is assumed to carry without a probe: 1280 (IPv6) - 40 - 8.
-const FRAME_BYTES_SAFE: u16 = 1232;
+pub(crate) const FRAME_BYTES_SAFE: u16 = 1232;
 
 /// What a simulated driver buffers on receive while its host does not run.
 pub(crate) const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;

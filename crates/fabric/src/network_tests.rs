@@ -1,6 +1,6 @@
 //! Each fault does what it says, and nothing else.
 
-use delivery::{Instant, LinkEvent};
+use delivery::{Evidence, Instant, LinkEvent};
 
 use crate::{
     Arrival, Corruption, EventQueue, Faults, Jitter, LinkModel, Network, NetworkEvent, PortId,
@@ -152,7 +152,7 @@ fn frames_above_the_mtu_disappear_with_or_without_a_report() {
     pair.send(&[0; 1_473]);
     let notice = pair.network.poll_notice().expect("the sender is told");
     assert!(
-        matches!(notice.event, LinkEvent::TooBig(to, 1_472) if to == port_address(1, 0)),
+        matches!(notice.event, LinkEvent::TooBig(to, 1_472, Evidence::Local) if to == port_address(1, 0)),
         "{notice:?}"
     );
 }
@@ -165,7 +165,9 @@ fn driver_takes_only_what_fits_and_then_more() {
     let ready_at = loop {
         match pair.send(&[0; 1_472]) {
             SendOutcome::Accepted => taken += 1,
-            SendOutcome::Refused(ready_at) => break ready_at,
+            SendOutcome::Refused(ready_at) | SendOutcome::RefusedForPeer(ready_at) => {
+                break ready_at;
+            }
         }
     };
     assert_eq!((taken, ready_at), (2, Instant(12_304)));

@@ -98,6 +98,36 @@ pub enum Violation {
         /// What the engine said.
         cause: String,
     },
+    /// A connection ended for another cause than the one there was.
+    #[error("connection of pair {pair} ended on side {side} by {cause}, which nothing caused")]
+    WrongCause {
+        /// Which pair of hosts.
+        pair: usize,
+        /// Which side of it.
+        side: usize,
+        /// What the engine said.
+        cause: String,
+    },
+    /// An operation failed in another way than its connection.
+    #[error("operation {number} failed as {fault:?}, its connection as {cause:?}")]
+    WrongFault {
+        /// The operation.
+        number: u64,
+        /// What the engine said of it.
+        fault: crate::host::Fault,
+        /// What the engine said of the connection, if it has ended.
+        cause: Option<String>,
+    },
+    /// Everything is closed, and something is still in use.
+    #[error("host {host} holds {used} {name} although everything is closed")]
+    Held {
+        /// The host.
+        host: usize,
+        /// The resource.
+        name: &'static str,
+        /// What is in use.
+        used: u64,
+    },
     /// Memory changed that nothing may write any more.
     #[error("region {region} of host {host} changed after its connection had ended")]
     FrozenMemory {
@@ -147,6 +177,38 @@ pub enum Violation {
     NoConvergence {
         /// What is missing.
         what: String,
+    },
+    /// A pair that has nothing to do with a fault came to a halt because of it.
+    #[error("pair {pair} side {side} did nothing for {since_ns} ns while others fail: {what}")]
+    Starved {
+        /// Which pair of hosts.
+        pair: usize,
+        /// Which side of it.
+        side: usize,
+        /// For how long, in nanoseconds.
+        since_ns: u64,
+        /// What it waits for.
+        what: String,
+    },
+    /// An address that proved nothing got more than three times what came from it.
+    #[error("host {host} sent {sent} bytes to {address}, from where {received} came")]
+    Amplified {
+        /// The host.
+        host: usize,
+        /// Whose address.
+        address: wire_edge::PeerAddr,
+        /// Bytes sent there.
+        sent: u64,
+        /// Bytes that came from there.
+        received: u64,
+    },
+    /// A link that carries larger frames is used for small ones only.
+    #[error("pair {pair} sends frames of {bytes} bytes at most where every path carries more")]
+    FrameBytes {
+        /// Which pair of hosts.
+        pair: usize,
+        /// Its largest frame, in bytes.
+        bytes: u16,
     },
     /// Hosts keep each other busy while time stands still.
     #[error("host {host} never becomes quiet at {time_ns} ns")]

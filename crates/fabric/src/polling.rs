@@ -11,13 +11,13 @@ pub mod calibration;
 mod fit;
 mod machine;
 mod pauses;
+pub mod policies;
 mod program;
-
-use engine::EngineConfig;
 
 use crate::LinkModel;
 use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
+use crate::stream::Policies;
 use machine::Machine;
 
 pub use pauses::Pauses;
@@ -31,6 +31,17 @@ pub enum Exercise {
     OneWay,
     /// The same in both directions at the same time.
     TwoWay,
+}
+
+impl Exercise {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PingPong => "ping-pong",
+            Self::OneWay => "one-way",
+            Self::TwoWay => "two-way",
+        }
+    }
 }
 
 /// What things cost the processor of a host, in picoseconds.
@@ -50,6 +61,9 @@ pub struct Costs {
     pub return_ps: u64,
     /// Per frame sent, for each link of the connection but one: a link is chosen for it.
     pub spread_ps: u64,
+    /// Per timer of a [`TokenBucket`](crate::TokenBucket) that frames of the host wait for: the processor
+    /// that runs the host is interrupted, as by the shaper of a virtual interface.
+    pub timer_ps: u64,
 }
 
 /// Two hosts, their links, and what they do.
@@ -105,6 +119,8 @@ pub struct Outcome {
     pub retransmissions: u64,
     /// Frames that found a queue full.
     pub queue_full: u64,
+    /// Times that a turn gave a link nothing although it had room and data waited.
+    pub idle_with_data: u64,
 }
 
 /// Runs a trial in virtual time.
@@ -112,7 +128,12 @@ pub struct Outcome {
 /// # Errors
 /// The connection cannot be made or ends, or nothing moves for a second.
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
-    let mut machine = Machine::new(trial, &EngineConfig::default())?;
+    run_by(trial, Policies::Default)
+}
+
+/// Runs a trial in virtual time by these rules.
+fn run_by(trial: &Trial<'_>, policies: Policies) -> Result<Outcome, TransferError> {
+    let mut machine = Machine::new(trial, &policies.config())?;
     machine.connect()?;
     let (warm_up, operations) = trial.operations();
     machine.run(warm_up)?;
@@ -133,6 +154,7 @@ pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
         acknowledgements: counted.explicit_acks_sent,
         retransmissions: counted.retransmissions,
         queue_full: after.queue_full - before.queue_full,
+        idle_with_data: counted.idle_with_data,
     })
 }
 
@@ -177,6 +199,7 @@ mod tests {
         poll_ps: 150_000,
         return_ps: 200_000,
         spread_ps: 0,
+        timer_ps: 0,
     };
 
     fn trial(links: &[LinkModel], exercise: Exercise, message_bytes: u32) -> Trial<'_> {
@@ -216,6 +239,27 @@ mod tests {
         let two_ways =
             run(&trial(&slow, Exercise::TwoWay, 1 << 20)).expect("nothing is in the way");
         assert!(two_ways.bytes_per_second > 1.8 * outcome.bytes_per_second, "{two_ways:?}");
+    }
+
+    /// A busy host sends less by what the timers of a shaper take: one for each frame of a full slow link.
+    #[test]
+    fn timers_of_a_shaper_take_time_from_the_host() {
+        let links = [shaped(raw_link(1_000_000_000, 0)), shaped(raw_link(100_000_000, 0))];
+        let costs = Costs {
+            host: EdgeCosts { frame_send_ps: 12_000_000, ..COSTS.host },
+            timer_ps: 20_000_000,
+            ..COSTS
+        };
+        let with_timers = Trial { costs, ..trial(&links, Exercise::OneWay, 1 << 20) };
+        let without = Trial { costs: Costs { timer_ps: 0, ..costs }, ..with_timers.clone() };
+        let rate = |trial| run(trial).expect("nothing is in the way").bytes_per_second;
+        let (with_timers, without) = (rate(&with_timers), rate(&without));
+        assert!(with_timers < 0.97 * without, "{with_timers}, and {without} without");
+        // A link that is never full sets no timer.
+        let free = [raw_link(100_000_000_000, 0)];
+        let with_timers = Trial { costs, ..trial(&free, Exercise::OneWay, 1 << 20) };
+        let without = Trial { costs: Costs { timer_ps: 0, ..costs }, ..with_timers.clone() };
+        assert_eq!(run(&with_timers), run(&without));
     }
 
     #[test]

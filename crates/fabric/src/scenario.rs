@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::host::{
     Action, Congestion, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Refusal, Region,
-    Scheduling, Tuning,
+    Scheduling, Shape, Tuning,
 };
 use crate::torture::MakeEngine;
 use crate::{
@@ -319,6 +319,7 @@ fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
         ack_delay_max_ns: 25_000,
         dead_peer_ns: LIMIT_NS,
         pool_divisor: 1,
+        shape: Shape::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use core::fmt::Write as _;
 
-use delivery::{Instant, LinkCounters, LinkId};
+use delivery::{Instant, LinkCounters, LinkId, SchedulingPolicy};
 use engine::EngineConfig;
 
 use crate::host::{Action, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region};
@@ -20,6 +20,21 @@ pub enum Policies {
     Default,
     /// Those of [`EngineConfig::multiedge`].
     MultiEdge,
+    /// Those of [`EngineConfig::default`], but frames go to the links in turn.
+    RoundRobin,
+}
+
+impl Policies {
+    /// These rules as a configuration.
+    pub fn config(self) -> EngineConfig {
+        match self {
+            Self::Default => EngineConfig::default(),
+            Self::MultiEdge => EngineConfig::multiedge(),
+            Self::RoundRobin => {
+                EngineConfig { scheduling: SchedulingPolicy::RoundRobin, ..EngineConfig::default() }
+            }
+        }
+    }
 }
 
 /// Operations of one size back to back.
@@ -162,13 +177,9 @@ fn make_world(stream: &Stream<'_>) -> World<EdgeHost> {
             world.network.set_faults(port, faults);
             ports.push(port);
         }
-        let config = match stream.policies {
-            Policies::Default => EngineConfig::default(),
-            Policies::MultiEdge => EngineConfig::multiedge(),
-        };
         let mut entropy = [0; 32];
         Random::stream(stream.seed, host as u64).fill(&mut entropy);
-        world.add_host(EdgeHost::with_config(config, entropy), &ports);
+        world.add_host(EdgeHost::with_config(stream.policies.config(), entropy), &ports);
         world.engine_mut(host).listen(Instant(0));
     }
     world

@@ -6,13 +6,26 @@
 //! equal to the model (*liveness*). An operation may fail only with its connection, and a connection
 //! may end only for a reason: a host restarted, no path for long, an access that is not allowed.
 
+mod causes;
 mod churn;
+mod classes;
+mod emptiness;
 mod end;
+mod faulty;
+mod forging;
+mod full;
 mod healing;
+mod holes;
+mod lies;
 mod life;
 mod plan;
+mod progress;
 mod report;
 mod run;
+mod strangers;
+mod turns;
+mod unlike;
+mod wrap;
 
 pub use churn::{SoakReport, soak, soak_with};
 pub use report::{Failure, Options, Report, Tally, run_range_with};
@@ -39,6 +52,10 @@ pub fn run_range(
 pub type MakeEngine<'a, E> = dyn Fn(usize, Tuning) -> E + 'a;
 
 #[cfg(test)]
+mod bent;
+#[cfg(test)]
 pub(crate) mod plain;
+#[cfg(test)]
+mod planted;
 #[cfg(test)]
 mod tests;

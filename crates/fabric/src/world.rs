@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, LinkEvent, LinkId, RxFrame};
 use mem::Payload;
+use wire_edge::PeerAddr;
 
-use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent};
+use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent, Wire};
 use crate::network::RECEIVE_BUFFER_BYTES;
-use crate::{Arrival, EventQueue, Kind, Network, NetworkEvent, Notice, PortId, SendOutcome, Trace};
+use crate::{
+    Arrival, EventQueue, Kind, Network, NetworkEvent, Notice, PortId, Random, SendOutcome, Trace,
+};
 
 /// Something scheduled in a world.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +31,11 @@ pub enum WorldEvent {
     },
     /// A paused host runs again.
     Resume {
+        /// The host.
+        host: usize,
+    },
+    /// A host that looks only now and then looks.
+    Turn {
         /// The host.
         host: usize,
     },
@@ -110,6 +118,8 @@ impl<E: HostEngine> World<E> {
             timer_at: Instant::NEVER,
             detached: vec![false; ports.len()],
             refusing: vec![false; ports.len()],
+            announced: Vec::new(),
+            turns: None,
             unsettled: true,
             newest_ordinal: 0,
             overtaken: 0,
@@ -249,6 +259,26 @@ impl<E: HostEngine> World<E> {
         }
     }
 
+    /// From now on a host looks after its engine only now and then.
+    pub(crate) fn set_turns(&mut self, host: usize, turns: Turns, random: Random) {
+        let state = TurnState { turns, random, next_at: Instant(0), is_scheduled: false };
+        self.hosts[host].turns = Some(state);
+    }
+
+    /// A frame of somebody who claims to be `from` reaches `to` after `delay_ns`.
+    pub(crate) fn inject(&mut self, from: PeerAddr, to: PortId, bytes: Vec<u8>, delay_ns: u64) {
+        let time = self.now().after_ns(delay_ns);
+        self.trace.record(self.now(), Kind::Replayed, u32::from(to.0), crate::digest(&bytes));
+        self.network.inject(&mut self.queue, from, to, bytes, time);
+    }
+
+    /// A host is told something about a link, true or not.
+    pub(crate) fn tell(&mut self, host: usize, link: LinkId, event: LinkEvent) {
+        let now = self.now();
+        self.trace.record(now, Kind::LinkChanged, host as u32, TOLD);
+        self.engine_mut(host).handle_link_event(now, link, event);
+    }
+
     /// Runs until `limit`, or until nothing is left to do, and leaves the clock there.
     pub fn run_until(
         &mut self,
@@ -283,12 +313,19 @@ impl<E: HostEngine> World<E> {
                 if state.timer_at <= self.queue.now() {
                     state.timer_at = Instant::NEVER;
                     state.unsettled = true;
-                    self.handle_timer(host);
+                    if state.turns.is_none() {
+                        self.handle_timer(host);
+                    }
                 }
             }
             WorldEvent::DriverReady { host, link } => {
                 self.hosts[host].refusing[usize::from(link.0)] = false;
                 self.hosts[host].unsettled = true;
+            }
+            WorldEvent::Turn { host } => {
+                if let Some(turns) = &mut self.hosts[host].turns {
+                    turns.is_scheduled = false;
+                }
             }
             WorldEvent::Resume { host } => self.resume(host),
             WorldEvent::Wake { token } => application.on_wake(self, token),
@@ -300,8 +337,8 @@ impl<E: HostEngine> World<E> {
     fn receive(&mut self, host: usize, link: LinkId, arrival: Arrival) {
         let now = self.now();
         let state = &mut self.hosts[host];
-        if !state.paused {
-            state.unsettled = true;
+        state.unsettled |= !state.paused;
+        if !state.paused && state.turns.is_none() {
             return self.deliver(host, link, arrival);
         }
         let bytes = arrival.bytes.len() as u32;
@@ -340,13 +377,14 @@ impl<E: HostEngine> World<E> {
 
     /// Polls the outputs of every host that had an input, until none has anything more to say.
     fn settle(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
-        while let Some(host) = self.hosts.iter().position(|state| state.unsettled && !state.paused)
-        {
+        let now = self.now();
+        while let Some(host) = self.hosts.iter().position(|state| state.may_turn(now)) {
             self.turns_at_this_time += 1;
             if self.turns_at_this_time > TURNS_PER_INSTANT_MAX {
                 return Err(Livelock { host, time: self.now() });
             }
             self.hosts[host].unsettled = false;
+            self.begin_turn(host);
             while let Some(event) = self.hosts[host].engine.poll_event() {
                 application.on_event(self, host, event);
             }
@@ -354,14 +392,44 @@ impl<E: HostEngine> World<E> {
             self.arm_timer(host);
             application.on_turn(self, host);
         }
+        self.schedule_turns();
         Ok(())
+    }
+
+    /// A host that looks only now and then takes what has come since.
+    fn begin_turn(&mut self, host: usize) {
+        let now = self.queue.now();
+        let state = &mut self.hosts[host];
+        let Some(turns) = &mut state.turns else { return };
+        turns.next_at = now.after_ns(turns.turns.every_ns);
+        state.inbox_bytes = 0;
+        for (link, arrival) in core::mem::take(&mut state.inbox) {
+            self.deliver(host, link, arrival);
+        }
+        self.handle_timer(host);
+    }
+
+    /// Hosts that have something to look at will look when it is their time.
+    fn schedule_turns(&mut self) {
+        for (host, state) in self.hosts.iter_mut().enumerate() {
+            if let Some(turns) = &mut state.turns
+                && state.unsettled
+                && !state.paused
+                && !turns.is_scheduled
+            {
+                turns.is_scheduled = true;
+                self.queue.push(turns.next_at, WorldEvent::Turn { host });
+            }
+        }
     }
 
     fn transmit(&mut self, host: usize) {
         let now = self.queue.now();
         let Self { trace, network, queue, hosts, .. } = self;
-        let Host { engine, ports, refusing, .. } = &mut hosts[host];
-        engine.poll_transmit(now, &mut |link, to, pieces| {
+        let Host { engine, ports, refusing, announced, turns, unsettled, .. } = &mut hosts[host];
+        let is_brief = turns.as_ref().is_some_and(|state| state.turns.sends_briefly);
+        let mut has_sent = false;
+        let wire: &mut Wire<'_> = &mut |link, to, pieces| {
             let index = usize::from(link.0);
             let (Some(port), Some(refusing)) = (ports.get(index), refusing.get_mut(index)) else {
                 return false;
@@ -369,18 +437,45 @@ impl<E: HostEngine> World<E> {
             if *refusing {
                 return false;
             }
-            if let SendOutcome::Refused(ready_at) = network.send(queue, trace, *port, to, pieces) {
-                *refusing = true;
-                queue.push(ready_at, WorldEvent::DriverReady { host, link });
+            match network.send(queue, trace, *port, to, pieces) {
+                SendOutcome::Accepted => {
+                    has_sent = true;
+                    true
+                }
+                SendOutcome::Refused(ready_at) => {
+                    *refusing = true;
+                    queue.push(ready_at, WorldEvent::DriverReady { host, link });
+                    false
+                }
+                SendOutcome::RefusedForPeer(ready_at) => {
+                    // It says once that there is room again, however often it was asked.
+                    if !announced.contains(&(link, to, ready_at)) {
+                        announced.retain(|&(_, _, time)| time > now);
+                        announced.push((link, to, ready_at));
+                        queue.push(ready_at, WorldEvent::DriverReady { host, link });
+                    }
+                    false
+                }
             }
-            !*refusing
-        });
+        };
+        if !is_brief {
+            return engine.poll_transmit(now, wire);
+        }
+        let has_more = engine.poll_transmit_briefly(now, wire);
+        // With nothing taken, what is left waits for a driver.
+        *unsettled |= has_more && has_sent;
     }
 
     /// Makes sure an event is due when the host's timer is.
     fn arm_timer(&mut self, host: usize) {
         let state = &mut self.hosts[host];
-        let due = state.engine.poll_timeout();
+        let mut due = state.engine.poll_timeout();
+        if let Some(turns) = &mut state.turns
+            && due != Instant::NEVER
+            && due < state.timer_at
+        {
+            due = due.after_ns(turns.random.between(0, turns.turns.timer_late_ns_max));
+        }
         if due < state.timer_at {
             state.timer_at = due;
             self.queue.push(due, WorldEvent::Timer { host });
@@ -419,6 +514,10 @@ struct Host<E> {
     timer_at: Instant,
     /// Links whose driver takes nothing at present.
     refusing: Vec<bool>,
+    /// Peers for which a driver is full and will say when it is not.
+    announced: Vec<(LinkId, PeerAddr, Instant)>,
+    /// Present if the host looks only now and then.
+    turns: Option<TurnState>,
     /// Outputs have not been polled since the last input.
     unsettled: bool,
     /// Ordinal of the newest frame that was handled.
@@ -427,10 +526,41 @@ struct Host<E> {
     overtaken: u64,
 }
 
+impl<E> Host<E> {
+    /// Whether there is something to look at, and it is time to.
+    fn may_turn(&self, now: Instant) -> bool {
+        let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);
+        self.unsettled && !self.paused && is_time
+    }
+}
+
+/// When a host looks after its engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// Least time from one turn to the next, in nanoseconds: frames wait, and so does what was posted.
+    pub(crate) every_ns: u64,
+    /// Longest time by which a timer is late, in nanoseconds.
+    pub(crate) timer_late_ns_max: u64,
+    /// The engine is asked once in a turn what to send, and again in the next only if it has more.
+    pub(crate) sends_briefly: bool,
+}
+
+#[derive(Debug)]
+struct TurnState {
+    turns: Turns,
+    random: Random,
+    /// No turn before this time.
+    next_at: Instant,
+    /// A turn is scheduled.
+    is_scheduled: bool,
+}
+
 /// Details of [`Kind::LinkChanged`] in the trace.
 const DETACHED: u64 = 1;
 /// See [`DETACHED`].
 const ATTACHED: u64 = 2;
+/// See [`DETACHED`].
+const TOLD: u64 = 3;
 
 /// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills
 /// every queue delivers some thousands of frames; a busy loop passes this at once.

@@ -217,6 +217,7 @@ fn tuning(host: u8) -> Tuning {
         ack_delay_max_ns: 25_000,
         dead_peer_ns: 5_000_000_000,
         pool_divisor: 1,
+        shape: fabric::host::Shape::default(),
     }
 }
 

@@ -20,6 +20,7 @@ const COSTS: Costs = Costs {
     poll_ps: 600_000,
     return_ps: 1_300_000,
     spread_ps: 0,
+    timer_ps: 0,
 };
 
 /// Behind a token bucket of 250 µs, but of four frames at least.

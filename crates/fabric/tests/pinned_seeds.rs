@@ -7,6 +7,18 @@ use fabric::torture::{self, Options};
 fn seeds_that_found_bugs_pass() {
     for (what, seeds) in PINNED {
         for &seed in *seeds {
+            // Classes of scenario are younger than these seeds.
+            let options = Options { classes: false, ..Options::default() };
+            let report = torture::run(seed, &options);
+            assert!(report.failure.is_none(), "{what}: {report}");
+        }
+    }
+}
+
+#[test]
+fn seeds_of_classes_that_found_bugs_pass() {
+    for (what, seeds) in PINNED_CLASSES {
+        for &seed in *seeds {
             let report = torture::run(seed, &Options::default());
             assert!(report.failure.is_none(), "{what}: {report}");
         }
@@ -36,5 +48,17 @@ const PINNED: &[(&str, &[u64])] = &[
     ("links with frames of different sizes that wait for one another", &[4_625, 8_944]),
     ("the link of the handshake taken away before the target knew", &[33_746, 33_939]),
     ("a lost probe of the path MTU that was awaited for ever", &[28_699]),
+    (
+        "a peer that restarted while pairs on which nobody had answered were all there was",
+        &[7_700_005_048, 7_700_016_072, 91_000_006_357],
+    ),
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
+];
+
+/// The same of scenarios with classes.
+const PINNED_CLASSES: &[(&str, &[u64])] = &[
+    ("set-up that waits for a full link while its timer is due", &[82, 1_267]),
+    ("operations that end because the peer denied another", &[247, 912]),
+    ("an address that a lying peer names as its own", &[1_888]),
+    ("a stranger's request that is looked at when strangers are gone", &[1_000_002_987]),
 ];

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Evidence, Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use mem::Payload;
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 
@@ -268,7 +268,7 @@ impl PacketLink {
             Some(libc::EMSGSIZE) => {
                 self.statistics.send_too_big += 1;
                 self.check_interface();
-                self.push_event(LinkEvent::TooBig(to, self.caps.frame_bytes_max));
+                self.push_event(LinkEvent::TooBig(to, self.caps.frame_bytes_max, Evidence::Local));
                 Some(1)
             }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
@@ -353,7 +353,11 @@ impl Link for PacketLink {
             let built = self.port.transmitter.build(&self.framing, to, batch, sent);
             if built.too_big > 0 {
                 self.statistics.send_too_big += built.too_big as u64;
-                self.push_event(LinkEvent::TooBig(batch.to(), self.caps.frame_bytes_max));
+                self.push_event(LinkEvent::TooBig(
+                    batch.to(),
+                    self.caps.frame_bytes_max,
+                    Evidence::Local,
+                ));
             }
             let described = self.port.transmitter.described();
             let done = self.send_built(batch.to());

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch, TxFrame};
+use delivery::{Evidence, Instant, LinkCaps, LinkEvent, RxFrame, TxBatch, TxFrame};
 use mem::Payload;
 use thiserror::Error;
 use wire_edge::PeerAddr;
@@ -155,7 +155,7 @@ impl ShmLink {
             Ok(()) => Some(self.channels.len() - 1),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
-                    self.push_event(LinkEvent::Refused(peer));
+                    self.push_event(LinkEvent::Refused(peer, Evidence::Local));
                 }
                 None
             }
@@ -365,7 +365,7 @@ impl ShmLink {
             let channel = self.channels.swap_remove(position);
             let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.is_over);
             if !has_other {
-                self.push_event(LinkEvent::Refused(channel.peer));
+                self.push_event(LinkEvent::Refused(channel.peer, Evidence::Local));
             }
         }
     }

@@ -5,7 +5,7 @@ mod namespace;
 
 use std::os::fd::AsRawFd;
 
-use delivery::{Instant, LinkEvent, TxBatch};
+use delivery::{Evidence, Instant, LinkEvent, TxBatch};
 use link::{Link, UdpConfig, UdpFeatures, UdpLink};
 use mem::PayloadSlice;
 use wire_edge::PeerAddr;
@@ -90,7 +90,10 @@ fn frames_beyond_the_interface_are_lost_and_reported() {
             assert_eq!(link.statistics().send_too_big, 4);
             assert_eq!(link.features(), features, "the frames were at fault, not segmentation");
             let event = link.poll_event();
-            assert!(matches!(event, Some(LinkEvent::TooBig(to, 1472)) if to == peer), "{event:?}");
+            assert!(
+                matches!(event, Some(LinkEvent::TooBig(to, 1472, Evidence::Local)) if to == peer),
+                "{event:?}"
+            );
         });
     }
 }

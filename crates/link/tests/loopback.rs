@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time;
 
-use delivery::{Instant, LinkEvent, TxBatch};
+use delivery::{Evidence, Instant, LinkEvent, TxBatch};
 use link::{Link, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 use mem::PayloadSlice;
 use wire_edge::PeerAddr;
@@ -140,14 +140,16 @@ fn closed_port_is_reported_and_the_link_lives_on() {
     drop(gone);
     let mut batch = TxBatch::new(4, 256);
     batch.reset(gone_at);
-    batch.header_mut().extend_from_slice(b"anyone?");
+    batch.header_mut().extend_from_slice(b"is anyone there?");
     batch.finish_frame(PayloadSlice::EMPTY);
     assert_eq!(pair.sender.send(&batch).unwrap(), 1);
     // The report may interrupt either a receive or a send to somebody else.
     pair.exchange(&[(40, 0); 10]);
     pair.sender.receive(clock(), 16, &mut |_| {}).unwrap();
     let event = pair.sender.poll_event();
-    assert!(matches!(event, Some(LinkEvent::Refused(peer)) if peer == gone_at), "{event:?}");
+    let quoted = Evidence::Quoted(*b"is anyone there?");
+    let expected = |event| matches!(event, Some(LinkEvent::Refused(peer, evidence)) if peer == gone_at && evidence == quoted);
+    assert!(expected(event), "{event:?}");
 }
 
 #[test]
@@ -158,7 +160,10 @@ fn frame_beyond_the_interface_is_lost_and_reported() {
         assert_eq!(pair.sender.statistics().send_too_big, 1);
         let event = pair.sender.poll_event();
         let to = pair.receiver.caps().local;
-        assert!(matches!(event, Some(LinkEvent::TooBig(peer, _)) if peer == to), "{event:?}");
+        assert!(
+            matches!(event, Some(LinkEvent::TooBig(peer, _, Evidence::Local)) if peer == to),
+            "{event:?}"
+        );
         let mut sizes = vec![];
         while sizes.is_empty() {
             pair.receiver.receive(clock(), 16, &mut |f| sizes.push(f.bytes.len())).unwrap();
@@ -327,12 +332,14 @@ fn busy_peer_that_is_gone_is_reported() {
     while pair.receiver.poll_event().is_some() {}
     let mut batch = TxBatch::new(4, 256);
     batch.reset(gone_at);
-    batch.header_mut().extend_from_slice(b"anyone?");
+    batch.header_mut().extend_from_slice(b"is anyone there?");
     batch.finish_frame(PayloadSlice::EMPTY);
     assert_eq!(pair.receiver.send(&batch).unwrap(), 1);
     pair.exchange(&[(40, 0); 10]);
     let event = pair.receiver.poll_event();
-    assert!(matches!(event, Some(LinkEvent::Refused(peer)) if peer == gone_at), "{event:?}");
+    let quoted = Evidence::Quoted(*b"is anyone there?");
+    let expected = |event| matches!(event, Some(LinkEvent::Refused(peer, evidence)) if peer == gone_at && evidence == quoted);
+    assert!(expected(event), "{event:?}");
     // It comes back under the same address.
     let address = gone_at.to_socket().unwrap();
     pair.sender = UdpLink::bind(address, &UdpConfig::default()).unwrap();

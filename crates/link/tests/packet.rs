@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant as HostInstant};
 
-use delivery::{Instant, LinkEvent, TxBatch};
+use delivery::{Evidence, Instant, LinkEvent, TxBatch};
 use link::packet::{discover, resolve};
 use link::yardstick::packet::{BarePacket, BareReceive};
 use link::{Interface, Link, PacketConfig, PacketError, PacketLink, PayloadUnmapped};
@@ -64,7 +64,7 @@ fn largest_frame_is_the_interfaces_without_the_envelope() {
             assert_eq!(receive(&mut b, 1)[0].0, vec![3; 8988]);
             send(&mut a, b.caps().local, &[3; 8989]);
             assert_eq!(a.statistics().send_too_big, 1);
-            assert!(matches!(a.poll_event(), Some(LinkEvent::TooBig(_, 8988))));
+            assert!(matches!(a.poll_event(), Some(LinkEvent::TooBig(_, 8988, Evidence::Local))));
         }
     });
 }

@@ -79,12 +79,12 @@ impl<'a> MemoryAccess<'a> {
         len: u64,
         want: Rights,
     ) -> Result<Target, AccessError> {
-        let (index, found) = self.find_key(domain, key)?;
-        let owner = ProtectionDomain(found.slot.domain.load(Ordering::Relaxed));
+        let (id, found) = self.find_key(domain, key)?;
+        let owner = self.table.domain_of(found.slot);
         if owner != domain {
             return Err(AccessError::WrongDomain { accessor: domain, owner });
         }
-        found.validate(index, address, len, want)
+        found.validate(id, address, len, want)
     }
 
     /// Validates another range of the region that `known` lies in, for the same rights, without
@@ -97,12 +97,7 @@ impl<'a> MemoryAccess<'a> {
         address: u64,
         len: u64,
     ) -> Result<Target, AccessError> {
-        self.find(RegionId::new(known.index, known.generation))?.validate(
-            known.index,
-            address,
-            len,
-            known.rights,
-        )
+        self.find(known.region)?.validate(known.region, address, len, known.rights)
     }
 
     /// Validates an access of the owner, such as the sink of a read or a receive: `offset` counts
@@ -119,7 +114,7 @@ impl<'a> MemoryAccess<'a> {
         let Some(address) = found.start().checked_add(offset) else {
             return Err(found.out_of_bounds(u64::MAX, len));
         };
-        found.validate(region.index(), address, len, want)
+        found.validate(region, address, len, want)
     }
 
     /// Copies `bytes` to the target, `offset` bytes behind its start. The bytes become visible in
@@ -258,6 +253,9 @@ impl<'a> MemoryAccess<'a> {
 
     #[inline]
     fn find(&self, id: RegionId) -> Result<Found<'_>, AccessError> {
+        if id.table() != self.table.number() {
+            return Err(AccessError::ForeignRegion { region: id });
+        }
         if let Some(slot) = self.table.slot(id.index()) {
             let state = slot.state();
             if state.is_live(id.generation()) {
@@ -272,11 +270,11 @@ impl<'a> MemoryAccess<'a> {
         &self,
         domain: ProtectionDomain,
         key: RemoteKey,
-    ) -> Result<(u32, Found<'_>), AccessError> {
+    ) -> Result<(RegionId, Found<'_>), AccessError> {
         let unknown = AccessError::InvalidKey { name: u64::from(key.0) };
         if key == WHOLE_ADDRESS_SPACE_KEY {
             let id = self.table.whole_address_space(domain).ok_or(unknown)?;
-            return Ok((id.index(), self.find(id).map_err(|_| unknown)?));
+            return Ok((id, self.find(id).map_err(|_| unknown)?));
         }
         let mut opened = self.last_key.get();
         if opened.key != key {
@@ -286,14 +284,14 @@ impl<'a> MemoryAccess<'a> {
         let slot = self.table.slot(opened.index).ok_or(unknown)?;
         let state = slot.state();
         if state.is_live_key(opened.generation) && !state.is_whole_address_space() {
-            Ok((opened.index, Found { slot, state }))
+            let id = RegionId::new(self.table.number(), opened.index, state.generation());
+            Ok((id, Found { slot, state }))
         } else {
             Err(unknown)
         }
     }
 
-    /// Everything a target was validated for is checked again: it costs little, and a target that
-    /// was resolved in another table can then do no harm.
+    /// Everything a target was validated for is checked again: it costs little.
     #[inline]
     fn find_target(
         &self,
@@ -302,7 +300,7 @@ impl<'a> MemoryAccess<'a> {
         len: u64,
         purpose: Use,
     ) -> Result<Place, AccessError> {
-        let found = self.find(RegionId::new(target.index, target.generation))?;
+        let found = self.find(target.region)?;
         let granted = target.rights;
         let allowed = match purpose {
             Use::Write => granted.intersects(Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE)),
@@ -359,8 +357,7 @@ impl fmt::Debug for MemoryAccess<'_> {
 pub struct Target {
     address: u64,
     len: u64,
-    index: u32,
-    generation: u32,
+    region: RegionId,
     /// What the range was resolved for.
     rights: Rights,
 }
@@ -379,7 +376,7 @@ impl Target {
 
     /// The region the range lies in.
     pub const fn region(&self) -> RegionId {
-        RegionId::new(self.index, self.generation)
+        self.region
     }
 
     /// The rights it was resolved for.
@@ -408,7 +405,7 @@ impl Found<'_> {
     #[inline]
     fn validate(
         &self,
-        index: u32,
+        region: RegionId,
         address: u64,
         len: u64,
         want: Rights,
@@ -418,8 +415,7 @@ impl Found<'_> {
             return Err(AccessError::Permission { wanted: want, granted });
         }
         self.offset_of(address, len)?;
-        let generation = self.state.generation();
-        Ok(Target { address, len, index, generation, rights: want })
+        Ok(Target { address, len, region, rights: want })
     }
 
     /// How far `address` lies behind the start of the region, if `len` bytes from there lie in it.

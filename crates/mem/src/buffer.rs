@@ -15,9 +15,18 @@ use crate::lendable::LendablePages;
 /// is safe. Its bytes are foreign memory like any other: they are copied in and out, and no
 /// reference to them exists.
 ///
-/// The memory of large buffers, of 64 KiB and more, can be read in place by a process of this host
-/// and user that the buffer's user sends from it to over shared memory. A child that this process
-/// forks has the same bytes, not a copy of its own.
+/// # Who else sees it
+///
+/// The memory of large buffers, of 64 KiB and more, is read in place by a process of this host and user (or
+/// root) that something of 4 KiB or more is written or sent to from it over shared memory: one copy instead
+/// of two. That process is given *all* of the buffer to read, not only the bytes that are sent, and what is
+/// written to it later, too; it cannot write to it. It is given a buffer only while all of it is registered,
+/// not if parts are, and is told to give it back when it is deregistered everywhere. A process that does not
+/// do as it is told goes on seeing it: the kernel takes back neither a file that was passed nor its pages.
+/// What such a peer must not see belongs into another buffer, one below 64 KiB or registered in part;
+/// endpoints that share no memory lend nothing.
+///
+/// A child that this process forks has the bytes of large buffers, too, not a copy of its own.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -105,6 +114,20 @@ impl Buffer {
         let address = self.at(offset, 1);
         // SAFETY: `at` checked that the byte lies in the buffer.
         unsafe { copy::load_u8(address) }
+    }
+
+    /// All of it is registered, once more: it may be lent.
+    pub(crate) fn on_registered(&self) {
+        if let Some(pages) = &self.pages {
+            pages.on_registered();
+        }
+    }
+
+    /// A registration of all of it is over.
+    pub(crate) fn on_deregistered(&self) {
+        if let Some(pages) = &self.pages {
+            pages.on_deregistered();
+        }
     }
 
     /// Alignment of the first byte, in bytes: one page.

@@ -13,6 +13,15 @@ pub enum AccessError {
         /// The remote key, or the raw [`RegionId`].
         name: u64,
     },
+    /// The region was registered at another endpoint of this process.
+    #[error(
+        "{region:?} belongs to another endpoint; register the memory at the endpoint whose connection \
+         uses it, too"
+    )]
+    ForeignRegion {
+        /// The region.
+        region: RegionId,
+    },
     /// The region belongs to another protection domain. A peer is told the same as for an unknown
     /// key, or it could find out which keys exist.
     #[error("the region belongs to domain {owner:?}, the access came from {accessor:?}")]
@@ -119,6 +128,15 @@ pub enum RegisterError {
         /// The domain.
         domain: ProtectionDomain,
     },
+    /// The domain was allocated at another endpoint of this process.
+    #[error(
+        "{domain:?} belongs to another endpoint; use a domain of the endpoint that registers memory in \
+         it or connects"
+    )]
+    ForeignDomain {
+        /// The domain.
+        domain: ProtectionDomain,
+    },
     /// The domain still has regions.
     #[error("protection domain {domain:?} still has {regions} regions")]
     DomainBusy {
@@ -138,6 +156,12 @@ pub enum RegisterError {
     NoFaultSafeCopies {
         /// The `errno`.
         errno: i32,
+    },
+    /// The region was registered at another endpoint of this process.
+    #[error("{region:?} belongs to another endpoint; name it there")]
+    ForeignRegion {
+        /// The region.
+        region: RegionId,
     },
     /// The region was never registered, or is deregistered.
     #[error("there is no memory region {region:?}")]

@@ -33,7 +33,7 @@ impl LendablePages {
         let memory = LentMemory { number, len: len as u64, file: Arc::new(file) };
         let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
         if has_room(registry.len()) {
-            registry.insert(start.as_ptr() as usize, memory);
+            registry.insert(start.as_ptr() as usize, Lendable { memory, registrations: 0 });
             return Some(pages);
         }
         // Other threads were quicker. The lock is given back before the pages, which take it.
@@ -44,6 +44,27 @@ impl LendablePages {
     /// The first byte.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// All of it is registered, once more.
+    pub(crate) fn on_registered(&self) {
+        self.with_entry(|entry| entry.registrations += 1);
+    }
+
+    /// A registration of all of it is over.
+    pub(crate) fn on_deregistered(&self) {
+        let is_last = self.with_entry(|entry| {
+            entry.registrations -= 1;
+            entry.registrations == 0
+        });
+        if is_last == Some(true) {
+            CHANGES.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn with_entry<R>(&self, work: impl FnOnce(&mut Lendable) -> R) -> Option<R> {
+        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+        registry.get_mut(&(self.start.as_ptr() as usize)).map(work)
     }
 }
 
@@ -56,6 +77,14 @@ impl Drop for LendablePages {
         // SAFETY: mapped in `new` with this length; whoever owns the pages has given up all pointers.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
+}
+
+/// Memory that can be lent, and how often all of it is registered now. A file gives a process that has it
+/// all of the memory, so it is lent only while the application has registered all of it.
+#[derive(Debug)]
+struct Lendable {
+    memory: LentMemory,
+    registrations: u32,
 }
 
 /// Memory that can be lent to another process of the host by its file.
@@ -84,19 +113,23 @@ impl LentMemory {
     }
 }
 
-/// The memory that a payload lies in, and where in it, if other processes can be let read it there.
+/// The memory that a payload lies in, and where in it, if other processes can be let read it there: all of
+/// it is registered.
 ///
 /// Takes a lock that is held for some instructions while a [`Buffer`](crate::Buffer) is made or dropped.
 pub fn lendable(payload: PayloadSlice) -> Option<(LentMemory, u64)> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let at = payload.start as usize;
-    let (start, memory) = registry.range(..=at).next_back()?;
+    let (start, Lendable { memory, registrations }) = registry.range(..=at).next_back()?;
+    if *registrations == 0 {
+        return None;
+    }
     let offset = (at - start) as u64;
     let is_inside = offset + u64::from(payload.len) <= memory.len;
     is_inside.then(|| (memory.clone(), offset))
 }
 
-/// A number that changes whenever memory that could be lent goes away: with it all that was learnt of
+/// A number that changes whenever memory that could be lent goes away or is deregistered: with it all that was learnt of
 /// [`lendable`] is out of date.
 #[inline]
 pub fn lendable_changes() -> u64 {
@@ -106,7 +139,8 @@ pub fn lendable_changes() -> u64 {
 /// Numbers of memory that can be lent now.
 pub fn lendable_numbers() -> Vec<u64> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry.values().map(|memory| memory.number).collect()
+    let registered = registry.values().filter(|entry| entry.registrations > 0);
+    registered.map(|entry| entry.memory.number).collect()
 }
 
 /// A file in memory with its pages, writable here and only here.
@@ -142,7 +176,7 @@ fn check(result: i32) -> io::Result<i32> {
 }
 
 /// By the address of the first byte.
-static REGISTRY: RwLock<BTreeMap<usize, LentMemory>> = RwLock::new(BTreeMap::new());
+static REGISTRY: RwLock<BTreeMap<usize, Lendable>> = RwLock::new(BTreeMap::new());
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
@@ -159,11 +193,51 @@ const LENDABLE_BYTES_MIN: usize = 64 * 1024;
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::Buffer;
+    use crate::{Buffer, MemoryTable, Region, Rights, TableLimits};
+
+    fn table() -> MemoryTable {
+        MemoryTable::new(TableLimits::default(), [1, 2])
+    }
+
+    fn register(table: &MemoryTable, buffer: &Arc<Buffer>) -> Region {
+        table.register(table.allocate_domain(), Arc::clone(buffer), Rights::NONE).unwrap()
+    }
+
+    #[test]
+    fn memory_can_be_lent_while_all_of_it_is_registered() {
+        let (one, other) = (table(), table());
+        let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
+        let is_lendable = || {
+            let found = lendable(PayloadSlice { start: buffer.as_ptr(), len: 1 });
+            let listed = found.as_ref().map(|(memory, _)| memory.number());
+            assert!(listed.is_none_or(|number| lendable_numbers().contains(&number)));
+            found.is_some()
+        };
+        assert!(!is_lendable(), "it is not registered");
+        let domain = one.allocate_domain();
+        let part = Arc::clone(&buffer);
+        one.register_part(domain, part, 0..buffer.len() - 1, 0, Rights::NONE).unwrap();
+        assert!(!is_lendable(), "the rest of it is nobody's business");
+        let first = register(&one, &buffer);
+        let second = register(&other, &buffer);
+        assert!(is_lendable());
+        one.deregister(first.id).unwrap();
+        assert!(is_lendable(), "another endpoint has it registered");
+        let changes = lendable_changes();
+        other.deregister(second.id).unwrap();
+        assert!(!is_lendable());
+        assert_ne!(lendable_changes(), changes, "peers are told");
+        register(&other, &buffer);
+        assert!(is_lendable());
+        drop(other);
+        assert!(!is_lendable());
+    }
 
     #[test]
     fn payload_in_a_large_buffer_can_be_lent_and_in_a_dropped_one_not() {
+        let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64 + 5);
+        register(&table, &buffer);
         let at = |offset: usize, len| PayloadSlice {
             start: buffer.as_ptr().wrapping_add(offset).cast_const(),
             len,
@@ -175,7 +249,7 @@ mod tests {
         let small = Buffer::new(4096);
         assert!(lendable(PayloadSlice { start: small.as_ptr(), len: 1 }).is_none());
         let (changes, number, gone) = (lendable_changes(), memory.number(), at(0, 1));
-        drop(buffer);
+        drop((buffer, table));
         assert_ne!(lendable_changes(), changes);
         assert!(!lendable_numbers().contains(&number));
         assert!(lendable(gone).is_none_or(|(memory, _)| memory.number() != number));
@@ -183,7 +257,9 @@ mod tests {
 
     #[test]
     fn who_is_lent_memory_reads_what_is_written_and_writes_nothing() {
+        let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
+        register(&table, &buffer);
         let (memory, _) = lendable(PayloadSlice { start: buffer.as_ptr(), len: 1 }).unwrap();
         buffer.write(4096, b"written later");
         let mut seen = [0_u8; 13];

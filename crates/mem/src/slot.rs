@@ -6,26 +6,35 @@ use std::sync::OnceLock;
 
 use crate::Rights;
 
-/// Names a memory region on this side; never reused while the table lives.
+/// Names a memory region on this side; never reused while the table lives, and refused by every other
+/// table of the process.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct RegionId {
+    /// Of the table it belongs to.
+    table: u32,
     index: u32,
     generation: u32,
 }
 
 impl RegionId {
-    pub(crate) const fn new(index: u32, generation: u32) -> Self {
-        Self { index, generation }
+    #[inline]
+    pub(crate) const fn new(table: u32, index: u32, generation: u32) -> Self {
+        Self { table, index, generation }
     }
 
-    /// As one number, for an interface that carries nothing else.
-    pub const fn to_raw(self) -> u64 {
+    /// What tells it from the others of its table.
+    pub(crate) const fn to_raw(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The region a [`RegionId::to_raw`] came from. Any number is allowed; most name no region.
-    pub const fn from_raw(raw: u64) -> Self {
-        Self { index: raw as u32, generation: (raw >> 32) as u32 }
+    /// The region of a table that a [`RegionId::to_raw`] came from.
+    pub(crate) const fn from_raw(table: u32, raw: u64) -> Self {
+        Self { table, index: raw as u32, generation: (raw >> 32) as u32 }
+    }
+
+    #[inline]
+    pub(crate) const fn table(self) -> u32 {
+        self.table
     }
 
     pub(crate) const fn index(self) -> u32 {

@@ -1,7 +1,7 @@
 //! The table of domains and regions: registration and its undoing.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,8 @@ use crate::{Buffer, Payload, RegionId, RegisterError, Rights, fault, probe};
 /// them any more.
 #[derive(Debug)]
 pub struct MemoryTable {
+    /// Tells it from the other tables of the process: names carry it.
+    number: u32,
     limits: TableLimits,
     permutation: KeyedPermutation,
     slots: GrowingArray<Slot>,
@@ -43,6 +45,7 @@ impl MemoryTable {
             domains_max: limits.domains_max.min(TableLimits::DOMAINS_MAX),
         };
         Self {
+            number: NEXT_TABLE.fetch_add(1, Ordering::Relaxed),
             limits,
             permutation: KeyedPermutation::new(key),
             slots: GrowingArray::new(limits.regions_max),
@@ -72,13 +75,14 @@ impl MemoryTable {
             domain.allocated = true;
             return domain.name;
         }
-        let name = ProtectionDomain(known);
+        let name = ProtectionDomain { table: self.number, name: known };
         registry.domains.push(Domain { name, allocated: true, regions: 0 });
         name
     }
 
     /// Gives a domain back. No connection may use it any more.
     pub fn release_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
+        self.check_domain(domain)?;
         let mut registry = self.registry();
         let entry = registry.domain(domain)?;
         if entry.regions != 0 {
@@ -90,7 +94,20 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Registers a buffer, which lives at least as long as the region.
+    /// Whether the domain is of this table (or none at all), and not of another endpoint.
+    pub fn check_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
+        let is_own = domain.table == self.number || domain == ProtectionDomain::NONE;
+        if is_own { Ok(()) } else { Err(RegisterError::ForeignDomain { domain }) }
+    }
+
+    /// Whether the region was registered in this table, now or once, and not at another endpoint.
+    pub fn check_region(&self, region: RegionId) -> Result<(), RegisterError> {
+        let is_own = region.table() == self.number;
+        if is_own { Ok(()) } else { Err(RegisterError::ForeignRegion { region }) }
+    }
+
+    /// Registers a buffer, which lives at least as long as the region. While it is registered, processes of
+    /// the host that it is sent to over shared memory may be lent all of it (see [`Buffer`]).
     pub fn register(
         &self,
         domain: ProtectionDomain,
@@ -102,7 +119,8 @@ impl MemoryTable {
     }
 
     /// Registers the bytes `part` of a buffer, counted from its start; peers name the first of them by
-    /// the address `remote_start`. The rest of the buffer is out of everyone's reach.
+    /// the address `remote_start`. The rest of the buffer is out of everyone's reach; so it is not lent to
+    /// processes of the host (see [`Buffer`]).
     pub fn register_part(
         &self,
         domain: ProtectionDomain,
@@ -247,6 +265,7 @@ impl MemoryTable {
     ///
     /// Fails inside an access of the same thread, whose end it would wait for.
     pub fn deregister(&self, region: RegionId) -> Result<(), RegisterError> {
+        self.check_region(region)?;
         if TurnGate::inside_this_thread() {
             return Err(RegisterError::InsideAccess { region });
         }
@@ -268,6 +287,11 @@ impl MemoryTable {
     #[inline]
     pub fn access(&self) -> MemoryAccess<'_> {
         MemoryAccess::new(self, self.gate.enter())
+    }
+
+    #[inline]
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
     }
 
     #[inline]
@@ -293,9 +317,12 @@ impl MemoryTable {
 
     /// The whole-address-space region of `domain`, if it has one.
     pub(crate) fn whole_address_space(&self, domain: ProtectionDomain) -> Option<RegionId> {
+        if domain.table != self.number {
+            return None;
+        }
         match self.whole_address_spaces.get(domain.index())?.load(Ordering::SeqCst) {
             0 => None,
-            raw => Some(RegionId::from_raw(raw)),
+            raw => Some(RegionId::from_raw(self.number, raw)),
         }
     }
 
@@ -315,6 +342,7 @@ impl MemoryTable {
         kind: SlotKind,
         owner: Option<Arc<Buffer>>,
     ) -> Result<Region, RegisterError> {
+        self.check_domain(domain)?;
         let mut registry = self.registry();
         registry.domain(domain)?;
         let whole = match kind {
@@ -335,18 +363,18 @@ impl MemoryTable {
         slot.memory.store(range.memory, Ordering::Relaxed);
         slot.start.store(range.start, Ordering::Relaxed);
         slot.len.store(range.len, Ordering::Relaxed);
-        slot.domain.store(domain.0, Ordering::Relaxed);
+        slot.domain.store(domain.name, Ordering::Relaxed);
         let generation = self.next_generation(index, slot.state().generation());
         let state = SlotState::live(generation, rights, kind);
         slot.set_state(state);
 
-        let id = RegionId::new(index, generation);
+        let id = RegionId::new(self.number, index, generation);
         if let Some(entry) = whole {
             entry.store(id.to_raw(), Ordering::SeqCst);
         }
         registry.domain(domain)?.regions += 1;
         registry.regions += 1;
-        registry.owners[index as usize] = owner;
+        registry.owners[index as usize] = owner.map(|buffer| Owner::new(buffer, range.len));
         Ok(Region { id, key: self.key_of(id, state), start: range.start, len: range.len, rights })
     }
 
@@ -356,7 +384,7 @@ impl MemoryTable {
         loop {
             generation = generation.wrapping_add(1);
             let state = SlotState::live(generation, Rights::NONE, SlotKind::Range);
-            let key = self.key_of(RegionId::new(index, generation), state);
+            let key = self.key_of(RegionId::new(self.number, index, generation), state);
             if generation != 0 && key != RemoteKey(0) && key != WHOLE_ADDRESS_SPACE_KEY {
                 return generation;
             }
@@ -364,7 +392,7 @@ impl MemoryTable {
     }
 
     /// Makes the region invisible to accesses that begin now; returns what keeps it alive.
-    fn mark_dead(&self, region: RegionId) -> Result<Option<Arc<Buffer>>, RegisterError> {
+    fn mark_dead(&self, region: RegionId) -> Result<Option<Owner>, RegisterError> {
         let mut registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
         let slot = self.slots.get(region.index()).ok_or(unknown)?;
@@ -372,7 +400,7 @@ impl MemoryTable {
         if !state.is_live(region.generation()) {
             return Err(unknown);
         }
-        let domain = ProtectionDomain(slot.domain.load(Ordering::Relaxed));
+        let domain = self.domain_of(slot);
         if state.is_whole_address_space()
             && let Some(entry) = self.whole_address_spaces.get(domain.index())
         {
@@ -382,6 +410,12 @@ impl MemoryTable {
         registry.domain(domain)?.regions -= 1;
         registry.regions -= 1;
         Ok(registry.owners[region.index() as usize].take())
+    }
+
+    /// The domain of a live entry.
+    #[inline]
+    pub(crate) fn domain_of(&self, slot: &Slot) -> ProtectionDomain {
+        ProtectionDomain { table: self.number, name: slot.domain.load(Ordering::Relaxed) }
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -414,32 +448,31 @@ impl Default for TableLimits {
 }
 
 /// Names a protection domain: connections of a domain reach the regions of the same domain and no
-/// others.
+/// others. The domains of two endpoints are never the same.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
-pub struct ProtectionDomain(pub(crate) u32);
+pub struct ProtectionDomain {
+    /// Of the table it belongs to.
+    table: u32,
+    name: u32,
+}
 
 impl ProtectionDomain {
     /// No domain: nothing can be registered in it.
-    pub const NONE: Self = Self(u32::MAX);
-
-    /// As a number that tells domains apart, for an interface that wants one.
-    pub const fn to_raw(self) -> u32 {
-        self.0
-    }
+    pub const NONE: Self = Self { table: u32::MAX, name: u32::MAX };
 
     const fn index(self) -> u32 {
-        self.0 & DOMAIN_INDEX_MASK
+        self.name & DOMAIN_INDEX_MASK
     }
 
     /// The next domain at the same index, so that an old name is not mistaken for it.
     const fn successor(self) -> Self {
-        Self(self.0.wrapping_add(1 << DOMAIN_INDEX_BITS))
+        Self { name: self.name.wrapping_add(1 << DOMAIN_INDEX_BITS), ..self }
     }
 }
 
 impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ProtectionDomain({}.{})", self.index(), self.0 >> DOMAIN_INDEX_BITS)
+        write!(f, "ProtectionDomain({}.{})", self.index(), self.name >> DOMAIN_INDEX_BITS)
     }
 }
 
@@ -480,7 +513,7 @@ struct Registry {
     /// Indices of released domains, oldest first.
     free_domains: VecDeque<u32>,
     /// By slot index, what keeps the memory alive. As long as the slots ever used.
-    owners: Vec<Option<Arc<Buffer>>>,
+    owners: Vec<Option<Owner>>,
     /// Slots that no access can see any more, oldest first.
     free_slots: VecDeque<u32>,
     regions: u32,
@@ -502,6 +535,32 @@ impl Registry {
         }
         self.owners.push(None);
         Some(used)
+    }
+}
+
+/// What keeps the memory of a region alive.
+#[derive(Debug)]
+struct Owner {
+    buffer: Arc<Buffer>,
+    is_whole: bool,
+}
+
+impl Owner {
+    /// Of a region of `len` bytes.
+    fn new(buffer: Arc<Buffer>, len: u64) -> Self {
+        let is_whole = len == buffer.len();
+        if is_whole {
+            buffer.on_registered();
+        }
+        Self { buffer, is_whole }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.is_whole {
+            self.buffer.on_deregistered();
+        }
     }
 }
 
@@ -543,6 +602,9 @@ const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)
 }
+
+/// Numbers of tables come back after four thousand million of them, in one process.
+static NEXT_TABLE: AtomicU32 = AtomicU32::new(0);
 
 /// One for the process: drivers see payload of any table.
 static PROMISES_ARE_KEPT: AtomicBool = AtomicBool::new(true);

@@ -5,7 +5,6 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam_queue::ArrayQueue;
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError, Event};
 use link::{Link, LinkStatistics, PayloadUnmapped};
@@ -17,7 +16,7 @@ use crate::counters::RuntimeCounters;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
-use crate::submission::{HeldBack, Posting, Submission};
+use crate::submission::{HeldBack, Posting, Submissions};
 
 /// Where the driver tells news of connections. Called by whichever thread is inside the engine, so
 /// it only takes note; it must not call the runtime.
@@ -31,7 +30,7 @@ pub(crate) struct Host {
     pub(crate) clock: Clock,
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) status: Arc<StatusTable>,
-    pub(crate) submissions: ArrayQueue<Submission>,
+    pub(crate) submissions: Submissions,
     pub(crate) commands: Mutex<Vec<Command>>,
     /// `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
@@ -48,6 +47,8 @@ pub(crate) struct Host {
     pub(crate) is_unfinished: AtomicBool,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
+    /// When a turn last did something, in nanoseconds.
+    pub(crate) worked_at: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
     pub(crate) has_news: AtomicBool,
 }
@@ -144,7 +145,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(engine: Engine, clock: &Clock) -> Self {
+    pub(crate) fn new(engine: Engine, clock: &Clock, submissions: &Submissions) -> Self {
         Self {
             engine,
             links: [const { None }; LINKS_MAX],
@@ -153,7 +154,7 @@ impl Driver {
             full: 0,
             may_owe: false,
             has_put_off: false,
-            held: HeldBack::new(),
+            held: HeldBack::new(submissions.capacity()),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -181,7 +182,10 @@ impl Driver {
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
-        if is_parting && self.may_owe {
+        // Who looks on for a while when nothing comes any more keeps peers waiting no longer than who
+        // goes to sleep.
+        let looks_on = caller == Caller::Watch && !worked;
+        if (is_parting || looks_on) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
@@ -236,8 +240,8 @@ impl Driver {
         posting: &Posting,
     ) -> Result<(), PostError> {
         self.take_submissions(host, memory);
-        if self.held.concerns(connection) {
-            return Err(PostError::CompletionQueueFull);
+        if let Some(error) = self.held.reason_to_wait(connection, posting) {
+            return Err(error);
         }
         posting.apply(&mut self.engine, memory.begun(), connection)
     }
@@ -430,10 +434,10 @@ impl Driver {
                     }
                     Emitted::Taken(frames)
                 }
-                Err(error) if PayloadUnmapped::from_io(&error).is_some() => {
-                    Emitted::PayloadUnmapped
-                }
-                Err(_) => {
+                Err(error) => {
+                    if let Some(PayloadUnmapped { frame }) = PayloadUnmapped::from_io(&error) {
+                        return Emitted::PayloadUnmapped(frame);
+                    }
                     attached.fail(counters);
                     failed |= 1 << index;
                     lost
@@ -478,6 +482,7 @@ impl Driver {
         host.turn_due.store(due.0, Ordering::Relaxed);
         let worked = worked || has_news;
         if worked {
+            host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
             // Looking at the clock costs as much as a small operation: one turn stands for several.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {

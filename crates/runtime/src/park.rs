@@ -11,6 +11,12 @@ use crate::sleep::Sleeper;
 /// How a thread waits: it polls for a while, then yields the processor a few times, then blocks.
 ///
 /// One knob, because the best setting depends on one thing: whether there is a processor to spare.
+///
+/// It is also how long threads that serve peers look on for more after they last had something to do, the
+/// progress thread among them, unless the application polls meanwhile. So reads and writes of peers that
+/// follow one another within that time are served without the sleep and wakeup that take several times as
+/// long as serving them. It costs an endpoint that is used at least so often one processor, and every
+/// burst of frames that comes alone this much time of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Polling {
     /// How long to poll before yielding and blocking, in microseconds; `u32::MAX` for ever.
@@ -18,7 +24,8 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Never blocks: for measurements and for processors of one's own.
+    /// Never blocks: for measurements and for processors of one's own. The progress thread does not sleep
+    /// either unless the application polls; where it always does, there need be none.
     pub const ALWAYS: Self = Self { spin_us: u32::MAX };
     /// Blocks at once: for programs that share the processor.
     pub const NEVER: Self = Self { spin_us: 0 };

@@ -11,10 +11,11 @@ use crate::sleep::sleep_precisely;
 
 /// Serves the engine until told to stop.
 ///
-/// It sleeps on the links, and drives the engine when something comes. While the application polls,
-/// or a thread of the application sleeps on the links itself, it steps aside: it then neither drives
-/// nor sleeps on the links (each frame would wake it for nothing), but looks now and then whether
-/// the application has turned to something else. It is what a network adapter's interrupt is to a
+/// It sleeps on the links, and drives the engine when something comes. After that it looks on for as long
+/// as threads of the application spin that wait: the next frame often comes soon, and waking up takes
+/// longer than serving it. While the application polls, or a thread of the application sleeps on the links
+/// itself, it steps aside: it then neither drives nor sleeps on the links (each frame would wake it for
+/// nothing), but looks now and then whether the application has turned to something else. It is what a network adapter's interrupt is to a
 /// polling driver.
 pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
@@ -34,8 +35,12 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             continue;
         }
         aside_ns = ASIDE_NS;
-        let outcome = shared.drive_all();
-        if outcome == Drive::Drove {
+        let mut outcome = shared.drive_all();
+        while outcome == Drive::Drove && shared.looks_on() {
+            std::hint::spin_loop();
+            outcome = shared.drive_all();
+        }
+        if outcome == Drive::Drove && !shared.was_polled_within(QUIET_NS) {
             shared.sleep_on_links(None);
         }
         shared.host.waiters.leave_watch();
@@ -64,7 +69,7 @@ fn step_aside(shared: &Shared, is_polled: bool, aside_ns: u64, limit_ns: u64) ->
 
 /// The application counts as polling for this long after it did: longer than a turn that fills a
 /// window of 1 MiB takes, about 200 µs.
-const QUIET_NS: u64 = 400_000;
+pub(crate) const QUIET_NS: u64 = 400_000;
 
 /// The first look after stepping aside comes after this time; each further one after twice it.
 const ASIDE_NS: u64 = 50_000;

@@ -7,7 +7,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use delivery::{Instant, LinkId};
 use engine::{ConnectionHandle, Engine, EngineConfig};
 use link::{Link, LinkStatistics};
@@ -22,9 +21,9 @@ use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
 use crate::fork::{Forked, HomeProcess};
 use crate::park::{Interest, Polling, Waiters};
-use crate::progress_thread;
+use crate::progress_thread::{self, QUIET_NS};
 use crate::sleep::{Sleeper, entropy};
-use crate::submission::{Posting, Submission};
+use crate::submission::{Posting, Submission, Submissions};
 
 /// What a runtime is made for.
 #[derive(Clone, Debug)]
@@ -38,7 +37,8 @@ pub struct RuntimeConfig {
     pub progress_thread: bool,
     /// Operations with a handle at a time, 24 bytes each.
     pub handles_max: u32,
-    /// Operations handed to another thread at a time, because it is inside the engine.
+    /// Operations handed to another thread at a time, because it is inside the engine, those included
+    /// that it holds back until a queue has room.
     pub submissions_max: u32,
     /// Memory regions and protection domains.
     pub regions: TableLimits,
@@ -86,8 +86,11 @@ pub enum SubmitError {
     /// The engine refused it.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// Another thread is inside the engine, and has not yet taken what was handed to it before.
-    #[error("{0} operations wait for the thread inside the engine; post again after a poll")]
+    /// Another thread is inside the engine, and too much that was handed over before is not yet posted.
+    #[error(
+        "another thread is inside the engine, and {0} operations that were handed over wait to be posted; \
+         poll, and post again"
+    )]
     Busy(u32),
     /// In a forked child.
     #[error(transparent)]
@@ -125,13 +128,15 @@ impl Runtime {
         let status = Arc::new(StatusTable::new(config.handles_max));
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
         let clock = Clock::start();
+        let submissions = Submissions::new(config.submissions_max);
         let shared = Arc::new(Shared {
-            cell: ProgressCell::new(Driver::new(engine, &clock)),
+            queue_owner: engine.incarnation(),
+            cell: ProgressCell::new(Driver::new(engine, &clock, &submissions)),
             host: Host {
                 clock,
                 memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
                 status,
-                submissions: ArrayQueue::new(config.submissions_max.max(1) as usize),
+                submissions,
                 commands: Mutex::new(Vec::new()),
                 has_commands: AtomicBool::new(false),
                 sink,
@@ -143,6 +148,7 @@ impl Runtime {
                 is_unfinished: AtomicBool::new(false),
                 has_news: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
+                worked_at: AtomicU64::new(0),
             },
             home,
             polling: config.polling,
@@ -180,6 +186,12 @@ impl Runtime {
     /// Where handles look for the progress of their operations.
     pub fn status(&self) -> &Arc<StatusTable> {
         &self.shared.host.status
+    }
+
+    /// The owner of the completion queues of its connections ([`CompletionQueue::claim`]).
+    #[inline]
+    pub fn queue_owner(&self) -> u64 {
+        self.shared.queue_owner
     }
 
     /// Whether this is the process in which the endpoint was made.
@@ -300,6 +312,7 @@ impl Drop for Runtime {
 /// What all threads share.
 pub(crate) struct Shared {
     cell: ProgressCell<Driver>,
+    queue_owner: u64,
     pub(crate) host: Host,
     home: HomeProcess,
     polling: Polling,
@@ -315,6 +328,16 @@ impl Shared {
     pub(crate) fn was_polled_within(&self, ns: u64) -> bool {
         let polled_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
         self.host.clock.now().since_ns(polled_at) < ns && polled_at.0 != 0
+    }
+
+    /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
+    /// threads spin, since there last was some. Not while the application polls, which this one would
+    /// only keep out.
+    pub(crate) fn looks_on(&self) -> bool {
+        let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
+        self.host.clock.now().since_ns(worked_at) < self.polling.spin_ns()
+            && !self.was_polled_within(QUIET_NS)
+            && !self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Drives on behalf of a thread that has nothing else to do.
@@ -417,7 +440,7 @@ impl Shared {
             }
         }
         let submission = Submission { connection, queue: Arc::clone(queue), posting };
-        if self.host.submissions.push(submission).is_err() {
+        if !self.host.submissions.push(submission) {
             self.drive_inline();
             return Err(SubmitError::Busy(self.host.submissions.capacity() as u32));
         }
@@ -546,6 +569,7 @@ impl Shared {
                 return None;
             }
             match outcome {
+                Drive::Drove if self.looks_on() => std::hint::spin_loop(),
                 Drive::Drove => self.sleep_on_links(Some(deadline)),
                 // It may need this processor to get out.
                 Drive::HandedOver => thread::yield_now(),

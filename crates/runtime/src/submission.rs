@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use engine::{ConnectionHandle, Engine};
@@ -30,6 +31,13 @@ pub(crate) enum Posting {
 }
 
 impl Posting {
+    const fn class(&self) -> Class {
+        match self {
+            Self::Operation(_) => Class::Operation,
+            Self::Receive(_) => Class::Receive,
+        }
+    }
+
     /// Posts to the engine, now.
     #[inline]
     pub(crate) fn apply(
@@ -47,95 +55,161 @@ impl Posting {
     }
 }
 
-/// Submissions that found no room in the engine and keep their place in line.
-///
-/// Bounded: while it is full nothing more is taken from the ring, and posters are told when the
-/// ring is full too.
+/// The way into the engine for threads that find another one inside.
 #[derive(Debug)]
-pub(crate) struct HeldBack {
-    waiting: VecDeque<Submission>,
-    /// Those that still wait after the pass in progress; empty otherwise.
-    remaining: VecDeque<Submission>,
+pub(crate) struct Submissions {
+    ring: ArrayQueue<Submission>,
+    /// Those in the ring and those held back.
+    in_line: AtomicUsize,
 }
 
-/// Submissions held back at a time. Each is compared with those before it whenever it is tried
-/// again: 64² / 2 comparisons are 2 µs.
-const HELD_BACK_MAX: usize = 64;
-
-impl HeldBack {
-    /// Holds nothing.
-    pub(crate) fn new() -> Self {
-        Self {
-            waiting: VecDeque::with_capacity(HELD_BACK_MAX),
-            remaining: VecDeque::with_capacity(HELD_BACK_MAX),
-        }
+impl Submissions {
+    /// With places for `capacity` submissions, those held back included.
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self { ring: ArrayQueue::new(capacity.max(1) as usize), in_line: AtomicUsize::new(0) }
     }
 
-    /// Whether something of `connection` waits, which whatever is posted next must not overtake.
+    pub(crate) fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    /// Hands something over; false if all places are taken.
+    pub(crate) fn push(&self, submission: Submission) -> bool {
+        let has_room = self.in_line.fetch_add(1, Ordering::Relaxed) < self.capacity();
+        let is_pushed = has_room && self.ring.push(submission).is_ok();
+        if !is_pushed {
+            self.in_line.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_pushed
+    }
+}
+
+/// Submissions that found no room in the engine, in the order in which they were handed over.
+///
+/// Operations of a connection wait only for earlier operations of it, receives only for receives:
+/// room for either comes of its own accord or by polling the connection's queue, but room for a receive
+/// may take a message that only comes when an operation has been performed.
+#[derive(Debug)]
+pub(crate) struct HeldBack {
+    /// As many at most as there are places in line, so that all that is handed over is taken from the
+    /// ring at once: what is posted directly comes behind it, and nobody waits behind a stranger.
+    waiting: VecDeque<Submission>,
+    /// What waited when it was last tried, and for what.
+    blocked: Vec<(ConnectionHandle, Class, PostError)>,
+    /// The endpoint has no record left for an operation of any connection.
+    exhausted: Option<PostError>,
+}
+
+/// What keeps its order within a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Class {
+    Operation,
+    Receive,
+}
+
+impl HeldBack {
+    /// Holds nothing, and has room for `capacity` submissions.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let (waiting, blocked) = (VecDeque::with_capacity(capacity), Vec::with_capacity(capacity));
+        Self { waiting, blocked, exhausted: None }
+    }
+
+    /// What a posting would have to wait for, as others wait that it must not overtake. True right
+    /// after [`HeldBack::drain`], or if nothing waits.
     #[inline]
-    pub(crate) fn concerns(&self, connection: ConnectionHandle) -> bool {
-        self.waiting.iter().any(|waiting| waiting.connection == connection)
+    pub(crate) fn reason_to_wait(
+        &self,
+        connection: ConnectionHandle,
+        posting: &Posting,
+    ) -> Option<PostError> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let class = posting.class();
+        self.exhausted.filter(|_| class == Class::Operation).or_else(|| {
+            let mut blocked = self.blocked.iter();
+            blocked.find(|blocked| (blocked.0, blocked.1) == (connection, class)).map(|it| it.2)
+        })
     }
 
     /// Whether nothing waits, here or in the ring.
     #[inline]
-    pub(crate) fn is_idle(&self, ring: &ArrayQueue<Submission>) -> bool {
-        self.waiting.is_empty() && ring.is_empty()
+    pub(crate) fn is_idle(&self, submissions: &Submissions) -> bool {
+        self.waiting.is_empty() && submissions.ring.is_empty()
     }
 
-    /// Passes what waits, and then what is in the ring, on to the engine, in the order of each
-    /// connection. Returns whether anything was passed on.
+    /// Passes what waits, and then all that is in the ring, on to the engine. Returns whether anything
+    /// was passed on.
     #[inline]
     pub(crate) fn drain(
         &mut self,
-        ring: &ArrayQueue<Submission>,
+        submissions: &Submissions,
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
         status: &StatusTable,
         counters: &mut RuntimeCounters,
     ) -> bool {
-        let mut progress = false;
+        self.blocked.clear();
+        self.exhausted = None;
+        let mut left = 0;
+        let mut waiting = core::mem::take(&mut self.waiting);
+        waiting.retain(|submission| {
+            let waits = !self.pass_on(submission, engine, memory, status, counters);
+            left += usize::from(!waits);
+            waits
+        });
         // At most one filling of the ring: threads that keep posting must not keep this one here.
-        for _ in 0..self.waiting.len() + ring.capacity() {
-            let next = match self.waiting.pop_front() {
-                Some(submission) => Some(submission),
-                None if self.remaining.len() < HELD_BACK_MAX => ring.pop(),
-                None => None,
-            };
-            let Some(submission) = next else { break };
-            let connection = submission.connection;
-            let is_behind = self.remaining.iter().any(|waiting| waiting.connection == connection);
-            let result = if is_behind {
-                Err(PostError::CompletionQueueFull)
+        for _ in 0..submissions.capacity() {
+            let Some(submission) = submissions.ring.pop() else { break };
+            if self.pass_on(&submission, engine, memory, status, counters) {
+                left += 1;
             } else {
-                submission.posting.apply(engine, memory, connection)
-            };
-            match result {
-                Ok(()) => progress = true,
-                Err(error) if is_temporary(error) => {
-                    counters.held_back += u64::from(!is_behind);
-                    self.remaining.push_back(submission);
-                }
-                Err(error) => {
-                    counters.refused_late += 1;
-                    refuse(&submission, error, status);
-                    progress = true;
-                }
+                counters.held_back += 1;
+                waiting.push_back(submission);
             }
         }
-        core::mem::swap(&mut self.waiting, &mut self.remaining);
-        progress
+        self.waiting = waiting;
+        submissions.in_line.fetch_sub(left, Ordering::Relaxed);
+        left > 0
+    }
+
+    /// Posts a submission, or completes it as failed; false if it must wait.
+    fn pass_on(
+        &mut self,
+        submission: &Submission,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        status: &StatusTable,
+        counters: &mut RuntimeCounters,
+    ) -> bool {
+        let (connection, class) = (submission.connection, submission.posting.class());
+        let is_behind = self.exhausted.is_some() && class == Class::Operation
+            || self.blocked.iter().any(|blocked| (blocked.0, blocked.1) == (connection, class));
+        if is_behind {
+            return false;
+        }
+        match submission.posting.apply(engine, memory, connection) {
+            Ok(()) => true,
+            Err(error @ PostError::NoOperationLeft(_)) => {
+                self.exhausted = Some(error);
+                false
+            }
+            Err(error) if is_temporary(error) => {
+                self.blocked.push((connection, class, error));
+                false
+            }
+            Err(error) => {
+                counters.refused_late += 1;
+                refuse(submission, error, status);
+                true
+            }
+        }
     }
 }
 
-/// Whether the same posting succeeds later, when others are complete.
+/// Whether the same posting succeeds later, when others of its connection are complete.
 const fn is_temporary(error: PostError) -> bool {
-    matches!(
-        error,
-        PostError::CompletionQueueFull
-            | PostError::NoOperationLeft(_)
-            | PostError::ReceiveQueueFull(_)
-    )
+    matches!(error, PostError::CompletionQueueFull(_) | PostError::ReceiveQueueFull(_))
 }
 
 /// Completes what could not be posted as failed.
@@ -143,7 +217,7 @@ const fn is_temporary(error: PostError) -> bool {
 fn refuse(submission: &Submission, error: PostError, status: &StatusTable) {
     let error = match error {
         PostError::LocalAccess(_) => OperationError::LocalAccess,
-        PostError::NotConnected => OperationError::Flushed,
+        PostError::NotConnected => OperationError::NotConnected,
         _ => OperationError::NotPosted,
     };
     let (context, kind, bytes) = match &submission.posting {

@@ -1,15 +1,15 @@
 //! After set-up, writing and polling allocate nothing, on either side and on any thread.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+mod pair;
 
-use engine::{ConnectRequest, ConnectionHandle, Event};
-use link::{Link, UdpConfig, UdpLink};
-use mem::{Buffer, ProtectionDomain, Rights};
-use runtime::{Doorbell, Runtime, RuntimeConfig};
-use semantics::{CompletionQueue, Operation, OperationFlags, Request, Source};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::ConnectionHandle;
+use mem::{Buffer, Rights};
+use pair::{Side, connect};
+use runtime::Doorbell;
+use semantics::{Operation, OperationFlags, Request, Source};
 
 /// Counts what it passes on.
 struct Counting;
@@ -38,64 +38,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-struct Side {
-    runtime: Runtime,
-    events: Arc<Mutex<Vec<Event>>>,
-    queue: Arc<CompletionQueue>,
-    domain: ProtectionDomain,
-}
-
-impl Side {
-    fn new(progress_thread: bool) -> Self {
-        let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
-        let links: Vec<Box<dyn Link>> = vec![Box::new(udp.expect("a socket on loopback"))];
-        let events = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&events);
-        let note = move |event| sink.lock().expect("nobody panics").push(event);
-        let mut config = RuntimeConfig::from_entropy().expect("entropy");
-        config.progress_thread = progress_thread;
-        let runtime = Runtime::start(config, links, Box::new(note)).expect("it starts");
-        let domain = runtime.memory().allocate_domain();
-        Self { runtime, events, queue: Arc::new(CompletionQueue::new(256)), domain }
-    }
-
-    fn next_event(&self) -> Option<Event> {
-        let mut events = self.events.lock().expect("nobody panics");
-        if events.is_empty() { None } else { Some(events.remove(0)) }
-    }
-}
-
-/// Connects `client` to `server`; returns the connection at the client.
-fn connect(client: &Side, server: &Side) -> ConnectionHandle {
-    let (_, peer) = server.runtime.link_addresses().expect("not forked")[0];
-    let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
-    let request = ConnectRequest {
-        paths: vec![(link, peer)],
-        service: 0,
-        private_data: Vec::new(),
-        domain: client.domain,
-        queue: Arc::clone(&client.queue),
-    };
-    server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
-    let connected = client.runtime.control(move |engine, _, now| engine.connect(now, request));
-    let handle = connected.expect("not forked").expect("it is asked for");
-    let domain = server.domain;
-    loop {
-        client.runtime.drive().expect("not forked");
-        server.runtime.drive().expect("not forked");
-        if let Some(Event::Requested { connection, .. }) = server.next_event() {
-            let queue = Arc::clone(&server.queue);
-            let accepted = server
-                .runtime
-                .control(move |engine, _, now| engine.accept(now, connection, domain, queue, b""));
-            accepted.expect("not forked").expect("it is accepted");
-        }
-        if let Some(Event::Established { .. }) = client.next_event() {
-            return handle;
-        }
-    }
-}
 
 /// Does `count` writes of `length` bytes with up to 64 under way, polling on both sides.
 fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: u64) {

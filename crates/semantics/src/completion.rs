@@ -1,6 +1,6 @@
 //! Work completions and the queue they go to.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -48,9 +48,12 @@ pub enum CompletionKind {
 ///
 /// Every posted operation and receive reserves its place when posted, so that the engine never
 /// finds the queue full; notifications, which nobody posts, wait at the engine until there is room.
+/// Operations of which a handle tells reserve none unless they are signalled.
 #[derive(Debug)]
 pub struct CompletionQueue {
     ring: ArrayQueue<Completion>,
+    /// The one endpoint that fills it; 0 if none has yet.
+    owner: AtomicU64,
     /// Places promised to operations that are not complete yet. Changed only by the engine.
     reserved: AtomicUsize,
     /// Places known to be neither taken nor promised; there may be more, as the consumer makes room.
@@ -63,6 +66,7 @@ impl CompletionQueue {
     pub fn new(capacity: usize) -> Self {
         Self {
             ring: ArrayQueue::new(capacity.max(1)),
+            owner: AtomicU64::new(0),
             reserved: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
         }
@@ -87,6 +91,20 @@ impl CompletionQueue {
     /// Most completions the queue holds, promised places included.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
+    }
+
+    /// Takes the queue for the endpoint `owner`, a number not 0. False if it is that of another: places are
+    /// promised by one engine at a time, and those of two endpoints would promise the same.
+    #[must_use]
+    pub fn claim(&self, owner: u64) -> bool {
+        let claimed = self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok() || claimed == Err(owner)
+    }
+
+    /// Whether another endpoint than `owner` fills it.
+    #[inline]
+    pub fn is_foreign_to(&self, owner: u64) -> bool {
+        ![0, owner].contains(&self.owner.load(Ordering::Relaxed))
     }
 
     /// Promises one place; false when all are taken or promised.
@@ -150,6 +168,14 @@ mod tests {
         immediate: None,
         value: 0,
     };
+
+    #[test]
+    fn one_endpoint_alone_takes_a_queue() {
+        let queue = CompletionQueue::new(1);
+        assert!(!queue.is_foreign_to(7));
+        assert!(queue.claim(7) && queue.claim(7) && !queue.claim(8));
+        assert!(!queue.is_foreign_to(7) && queue.is_foreign_to(8));
+    }
 
     #[test]
     fn a_promised_place_is_never_given_to_a_notification() {

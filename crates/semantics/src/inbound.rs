@@ -5,6 +5,7 @@ mod operation;
 mod placement;
 mod records;
 mod rest;
+mod yielding;
 
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
 pub use rest::InboundAtRest;
+use yielding::Place;
+#[cfg(test)]
+pub(crate) use yielding::STEPS;
 
 /// What this side grants its peer.
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +92,15 @@ pub struct Inbound {
     head: u32,
     /// Record of the operation that the last general fragment belonged to.
     current: u32,
+    /// How many operations are open.
+    open: u32,
+    /// Ranges of open operations that are here, beyond the first of each.
+    extra_ranges: u32,
     held_bytes: u32,
+    /// Blocks of the order pool they are in.
+    held_blocks: u32,
     /// Open operations some of whose bytes were placed before their turn, which has not come yet.
     placed_early: u32,
-    /// One of the endpoint's records is set aside for the operation in turn.
-    reserves_record: bool,
     limits: InboundLimits,
     next_message: MessageNumber,
     /// Delivery waits for room in the completion queue or for an answer to be finished.
@@ -101,6 +109,8 @@ pub struct Inbound {
     known: Option<(RemoteKey, Target)>,
     queue: Arc<CompletionQueue>,
     receives: Option<Box<ReceiveQueue>>,
+    /// The message whose receive has ended the connection, and what that receive learns.
+    failed: Option<(MessageNumber, OperationError)>,
 }
 
 impl Inbound {
@@ -117,22 +127,25 @@ impl Inbound {
             expected: OperationNumber(0),
             head: NIL,
             current: NIL,
+            open: 0,
+            extra_ranges: 0,
             held_bytes: 0,
+            held_blocks: 0,
             placed_early: 0,
-            reserves_record: false,
             limits,
             next_message: MessageNumber(0),
             stalled: false,
             known: None,
             queue,
             receives: None,
+            failed: None,
         }
     }
 
-    /// Begins with operation `first`, for tests of the wrap-around.
-    #[cfg(test)]
-    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
-        self.expected = first;
+    /// Begins with other numbers than 0, as the peer must, to see them wrap around. Before any receive.
+    pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
+        self.expected = operation;
+        self.next_message = message;
     }
 
     /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
@@ -204,9 +217,11 @@ impl Inbound {
         memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
         let capacity = self.limits.receives;
         if !self.queue.reserve() {
-            return Err(PostError::CompletionQueueFull);
+            return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
-        let receives = self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity)));
+        let first = self.next_message;
+        let receives =
+            self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)));
         if receives.push(receive) {
             return Ok(());
         }
@@ -214,20 +229,24 @@ impl Inbound {
         Err(PostError::ReceiveQueueFull(capacity))
     }
 
-    /// Frees every record and completes every posted receive as flushed.
-    pub fn flush(&mut self, pools: &mut Pools) {
+    /// Frees every record and completes every posted receive: the one that ended the connection with what
+    /// was wrong with it, the others with `rest`.
+    pub fn flush(&mut self, pools: &mut Pools, rest: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
         }
-        self.settle_reserve(pools);
         self.stalled = false;
         let Some(receives) = self.receives.as_mut() else { return };
-        for receive in receives.drain() {
+        for (message, receive) in receives.drain() {
+            let error = match self.failed {
+                Some((failed, error)) if failed == message => error,
+                _ => rest,
+            };
             self.queue.fill(Completion {
                 context: receive.context,
                 connection: self.connection,
                 kind: CompletionKind::Receive,
-                result: Err(OperationError::Flushed),
+                result: Err(error),
                 bytes: 0,
                 immediate: None,
                 value: 0,
@@ -266,14 +285,11 @@ impl Inbound {
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let Part { number, flags, ref kind, immediate, payload, .. } = *part;
-        if !self.may_open(around.pools, number) {
-            return Verdict::Refused(Refusal::Pool);
-        }
         let (memory, order) = (around.memory, (flags, kind));
         let placed =
             self.place_yielding(memory, around.pools, self.head, order, 0, payload, Tail::Ordered);
         if let Err(error) = placed {
-            return fault(*kind, error, number);
+            return self.fault(*kind, error, number);
         }
         match self.deliver(around, *kind, immediate, payload.len() as u32) {
             Ok(()) => {
@@ -284,7 +300,7 @@ impl Inbound {
                 self.stalled = true;
                 self.open_stalled(around.pools, part)
             }
-            Err(Stop::Fault(error)) => fault(*kind, error, number),
+            Err(Stop::Fault(error)) => self.fault(*kind, error, number),
             Err(Stop::Peer(reason)) => violation(reason, number),
         }
     }
@@ -340,10 +356,11 @@ impl Inbound {
         if is_old && received.contains(start, end) && (!last || operation.total.is_some()) {
             return Verdict::Duplicate;
         }
-        if !received.takes(start, end) {
+        let in_turn = part.number == self.expected;
+        let is_at_limit = !in_turn && self.extra_ranges >= EXTRA_RANGES_MAX;
+        if !received.takes(start, end) || is_at_limit && received.is_apart(start, end) {
             return Verdict::Refused(Refusal::Ranges);
         }
-        let in_turn = part.number == self.expected;
         let body_is_here = in_turn && received.contains(0, start);
         let room = if part.flags.contains(Flags::FENCE_BEFORE) && !in_turn {
             self.hold_fenced(pools, slot, start, part.payload, last)
@@ -351,15 +368,18 @@ impl Inbound {
             self.hold_tail(pools, slot, start, part.payload)
         } else {
             if let Err(error) = self.place_new(memory, pools, slot, part) {
-                return fault(part.kind, error, part.number);
+                return self.fault(part.kind, error, part.number);
             }
             true
         };
         if !room {
             return Verdict::Refused(Refusal::Pool);
         }
-        let inserted = pools.received[slot as usize].insert(start, end);
+        let received = &mut pools.received[slot as usize];
+        let before = received.extra();
+        let inserted = received.insert(start, end);
         assert!(inserted.is_ok(), "there was room for the range above");
+        self.extra_ranges = self.extra_ranges + received.extra() - before;
         if last {
             let operation = &mut pools.incoming[slot];
             operation.total = Some(end);
@@ -391,28 +411,45 @@ impl Inbound {
         if start >= received.end() {
             return self.place_yielding(memory, pools, next, order, start, payload, tail);
         }
+        if let InKind::Write { key, base } = part.kind
+            && self.yields(next, part.flags)
+        {
+            let place = Place { key, base, offset: start };
+            return self.place_around(memory, pools, Some(received), next, place, payload, tail);
+        }
         let mut result = Ok(());
         received.uncovered(start, end, |low, high| {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };
-                result = self.place_yielding(memory, pools, next, order, low, piece, tail);
+                result = self.place(memory, &part.kind, low, piece, tail);
             }
         });
         result
     }
+
+    /// What a failed access means for the connection: of a message, the receive is at fault.
+    #[cold]
+    fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
+        let reason = match (kind, error) {
+            (InKind::Send { message }, AccessError::Bounds { .. }) => {
+                self.failed = Some((message, OperationError::MessageTooLong));
+                CloseReason::MessageTooLong
+            }
+            (InKind::Send { message }, AccessError::InvalidKey { .. }) => {
+                self.failed = Some((message, OperationError::LocalAccess));
+                CloseReason::LocalMemoryGone
+            }
+            _ => close_reason_of(error),
+        };
+        violation(reason, operation)
+    }
 }
+
+/// Ranges of operations that wait for their turn, beyond the first of each: twelve operations of as many as
+/// one may have. All are looked at for each frame that is placed while it has to yield.
+const EXTRA_RANGES_MAX: u32 = 2048;
 
 const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
     Verdict::Violation { reason, operation }
-}
-
-/// What a failed access means for the connection: of a message, the receive is at fault.
-fn fault(kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
-    let reason = match (kind, error) {
-        (InKind::Send { .. }, AccessError::Bounds { .. }) => CloseReason::MessageTooLong,
-        (InKind::Send { .. }, AccessError::InvalidKey { .. }) => CloseReason::LocalMemoryGone,
-        _ => close_reason_of(error),
-    };
-    violation(reason, operation)
 }

@@ -16,14 +16,17 @@ pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;
 pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 
 /// How many of each kind of record an endpoint has, over all its connections. All are allocated when
-/// the endpoint is made.
+/// the endpoint is made. Of those that the behaviour of peers takes, a connection has no more than are left
+/// for others: one gets half, as many as its window of operations may need.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
     /// Operations posted and not complete. 8192 × 256 B = 2 MiB.
     pub operations: u32,
-    /// Operations of peers that are partly here or wait for earlier ones. 2048 × 1.6 KB = 3.2 MiB.
+    /// Operations of peers that are partly here or wait for earlier ones. 2048 × 1.6 KB = 3.2 MiB. When
+    /// they are all in use, one more is allocated for each connection whose operation in turn needs it.
     pub incoming: u32,
-    /// Reads and atomics of peers being answered. 2048 × 96 B = 192 KiB.
+    /// Reads and atomics of peers being answered. 2048 × 96 B = 192 KiB. When they are all in use, one
+    /// more is allocated for each connection that has none.
     pub responses: u32,
     /// Own reads whose answers have come out of order. 1024 × 1.4 KB = 1.4 MiB.
     pub reads: u32,
@@ -31,7 +34,8 @@ pub struct PoolLimits {
     /// full links of 4096 packets. If more are lost at a time, over all connections, memory is
     /// allocated for them.
     pub retransmissions: u32,
-    /// Blocks of the order pool. 1024 × 1.5 KiB = 1.5 MiB: six connections at their full 256 KiB.
+    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB: the small operations of one connection's window,
+    /// a block each, and as much for others, which is six connections at their full 256 KiB.
     pub order_blocks: u32,
 }
 
@@ -43,7 +47,7 @@ impl Default for PoolLimits {
             responses: 2048,
             reads: 1024,
             retransmissions: 65_536,
-            order_blocks: 1024,
+            order_blocks: 2048,
         }
     }
 }

@@ -153,7 +153,8 @@ pub struct OperationFlags {
     pub ordering: Ordering,
     /// The peer's waiting application is woken.
     pub solicited: bool,
-    /// A completion is queued when the operation succeeds. (One is always queued when it fails.)
+    /// A completion is queued when the operation succeeds. (When it fails, one is queued in any case, but
+    /// if a slot of the status table follows the operation, only if the queue has room.)
     pub signalled: bool,
 }
 
@@ -174,9 +175,13 @@ pub struct Receive {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// Wait for completions and poll them, or make the queue larger.
-    #[error("the completion queue has no place left for another operation; poll it first")]
-    CompletionQueueFull,
+    /// Every place is taken by a completion that was not polled, or promised to an operation or receive
+    /// under way. Operations that are not signalled and have a handle need none.
+    #[error(
+        "all {0} places of the completion queue hold completions or are kept for operations and receives \
+         under way; poll it, wait until some are complete, or make a larger queue"
+    )]
+    CompletionQueueFull(usize),
     /// The connection is closed or not yet established.
     #[error("the connection is not established")]
     NotConnected,
@@ -228,9 +233,21 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The connection ended before the operation was complete. It may or may not have happened.
-    #[error("flushed: the connection ended before the operation was complete")]
+    /// This side ended the connection before the operation was complete: the application closed it, or
+    /// another operation failed here. It may or may not have happened, as with everything that ends with
+    /// its connection.
+    #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
+    /// The application of the peer closed the connection before the operation was complete.
+    #[error("the peer closed the connection before the operation was complete")]
+    ClosedByPeer,
+    /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
+    /// operation, which learns what was wrong with it.
+    #[error("the peer ended the connection, for another reason than this operation")]
+    EndedByPeer,
+    /// It was posted while another thread was inside the engine, which found the connection over.
+    #[error("the connection was over before the operation could be posted")]
+    NotConnected,
     /// The peer refused the access, and the connection is closed.
     #[error("the peer refused the remote access: {}", match .0 {
         AccessFault::Key => "no region has this key (was it deregistered?)",
@@ -239,14 +256,18 @@ pub enum OperationError {
         AccessFault::Alignment => "the address of an atomic must be a multiple of 8",
     })]
     RemoteAccess(AccessFault),
-    /// The local memory of the operation is no longer registered.
+    /// The local memory of the operation or the receive is no longer registered.
     #[error("the local memory of the operation is no longer registered or mapped")]
     LocalAccess,
-    /// The message does not fit the receive it met.
+    /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
+    /// posted the receive.
     #[error("the message is longer than the receive posted for it")]
     MessageTooLong,
-    /// No link reached the peer for the whole silence budget.
-    #[error("no link reached the peer for the whole silence budget; is it running and reachable?")]
+    /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
+    #[error(
+        "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
+         address any more; is it running?"
+    )]
     Unreachable,
     /// The peer restarted and knows nothing of the connection.
     #[error("the peer restarted; connect again")]
@@ -274,6 +295,9 @@ impl OperationError {
             Self::PeerRestarted => 9,
             Self::ProtocolViolation => 10,
             Self::NotPosted => 11,
+            Self::ClosedByPeer => 12,
+            Self::EndedByPeer => 13,
+            Self::NotConnected => 14,
         }
     }
 
@@ -290,6 +314,9 @@ impl OperationError {
             9 => Self::PeerRestarted,
             10 => Self::ProtocolViolation,
             11 => Self::NotPosted,
+            12 => Self::ClosedByPeer,
+            13 => Self::EndedByPeer,
+            14 => Self::NotConnected,
             _ => Self::Flushed,
         }
     }

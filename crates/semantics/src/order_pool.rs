@@ -69,9 +69,9 @@ impl OrderPool {
         len.div_ceil(ORDER_BLOCK_BYTES as u32)
     }
 
-    /// Whether so many blocks are free.
-    pub(crate) fn has_room(&self, blocks: u32) -> bool {
-        self.limit - self.used >= blocks
+    /// Blocks that are free.
+    pub(crate) const fn room(&self) -> u32 {
+        self.limit - self.used
     }
 
     /// Blocks in use.
@@ -79,7 +79,7 @@ impl OrderPool {
         self.used
     }
 
-    /// Adds `payload`, for which there must be room ([`OrderPool::has_room`]), to `list`: if it ends
+    /// Adds `payload`, for which there must be room ([`OrderPool::room`]), to `list`: if it ends
     /// with the last byte of its operation (`is_tail`) its last block goes behind all others, the
     /// rest before them, so that the tail is the last thing placed.
     pub(crate) fn hold(
@@ -146,13 +146,13 @@ impl OrderPool {
         index
     }
 
-    /// Frees all payload of `list` and returns how many bytes that was.
+    /// Frees all payload of `list` and returns how many blocks that was.
     pub(crate) fn clear(&mut self, list: &mut HeldList) -> u32 {
-        let bytes = list.bytes;
+        let before = self.used;
         while !list.is_empty() {
             self.pop(list);
         }
-        bytes
+        before - self.used
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
             let mut list = HeldList::EMPTY;
             assert_eq!(OrderPool::blocks_for(body.len() as u32), 2);
             assert_eq!(OrderPool::blocks_for(tail.len() as u32), 3);
-            assert!(pool.has_room(5));
+            assert_eq!(pool.room(), 5);
             if tail_first {
                 pool.hold(&mut list, at, tail.into(), true);
                 pool.hold(&mut list, 0, body.into(), false);
@@ -178,7 +178,7 @@ mod tests {
                 pool.hold(&mut list, 0, body.into(), false);
                 pool.hold(&mut list, at, tail.into(), true);
             }
-            assert!(!pool.has_room(1));
+            assert_eq!(pool.room(), 0);
             let mut back = vec![0; bytes.len()];
             let mut last_end = 0;
             while let Some((offset, bytes)) = pool.front(&list) {

@@ -169,11 +169,11 @@ impl Outbound {
         self.blocked = false;
     }
 
-    /// Begins with operation `first`, for tests of the wrap-around.
-    #[cfg(test)]
-    pub(crate) const fn begin_at(&mut self, first: OperationNumber) {
-        self.next_number = first;
-        self.delivered = first;
+    /// Begins with other numbers than 0, as the peer must, to see them wrap around.
+    pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
+        self.next_number = operation;
+        self.delivered = operation;
+        self.next_message = message;
     }
 
     /// Accepts an operation. Allocates nothing; its fragments come from
@@ -188,8 +188,10 @@ impl Outbound {
         if pools.operations.room() == 0 {
             return Err(PostError::NoOperationLeft(pools.operations.used()));
         }
-        if !self.queue.reserve() {
-            return Err(PostError::CompletionQueueFull);
+        // As `OutOperation::has_place` says of the record.
+        let has_place = operation.flags.signalled || operation.status.is_none();
+        if has_place && !self.queue.reserve() {
+            return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
         let number = self.next_number;
         let record = self.record(operation, number);
@@ -349,11 +351,6 @@ impl Outbound {
     /// Payload bytes not yet handed out, about.
     pub const fn backlog_bytes(&self) -> u64 {
         self.backlog_bytes
-    }
-
-    /// The oldest operation that is not complete; the next one to be posted if there is none.
-    pub fn oldest(&self, pools: &Pools) -> OperationNumber {
-        pools.operations.get(self.head).map_or(self.next_number, |operation| operation.number)
     }
 
     /// Operations posted and not complete.

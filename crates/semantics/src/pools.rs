@@ -22,9 +22,6 @@ pub struct Pools {
     pub(crate) incoming: Slab<InOperation>,
     /// Which bytes of the operation in the same slot of `incoming` are here, placed or held.
     pub(crate) received: Vec<RangeSet>,
-    /// Records of `incoming` set aside, one for each connection whose operation in turn has none
-    /// while later ones do.
-    pub(crate) incoming_reserved: u32,
     pub(crate) responses: Slab<Response>,
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
@@ -41,7 +38,6 @@ impl Pools {
             operations: Slab::new(limits.operations),
             incoming: Slab::new(limits.incoming),
             received: (0..limits.incoming).map(|_| RangeSet::default()).collect(),
-            incoming_reserved: 0,
             responses: Slab::new(limits.responses),
             reads: Slab::new(limits.reads),
             retransmissions: Slab::new(limits.retransmissions),
@@ -59,7 +55,6 @@ impl Pools {
             operations: Slab::growing(limits.operations),
             incoming: Slab::growing(limits.incoming),
             received: Vec::new(),
-            incoming_reserved: 0,
             responses: Slab::growing(limits.responses),
             reads: Slab::growing(limits.reads),
             retransmissions: Slab::growing(limits.retransmissions),
@@ -70,12 +65,20 @@ impl Pools {
         }
     }
 
+    /// Whether a connection that has `own` records of a kind may have another, of which `room` are free:
+    /// as long as no more are its own than are left for others. Alone it gets half of all, two get a third
+    /// each, and something is left for those that come later. What a connection cannot go on without it
+    /// gets in any case.
+    pub(crate) const fn grants_another(own: u32, room: u32) -> bool {
+        own < room
+    }
+
     /// Which bytes of the operation in `slot` are here: none, as its record is new.
     #[inline]
     pub(crate) fn clear_received(&mut self, slot: u32) {
         match self.received.get_mut(slot as usize) {
             Some(received) => received.clear(),
-            // Records of a growing pool come one after the other.
+            // Records that are allocated later come one after the other.
             None => self.received.push(RangeSet::default()),
         }
     }
@@ -110,8 +113,8 @@ pub struct PoolUse {
     pub order_blocks: u32,
 }
 
-/// Finds the record of an operation by connection and number. Never grows beyond its first size,
-/// but for that of growing pools.
+/// Finds the record of an operation by connection and number. Grows beyond its first size with the
+/// records only.
 #[derive(Debug)]
 pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
 

@@ -55,9 +55,20 @@ impl RangeSet {
     /// Whether [`RangeSet::insert`] of `[start, end)` succeeds.
     #[inline]
     pub fn takes(&self, start: u32, end: u32) -> bool {
-        usize::from(self.len) < RANGES_MAX
-            || start >= end
-            || self.as_slice().iter().any(|range| range.0 <= end && start <= range.1)
+        usize::from(self.len) < RANGES_MAX || !self.is_apart(start, end)
+    }
+
+    /// Whether `[start, end)` touches none of several ranges or one, so that it would be one more.
+    pub(crate) fn is_apart(&self, start: u32, end: u32) -> bool {
+        start < end
+            && self.len > 0
+            && !self.as_slice().iter().any(|range| range.0 <= end && start <= range.1)
+    }
+
+    /// Ranges beyond the first.
+    #[inline]
+    pub(crate) fn extra(&self) -> u32 {
+        u32::from(self.len.saturating_sub(1))
     }
 
     /// The first byte in the set, or 0 if it is empty.

@@ -16,9 +16,10 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(capacity: u32) -> Self {
+    /// A queue whose first receive will be consumed by message `first`.
+    pub(crate) fn new(capacity: u32, first: MessageNumber) -> Self {
         let capacity = capacity as usize;
-        Self { entries: VecDeque::with_capacity(capacity), capacity, first: MessageNumber(0) }
+        Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
     /// Appends a receive; false when the queue is full.
@@ -46,9 +47,12 @@ impl ReceiveQueue {
         Some(receive)
     }
 
-    /// Takes all receives that were not consumed.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Receive> + '_ {
-        self.entries.drain(..)
+    /// Takes all receives that were not consumed, each with the message that would have consumed it.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (MessageNumber, Receive)> + '_ {
+        let first = self.first.0;
+        let numbered = self.entries.drain(..).enumerate();
+        numbered
+            .map(move |(index, receive)| (MessageNumber(first.wrapping_add(index as u32)), receive))
     }
 
     /// Message number up to which (exclusive) receives are posted.

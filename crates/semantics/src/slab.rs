@@ -108,9 +108,9 @@ impl<T> Slab<T> {
         self.used
     }
 
-    /// Values that still fit.
-    pub(crate) fn room(&self) -> u32 {
-        self.limit.max(self.entries.len() as u32) - self.used
+    /// Values that still fit, whatever was stored beyond the capacity.
+    pub(crate) const fn room(&self) -> u32 {
+        self.limit.saturating_sub(self.used)
     }
 
     #[cold]

@@ -253,6 +253,17 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     Ok((kind, prefix.connection, prefix.epoch))
 }
 
+/// The common header of the connection frame that begins with these bytes, of which there may be no more.
+pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
+    let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
+        return Err(truncated("common header", COMMON_BYTES, bytes));
+    };
+    match Kind::from_first_byte(common[0])? {
+        Kind::Handshake => Err(DecodeError::Kind(common[0])),
+        kind => Ok(prefix(kind, common)),
+    }
+}
+
 /// The connection frame in these bytes, if it keeps all rules of protocol.md §3 that can be
 /// checked without knowing the connection.
 ///

@@ -146,6 +146,15 @@ impl PeerAddr {
         Self(bytes)
     }
 
+    /// Whether this is an address of many hosts: multicast or broadcast of IP, a group of Ethernet.
+    pub fn is_group(self) -> bool {
+        match self.to_socket().map(|socket| socket.ip().to_canonical()) {
+            Some(IpAddr::V4(ip)) => ip.is_multicast() || ip.is_broadcast(),
+            Some(IpAddr::V6(ip)) => ip.is_multicast(),
+            None => self.0[0] == 1 && self.0[4] & 1 != 0,
+        }
+    }
+
     /// The socket address, if this is one.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);

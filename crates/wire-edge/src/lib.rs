@@ -52,7 +52,7 @@ pub use error::DecodeError;
 pub use flags::{Flags, Kind};
 pub use frame::{
     AtomicOpcode, COMMON_BYTES, Frame, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX, Prefix,
-    decode, decode_split, encode_header, peek,
+    decode, decode_split, encode_header, peek, peek_prefix,
 };
 pub use handshake::{
     ADDRESSES_MAX, COOKIE_BYTES, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, PRIVATE_BYTES_MAX,

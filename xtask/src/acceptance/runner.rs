@@ -1,19 +1,24 @@
 //! Runs commands, remembers their results and finds figures in them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
+use super::{against, constants, sender};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
 /// Runs commands, remembering their results.
 pub(super) struct Runner<'a> {
     workspace: &'a Workspace,
-    quick: bool,
+    pub(super) quick: bool,
+    /// The commit to compare with, if one was named.
+    against: Option<String>,
+    /// Its program, built on first use; the reason when that failed.
+    reference: Option<Result<PathBuf, String>>,
     /// Built on first use; the reason when that failed.
     program: Option<Result<PathBuf, String>>,
     results: HashMap<Vec<String>, Result<Value, Failure>>,
@@ -21,7 +26,7 @@ pub(super) struct Runner<'a> {
 
 /// Why a command has no result.
 #[derive(Clone, Debug, PartialEq)]
-enum Failure {
+pub(super) enum Failure {
     /// It could not do what it was asked for.
     CannotRun(String),
     /// It ran, and its exit status says that something is wrong.
@@ -30,17 +35,18 @@ enum Failure {
 
 /// A figure, and what is shown behind it.
 #[derive(Debug, PartialEq)]
-struct Found {
-    figure: f64,
-    note: String,
+pub(super) struct Found {
+    pub(super) figure: f64,
+    pub(super) note: String,
     /// The same of frames without a protocol, or by other rules if these come to more: what this
     /// machine can do at all, as far as was measured beside it.
-    bare: Option<f64>,
+    pub(super) bare: Option<f64>,
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(workspace: &'a Workspace, quick: bool) -> Self {
-        Self { workspace, quick, program: None, results: HashMap::new() }
+    pub(super) fn new(workspace: &'a Workspace, quick: bool, against: Option<String>) -> Self {
+        let results = HashMap::new();
+        Self { workspace, quick, against, reference: None, program: None, results }
     }
 
     /// The verdict on a row.
@@ -81,6 +87,15 @@ impl<'a> Runner<'a> {
             Probe::Fuzz { seconds_quick, seconds_full } => {
                 fuzz(if self.quick { seconds_quick } else { seconds_full })
             }
+            Probe::Policies { arguments } => sender::policies(&self.result(arguments)?),
+            Probe::Rules { arguments, points } => sender::rules(self, arguments, points),
+            Probe::Contenders { arguments, test, pair } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                sender::contenders(&result, path_of(arguments), test, &pair)
+            }
+            Probe::Tests { package, part } => sender::tests(self.quick, package, part),
+            Probe::Constants => constants::count(&self.workspace.root),
+            Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
         }
     }
 
@@ -91,15 +106,42 @@ impl<'a> Runner<'a> {
         if let Some(result) = self.results.get(&arguments) {
             return result.clone();
         }
-        let result = self.program().map_err(Failure::CannotRun).and_then(|program| {
-            let file = self.workspace.target_dir.join("acceptance.json");
-            execute(&program, &arguments, &file)
-        });
+        let program = self.program();
+        let result =
+            program.map_err(Failure::CannotRun).and_then(|program| self.run(&program, &arguments));
         self.results.insert(arguments, result.clone());
         result
     }
 
-    fn program(&mut self) -> Result<PathBuf, String> {
+    /// The JSON result of a command of this program, run anew.
+    pub(super) fn fresh_result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
+        let program = self.program().map_err(Failure::CannotRun)?;
+        self.result_by(&program, arguments)
+    }
+
+    /// The JSON result of a command of `program`, run anew.
+    pub(super) fn result_by(&self, program: &Path, arguments: &[&str]) -> Result<Value, Failure> {
+        let arguments: Vec<String> =
+            arguments.iter().map(|argument| choose(argument, self.quick)).collect();
+        self.run(program, &arguments)
+    }
+
+    fn run(&self, program: &Path, arguments: &[String]) -> Result<Value, Failure> {
+        execute(program, arguments, &self.workspace.target_dir.join("acceptance.json"))
+    }
+
+    /// The program of the commit to compare with.
+    pub(super) fn reference(&mut self) -> Result<PathBuf, String> {
+        let (workspace, against) = (self.workspace, self.against.as_deref());
+        self.reference
+            .get_or_insert_with(|| {
+                let commit = against.ok_or("name a commit with --against")?;
+                against::build(workspace, commit)
+            })
+            .clone()
+    }
+
+    pub(super) fn program(&mut self) -> Result<PathBuf, String> {
         let workspace = self.workspace;
         self.program
             .get_or_insert_with(|| match build_program(workspace) {
@@ -112,7 +154,7 @@ impl<'a> Runner<'a> {
 }
 
 impl Found {
-    fn plain(figure: f64) -> Self {
+    pub(super) fn plain(figure: f64) -> Self {
         Self { figure, note: String::new(), bare: None }
     }
 }
@@ -139,11 +181,7 @@ fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
 }
 
 /// Runs `ethernot arguments`; its result is the file named by `{json}`.
-fn execute(
-    program: &std::path::Path,
-    arguments: &[String],
-    file: &std::path::Path,
-) -> Result<Value, Failure> {
+fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, Failure> {
     let _ = std::fs::remove_file(file);
     let path = file.display().to_string();
     let arguments: Vec<String> =
@@ -181,20 +219,20 @@ fn fuzz(seconds: u32) -> Result<Found, Failure> {
 }
 
 /// A measurement that was not made says nothing about the bound.
-fn unmeasured(failure: Failure) -> Failure {
+pub(super) fn unmeasured(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
     }
 }
 
 /// Runs a command without a terminal.
-fn run(command: &mut Command) -> Result<Output, Failure> {
+pub(super) fn run(command: &mut Command) -> Result<Output, Failure> {
     command.stdin(Stdio::null()).output().map_err(|cause| {
         Failure::CannotRun(format!("{}: {cause}", command.get_program().display()))
     })
 }
 
-fn last_line(output: &Output) -> String {
+pub(super) fn last_line(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message").to_owned()
 }
@@ -212,14 +250,14 @@ fn choose(argument: &str, quick: bool) -> String {
 }
 
 /// The number at `pointer`.
-fn number(result: &Value, pointer: &str) -> Result<f64, Failure> {
+pub(super) fn number(result: &Value, pointer: &str) -> Result<f64, Failure> {
     result
         .pointer(pointer)
         .and_then(Value::as_f64)
         .ok_or_else(|| Failure::CannotRun(format!("no number at {pointer} of the result")))
 }
 
-fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
+pub(super) fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
     if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
 }
 
@@ -317,7 +355,7 @@ fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Foun
 }
 
 /// The point of a contender in a set-up.
-fn point<'a>(
+pub(super) fn point<'a>(
     result: &'a Value,
     of: PointOf,
     set_up: &str,
@@ -370,7 +408,7 @@ fn worst_cut(result: &Value, fields: &[&str]) -> Result<Found, Failure> {
 }
 
 /// The measurement of a test and transport over one link.
-fn entry(result: &Value, of: Measurement) -> Result<&Value, Failure> {
+pub(super) fn entry(result: &Value, of: Measurement) -> Result<&Value, Failure> {
     let entries = result.get("results").and_then(Value::as_array);
     let Measurement { test, transport } = of;
     entries

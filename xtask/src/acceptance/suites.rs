@@ -1,6 +1,7 @@
 //! The suites: what is promised, and where the figures come from.
 
 mod raw_links;
+mod sender;
 
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
@@ -8,6 +9,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC },
     Suite { name: "raw-links", rows: raw_links::ROWS },
+    Suite { name: "sender", rows: sender::ROWS },
 ];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.

@@ -39,7 +39,6 @@ impl<T: Copy> SendHalf<T> {
             self.marked = block.marked;
         }
         summary.newly_acked = acked.packets;
-        summary.newly_acked_bytes = acked.bytes;
         if acked.newest.is_some() {
             let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
                 > self.window()

@@ -104,6 +104,8 @@ pub(crate) struct Pair {
     pub(crate) frames: u64,
     pub(crate) filter: Filter,
     pub(crate) take: Take,
+    /// Frames and bytes to addresses of neither host.
+    pub(crate) strays: BTreeMap<[u8; 20], (u64, u64)>,
     plans: Vec<LinkPlan>,
     /// Turns since time last moved.
     turns: u32,
@@ -224,6 +226,7 @@ impl Pair {
             frames: 0,
             filter: Box::new(|_, _| true),
             take: Box::new(|_, _, frames| Emitted::Taken(frames)),
+            strays: BTreeMap::new(),
             plans: plans.to_vec(),
             turns: 0,
         }
@@ -300,7 +303,7 @@ impl Pair {
     }
 
     fn transmit(&mut self, host: usize) {
-        let Self { now, clock, hosts, wire, channels, frames, filter, take, .. } = self;
+        let Self { now, clock, hosts, wire, channels, frames, filter, take, strays, .. } = self;
         let now = *now;
         clock.set(now);
         let Host { engine, memory, more, .. } = &mut hosts[host];
@@ -329,6 +332,8 @@ impl Pair {
                     let Some(other) =
                         (0..2).find(|&other| address(other, link.0) == to && other != host)
                     else {
+                        let (frames, sum) = strays.entry(to.0).or_default();
+                        (*frames, *sum) = (*frames + 1, *sum + bytes.len() as u64);
                         continue;
                     };
                     *frames += 1;

@@ -153,6 +153,7 @@ fn notification_proves_that_the_write_is_there() {
         success: true,
         length_bytes: 300,
         immediate: Some(77),
+        fault: None,
     };
     let mut early = Case::new();
     early.write_with_immediate(0, 300, 77);
@@ -297,5 +298,5 @@ impl Case {
 }
 
 const fn success(kind: CompletionKind, context: u64, length_bytes: u32) -> Completion {
-    Completion { kind, context, success: true, length_bytes, immediate: None }
+    Completion { kind, context, success: true, length_bytes, immediate: None, fault: None }
 }

@@ -195,6 +195,7 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
         poll_ps: ps(6),
         return_ps: ps(7),
         spread_ps: 0,
+        timer_ps: 0,
     }
 }
 

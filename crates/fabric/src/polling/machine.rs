@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use delivery::{Instant, LinkCaps, LinkCounters, LinkId, LinkState, RxFrame};
-use engine::EngineConfig;
+use engine::{EngineConfig, PathInfo};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
@@ -46,6 +46,8 @@ enum Happening {
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
     /// A processor goes on, if it still waits for this.
     Go { host: usize, token: u64 },
+    /// The timer of a shaper interrupts a processor.
+    Interrupt { host: usize },
 }
 
 struct Host {
@@ -69,6 +71,10 @@ struct Host {
     /// Of the event that is waited for.
     token: u64,
     interruptions: Interruptions,
+    /// When the last interruption by a timer ends of those that met it polling, in picoseconds.
+    interrupted_until_ps: u64,
+    /// What timers took of the step that is under way, in picoseconds.
+    taken_ps: u64,
 }
 
 /// A turn that has begun.
@@ -121,16 +127,11 @@ impl Machine {
             machine.hosts.iter().all(|host| host.is_established && host.links_up() == links)
         };
         self.advance(is_ready)?;
-        let settled = self.queue.now().after_ns(SETTLE_NS);
-        while let Some(event) = self.queue.pop_until(settled) {
-            self.handle(event);
-        }
-        self.queue.advance(settled);
-        Ok(())
+        self.run_for(SETTLE_NS)
     }
 
-    /// Runs the programs, each with so many operations.
-    pub(super) fn run(&mut self, operations: u64) -> Result<[Finished; 2], TransferError> {
+    /// Starts the programs, each with so many operations.
+    pub(super) fn start(&mut self, operations: u64) {
         let now_ps = self.queue.now().0 * PS_PER_NS;
         self.started_ps = now_ps;
         let programs = self.trial_programs(operations);
@@ -143,6 +144,42 @@ impl Machine {
                 self.wake(number, now_ps);
             }
         }
+    }
+
+    /// Goes on for so long, whatever the programs do.
+    pub(super) fn run_for(&mut self, ns: u64) -> Result<(), TransferError> {
+        let until = self.queue.now().after_ns(ns);
+        while let Some(event) = self.queue.pop_until(until) {
+            self.handle(event);
+        }
+        self.queue.advance(until);
+        if self.has_failed {
+            let bytes = self.message_bytes;
+            return Err(TransferError::Unfinished { bytes, limit_ns: until.0 });
+        }
+        Ok(())
+    }
+
+    /// Changes what a link carries in both directions, in bits per second.
+    pub(super) fn set_rate(&mut self, link: usize, rate: u64) {
+        for wires in &mut self.wires {
+            if let Some(wire) = wires.get_mut(link) {
+                wire.model.rate = rate;
+            }
+        }
+    }
+
+    /// What each link of a host's connection has counted.
+    pub(super) fn paths(&self, number: usize) -> Vec<PathInfo> {
+        let host = &self.hosts[number];
+        let handle = host.connection.and_then(|handle| host.engine.engine_handle(handle));
+        let info = handle.and_then(|handle| host.engine.engine().info(handle));
+        info.map_or_else(Vec::new, |info| info.paths)
+    }
+
+    /// Runs the programs, each with so many operations.
+    pub(super) fn run(&mut self, operations: u64) -> Result<[Finished; 2], TransferError> {
+        self.start(operations);
         self.advance(|machine| machine.hosts.iter().all(|host| host.finished_ps.is_some()))?;
         let started_ps = self.started_ps;
         Ok(self.hosts.each_mut().map(|host| {
@@ -153,12 +190,8 @@ impl Machine {
 
     pub(super) fn counters(&self) -> Counters {
         let mut links = LinkCounters::default();
-        for host in &self.hosts {
-            let handle = host.connection.and_then(|handle| host.engine.engine_handle(handle));
-            let info = handle.and_then(|handle| host.engine.engine().info(handle));
-            for path in info.iter().flat_map(|info| &info.paths) {
-                links.add(&path.counters);
-            }
+        for path in (0..self.hosts.len()).flat_map(|host| self.paths(host)) {
+            links.add(&path.counters);
         }
         Counters { links, queue_full: self.queue_full }
     }
@@ -198,6 +231,18 @@ impl Machine {
             Happening::Arrive { host, link, bytes } => self.arrive(host, link, bytes),
             Happening::Go { host, token } if self.hosts[host].token == token => self.go(host),
             Happening::Go { .. } => {}
+            Happening::Interrupt { host } => self.interrupt(host),
+        }
+    }
+
+    /// A timer takes the processor: what it does takes longer, or its next look is later.
+    fn interrupt(&mut self, number: usize) {
+        let (now_ps, timer_ps) = (self.queue.now().0 * PS_PER_NS, self.costs.timer_ps);
+        let host = &mut self.hosts[number];
+        if host.is_idle {
+            host.interrupted_until_ps = host.interrupted_until_ps.max(now_ps) + timer_ps;
+        } else {
+            host.taken_ps += timer_ps;
         }
     }
 
@@ -241,7 +286,9 @@ impl Machine {
         let (look_ps, now_ps) = (self.look_ps(), self.queue.now().0 * PS_PER_NS);
         let host = &mut self.hosts[number];
         let free_ps = if host.is_idle { now_ps } else { host.free_ps };
+        let taken_ps = core::mem::take(&mut host.taken_ps);
         let until_ps = host.interruptions.end_of_pause(free_ps);
+        let until_ps = until_ps.max(host.interrupted_until_ps) + taken_ps;
         if until_ps > free_ps {
             return self.resume(number, until_ps);
         }
@@ -375,7 +422,13 @@ impl Machine {
             }
             let wire_bytes = wire.model.overhead.wire_bytes(bytes.len());
             let leaves = Instant(seen_ps.div_ceil(PS_PER_NS));
-            match wire.admit(leaves, wire_bytes) {
+            let timer_before_ps = wire.timer_ps();
+            let admission = wire.admit(leaves, wire_bytes);
+            if costs.timer_ps > 0 && wire.timer_ps() > timer_before_ps {
+                let fires = Instant(wire.timer_ps().div_ceil(PS_PER_NS));
+                queue.push(fires, Happening::Interrupt { host: number });
+            }
+            match admission {
                 Admission::Full => *queue_full += 1,
                 Admission::Queued { departs_at_ps, .. } => {
                     let arrival = wire.arrival(departs_at_ps.max(seen_ps));
@@ -538,6 +591,8 @@ impl Host {
                 &trial.pauses,
                 Random::stream(trial.seed, PAUSES_STREAM | number),
             ),
+            interrupted_until_ps: 0,
+            taken_ps: 0,
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use delivery::Instant;
 
 use crate::host::{
-    Action, Completion, CompletionKind, ConnectionHandle, Flags, HostEngine, Operation, Refusal,
-    Region,
+    Action, Completion, CompletionKind, ConnectionHandle, Fault, Flags, HostEngine, Operation,
+    Refusal, Region,
 };
 use crate::oracle::{DirectionModel, Posted, TargetMemory};
 use crate::torture::plan::TrafficPlan;
@@ -53,6 +53,10 @@ pub(crate) struct End {
     pub(crate) counter_life: u32,
     /// The operation that proves the connection alive after healing was posted.
     pub(crate) probed: bool,
+    /// Operations that ask for what this side may not have.
+    pub(crate) rogues: Vec<u64>,
+    /// How operations failed.
+    pub(crate) faults: Vec<(u64, Fault)>,
 }
 
 /// Where operations of an end go.
@@ -105,6 +109,8 @@ impl End {
             shared_outstanding: 0,
             counter_life: 0,
             probed: false,
+            rogues: Vec::new(),
+            faults: Vec::new(),
         }
     }
 
@@ -193,7 +199,10 @@ impl End {
             self.cell_values[cell] = value;
         }
         self.shared_outstanding += u64::from(shared);
-        self.model.post(posted);
+        let number = self.model.post(posted);
+        if rogue {
+            self.rogues.push(number);
+        }
         Ok(true)
     }
 
@@ -335,10 +344,13 @@ impl Drawn {
         self.posted.flags.signalled |= report;
     }
 
-    /// Gives a write a key that no region has.
-    pub(crate) const fn make_rogue(&mut self) {
+    /// Gives a write a key that no region has, or that of one it must not reach.
+    pub(crate) fn make_rogue(&mut self, forbidden: Option<Region>) {
         self.rogue = true;
         self.operation.key ^= 0x5a5a_5a5a;
+        if let Some(region) = forbidden {
+            (self.operation.key, self.operation.address) = (region.key, region.address);
+        }
         self.operation.immediate = None;
         self.posted.immediate = None;
     }

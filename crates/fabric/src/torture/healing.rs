@@ -108,12 +108,14 @@ impl<E: HostEngine> Run<'_, E> {
                 world.network.set_faults(port, Faults::default());
                 world.network.set_up(port, true);
                 let model = self.plan.links[link].model;
-                world.network.set_frame_bytes_max(port, model.frame_bytes_max);
+                world.network.set_frame_bytes_max(port, self.frame_bytes_max(host, link));
                 world.network.set_rate(port, model.rate);
                 world.network.set_propagation(port, model.propagation_ns);
             }
             world.resume(host);
         }
+        self.mend_faulty(world);
+        self.send_strangers_away(world);
         let now = world.now();
         world.trace.record(now, Kind::Altered, HEALED, 0);
         self.reassess(world);

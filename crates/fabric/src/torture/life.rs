@@ -3,13 +3,14 @@
 use delivery::{Instant, LinkId};
 
 use super::end::{End, Remote, Stage};
+use super::plan::TrafficPlan;
 use super::run::{Frozen, Run, Wake, digest_of, next_look};
 use crate::host::{
     Action, Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Refusal,
     RequestHandle,
 };
 use crate::oracle::{Finished, Violation};
-use crate::{Application, Kind, World, port_address};
+use crate::{Application, Kind, World};
 use wire_edge::PeerAddr;
 
 impl<E: HostEngine> Application<E> for Run<'_, E> {
@@ -28,6 +29,10 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Carrier { host, link, is_up } => self.set_carrier(world, host, link, is_up),
             Wake::Calm { host, link } => self.calm(world, host, link),
             Wake::Grant { pair, operations } => self.grant(world, pair, operations),
+            Wake::Fail => self.fail(world),
+            Wake::Attack => self.attack(world),
+            Wake::Fill => self.fill(world),
+            Wake::Narrow { hole } => self.narrow(world, hole),
         }
     }
 
@@ -56,7 +61,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
                     && let Some(end) = &mut self.pairs[pair].ends[side]
                 {
                     let outcome = end.model.probe(&view);
-                    self.check(outcome);
+                    self.check_of(pair, outcome);
                 }
             }
         }
@@ -68,7 +73,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
 
 impl<E: HostEngine> Run<'_, E> {
     pub(super) fn connect_later(&mut self, world: &mut World<E>, pair: usize) {
-        if self.pairs[pair].retry_scheduled {
+        if self.pairs[pair].retry_scheduled || self.is_closing {
             return;
         }
         self.pairs[pair].retry_scheduled = true;
@@ -88,12 +93,19 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(end) = self.pairs[pair].ends[0].take() {
             self.discard(world, &end);
         }
+        self.hush(world, host, false);
         let state = &mut self.pairs[pair];
         state.generation += 1;
         state.blocked_ns = 0;
         state.blocked_since = state.blocked_since.map(|_| now);
         state.begun_healed = self.healed;
+        // Who lied has begun anew by then.
+        state.is_distrusted &= !self.healed;
+        if state.is_distrusted {
+            state.distrusted_until = state.generation;
+        }
         let generation = state.generation;
+        world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[peer].life;
         let mut paths = ways;
@@ -120,8 +132,8 @@ impl<E: HostEngine> Run<'_, E> {
         if self.plan.churn.is_some() {
             return self.churn_ways(world, host, peer);
         }
-        let links = 0..self.plan.links.len() as u8;
-        links.map(|link| (LinkId(link), port_address(peer as u8, link))).collect()
+        let links = 0..self.plan.links.len();
+        links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
     /// Nobody looks at the memory of an end any more, but perhaps at its target.
@@ -142,6 +154,9 @@ impl<E: HostEngine> Run<'_, E> {
         request: RequestHandle,
         private_data: &[u8],
     ) {
+        if self.take_strange_request(world, host, request, private_data) {
+            return;
+        }
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
@@ -164,6 +179,7 @@ impl<E: HostEngine> Run<'_, E> {
         };
         let pair = pair as usize;
         self.abandon(world, pair);
+        world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         end.counter_life = self.hosts[self.pairs[pair].hosts[0]].life;
         match world.engine_mut(host).accept(now, request) {
@@ -182,6 +198,7 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let Some(end) = self.pairs[pair].ends[1].take() else { return };
         if end.stage != Stage::Closed && end.life == self.hosts[end.host].life {
+            self.pairs[pair].let_go = end.generation;
             let engine = world.engine_mut(end.host);
             engine.close(now, end.connection);
             engine.deregister(now, end.target);
@@ -197,6 +214,8 @@ impl<E: HostEngine> Run<'_, E> {
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
         end.stage = Stage::Open;
         let generation = end.generation;
+        self.note_progress(now, pair, side);
+        self.hush(world, host, true);
         self.tally.connections += u64::from(side == 0);
         self.look_later(world, pair, side, generation, false);
     }
@@ -248,11 +267,14 @@ impl<E: HostEngine> Run<'_, E> {
         let outstanding =
             self.pairs[pair].ends[side].as_ref().map_or(0, |end| end.model.outstanding_signalled());
         if outstanding > 0 {
-            self.check(Err(Violation::NeverCompleted { pair, outstanding }));
+            self.check_of_end(pair, side, Err(Violation::NeverCompleted { pair, outstanding }));
         }
         if !self.may_end(now, pair, side, cause) {
             let cause = format!("{cause:?}");
-            self.check(Err(Violation::ConnectionLost { pair, cause }));
+            self.check_of_end(pair, side, Err(Violation::ConnectionLost { pair, cause }));
+        }
+        if self.plan.churn.is_none() {
+            self.check_cause(pair, side, cause);
         }
         world.engine_mut(host).release(connection);
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
@@ -274,6 +296,9 @@ impl<E: HostEngine> Run<'_, E> {
     fn may_end(&self, now: Instant, pair: usize, side: usize, cause: Cause) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return true };
+        if state.may_end && !state.begun_healed {
+            return true;
+        }
         // An attempt that began under faults may fail, and so may what the peer made of it.
         let attempt_failed = match (&state.ends[0], side) {
             (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
@@ -344,6 +369,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     fn post_receives(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        if self.withholds_receives(pair, side) {
+            return;
+        }
         let ahead = self.random.between(0, u64::from(self.plan.traffic.receives)) as u32;
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
         let host = end.host;
@@ -359,7 +387,7 @@ impl<E: HostEngine> Run<'_, E> {
         for _ in 0..wanted {
             let Some(remote) = self.remote(pair, side) else { return };
             let remaining = self.pairs[pair].remaining[side];
-            let traffic = self.plan.traffic;
+            let traffic = TrafficPlan { depth: self.depth(pair, side), ..self.plan.traffic };
             let Some(end) = &mut self.pairs[pair].ends[side] else { return };
             let room = end.model.outstanding() < u64::from(traffic.depth);
             if !room || end.stage != Stage::Open {
@@ -379,8 +407,10 @@ impl<E: HostEngine> Run<'_, E> {
                 && drawn.operation.action == Action::Write
                 && self.random.chance_ppm(traffic.rogue_ppm);
             if rogue {
-                drawn.make_rogue();
+                let forbidden = self.forbidden(pair, side);
+                drawn.make_rogue(forbidden);
             }
+            let Some(end) = &mut self.pairs[pair].ends[side] else { return };
             let host = end.host;
             match end.post(world, &mut self.random, drawn) {
                 Ok(false) | Err(Refusal::Closed) => return,
@@ -394,6 +424,7 @@ impl<E: HostEngine> Run<'_, E> {
     /// writes; the old memory must not change any more.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
+        let place = self.place(pair);
         let chance = self.random.chance_ppm(self.plan.traffic.retarget_ppm);
         let [Some(first), Some(second)] = &mut self.pairs[pair].ends else { return };
         let (own, other) = if side == 0 { (first, second) } else { (second, first) };
@@ -405,6 +436,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let (host, old) = (other.host, other.target);
+        world.engine_mut(host).turn_to(place);
         // The reader has everything, though the acknowledgement of that may be lost.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
@@ -420,6 +452,7 @@ impl<E: HostEngine> Run<'_, E> {
         let probe = state.remaining[side] == 0;
         state.remaining[side] = state.remaining[side].saturating_sub(1);
         if rogue {
+            state.had_rogue = state.generation;
             for end in state.ends.iter_mut().flatten() {
                 end.excused = true;
             }
@@ -460,9 +493,12 @@ impl<E: HostEngine> Run<'_, E> {
                 CompletionKind::Receive | CompletionKind::Notification => {
                     self.take_delivery(world, pair, side, completion)
                 }
-                _ => self.take_completion(world, pair, side, completion),
+                _ => {
+                    self.note_progress(world.now(), pair, side);
+                    self.take_completion(world, pair, side, completion)
+                }
             };
-            self.check(outcome);
+            self.check_of(pair, outcome);
         }
     }
 
@@ -482,7 +518,9 @@ impl<E: HostEngine> Run<'_, E> {
         let Some(mut end) = self.pairs[pair].ends[side].take() else { return Ok(()) };
         let peer = self.pairs[pair].hosts[1 - side];
         let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
-        let outcome = end.model.complete(completion, target).and_then(|finished| {
+        let fault = Self::note_fault(&mut end, completion);
+        let outcome = fault.and_then(|()| end.model.complete(completion, target));
+        let outcome = outcome.and_then(|finished| {
             for finished in &finished {
                 self.finish(world, &mut end, peer, finished, completion)?;
             }

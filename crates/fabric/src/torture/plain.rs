@@ -46,6 +46,18 @@ pub(crate) enum Bug {
     FallsSilent,
     /// Returns stale bytes for a read.
     ReadsStale,
+    /// Asks a silent peer again in each turn, and keeps what it asked.
+    RepeatsEachTurn,
+    /// Sends to wherever the last frame of a connection came from.
+    FollowsAnybody,
+    /// A driver that is full for one peer stops what goes to others.
+    StopsAtFullDriver,
+    /// Has room for one message without a receive, for all peers together.
+    HasOneRecord,
+    /// Ends a connection of which somebody says that its peer cannot be reached.
+    BelievesNews,
+    /// Sends frames as large as its interface allows, whatever becomes of them.
+    SendsLargeFrames,
 }
 
 #[derive(Debug)]
@@ -61,12 +73,20 @@ pub(crate) struct PlainEngine {
     regions: BTreeMap<u32, Memory>,
     next_region: u32,
     frames_handled: u64,
+    /// The connection whose message waits for a receive.
+    waiting: Option<u32>,
+    /// What all links carry.
+    frame_bytes_max: u16,
+    /// Service of what is made now.
+    place: u32,
 }
 
 #[derive(Debug)]
 struct Memory {
     key: u32,
     live: bool,
+    /// Only connections of this service may reach it.
+    place: u32,
     bytes: Vec<u8>,
 }
 
@@ -94,6 +114,12 @@ struct Connection {
     retry_at: Instant,
     retries: u32,
     heard_at: Instant,
+    /// Questions sent since the peer was last heard.
+    unanswered: u64,
+    /// Payload of a packet.
+    fragment: usize,
+    /// Service that it belongs to.
+    place: u32,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -112,13 +138,14 @@ struct Pending {
     result_bytes: u32,
 }
 
-const HELLO: u8 = 1;
-const ACCEPT: u8 = 2;
-const REJECT: u8 = 3;
-const RESET: u8 = 4;
-const BYE: u8 = 5;
-const DATA: u8 = 6;
-const DENIED: u8 = 7;
+// Kinds that no frame of the edge protocol has, so that who forges those does not hit these.
+const HELLO: u8 = 0x0a;
+const ACCEPT: u8 = 0x1a;
+const REJECT: u8 = 0x2a;
+const RESET: u8 = 0x3a;
+const BYE: u8 = 0x4a;
+const DATA: u8 = 0x5a;
+const DENIED: u8 = 0x6a;
 
 const WRITE: u8 = 1;
 const READ: u8 = 2;
@@ -130,6 +157,8 @@ const PING: u8 = 6;
 
 const GUARD: usize = 64;
 const FRAGMENT: usize = 1_000;
+/// All headers of a packet have this many bytes or fewer.
+const HEADERS_MAX: usize = 40;
 const WINDOW: u32 = 32;
 
 impl PlainEngine {
@@ -147,6 +176,9 @@ impl PlainEngine {
             regions: BTreeMap::new(),
             next_region: 0,
             frames_handled: 0,
+            waiting: None,
+            frame_bytes_max: u16::MAX,
+            place: 0,
         }
     }
 
@@ -180,9 +212,20 @@ impl PlainEngine {
                 retry_at: now,
                 retries: 0,
                 heard_at: now,
+                unanswered: 0,
+                fragment: self.fragment(),
+                place: self.place,
             },
         );
         id
+    }
+
+    /// Payload of the packets of a new connection.
+    fn fragment(&self) -> usize {
+        match self.bug {
+            Bug::SendsLargeFrames => usize::from(self.frame_bytes_max) - HEADERS_MAX,
+            _ => FRAGMENT,
+        }
     }
 
     fn end(&mut self, id: u32, cause: Cause) {
@@ -191,6 +234,9 @@ impl PlainEngine {
             return;
         }
         connection.state = State::Ended;
+        if self.waiting == Some(id) {
+            self.waiting = None;
+        }
         connection.retry_at = Instant::NEVER;
         for pending in connection.operations.drain(..) {
             if self.bug != Bug::NeverCompletes {
@@ -202,9 +248,10 @@ impl PlainEngine {
     }
 
     /// The bytes of a remote access, if it is allowed.
-    fn access(&mut self, key: u32, address: u64, length: u32) -> Option<&mut [u8]> {
-        let memory =
-            self.regions.get_mut(&((address >> 32) as u32)).filter(|memory| memory.live)?;
+    fn access(&mut self, id: u32, key: u32, address: u64, length: u32) -> Option<&mut [u8]> {
+        let place = self.connections.get(&id)?.place;
+        let memory = self.regions.get_mut(&((address >> 32) as u32));
+        let memory = memory.filter(|memory| memory.live && memory.place == place)?;
         let start = address as u32 as usize;
         let end = start.checked_add(length as usize)?;
         (memory.key == key && end <= memory.bytes.len() - 2 * GUARD)
@@ -214,6 +261,7 @@ impl PlainEngine {
     fn handle_data(&mut self, now: Instant, id: u32, sequence: u32, acked: u32, body: &[u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.heard_at = now;
+        connection.unanswered = 0;
         while connection.acked < acked && !connection.window.is_empty() {
             let (_, ends) = connection.window.pop_front().unwrap_or_default();
             connection.acked += 1;
@@ -266,7 +314,7 @@ impl PlainEngine {
         match head.kind {
             WRITE => {
                 let beyond = u32::from(bug == Bug::WritesBeyond && payload.len() > 900);
-                let memory = self.access(head.key, head.address, payload.len() as u32)?;
+                let memory = self.access(id, head.key, head.address, payload.len() as u32)?;
                 memory.copy_from_slice(payload);
                 if beyond == 1 {
                     let region = (head.address >> 32) as u32;
@@ -282,16 +330,17 @@ impl PlainEngine {
                         success: true,
                         length_bytes: head.total,
                         immediate: Some(head.immediate ^ alter),
+                        fault: None,
                     });
                 }
             }
             READ => {
-                let bytes = self.access(head.key, head.address, head.total)?.to_vec();
+                let bytes = self.access(id, head.key, head.address, head.total)?.to_vec();
                 let bytes = if bug == Bug::ReadsStale { vec![0; bytes.len()] } else { bytes };
                 self.connections.get_mut(&id)?.respond(&bytes);
             }
             ATOMIC => {
-                let memory = self.access(head.key, head.address, 8)?;
+                let memory = self.access(id, head.key, head.address, 8)?;
                 let before = u64::from_le_bytes(*memory.first_chunk()?);
                 let (operand, compare) = (word(payload, 0)?, word(payload, 8)?);
                 let after = match head.immediate {
@@ -311,10 +360,16 @@ impl PlainEngine {
     }
 
     fn take_message(&mut self, id: u32, head: Head, payload: &[u8]) -> Option<bool> {
+        let is_shared = self.bug == Bug::HasOneRecord;
+        if is_shared && self.waiting.is_some_and(|other| other != id) {
+            return Some(false);
+        }
         let connection = self.connections.get_mut(&id)?;
         let Some(&(region, offset, _, context)) = connection.receives.front() else {
+            self.waiting = Some(id);
             return Some(false);
         };
+        self.waiting = None;
         let at = offset + connection.received;
         connection.received += payload.len() as u32;
         if head.last {
@@ -326,6 +381,7 @@ impl PlainEngine {
                 success: true,
                 length_bytes: head.total,
                 immediate: head.has_immediate.then_some(head.immediate),
+                fault: None,
             });
         }
         self.write_memory(region, at, payload);
@@ -430,10 +486,11 @@ impl Connection {
     }
 
     fn queue(&mut self, head: Head, bytes: &[u8], number: Option<u64>) {
-        let pieces = bytes.len().div_ceil(FRAGMENT).max(1);
+        let fragment = self.fragment;
+        let pieces = bytes.len().div_ceil(fragment).max(1);
         for piece in 0..pieces {
-            let start = piece * FRAGMENT;
-            let end = bytes.len().min(start + FRAGMENT);
+            let start = piece * fragment;
+            let end = bytes.len().min(start + fragment);
             let last = piece + 1 == pieces;
             let head = Head { address: head.address + start as u64, last, ..head };
             let mut body = head.encode();
@@ -451,6 +508,7 @@ impl Pending {
             success,
             length_bytes: if success { self.operation.length_bytes } else { 0 },
             immediate: None,
+            fault: None,
         }
     }
 }

@@ -3,8 +3,11 @@
 //! Each kind of fault and operation is switched on or off by itself before its rate is drawn. A
 //! run that has everything at once hides what only a few things together provoke.
 
+use super::Options;
+use super::classes::Classes;
 use crate::host::{Congestion, Scheduling};
-use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random};
+use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random, port_address};
+use wire_edge::PeerAddr;
 
 /// The configuration of one run.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) traffic: TrafficPlan,
     /// Hosts have their links in different orders, under addresses that tell nothing.
     pub(crate) churn: Option<Wiring>,
+    /// What the seed has beyond this plan.
+    pub(crate) classes: Classes,
 }
 
 /// Which link is on which segment.
@@ -150,8 +155,28 @@ impl Plan {
             pool_divisor: random.pick(&[1, 1, 1, 4, 16]),
             asks_on_one_link: random.chance_ppm(250_000),
         };
-        let churn = None;
-        Self { hosts, links, pairs, faults, lenient, safety_ns, disasters, engine, traffic, churn }
+        Self {
+            hosts,
+            links,
+            pairs,
+            faults,
+            lenient,
+            safety_ns,
+            disasters,
+            engine,
+            traffic,
+            churn: None,
+            classes: Classes::default(),
+        }
+    }
+
+    /// What a seed means with these options.
+    pub(crate) fn of_seed(seed: u64, options: &Options) -> Self {
+        let mut plan = Self::draw(seed);
+        if options.classes {
+            Classes::draw(seed, &mut plan);
+        }
+        plan
     }
 
     /// For hours in which links come and go while little is sent.
@@ -183,6 +208,14 @@ impl Plan {
         let segments = segments.collect();
         plan.churn = Some(Wiring { segments, ethernet: random.chance_ppm(700_000) });
         plan
+    }
+
+    /// The address of a link of a host.
+    pub(crate) fn address(&self, host: usize, link: usize) -> PeerAddr {
+        if self.classes.shares_memory {
+            return PeerAddr::shared_memory(1, (host as u64) << 8 | link as u64);
+        }
+        port_address(host as u8, link as u8)
     }
 
     /// The segment that a link of a host is on.

@@ -17,11 +17,13 @@ pub struct Options {
     pub tail_entries: usize,
     /// Every how many turns of a host its memory is compared with the model entirely; at least 1.
     pub compare_interval_turns: u64,
+    /// Whether seeds draw classes of scenario beside their plan, as they have since there are such.
+    pub classes: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { twice: true, tail_entries: 40, compare_interval_turns: 64 }
+        Self { twice: true, tail_entries: 40, compare_interval_turns: 64, classes: true }
     }
 }
 
@@ -36,6 +38,8 @@ pub struct Report {
     pub events: u64,
     /// Virtual time at the end, in nanoseconds.
     pub virtual_ns: u64,
+    /// Classes of scenario that the seed drew beside its plan.
+    pub classes: Vec<&'static str>,
     /// Operations posted.
     pub operations: u64,
     /// Operations that completed with success.
@@ -66,8 +70,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(super) fn without_tail(seed: u64, violation: Violation, time_ns: u64) -> Self {
-        let plan = format!("{:?}", Plan::draw(seed));
+    pub(super) fn without_tail(
+        seed: u64,
+        options: &Options,
+        violation: Violation,
+        time_ns: u64,
+    ) -> Self {
+        let plan = format!("{:?}", Plan::of_seed(seed, options));
         let again = format!("ethernot sim torture --seeds {seed}..{}", seed + 1);
         Self { violation, time: Instant(time_ns), again, plan, tail: Vec::new() }
     }
@@ -75,9 +84,10 @@ impl Failure {
 
 impl Report {
     /// A seed of which nothing is known but its failure.
-    pub(super) fn of_failure(seed: u64, failure: Failure) -> Self {
+    pub(super) fn of_failure(seed: u64, options: &Options, failure: Failure) -> Self {
         Self {
             seed,
+            classes: Plan::of_seed(seed, options).classes.names(),
             trace_hash: 0,
             events: 0,
             virtual_ns: 0,
@@ -91,22 +101,36 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The classes that the seed drew, for a reader.
+    fn drawn(&self) -> String {
+        if self.classes.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", self.classes.join(", "))
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(failure) = &self.failure else {
             return write!(
                 f,
-                "seed {}: {} operations, {} delivered, {} frames, {} events, {:.3} s, trace {:016x}",
+                "seed {}: {} operations, {} delivered, {} frames, {} events, {:.3} s, trace {:016x}{}",
                 self.seed,
                 self.completed,
                 self.delivered,
                 self.network.sent,
                 self.events,
                 self.virtual_ns as f64 / 1e9,
-                self.trace_hash
+                self.trace_hash,
+                self.drawn()
             );
         };
-        writeln!(f, "seed {} failed at {:?}: {}", self.seed, failure.time, failure.violation)?;
+        let Self { seed, .. } = self;
+        let Failure { time, violation, .. } = failure;
+        writeln!(f, "seed {seed} failed at {time:?}: {violation}{}", self.drawn())?;
         writeln!(f, "again: {}", failure.again)?;
         writeln!(f, "plan: {}", failure.plan)?;
         writeln!(f, "last events:")?;

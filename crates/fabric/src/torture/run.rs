@@ -9,9 +9,10 @@ use super::churn::{self, Churn};
 use super::end::{self, CELLS, COUNTERS, End, Stage, View};
 use super::plan::{Disaster, Plan};
 use super::report::{Failure, Options, Report};
+use super::strangers::Strangers;
 use crate::host::{HostEngine, Region, Tuning};
 use crate::oracle::Violation;
-use crate::{Livelock, Network, PortId, Random, Segment, World, port_address};
+use crate::{Livelock, Network, PortId, Random, Segment, World};
 
 /// Runs `seed` with engines made by `make`. A panic of an engine is a broken promise like others.
 pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
@@ -21,7 +22,8 @@ pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'
         if second.trace_hash != report.trace_hash {
             let (first, second) = (report.trace_hash, second.trace_hash);
             let violation = Violation::NotDeterministic { first, second };
-            report.failure = Some(Failure::without_tail(seed, violation, report.virtual_ns));
+            let failure = Failure::without_tail(seed, options, violation, report.virtual_ns);
+            report.failure = Some(failure);
         }
     }
     report
@@ -34,7 +36,9 @@ fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let what = text.unwrap_or("no message").to_owned();
-        Report::of_failure(seed, Failure::without_tail(seed, Violation::Panicked { what }, 0))
+        let violation = Violation::Panicked { what };
+        let failure = Failure::without_tail(seed, options, violation, 0);
+        Report::of_failure(seed, options, failure)
     })
 }
 
@@ -56,6 +60,12 @@ pub(super) struct Run<'a, E> {
     pub(super) blocked_until: Vec<Instant>,
     /// What only the churn soak needs.
     pub(super) churn: Churn,
+    /// What is known of those who are no hosts.
+    pub(super) strangers: Strangers,
+    /// What classes of scenario draw while a run lasts.
+    pub(super) chance: Random,
+    /// All is done, and applications close what they have.
+    pub(super) is_closing: bool,
     pub(super) healed: bool,
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
@@ -104,6 +114,20 @@ pub(super) struct Pair {
     pub(super) retry_scheduled: bool,
     /// For each side, the generation for which an application will look again; 0 for none.
     pub(super) looking: [u32; 2],
+    /// When each side last came a step further.
+    pub(super) progress_at: [Instant; 2],
+    /// One of the hosts does not do its part.
+    pub(super) is_faulty: bool,
+    /// Something lasts for which its connections may end.
+    pub(super) may_end: bool,
+    /// One of the hosts lies, so that nothing is known of what the other should have.
+    pub(super) is_distrusted: bool,
+    /// The last generation of which that was so.
+    pub(super) distrusted_until: u32,
+    /// The last generation that the second side closed for a newer one.
+    pub(super) let_go: u32,
+    /// The last generation in which a side asked for what it may not have.
+    pub(super) had_rogue: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +152,14 @@ pub(super) enum Wake {
     Calm { host: usize, link: usize },
     /// The applications of a pair have something to do.
     Grant { pair: usize, operations: u32 },
+    /// The faulty host fails, for the first time or again.
+    Fail,
+    /// A stranger sends something.
+    Attack,
+    /// A driver is full.
+    Fill,
+    /// A path comes to carry smaller frames.
+    Narrow { hole: usize },
 }
 
 /// Memory that nobody may write any more.
@@ -140,7 +172,7 @@ pub(super) struct Frozen {
 
 impl<'a, E: HostEngine> Run<'a, E> {
     fn new(seed: u64, options: Options, make: &'a MakeEngine<'a, E>) -> Self {
-        Self::of_plan(seed, options, make, Plan::draw(seed))
+        Self::of_plan(seed, options, make, Plan::of_seed(seed, &options))
     }
 
     pub(super) fn of_plan(
@@ -163,6 +195,13 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 begun_healed: false,
                 retry_scheduled: false,
                 looking: [0; 2],
+                progress_at: [Instant(0); 2],
+                is_faulty: false,
+                may_end: false,
+                is_distrusted: false,
+                distrusted_until: 0,
+                let_go: 0,
+                had_rogue: 0,
             })
             .collect();
         Self {
@@ -178,6 +217,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
             frozen: Vec::new(),
             blocked_until: vec![Instant(0); plan_ports],
             churn: Churn::new(seed, plan_ports),
+            strangers: Strangers::new(seed),
+            chance: Random::stream(seed, CHANCE_STREAM),
+            is_closing: false,
             healed: false,
             turns: 0,
             violation: None,
@@ -189,6 +231,11 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let mut world = World::new(self.seed, self.options.tail_entries);
         self.build(&mut world);
         self.schedule(&mut world);
+        self.schedule_faulty(&mut world);
+        self.schedule_strangers(&mut world);
+        self.schedule_work(&mut world);
+        self.schedule_full_drivers(&mut world);
+        self.schedule_holes(&mut world);
         let healing_at = Instant(self.plan.safety_ns);
         self.advance(&mut world, healing_at);
         if self.violation.is_none() {
@@ -197,6 +244,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
         if self.violation.is_none() {
             self.check_at_rest(&world);
+        }
+        if self.violation.is_none() {
+            self.expect_emptiness(&mut world);
         }
         let again = format!("ethernot sim torture --seeds {}..{}", self.seed, self.seed + 1);
         self.report(&world, again)
@@ -220,6 +270,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             delivered: self.tally.delivered,
             connections: self.tally.connections,
             network: *world.network.counters(),
+            classes: self.plan.classes.names(),
             failure,
         }
     }
@@ -234,6 +285,27 @@ impl<'a, E: HostEngine> Run<'a, E> {
             );
         if !excused && self.violation.is_none() {
             self.violation = Some(violation);
+        }
+    }
+
+    /// The same for what one pair of hosts does.
+    pub(super) fn check_of(&mut self, pair: usize, outcome: Result<(), Violation>) {
+        if !self.pairs[pair].is_distrusted {
+            self.check(outcome);
+        }
+    }
+
+    /// The same for what one side of a connection does, which may be an old one.
+    pub(super) fn check_of_end(
+        &mut self,
+        pair: usize,
+        side: usize,
+        outcome: Result<(), Violation>,
+    ) {
+        let state = &self.pairs[pair];
+        let end = state.ends[side].as_ref();
+        if end.is_none_or(|end| end.generation > state.distrusted_until) {
+            self.check_of(pair, outcome);
         }
     }
 
@@ -255,7 +327,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let stream = ENTROPY_STREAM ^ (u64::from(life) << 32 | host as u64);
         let mut entropy = [0; 32];
         Random::stream(self.seed, stream).fill(&mut entropy);
-        let plan = &self.plan.engine;
+        let (plan, shape) = self.engine_plan(host);
         (self.make)(
             host,
             Tuning {
@@ -268,6 +340,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 ack_delay_max_ns: plan.ack_delay_max_ns,
                 dead_peer_ns: DEAD_PEER_NS,
                 pool_divisor: plan.pool_divisor,
+                shape,
             },
         )
     }
@@ -284,6 +357,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let alive = other.life == self.hosts[other.host].life
             && other.generation == own.generation
             && other.stage != Stage::Closed
+            && !pair.is_distrusted
             && !self.plan.lenient;
         alive.then(|| View { engine: world.engine(other.host), region: other.target })
     }
@@ -307,6 +381,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
                     add_port(&mut world.network, segment, host, link, &self.plan)
                 })
                 .collect();
+            for &port in &ports {
+                self.fit_port(world, host, port);
+            }
             let engine = self.engine(host, 0);
             world.add_host(engine, &ports);
             self.hosts.push(HostState {
@@ -317,6 +394,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             let now = world.now();
             world.engine_mut(host).listen(now);
         }
+        self.set_turns(world);
     }
 
     pub(super) fn schedule(&mut self, world: &mut World<E>) {
@@ -337,6 +415,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
             if let Err(Livelock { host, time }) = world.run_until(slice, self) {
                 self.check(Err(Violation::Livelock { host, time_ns: time.0 }));
             }
+            self.expect_progress(world.now());
+            self.check_accounts(world);
         }
     }
 
@@ -399,6 +479,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             self.check_host(world, host);
             self.check_shared(world, host);
         }
+        self.check_frame_bytes(world);
     }
 
     /// Compares all memory that `side` of a pair writes with the model.
@@ -406,7 +487,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         let Some(view) = self.target(world, pair, side) else { return };
         if let Some(end) = &mut self.pairs[pair].ends[side] {
             let outcome = end.model.check_all(&view);
-            self.check(outcome);
+            self.check_of(pair, outcome);
         }
     }
 
@@ -478,7 +559,7 @@ fn add_port(
 ) -> PortId {
     let address = match &plan.churn {
         Some(wiring) => churn::address(wiring, host, link, 0),
-        None => port_address(host as u8, link as u8),
+        None => plan.address(host, link),
     };
     let port = network.add_port(segment, address, plan.links[plan.segment(host, link)].model);
     network.set_faults(port, plan.faults);
@@ -500,6 +581,7 @@ const REST_NS: u64 = 50_000_000;
 /// How often the main course looks whether a run is over.
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
+const CHANCE_STREAM: u64 = 0x6368_616e;
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
 

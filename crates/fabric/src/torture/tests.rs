@@ -89,7 +89,10 @@ fn each_seed() {
     let options = Options { twice: false, ..Options::default() };
     let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let count = std::env::var("COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
+    let is_real = std::env::var("REAL").is_ok();
     for seed in first..first + count {
-        println!("{}", run_with(seed, &options, &make));
+        let real = || super::run(seed, &options);
+        let report = if is_real { real() } else { run_with(seed, &options, &make) };
+        println!("{report}");
     }
 }

@@ -1,6 +1,7 @@
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
-use mem::{Buffer, PayloadSlice};
+use mem::{Buffer, MemoryTable, PayloadSlice, Rights, TableLimits};
 
 use super::*;
 use crate::shm::ring::LentPlace;
@@ -42,10 +43,15 @@ fn the_end_of_a_peer_is_told_after_its_last_frame() {
     drop(a);
     assert_eq!(received(&mut b), [b"last words".to_vec()]);
     let events: Vec<_> = std::iter::from_fn(|| b.poll_event()).collect();
-    assert!(matches!(events[..], [LinkEvent::Refused(peer)] if peer == address), "{events:?}");
+    assert!(
+        matches!(events[..], [LinkEvent::Refused(peer, Evidence::Local)] if peer == address),
+        "{events:?}"
+    );
     assert_eq!(b.channels(), 0, "its memory is given back");
     send_to(&mut b, address, b"anybody there?");
-    assert!(matches!(b.poll_event(), Some(LinkEvent::Refused(peer)) if peer == address));
+    assert!(
+        matches!(b.poll_event(), Some(LinkEvent::Refused(peer, Evidence::Local)) if peer == address)
+    );
 }
 
 #[test]
@@ -156,7 +162,7 @@ fn a_full_ring_takes_no_more_and_loses_nothing() {
 #[test]
 fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-    let buffer = Buffer::new(1 << 20);
+    let (_table, buffer) = registered(1 << 20);
     buffer.write(500_000, &[7; 10_000]);
     let here = vec![8; 10_000];
     let sources = [
@@ -182,8 +188,8 @@ fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
 fn many_buffers_are_lent_given_back_and_never_too_many() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     for round in 0..200_u8 {
-        let buffers = [Buffer::new(70_000), Buffer::new(80_000)];
-        for buffer in &buffers {
+        let buffers = [registered(70_000), registered(80_000)];
+        for (_table, buffer) in &buffers {
             buffer.write(1000, &[round; 5000]);
             assert_eq!(send_payload(&mut a, &b, at(buffer, 1000, 5000), true).unwrap(), 1);
         }
@@ -198,10 +204,10 @@ fn many_buffers_are_lent_given_back_and_never_too_many() {
 #[test]
 fn lent_memory_is_readable_after_its_buffer_is_gone() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-    let buffer = Buffer::new(100_000);
+    let (table, buffer) = registered(100_000);
     buffer.write(0, &[3; 5000]);
     send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
-    drop(buffer);
+    drop((buffer, table));
     assert!(received(&mut b)[0][6..] == [3; 5000]);
     a.attend();
     received(&mut b);
@@ -220,7 +226,7 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
     received(&mut b);
     assert_eq!(b.channels[0].borrower.memories(), 0);
     a.attend();
-    let buffer = Buffer::new(100_000);
+    let (_table, buffer) = registered(100_000);
     buffer.write(0, &[3; 5000]);
     send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
     buffer.write(0, &[4; 5000]);
@@ -276,7 +282,7 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
 #[test]
 fn frames_whose_payload_lies_in_no_lent_memory_are_dropped() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
-    let buffer = Buffer::new(100_000);
+    let (_table, buffer) = registered(100_000);
     send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
     assert_eq!(received(&mut b).len(), 1);
     let (memory, _) = mem::lendable(at(&buffer, 0, 1)).unwrap();
@@ -310,6 +316,34 @@ fn payload_that_was_unmapped_is_an_error_and_frames_before_it_are_sent() {
     assert_eq!(received(&mut b).len(), 1);
     assert_eq!(send_payload(&mut a, &b, there, true).unwrap(), 1);
     assert_eq!(received(&mut b).len(), 1, "the link goes on");
+}
+
+#[test]
+fn memory_that_is_deregistered_is_given_back_and_lent_again_when_it_is_registered() {
+    let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
+    let table = MemoryTable::new(TableLimits::default(), [1, 2]);
+    let (domain, buffer) = (table.allocate_domain(), Buffer::new(100_000));
+    send(&mut a, &b, b"hello");
+    received(&mut b);
+    for round in 0..3_u8 {
+        let region = table.register(domain, Arc::clone(&buffer), Rights::NONE).unwrap();
+        buffer.write(0, &[round; 5000]);
+        send_payload(&mut a, &b, at(&buffer, 0, 5000), true).unwrap();
+        assert!(received(&mut b)[0][6..] == [round; 5000]);
+        assert_eq!(b.channels[0].borrower.memories(), 1);
+        table.deregister(region.id).unwrap();
+        a.attend();
+        received(&mut b);
+        assert_eq!(b.channels[0].borrower.memories(), 0, "it is still mapped");
+    }
+}
+
+/// A buffer that can be lent, and the table in which it is registered.
+fn registered(len: u64) -> (MemoryTable, Arc<Buffer>) {
+    let table = MemoryTable::new(TableLimits::default(), [1, 2]);
+    let buffer = Buffer::new(len);
+    table.register(table.allocate_domain(), Arc::clone(&buffer), Rights::NONE).unwrap();
+    (table, buffer)
 }
 
 fn at(buffer: &Buffer, offset: usize, len: u32) -> PayloadSlice {

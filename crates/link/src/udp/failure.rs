@@ -3,7 +3,7 @@
 
 use std::io;
 
-use delivery::{LinkEvent, TxBatch};
+use delivery::{Evidence, LinkEvent, TxBatch};
 
 use super::control::{ControlBuffer, ErrorReport};
 use super::receive::{self, ReceiveRing};
@@ -67,6 +67,7 @@ impl UdpLink {
                         self.push_event(LinkEvent::TooBig(
                             batch.to(),
                             len.min(self.caps.frame_bytes_max),
+                            Evidence::Local,
                         ));
                     }
                     return Sending::Lost;
@@ -106,19 +107,22 @@ impl UdpLink {
         let mut control = ControlBuffer::default();
         for _ in 0..ERRORS_MAX {
             let socket = fd_of(&self.socket, self.hot.as_ref(), which);
-            let Ok((name, len)) = receive::receive_error(socket, &mut control) else { break };
+            let Ok(failed) = receive::receive_error(socket, &mut control) else { break };
             self.statistics.errors_reported += 1;
-            let Some(report) = control.0.get(..len).and_then(ErrorReport::parse) else { continue };
+            let report = control.0.get(..failed.control_bytes).and_then(ErrorReport::parse);
+            let Some(report) = report else { continue };
             drained.any |= !report.is_local;
-            let Some(peer) = name.peer() else { continue };
+            let Some(peer) = failed.name.peer() else { continue };
+            let evidence =
+                if report.is_local { Evidence::Local } else { Evidence::quoted(failed.head()) };
             match report.errno {
                 libc::EMSGSIZE => {
                     drained.local_too_big |= report.is_local;
                     let frame_bytes = report.info.saturating_sub(self.family.header_bytes());
                     let frame_bytes = u16::try_from(frame_bytes).unwrap_or(u16::MAX);
-                    self.push_event(LinkEvent::TooBig(peer, frame_bytes));
+                    self.push_event(LinkEvent::TooBig(peer, frame_bytes, evidence));
                 }
-                libc::ECONNREFUSED => self.push_event(LinkEvent::Refused(peer)),
+                libc::ECONNREFUSED => self.push_event(LinkEvent::Refused(peer, evidence)),
                 _ => {}
             }
         }

@@ -52,7 +52,8 @@ impl HotSocket {
             return Err(io::ErrorKind::Unsupported.into());
         }
         setup::ask_for_buffers(opened.as_fd(), config, &mut kept)?;
-        // The address is shared for a moment only: before and after, it is nobody else's.
+        // The address is shared for a moment only, and with sockets of the same user: before and after, it
+        // is nobody else's.
         share_address(main, true)?;
         let result = share_address(&opened, true)
             .and_then(|()| socket::bind(opened.as_fd(), local))
@@ -113,7 +114,7 @@ impl HotSocket {
 }
 
 fn share_address(socket: &OwnedFd, shared: bool) -> io::Result<()> {
-    socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, shared.into())
+    socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, shared.into())
 }
 
 /// Whom messages come from: finds the peer that is worth a socket, and when it no longer is.
@@ -244,6 +245,31 @@ mod tests {
             traffic.note_main(peer(3));
         }
         assert_eq!(traffic.candidate(), Some(peer(3)));
+    }
+
+    #[test]
+    fn an_address_is_shared_with_sockets_of_the_same_user_alone() {
+        // Anybody's socket may ask for this sort of sharing, and would get what comes for ours.
+        let reuse = |socket: &OwnedFd| {
+            socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
+        };
+        let open = || socket::open(Family::V4).expect("a socket");
+        let (main, own, strange) = (open(), open(), open());
+        let name = SocketName::new(&([127, 0, 0, 1], 0).into());
+        socket::bind(main.as_fd(), &name).expect("loopback");
+        let name = socket::local_name(main.as_fd()).expect("it is bound");
+        share_address(&main, true).expect("it can be shared");
+        reuse(&strange).expect("a common option");
+        let refused = socket::bind(strange.as_fd(), &name).expect_err("it is not theirs");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        share_address(&own, true).expect("it can be shared");
+        socket::bind(own.as_fd(), &name).expect("it is shared with this one");
+        for socket in [&main, &own] {
+            share_address(socket, false).expect("sharing ends");
+        }
+        let late = open();
+        share_address(&late, true).expect("it wants to share");
+        socket::bind(late.as_fd(), &name).expect_err("it is shared no more");
     }
 
     #[test]

@@ -209,15 +209,30 @@ impl Drop for ReceiveRing {
 // SAFETY: the ring owns what its pointers point to.
 unsafe impl Send for ReceiveRing {}
 
-/// Reads one message from the error queue into `control`; gives the address the failed datagram
-/// was sent to, and the length of the control data.
+/// A datagram that failed, as the error queue tells.
+pub(super) struct Failed {
+    /// Where it was sent.
+    pub(super) name: SocketName,
+    /// Length of the control data.
+    pub(super) control_bytes: usize,
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+}
+
+impl Failed {
+    /// How it began, as far as the report quotes it.
+    pub(super) fn head(&self) -> &[u8] {
+        self.head.get(..self.head_bytes).unwrap_or(&self.head)
+    }
+}
+
+/// Reads one message from the error queue, its control data into `control`.
 pub(super) fn receive_error(
     socket: BorrowedFd<'_>,
     control: &mut ControlBuffer,
-) -> io::Result<(SocketName, usize)> {
+) -> io::Result<Failed> {
     let mut name = SocketName::default();
-    // The head of the failed datagram comes along; nobody needs it.
-    let mut head = [0_u8; 64];
+    let mut head = [0_u8; HEAD_BYTES];
     let mut vector = iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() };
     // SAFETY: all-zero bytes are a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { zeroed() };
@@ -233,8 +248,13 @@ pub(super) fn receive_error(
     if received < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((name, header.msg_controllen.min(CONTROL_BYTES)))
+    let control_bytes = header.msg_controllen.min(CONTROL_BYTES);
+    Ok(Failed { name, control_bytes, head, head_bytes: received.unsigned_abs() })
 }
+
+/// Bytes of a failed datagram that are read: more than it takes to know it.
+const HEAD_BYTES: usize = 64;
+const _: () = assert!(HEAD_BYTES >= delivery::QUOTED_BYTES);
 
 const _: () = assert!(size_of::<SocketName>() >= SocketName::BYTES as usize);
 /// Calls in a row that find something after which more than one message is asked for: with fewer it

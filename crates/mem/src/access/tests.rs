@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::*;
-use crate::{Buffer, TableLimits};
+use crate::{Buffer, RegisterError, TableLimits};
 
 const EVERY_RIGHT: [Rights; 4] =
     [Rights::LOCAL_WRITE, Rights::REMOTE_READ, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC];
@@ -196,15 +196,36 @@ fn guessed_keys_find_nothing() {
 }
 
 #[test]
-fn a_target_of_another_table_reaches_nothing_outside_of_a_region() {
-    let long = World::new(4096, Rights::ALL);
-    let short = World::new(8, Rights::LOCAL_WRITE);
-    let target = long.resolve(long.region.start + 1000, 100, Rights::ALL).unwrap();
-    assert_eq!(target.region(), short.region.id);
-    let access = short.table.access();
-    assert!(access.place(&target, 0, &[1; 100]).is_err());
-    let target = long.resolve(long.region.start, 4096, Rights::LOCAL_WRITE).unwrap();
-    assert!(matches!(access.place(&target, 0, &[1]), Err(AccessError::Bounds { .. })));
+fn names_of_another_table_reach_nothing() {
+    let (theirs, ours) = (World::new(64, Rights::ALL), World::new(64, Rights::ALL));
+    let (region, own) = (theirs.region.id, ours.region.id);
+    assert_eq!((region.index(), region.generation()), (own.index(), own.generation()));
+    let target = theirs.resolve(theirs.region.start, 64, Rights::LOCAL_WRITE).unwrap();
+    let refused = AccessError::ForeignRegion { region };
+    let access = ours.table.access();
+    assert_eq!(access.place(&target, 0, &[1]).unwrap_err(), refused);
+    assert_eq!(access.source_of(&target, 0, 1).unwrap_err(), refused);
+    assert_eq!(access.resolve_again(&target, ours.region.start, 1).unwrap_err(), refused);
+    assert_eq!(access.resolve_local(region, 0, 1, Rights::NONE).unwrap_err(), refused);
+    assert_eq!(access.source(region, 0, 1).unwrap_err(), refused);
+    assert_eq!(access.copy_out(region, 0, &mut [0]).unwrap_err(), refused);
+    drop(access);
+    let refused = RegisterError::ForeignRegion { region };
+    assert_eq!(ours.table.deregister(region), Err(refused));
+    assert_eq!(ours.table.regions(), 1);
+}
+
+#[test]
+fn a_domain_of_another_table_is_refused_and_reaches_nothing() {
+    let (theirs, ours) = (World::new(64, Rights::ALL), World::new(64, Rights::ALL));
+    let domain = theirs.domain;
+    assert_eq!(format!("{domain:?}"), format!("{:?}", ours.domain));
+    let refused = RegisterError::ForeignDomain { domain };
+    assert_eq!(ours.table.register(domain, Buffer::new(8), Rights::NONE), Err(refused));
+    assert_eq!(ours.table.release_domain(domain), Err(refused));
+    let (access, Region { key, start, .. }) = (ours.table.access(), ours.region);
+    let reached = access.resolve(domain, key, start, 8, Rights::REMOTE_READ);
+    assert!(matches!(reached, Err(AccessError::WrongDomain { .. })), "{reached:?}");
 }
 
 #[test]

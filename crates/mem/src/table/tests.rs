@@ -46,7 +46,8 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let key = RemoteKey(current[0].load(Ordering::Relaxed) as u32);
-                    let id = RegionId::from_raw(current[1].load(Ordering::Relaxed));
+                    let raw = current[1].load(Ordering::Relaxed);
+                    let id = RegionId::from_raw(table.number, raw);
                     let (start, len) = (buffer.address(), BYTES as u64);
                     let access = table.access();
                     let remote = access.resolve(domain, key, start, len, Rights::REMOTE_READ);

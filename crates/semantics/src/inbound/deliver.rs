@@ -5,7 +5,8 @@ use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber};
 use mem::{AccessError, Rights};
 
 use super::operation::InKind;
-use super::{Inbound, Surroundings, Verdict, fault, violation};
+use super::{Inbound, Surroundings, Verdict, violation};
+use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind};
 
@@ -45,12 +46,11 @@ impl Inbound {
                 }
                 Ok(false) => {}
                 Err(Stop::Stalled) => self.stalled = true,
-                Err(Stop::Fault(error)) => verdict = fault(kind, error, number),
+                Err(Stop::Fault(error)) => verdict = self.fault(kind, error, number),
                 Err(Stop::Peer(reason)) => verdict = violation(reason, number),
             }
             break;
         }
-        self.settle_reserve(around.pools);
         verdict
     }
 
@@ -151,8 +151,11 @@ impl Inbound {
         Ok(())
     }
 
+    /// Whether one more answer may be under way. One always may, as the peers of other connections may
+    /// never acknowledge theirs.
     fn may_answer(&self, around: &Surroundings<'_, '_>) -> bool {
-        around.outbound.answering() < u32::from(self.limits.read_depth)
-            && around.pools.responses.room() > 0
+        let own = around.outbound.answering();
+        own < u32::from(self.limits.read_depth)
+            && (own == 0 || Pools::grants_another(own, around.pools.responses.room()))
     }
 }

@@ -5,6 +5,7 @@ use wire_edge::{Flags, MessageNumber, RemoteKey};
 
 use super::Inbound;
 use super::operation::{InKind, InOperation};
+use super::yielding::Place;
 use crate::order_pool::OrderPool;
 use crate::pools::Pools;
 use crate::slab::NIL;
@@ -14,14 +15,6 @@ use crate::slab::NIL;
 pub(super) enum Tail {
     Ordered,
     Any,
-}
-
-/// What newer operations have written, as seen from one address on.
-enum Newer {
-    /// Nothing up to this address.
-    FreeUntil(u64),
-    /// Everything up to this address.
-    WrittenUntil(u64),
 }
 
 impl Inbound {
@@ -39,13 +32,20 @@ impl Inbound {
         bytes: Payload<'_>,
         tail: Tail,
     ) -> Result<(), AccessError> {
-        let yields = self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT);
         match *kind {
-            InKind::Write { key, base } if yields => {
-                self.place_around(memory, pools, later, (key, base), offset, bytes, tail)
+            InKind::Write { key, base } if self.yields(later, flags) => {
+                let place = Place { key, base, offset };
+                self.place_around(memory, pools, None, later, place, bytes, tail)
             }
             _ => self.place(memory, kind, offset, bytes, tail),
         }
+    }
+
+    /// Whether a newer operation, `later` or one behind it in the list, may have written where an operation
+    /// with these flags must leave its bytes alone.
+    #[inline]
+    pub(super) fn yields(&self, later: u32, flags: Flags) -> bool {
+        self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT)
     }
 
     /// Places what the operation in turn holds: all of it if it is `complete`, else what needs not
@@ -71,6 +71,7 @@ impl Inbound {
             let (order, bytes) = ((flags, &kind), bytes.into());
             result = self.place_yielding(memory, pools, next, order, offset, bytes, tail);
             self.held_bytes -= pools.order.pop(&mut held);
+            self.held_blocks -= 1;
             if result.is_err() {
                 break;
             }
@@ -93,15 +94,15 @@ impl Inbound {
     ) -> bool {
         let end = start + payload.len() as u32;
         let (mut bytes, mut blocks) = (0, 0);
-        let Pools { received, incoming, order, .. } = pools;
-        let received = &received[slot as usize];
-        received.uncovered(start, end, |low, high| {
+        pools.received[slot as usize].uncovered(start, end, |low, high| {
             bytes += high - low;
             blocks += OrderPool::blocks_for(high - low);
         });
-        if !self.has_order_room(order, bytes, blocks) {
+        if !self.has_order_room(pools, bytes, blocks) {
             return false;
         }
+        let Pools { received, incoming, order, .. } = pools;
+        let received = &received[slot as usize];
         let operation = &mut incoming[slot];
         received.uncovered(start, end, |low, high| {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
@@ -109,6 +110,7 @@ impl Inbound {
         });
         operation.held_from = 0;
         self.held_bytes += bytes;
+        self.held_blocks += blocks;
         true
     }
 
@@ -122,133 +124,36 @@ impl Inbound {
         start: u32,
         payload: Payload<'_>,
     ) -> bool {
-        let operation = &mut pools.incoming[slot];
         let end = start + payload.len() as u32;
-        let held_end = end.min(operation.held_from);
+        let held_end = end.min(pools.incoming[slot].held_from);
         if held_end <= start {
             return true;
         }
         let bytes = held_end - start;
-        if !self.has_order_room(&pools.order, bytes, OrderPool::blocks_for(bytes)) {
+        let blocks = OrderPool::blocks_for(bytes);
+        if !self.has_order_room(pools, bytes, blocks) {
             return false;
         }
         let piece = payload.slice(0..bytes as usize);
+        let operation = &mut pools.incoming[slot];
         pools.order.hold(&mut operation.held, start, piece, held_end == end);
         operation.held_from = start;
         self.held_bytes += bytes;
+        self.held_blocks += blocks;
         true
     }
 
-    fn has_order_room(&self, order: &OrderPool, bytes: u32, blocks: u32) -> bool {
+    fn has_order_room(&self, pools: &Pools, bytes: u32, blocks: u32) -> bool {
         let held_bytes = u64::from(self.held_bytes) + u64::from(bytes);
+        let room = pools.order.room();
         bytes == 0
-            || (held_bytes <= u64::from(self.limits.order_pool_bytes) && order.has_room(blocks))
-    }
-
-    /// Places `bytes` wherever no newer operation has written. Each step looks at every newer
-    /// operation, but there are two steps for each stretch of newer bytes only.
-    #[cold]
-    #[expect(clippy::too_many_arguments, reason = "the slow path of `place_yielding`")]
-    fn place_around(
-        &self,
-        memory: &MemoryAccess<'_>,
-        pools: &Pools,
-        later: u32,
-        (key, base): (RemoteKey, u64),
-        offset: u32,
-        bytes: Payload<'_>,
-        tail: Tail,
-    ) -> Result<(), AccessError> {
-        let kind = InKind::Write { key, base };
-        let start = base + u64::from(offset);
-        let end = start + bytes.len() as u64;
-        let mut from = start;
-        while from < end {
-            match self.newer_writes(memory, pools, later, key, from, end) {
-                Newer::WrittenUntil(to) => from = to,
-                Newer::FreeUntil(to) => {
-                    let piece = bytes.slice((from - start) as usize..(to - start) as usize);
-                    let tail = if to == end { tail } else { Tail::Any };
-                    self.place(memory, &kind, (from - base) as u32, piece, tail)?;
-                    from = to;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What operations from `later` on have written of `[from, end)`, which `key` names.
-    fn newer_writes(
-        &self,
-        memory: &MemoryAccess<'_>,
-        pools: &Pools,
-        later: u32,
-        key: RemoteKey,
-        from: u64,
-        end: u64,
-    ) -> Newer {
-        let (mut written, mut free) = (i128::from(from), i128::from(end));
-        let mut later = later;
-        while later != NIL {
-            let newer = &pools.incoming[later];
-            let received = &pools.received[later as usize];
-            later = newer.next;
-            let Some(base) = self.base_seen_from(memory, newer, received.start(), key, from) else {
-                continue;
-            };
-            for &(low, high) in received.as_slice() {
-                let high = high.min(newer.held_from);
-                let (low, high) = (base + i128::from(low), base + i128::from(high));
-                if low >= free {
-                    break;
-                }
-                if low >= high || high <= written {
-                    continue;
-                }
-                if low <= written {
-                    written = high;
-                } else {
-                    free = low;
-                    break;
-                }
-            }
-        }
-        let end = i128::from(end);
-        if written > i128::from(from) {
-            Newer::WrittenUntil(written.min(end) as u64)
-        } else {
-            Newer::FreeUntil(free.min(end) as u64)
-        }
-    }
-
-    /// Where byte 0 of a newer write lies, in the addresses of the region that `key` names; None if
-    /// it has placed nothing. The same memory may be registered twice, under two addresses.
-    fn base_seen_from(
-        &self,
-        memory: &MemoryAccess<'_>,
-        newer: &InOperation,
-        first: u32,
-        key: RemoteKey,
-        from: u64,
-    ) -> Option<i128> {
-        let InKind::Write { key: newer_key, base } = newer.kind else { return None };
-        if !newer.placed_early {
-            return None;
-        }
-        if newer_key == key {
-            return Some(i128::from(base));
-        }
-        let locate = |key, address| {
-            let target = memory.resolve(self.domain, key, address, 1, Rights::REMOTE_WRITE).ok()?;
-            memory.memory_address(&target).ok()
-        };
-        let first = u64::from(first);
-        let newer_at = i128::from(locate(newer_key, base + first)?) - i128::from(first);
-        Some(newer_at - i128::from(locate(key, from)?) + i128::from(from))
+            || held_bytes <= u64::from(self.limits.order_pool_bytes)
+                && blocks <= room
+                && Pools::grants_another(self.held_blocks, room)
     }
 
     #[inline]
-    fn place(
+    pub(super) fn place(
         &self,
         memory: &MemoryAccess<'_>,
         kind: &InKind,

@@ -38,46 +38,27 @@ impl Inbound {
             self.current = slot;
             return Ok(slot);
         }
-        if !self.may_open(pools, number) {
+        if number != self.expected && !Pools::grants_another(self.open, pools.incoming.room()) {
             return Err(Verdict::Refused(Refusal::Pool));
         }
-        let operation = InOperation::new(number, flags, *kind);
-        let slot = pools.incoming.insert(operation).map_err(|_| Verdict::Refused(Refusal::Pool))?;
+        // Later operations are delivered, and their records freed, only after the one in turn: that
+        // one gets a record in any case.
+        let slot = pools.incoming.insert_growing(InOperation::new(number, flags, *kind));
+        self.open += 1;
         pools.clear_received(slot);
         pools.incoming_index.insert(self.connection, number, slot);
         self.link(pools, slot, number);
         self.current = slot;
-        self.settle_reserve(pools);
         Ok(slot)
-    }
-
-    /// Whether a record for operation `number` may be taken.
-    ///
-    /// Records of later operations are freed only when the operation in turn is delivered, and that
-    /// one may need a record, too. So a connection that has later operations open sets one record
-    /// aside for the operation in turn: connections that share the records can never be stuck with
-    /// all of them taken by operations that wait.
-    pub(super) fn may_open(&self, pools: &Pools, number: OperationNumber) -> bool {
-        let turn_is_open =
-            pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected);
-        let keeps_one = number != self.expected && !turn_is_open;
-        let others = pools.incoming_reserved - u32::from(self.reserves_record);
-        pools.incoming.room() > others + u32::from(keeps_one)
-    }
-
-    /// Sets a record aside for the operation in turn, or gives it back. To be called when `head` or
-    /// `expected` has changed.
-    pub(super) fn settle_reserve(&mut self, pools: &mut Pools) {
-        let needs = pools.incoming.get(self.head).is_some_and(|head| head.number != self.expected);
-        pools.incoming_reserved =
-            pools.incoming_reserved + u32::from(needs) - u32::from(self.reserves_record);
-        self.reserves_record = needs;
     }
 
     /// Frees the record of the earliest open operation.
     pub(super) fn close_head(&mut self, pools: &mut Pools) {
         let mut operation = pools.incoming.remove(self.head);
-        self.held_bytes -= pools.order.clear(&mut operation.held);
+        self.held_bytes -= operation.held.bytes;
+        self.held_blocks -= pools.order.clear(&mut operation.held);
+        self.open -= 1;
+        self.extra_ranges -= pools.received[self.head as usize].extra();
         self.placed_early -= u32::from(operation.placed_early);
         pools.incoming_index.remove(self.connection, operation.number);
         if self.current == self.head {

@@ -22,7 +22,7 @@ pub struct InboundAtRest {
 impl Inbound {
     /// Whether no operation of the peer is open or waits.
     pub const fn is_at_rest(&self) -> bool {
-        self.head == NIL && !self.stalled && !self.reserves_record
+        self.head == NIL && !self.stalled
     }
 
     /// Takes out what must be kept while the half is at rest; the half itself is of no use any more.

@@ -95,9 +95,7 @@ impl Outbound {
             sent: 0,
             acknowledged: 0,
         };
-        let Ok(slot) = pools.responses.insert(response) else {
-            unreachable!("the caller checked that there is room")
-        };
+        let slot = pools.responses.insert_growing(response);
         if self.answer_tail == NIL {
             self.answer_head = slot;
         } else {

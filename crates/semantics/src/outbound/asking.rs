@@ -58,7 +58,7 @@ impl Outbound {
             memory
                 .resolve_local(sink, at, len, Rights::LOCAL_WRITE)
                 .and_then(|target| memory.place_tail(&target, 0, bytes))
-                .map_err(|_| LocalFault { operation: number })
+                .map_err(|_| LocalFault::Operation(number))
         };
         if let Some(record) = pools.reads.get_mut(*ranges) {
             if offset < end && record.contains(offset, end) {

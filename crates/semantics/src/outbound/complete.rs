@@ -54,12 +54,15 @@ impl Outbound {
             pools.status.progress(status, operation.length);
             pools.status.finish(status, result.map(|()| value));
         }
+        let has_place = operation.has_place();
         if result.is_ok() && !operation.signalled {
-            self.queue.release();
+            if has_place {
+                self.queue.release();
+            }
             pools.operations.free(slot);
             return;
         }
-        self.queue.fill(Completion {
+        let completion = Completion {
             context: operation.context,
             connection: self.connection,
             kind: operation.completion_kind(),
@@ -67,12 +70,24 @@ impl Outbound {
             bytes: operation.length,
             immediate: None,
             value,
-        });
+        };
         pools.operations.free(slot);
+        if has_place {
+            self.queue.fill(completion);
+        } else {
+            // If there is no room, the handle tells alone.
+            let _is_told = self.queue.offer(completion);
+        }
     }
 }
 
 impl OutOperation {
+    /// Whether a place in the completion queue is kept for it: not if a handle tells how it ended, and it
+    /// is not signalled.
+    const fn has_place(&self) -> bool {
+        self.signalled || self.status.is_none()
+    }
+
     /// Whether, apart from delivery at the peer, the operation is complete.
     pub(super) const fn is_answered(&self) -> bool {
         match self.kind {

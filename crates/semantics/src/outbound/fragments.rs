@@ -72,11 +72,23 @@ pub enum FragmentPayload {
     Gone(OperationNumber),
 }
 
-/// The local memory of an operation is gone.
+/// Local memory that a frame needs is gone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct LocalFault {
-    /// Which operation.
-    pub operation: OperationNumber,
+pub enum LocalFault {
+    /// That of an operation of ours.
+    Operation(OperationNumber),
+    /// What the answer to this read of the peer is to be taken from.
+    Answer(OperationNumber),
+}
+
+impl LocalFault {
+    /// The memory of what this packet carries is gone.
+    pub const fn of(carried: &Carried) -> Self {
+        match carried.kind {
+            CarriedKind::Answer => Self::Answer(carried.number),
+            _ => Self::Operation(carried.number),
+        }
+    }
 }
 
 /// Payloads up to this many bytes are copied behind the header, so that a batch of small frames is
@@ -163,7 +175,7 @@ impl Outbound {
         let slot = self.answer_cursor;
         let (sent, length) = (pools.responses[slot].sent, pools.responses[slot].length);
         let fragment = Self::answer_fragment(memory, pools, slot, sent, length, room)?
-            .ok_or(LocalFault { operation: pools.responses[slot].number })?;
+            .ok_or(LocalFault::Answer(pools.responses[slot].number))?;
         let response = &mut pools.responses[slot];
         response.sent += u32::from(fragment.carried.length);
         if fragment.carried.last {
@@ -184,7 +196,7 @@ impl Outbound {
     ) -> Result<Option<Fragment>, LocalFault> {
         let Some(response) = pools.responses.get(slot) else { return Ok(None) };
         let number = response.number;
-        let fault = LocalFault { operation: number };
+        let fault = LocalFault::Answer(number);
         let (header, payload, len) = match response.content {
             Content::Atomic(value) => {
                 (Header::AtomicResponse { operation: number, value }, FragmentPayload::None, 0)
@@ -383,7 +395,7 @@ impl OutOperation {
             Source::Region { region, offset: start } => FragmentPayload::Outside(
                 memory
                     .source(region, start + u64::from(offset), len)
-                    .map_err(|_| LocalFault { operation })?,
+                    .map_err(|_| LocalFault::Operation(operation))?,
             ),
         };
         let immediate = if last { self.immediate } else { None };

@@ -211,7 +211,7 @@ fn a_flush_completes_everything_once_in_order_and_frees_every_record() {
         for side in &mut pair.sides {
             side.poll();
             side.outbound.flush(&mut side.pools, OperationError::Unreachable, Some(fault));
-            side.inbound.flush(&mut side.pools);
+            side.inbound.flush(&mut side.pools, OperationError::Flushed);
             side.poll();
             assert_eq!(side.pools.in_use(), crate::PoolUse::default());
             assert!(!side.outbound.waits_for_peer() && !side.outbound.wants_to_send());

@@ -3,10 +3,11 @@
 use mem::Rights;
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
-use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, remote, write};
+use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, remote, write};
+use crate::inbound::STEPS;
 use crate::{
-    Inbound, InboundLimits, Ordering, PeerLimits, PostError, Refusal, Request, Source,
-    Surroundings, Verdict,
+    Inbound, InboundLimits, OperationError, Ordering, Outbound, PeerLimits, PoolLimits, PostError,
+    Refusal, Request, Source, Surroundings, Verdict,
 };
 
 fn header(pair: &Pair, number: u32, offset: u32) -> Header {
@@ -49,7 +50,7 @@ fn posting_more_than_there_are_records_is_refused() {
     assert_eq!(pair.sides[0].post(&write), Err(PostError::NoOperationLeft(2)));
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);
     pair.sides[0].post(&write).unwrap();
-    assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull));
+    assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull(1)));
 }
 
 #[test]
@@ -130,33 +131,179 @@ fn the_operation_in_turn_always_finds_a_record() {
     let whole: Vec<_> = (0..8).map(|number| header(&pair, number, 0)).collect();
     let second = header(&pair, 0, 10);
     let side = &mut pair.sides[1];
-    let limits =
-        InboundLimits { operation_window: 64, read_depth: 1, order_pool_bytes: 0, receives: 0 };
-    let mut other = Inbound::new(8, side.domain, limits, side.queue.clone());
+    let mut other = another(side, 8);
     let refused = Verdict::Refused(Refusal::Pool);
     let (mut here, mut there) = (Vec::new(), Vec::new());
     for header in &whole[1..5] {
         here.push(side.handle(Flags::LAST, header, &[1; 8]));
-        let memory = side.table.access();
-        let mut around =
-            Surroundings { memory: &memory, pools: &mut side.pools, outbound: &mut side.outbound };
-        there.push(other.handle(&mut around, Flags::LAST, header, &[1; 8]));
+        there.push(other.handle(side, Flags::LAST, header, &[1; 8]));
     }
+    // What is left when two have as much each as there is for others is for those to come.
     assert_eq!(here, [Verdict::Accepted, Verdict::Accepted, refused, refused]);
-    assert_eq!(there, [Verdict::Accepted, refused, refused, refused]);
+    assert_eq!(there, here);
     // The operations in turn come in two parts, so that each needs a record.
     assert_eq!(side.handle(Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
-    let memory = side.table.access();
-    let mut around =
-        Surroundings { memory: &memory, pools: &mut side.pools, outbound: &mut side.outbound };
-    assert_eq!(other.handle(&mut around, Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
-    assert_eq!(other.handle(&mut around, Flags::NONE, &whole[0], &[1; 10]), Verdict::Accepted);
-    drop(memory);
+    assert_eq!(other.handle(side, Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
+    assert_eq!(side.pools.in_use().incoming, 6);
+    assert_eq!(other.handle(side, Flags::NONE, &whole[0], &[1; 10]), Verdict::Accepted);
     assert_eq!(side.handle(Flags::NONE, &whole[0], &[1; 10]), Verdict::Accepted);
     assert_eq!(side.inbound.delivered(), OperationNumber(3));
-    assert_eq!(other.delivered(), OperationNumber(2));
+    assert_eq!(other.inbound.delivered(), OperationNumber(3));
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
-    assert_eq!(side.pools.incoming_reserved, 0);
+}
+
+/// The receiving halves of connections that share the records of a side with its first.
+struct Other {
+    inbound: Inbound,
+    outbound: Outbound,
+}
+
+impl Other {
+    fn handle(
+        &mut self,
+        side: &mut Side,
+        flags: Flags,
+        header: &Header,
+        payload: &[u8],
+    ) -> Verdict {
+        let memory = side.table.access();
+        let Self { inbound, outbound } = self;
+        let mut around = Surroundings { memory: &memory, pools: &mut side.pools, outbound };
+        inbound.handle(&mut around, flags, header, payload)
+    }
+}
+
+fn another(side: &Side, connection: u32) -> Other {
+    let limits = InboundLimits {
+        operation_window: 1024,
+        read_depth: 64,
+        order_pool_bytes: 256 * 1024,
+        receives: 0,
+    };
+    let granted = PeerLimits {
+        operation_window: 1024,
+        read_depth: 64,
+        order_pool_bytes: 256 * 1024,
+        credit: MessageNumber(0),
+    };
+    Other {
+        inbound: Inbound::new(connection, side.domain, limits, side.queue.clone()),
+        outbound: Outbound::new(connection, granted, side.queue.clone()),
+    }
+}
+
+#[test]
+fn peers_that_leave_operations_open_stop_no_other() {
+    let config = Config { pools: PoolLimits::default(), ..Config::default() };
+    let mut pair = Pair::new(config, 1);
+    let tail = Flags::LAST.with(Flags::STRICT);
+    let whole: Vec<_> = (0..1024).map(|number| header(&pair, number, 0)).collect();
+    let ends: Vec<_> = (0..1024).map(|number| header(&pair, number, 8)).collect();
+    let side = &mut pair.sides[1];
+    // As many as there are records, so that some do not even have a later operation open.
+    let mut greedy: Vec<_> = (0..2048).map(|number| another(side, 10 + number)).collect();
+    for peer in &mut greedy {
+        for header in &whole[1..] {
+            if peer.handle(side, tail, header, &[1; 8]) != Verdict::Accepted {
+                break;
+            }
+        }
+        // The operation in turn lacks its beginning for ever.
+        let verdict = peer.handle(side, Flags::STRICT, &ends[0], &[1; 8]);
+        assert_eq!(verdict, Verdict::Accepted);
+    }
+    let limit = u32::from(u16::try_from(greedy.len()).unwrap());
+    assert!(side.pools.in_use().incoming <= PoolLimits::default().incoming + limit);
+    let mut honest = another(side, 1);
+    for header in &whole[..100] {
+        assert_eq!(honest.handle(side, tail, header, &[2; 8]), Verdict::Accepted);
+    }
+    for (body, end) in whole[100..200].iter().zip(&ends[100..]) {
+        let before = honest.inbound.delivered();
+        // The end of the operation in turn may have to wait for room: it comes again.
+        honest.handle(side, tail, end, &[3; 8]);
+        assert_eq!(honest.handle(side, Flags::STRICT, body, &[3; 8]), Verdict::Accepted);
+        honest.handle(side, tail, end, &[3; 8]);
+        assert_eq!(honest.inbound.delivered(), before.next());
+    }
+    for peer in &mut greedy {
+        peer.inbound.flush(&mut side.pools, OperationError::Flushed);
+    }
+    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+}
+
+#[test]
+fn two_greedy_peers_leave_a_third_as_much_as_they_have() {
+    let config = Config { pools: PoolLimits::default(), ..Config::default() };
+    let mut pair = Pair::new(config, 1);
+    let tail = Flags::LAST.with(Flags::STRICT);
+    let whole: Vec<_> = (0..1024).map(|number| header(&pair, number, 0)).collect();
+    let side = &mut pair.sides[1];
+    let taken = [10, 11, 12].map(|connection| {
+        let mut peer = another(side, connection);
+        let taken =
+            |header: &&Header| peer.handle(side, tail, header, &[1; 8]) == Verdict::Accepted;
+        whole[1..].iter().filter(taken).count()
+    });
+    // Alone, a peer gets what its window may need, a block of the order pool for each.
+    assert_eq!(taken[0], 1023);
+    assert_eq!(taken[1], 513);
+    assert_eq!(taken[2], 256);
+}
+
+#[test]
+fn readers_that_never_acknowledge_leave_an_answer_for_others() {
+    let config = Config { pools: PoolLimits::default(), ..Config::default() };
+    let mut pair = Pair::new(config, 1);
+    let (key, address) = remote(&pair, 0);
+    let read = |number| {
+        let operation = OperationNumber(number);
+        Header::ReadRequest { operation, length: 8, key, address }
+    };
+    let side = &mut pair.sides[1];
+    let mut greedy: Vec<_> = (0..2048).map(|number| another(side, 10 + number)).collect();
+    for peer in &mut greedy {
+        for number in 0..64 {
+            peer.handle(side, Flags::LAST, &read(number), &[]);
+        }
+        assert!(peer.inbound.delivered() != OperationNumber(0));
+    }
+    let mut honest = another(side, 1);
+    for number in 0..100 {
+        honest.handle(side, Flags::LAST, &read(number), &[]);
+        assert_eq!(honest.inbound.delivered(), OperationNumber(number + 1));
+        let memory = side.table.access();
+        let fragment = honest.outbound.next_fragment(&memory, &mut side.pools, 200);
+        let carried = fragment.unwrap().unwrap().carried;
+        honest.outbound.on_acknowledged(&mut side.pools, carried);
+    }
+    for peer in &mut greedy {
+        peer.inbound.flush(&mut side.pools, OperationError::Flushed);
+        peer.outbound.flush(&mut side.pools, OperationError::Flushed, None);
+    }
+    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+}
+
+/// A peer makes as many stretches of newer bytes as it can, in many operations of many ranges each, and then
+/// has an older frame placed among them.
+#[test]
+fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
+    let pools = PoolLimits::default();
+    let mut pair = Pair::new(Config { pools, window: 1024, ..Config::default() }, 1);
+    for number in 1..1024 {
+        for range in 0..crate::range_set::RANGES_MAX as u32 {
+            let (key, address) = remote(&pair, u64::from(range * 8 + number % 4 * 2));
+            let (operation, offset) = (OperationNumber(number), range * 8);
+            let header = Header::Write { operation, offset, key, address, immediate: None };
+            pair.sides[1].handle(Flags::NONE, &header, &[number as u8]);
+        }
+    }
+    let before = STEPS.get();
+    let frame = header(&pair, 0, 0);
+    assert_eq!(pair.sides[1].handle(Flags::STRICT, &frame, &[9; 1440]), Verdict::Accepted);
+    let steps = STEPS.get() - before;
+    // Twice the operations, their first ranges, and the ranges beyond these of all together.
+    assert!(steps <= 2 * (2 * 1023 + 2048), "{steps} steps");
 }
 
 #[test]
@@ -219,7 +366,7 @@ fn access_faults_name_their_cause_and_touch_nothing() {
         assert_eq!(write(number + 2, unknown, whole.start), CloseReason::UnknownKey);
         assert_eq!(write(number + 4, read_only.key, read_only.start), CloseReason::RightMissing);
     }
-    side.inbound.flush(&mut side.pools);
+    side.inbound.flush(&mut side.pools, OperationError::Flushed);
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
     assert_eq!(side.bytes(), vec![0; 8192]);
 }

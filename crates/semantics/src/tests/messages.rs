@@ -6,7 +6,9 @@ use mem::{Buffer, Rights};
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, source};
-use crate::{CompletionKind, OperationFlags, Ordering, PostError, Receive, Request, Verdict};
+use crate::{
+    CompletionKind, OperationError, OperationFlags, Ordering, PostError, Receive, Request, Verdict,
+};
 
 #[test]
 fn messages_meet_receives_in_order_and_wait_for_credit() {
@@ -74,9 +76,12 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
     assert_eq!(verdict, too_long);
     assert_eq!(side.handle(Flags::NONE, &send(0, 100, 0), &[1; 1]), too_long);
     assert_eq!(side.bytes()[..200], [0; 200]);
-    side.inbound.flush(&mut side.pools);
+    side.post_receive(0, 100, 1).unwrap();
+    side.inbound.flush(&mut side.pools, OperationError::ClosedByPeer);
     side.poll();
-    assert_eq!(side.completions.len(), 1);
+    let results: Vec<_> = side.completions.iter().map(|done| (done.context, done.result)).collect();
+    let expected = [OperationError::MessageTooLong, OperationError::ClosedByPeer].map(Err);
+    assert_eq!(results, [(0, expected[0]), (1, expected[1])]);
 }
 
 #[test]
@@ -114,7 +119,7 @@ fn receives_are_posted_up_to_the_limit() {
     assert_eq!(side.handle(Flags::LAST, &send(0, 0, 0), &[1; 8]), Verdict::Accepted);
     side.post_receive(0, 8, 5).unwrap();
     assert_eq!(side.inbound.credit(), MessageNumber(6));
-    side.inbound.flush(&mut side.pools);
+    side.inbound.flush(&mut side.pools, OperationError::Flushed);
     side.poll();
     assert_eq!(side.completions.len(), 6);
     assert_eq!(side.queue.len(), 0);

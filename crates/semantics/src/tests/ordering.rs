@@ -292,6 +292,65 @@ proptest! {
     }
 }
 
+/// Fragments of some operations, none of which ends, in any order and under two names of the memory, against
+/// a model that looks at single bytes.
+#[derive(Clone, Copy, Debug)]
+struct Scrap {
+    operation: u32,
+    offset: u32,
+    length: u32,
+}
+
+fn scrap() -> impl Strategy<Value = Scrap> {
+    (0_u32..6, 0_u32..300, 1_u32..90).prop_map(|(operation, offset, length)| Scrap {
+        operation,
+        offset,
+        length,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn late_bytes_yield_to_each_newer_byte_and_to_no_other(
+        // For each operation: where it begins, whether it is strict, which name it uses.
+        shapes in proptest::collection::vec((0_u64..120, any::<bool>(), any::<bool>()), 6),
+        scraps in proptest::collection::vec(scrap(), 1..80),
+    ) {
+        let mut pair = Pair::new(Config::default(), 1);
+        let side = &mut pair.sides[1];
+        let rights = mem::Rights::REMOTE_WRITE;
+        let alias = side.table.register_as(side.domain, side.memory.clone(), 77_000, rights).unwrap();
+        let mut model = vec![0; MEMORY_BYTES as usize];
+        // Which operations have which bytes, by their place in memory.
+        let mut here = vec![[false; 6]; MEMORY_BYTES as usize];
+        for (index, scrap) in scraps.iter().enumerate() {
+            let (base, is_strict, is_alias) = shapes[scrap.operation as usize];
+            let region = if is_alias { alias } else { side.region };
+            let header = wire_edge::Header::Write {
+                operation: OperationNumber(scrap.operation),
+                offset: scrap.offset,
+                key: region.key,
+                address: region.start + base + u64::from(scrap.offset),
+                immediate: None,
+            };
+            let flags = if is_strict { Flags::STRICT } else { Flags::NONE };
+            let value = index as u8 + 1;
+            side.handle(flags, &header, &vec![value; scrap.length as usize]);
+            let start = (base + u64::from(scrap.offset)) as usize;
+            let own = scrap.operation as usize;
+            for at in start..start + scrap.length as usize {
+                let yields = is_strict && here[at][own + 1..].contains(&true);
+                if !here[at][own] && !yields {
+                    model[at] = value;
+                }
+                here[at][own] = true;
+            }
+            prop_assert_eq!(&side.bytes(), &model, "after {:?}", scrap);
+        }
+    }
+}
+
 /// Two regions give the same address to different memory.
 #[test]
 fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
@@ -380,7 +439,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
 fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     use wire_edge::Header;
     let mut config = Config::default();
-    config.pools.order_blocks = 4;
+    config.pools.order_blocks = 5;
     let mut pair = Pair::new(config, 1);
     let (key, base) = super::pair::remote(&pair, 0);
     let side = &mut pair.sides[1];
@@ -396,9 +455,9 @@ fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     };
     assert_eq!(handle(10, 20), crate::Verdict::Accepted);
     assert_eq!(handle(30, 40), crate::Verdict::Accepted);
-    assert_eq!(handle(0, 100), crate::Verdict::Refused(crate::Refusal::Pool));
-    assert_eq!(handle(0, 30), crate::Verdict::Accepted);
-    assert_eq!(side.pools.in_use().order_blocks, 4);
+    assert_eq!(handle(0, 2000), crate::Verdict::Refused(crate::Refusal::Pool));
+    assert_eq!(handle(0, 100), crate::Verdict::Accepted);
+    assert_eq!(side.pools.in_use().order_blocks, 5);
 }
 
 /// A region may be empty of the source, so that only the order counts.

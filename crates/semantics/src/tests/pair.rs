@@ -117,12 +117,12 @@ impl Side {
             operation_window: config.window,
             read_depth: config.read_depth,
             order_pool_bytes: config.order_pool_bytes,
-            credit: MessageNumber(0),
+            credit: MessageNumber(config.first.0),
         };
         let mut inbound = Inbound::new(7, domain, limits, Arc::clone(&queue));
         let mut outbound = Outbound::new(7, peer, Arc::clone(&queue));
-        inbound.begin_at(config.first);
-        outbound.begin_at(config.first);
+        inbound.begin_at(config.first, MessageNumber(config.first.0));
+        outbound.begin_at(config.first, MessageNumber(config.first.0));
         let pools = Pools::new(&config.pools, Arc::clone(&status));
         Self {
             table,
@@ -417,7 +417,7 @@ impl Pair {
                     }
                     Err(
                         crate::PostError::NoOperationLeft(_)
-                        | crate::PostError::CompletionQueueFull,
+                        | crate::PostError::CompletionQueueFull(_),
                     ) => {}
                     Err(error) => panic!("{error}"),
                 }

@@ -187,7 +187,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
     let header = Header::ReadResponse { operation: OperationNumber(0), offset: 0 };
     let answer =
         side.outbound.handle_answer(&memory, &mut side.pools, Flags::LAST, &header, &[1; 64]);
-    assert_eq!(answer, Err(LocalFault { operation: OperationNumber(0) }));
+    assert_eq!(answer, Err(LocalFault::Operation(OperationNumber(0))));
 }
 
 /// The answer is here and its acknowledgement lost, when the memory it was read from goes.

@@ -231,7 +231,7 @@ impl EdgeFabric {
         let host = &mut hosts[number as usize];
         match host.engine.post(&memory.access(), handle, &operation) {
             Ok(_) => {}
-            Err(PostError::CompletionQueueFull | PostError::NoOperationLeft(_)) => {
+            Err(PostError::CompletionQueueFull(_) | PostError::NoOperationLeft(_)) => {
                 return Posted::Full;
             }
             Err(error) => {

@@ -17,6 +17,7 @@ use crate::host::{
 impl HostEngine for PlainEngine {
     fn attach_link(&mut self, _now: Instant, link: LinkId, caps: LinkCaps) {
         self.links.insert(link, caps.local);
+        self.frame_bytes_max = self.frame_bytes_max.min(caps.frame_bytes_max);
     }
 
     fn detach_link(&mut self, link: LinkId) {
@@ -51,6 +52,12 @@ impl HostEngine for PlainEngine {
                 BYE => self.end(to, Cause::ClosedByPeer),
                 DENIED => self.end(to, Cause::AccessDenied),
                 DATA => {
+                    if self.bug == Bug::FollowsAnybody
+                        && let Some(connection) = self.connections.get_mut(&to)
+                    {
+                        connection.paths = vec![(link, frame.from)];
+                        connection.path = 0;
+                    }
                     if let (Some(sequence), Some(acked)) = (half(rest, 0), half(rest, 4)) {
                         self.handle_data(now, to, sequence, acked, &rest[8..]);
                     }
@@ -107,7 +114,20 @@ impl HostEngine for PlainEngine {
         }
     }
 
-    fn handle_link_event(&mut self, _now: Instant, _link: LinkId, _event: LinkEvent) {}
+    fn handle_link_event(&mut self, _now: Instant, _link: LinkId, event: LinkEvent) {
+        let LinkEvent::Refused(peer, _) = event else { return };
+        if self.bug == Bug::BelievesNews {
+            let leads_there = |connection: &super::Connection| {
+                connection.paths.iter().any(|&(_, address)| address == peer)
+            };
+            let all = self.connections.iter();
+            let ended: Vec<u32> =
+                all.filter(|(_, one)| leads_there(one)).map(|(&id, _)| id).collect();
+            for id in ended {
+                self.end(id, Cause::Unreachable);
+            }
+        }
+    }
 
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>) {
         if self.bug == Bug::FallsSilent && now.0 > 1_000_000 {
@@ -120,6 +140,7 @@ impl HostEngine for PlainEngine {
             }
         }
         self.replies = kept;
+        let stops = self.bug == Bug::StopsAtFullDriver;
         let too_soon = self.bug == Bug::CompletesTooSoon;
         let mut sent_operations = Vec::new();
         for (&id, connection) in &mut self.connections {
@@ -142,6 +163,9 @@ impl HostEngine for PlainEngine {
                     to,
                     &[&header(connection.sent, connection.expected, connection.peer), body],
                 ) {
+                    if stops {
+                        return;
+                    }
                     break;
                 }
                 if connection.retry_at == Instant::NEVER {
@@ -155,6 +179,13 @@ impl HostEngine for PlainEngine {
                 }
                 connection.sent += 1;
                 connection.owes_ack = false;
+            }
+            if self.bug == Bug::RepeatsEachTurn
+                && connection.acked < connection.sent
+                && now.since_ns(connection.heard_at) > 3_000_000
+            {
+                connection.unanswered += 1;
+                connection.pings = true;
             }
             if connection.pings
                 && wire(
@@ -191,6 +222,10 @@ impl HostEngine for PlainEngine {
         self.events.pop_front()
     }
 
+    fn turn_to(&mut self, place: u32) {
+        self.place = place;
+    }
+
     fn listen(&mut self, _now: Instant) {}
 
     fn connect(
@@ -222,6 +257,7 @@ impl HostEngine for PlainEngine {
         let id = request.0 as u32;
         let connection = self.connections.get_mut(&id).ok_or(Refusal::Closed)?;
         connection.state = State::Open;
+        connection.place = self.place;
         let handle = ConnectionHandle(request.0);
         self.tell(id, ACCEPT);
         self.events.push_back(HostEvent::Established(handle));
@@ -333,7 +369,7 @@ impl HostEngine for PlainEngine {
         self.next_region += 1;
         let key = self.random.next_u64() as u32;
         let bytes = vec![0; length_bytes as usize + 2 * GUARD];
-        self.regions.insert(number, Memory { key, live: true, bytes });
+        self.regions.insert(number, Memory { key, live: true, place: self.place, bytes });
         Region { number, key, address: u64::from(number) << 32, length_bytes }
     }
 
@@ -375,6 +411,12 @@ impl HostEngine for PlainEngine {
         let limit = if self.bug == Bug::Hoards { 4 } else { 65 };
         for connection in self.connections.values() {
             report("operations", connection.operations.len() as u64, limit);
+            if connection.state == State::Open {
+                report("unanswered questions", connection.unanswered, UNANSWERED_MAX);
+            }
         }
     }
 }
+
+/// Questions to a silent peer within five seconds, some of them two milliseconds apart.
+const UNANSWERED_MAX: u64 = 1_000;

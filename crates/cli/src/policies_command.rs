@@ -1,0 +1,382 @@
+//! `ethernot sim policies`: own rules against those of `MultiEdge` and against plain turns.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fabric::polling::Costs;
+use fabric::polling::Exercise;
+use fabric::polling::policies::{
+    self, BELIEFS, CALIBRATED, Comparison, Figures, LinkSet, Point, Recovery, Setting, Shaper,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::bench_command::parse_size;
+use crate::output::{check_writable, write_results};
+
+/// Compare the sending policy with those of MultiEdge and with plain turns, in virtual time.
+///
+/// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unlike, between hosts from a quarter to
+/// four times as fast as a calibrated one, with and without absences of 50 µs to 5 ms, and behind shapers
+/// whose timers interrupt the host. Prints what own rules come to against the better of the others, the
+/// worst last. Throughput in MB/s; of ping-pongs half a round trip in µs. The figures depend on the
+/// protocol and the seeds alone, not on this machine.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot sim policies\n  \
+    ethernot sim policies --links 2x1G,10G+1G --exercise one-way --sizes 64K,1M\n  \
+    ethernot sim policies --quick --json policies.json")]
+pub(crate) struct Arguments {
+    /// Only as many points as bring each property together with each other one, and those that
+    /// `cargo xtask acceptance sender` measures on virtual Ethernet; one seed each
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Every point: hours
+    #[arg(long)]
+    full: bool,
+    /// Links: 1x100M, 1x1G, 1x10G, 2x100M, 2x1G, 3x1G, 4x1G, 2x10G, 1G+100M, 10G+1G, 1G/20us+1G/2ms, 2xfree
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_links)]
+    links: Vec<LinkSet>,
+    /// How fast hosts are beside a calibrated one: 0.25, 0.5, 1, 2, 4
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_speed)]
+    hosts: Vec<u32>,
+    /// What is done: one-way, two-way, ping-pong
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_exercise)]
+    exercise: Vec<Exercise>,
+    /// Message sizes: 64, 4K, 64K, 1M, 4M
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_known_size)]
+    sizes: Vec<u32>,
+    /// What keeps links to their rate: timers, slow-timers, exact
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
+    shapers: Vec<Shaper>,
+    /// Only with absences of the hosts' processors, or only without
+    #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
+    absences: Option<bool>,
+    /// Seeds of each point [default: 3, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// What a timer of a shaper takes from a host that is as fast as calibrated, in microseconds
+    #[arg(long, value_name = "US", default_value_t = CALIBRATED.timer_ps / PS_PER_US, value_parser = clap::value_parser!(u64).range(..=1000))]
+    timer_us: u64,
+    /// Points run at a time [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Write the results as JSON; `-` for standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    check_writable(arguments.json.as_deref())?;
+    let points = points(arguments);
+    if points.is_empty() {
+        return Err("no point is left: choose more links, hosts, exercises or sizes".into());
+    }
+    let start = Instant::now();
+    let setting = setting(arguments);
+    let mut results = run_points(arguments, &points, &setting)?;
+    results.sort_by(|one, other| other.ratio().total_cmp(&one.ratio()));
+    let recoveries = if arguments.is_filtered() { Vec::new() } else { recoveries(&setting)? };
+    let found = Found { results, recoveries, seconds: start.elapsed().as_secs_f64() };
+    let json = || Ok(format!("{:#}", found.to_json()));
+    write_results(arguments.json.as_deref(), json, || found.to_text())
+}
+
+impl Arguments {
+    /// Whether only some of the points are wanted.
+    fn is_filtered(&self) -> bool {
+        let Self { links, hosts, exercise, sizes, shapers, absences, .. } = self;
+        let has_lists = !(links.is_empty() && hosts.is_empty() && exercise.is_empty());
+        has_lists || !(sizes.is_empty() && shapers.is_empty()) || absences.is_some()
+    }
+}
+
+fn setting(arguments: &Arguments) -> Setting {
+    let seeds = arguments.seeds.unwrap_or(if arguments.quick { 1 } else { 3 });
+    let timer_ps = arguments.timer_us * PS_PER_US;
+    Setting { costs: Costs { timer_ps, ..CALIBRATED }, seeds }
+}
+
+fn recoveries(setting: &Setting) -> Result<Vec<Recovery>, Failure> {
+    let recover = |belief| {
+        policies::recover(belief, setting).map_err(|error| format!("{belief}: {error}").into())
+    };
+    BELIEFS.into_iter().map(recover).collect()
+}
+
+/// The points that are wanted.
+fn points(arguments: &Arguments) -> Vec<Point> {
+    let mut points = match (arguments.quick, arguments.full) {
+        (true, _) => policies::quick(),
+        (_, true) => policies::full(),
+        _ => policies::pairs(),
+    };
+    points.retain(|point| {
+        wanted(&arguments.links, &point.links)
+            && wanted(&arguments.hosts, &point.quarters)
+            && wanted(&arguments.exercise, &point.exercise)
+            && wanted(&arguments.sizes, &point.message_bytes)
+            && wanted(&arguments.shapers, &point.shaper)
+            && arguments.absences.is_none_or(|wanted| wanted == point.has_absences)
+    });
+    points
+}
+
+/// Whether a value is among those that were chosen, or none were.
+fn wanted<T: PartialEq>(list: &[T], value: &T) -> bool {
+    list.is_empty() || list.contains(value)
+}
+
+/// Runs points on several threads; the results are in the order of the points.
+fn run_points(
+    arguments: &Arguments,
+    points: &[Point],
+    setting: &Setting,
+) -> Result<Vec<Comparison>, Failure> {
+    let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
+    let jobs = arguments.jobs.unwrap_or(available);
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let bar = ProgressBar::new(points.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style.progress_chars("━━╌"));
+    }
+    bar.enable_steady_tick(TICK);
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(point) = points.get(number) else { break };
+                    bar.set_message(point.to_string());
+                    let result = policies::compare(point, setting);
+                    if let Ok(mut results) = results.lock() {
+                        results.push((number, result));
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let mut results = results.into_inner().unwrap_or_default();
+    results.sort_by_key(|(number, _)| *number);
+    let told = |(number, result): (usize, Result<Comparison, _>)| {
+        result.map_err(|error| match points.get(number) {
+            Some(point) => format!("{point}: {error}").into(),
+            None => Failure::from(format!("{error}")),
+        })
+    };
+    results.into_iter().map(told).collect()
+}
+
+/// What was found.
+struct Found {
+    /// The worst last.
+    results: Vec<Comparison>,
+    recoveries: Vec<Recovery>,
+    seconds: f64,
+}
+
+impl Found {
+    /// Those that are as good as wanted.
+    fn good(&self) -> usize {
+        self.results.iter().filter(|result| result.ratio() >= WANTED).count()
+    }
+
+    /// The least of what two links without a rate come to against one.
+    fn worst_to_one(&self) -> Option<f64> {
+        self.results.iter().filter_map(Comparison::ratio_to_one).reduce(f64::min)
+    }
+
+    /// The worst of what equal links were given nothing with room and data, in percent of the frames, in
+    /// streams of messages of several frames.
+    fn worst_idle_percent(&self) -> Option<f64> {
+        let counts = |point: &Point| {
+            point.links.is_equal()
+                && point.exercise != Exercise::PingPong
+                && point.message_bytes >= 64 << 10
+        };
+        let counted = self.results.iter().filter(|result| counts(&result.point));
+        counted.map(|result| result.own.idle_percent).reduce(f64::max)
+    }
+
+    /// One line each, the worst last, where a terminal shows it.
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a `String` does not fail, here and below.
+        let _ = writeln!(
+            text,
+            "{:60} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}",
+            "point",
+            "own",
+            "MultiEdge",
+            "in turn",
+            "ratio",
+            "+-",
+            "to one",
+            "links",
+            "idle",
+            "extra"
+        );
+        for result in &self.results {
+            let _ = writeln!(text, "{}", line(result));
+        }
+        for recovery in &self.recoveries {
+            let _ = writeln!(text, "{recovery}");
+        }
+        let (count, good, seconds) = (self.results.len(), self.good(), self.seconds);
+        let _ = write!(text, "{count} points in {seconds:.0} s, {good} >= {WANTED}");
+        if let Some(ratio) = self.worst_to_one() {
+            let _ = write!(text, "; two links without a rate against one: {ratio:.3} at worst");
+        }
+        if let Some(percent) = self.worst_idle_percent() {
+            let _ = write!(text, "; equal links idle with data: {percent:.1} % at worst");
+        }
+        let worst = self.results.iter().rev().take(NAMED);
+        for (number, result) in worst.filter(|result| result.ratio() < WANTED).enumerate() {
+            let between = if number == 0 { "; worst: " } else { "; " };
+            let _ = write!(text, "{between}{} ({:.3})", result.point, result.ratio());
+        }
+        text.push('\n');
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let ratios = self.results.iter().map(Comparison::ratio);
+        json!({
+            "seconds": self.seconds,
+            "points": self.results.len(),
+            "at_least": WANTED,
+            "good": self.good(),
+            "worst_ratio": ratios.reduce(f64::min),
+            "worst": self.results.last().map(|result| result.point.to_string()),
+            "worst_to_one_link": self.worst_to_one(),
+            "worst_idle_percent_on_equal_links": self.worst_idle_percent(),
+            "results": self.results.iter().map(entry).collect::<Vec<_>>(),
+            "recoveries": self.recoveries.iter().map(recovery_entry).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn line(result: &Comparison) -> String {
+    let figure = |figures: &Figures| match result.latency_us(figures) {
+        Some(latency_us) => format!("{latency_us:.2} us"),
+        None => format!("{:.2}", figures.worth / 1e6),
+    };
+    let percent = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.1}%"));
+    let to_one = result.ratio_to_one().map_or_else(String::new, |ratio| format!("{ratio:.3}"));
+    format!(
+        "{:60} {:>9} {:>9} {:>9} {:>6.3} {:>6.3} {to_one:>6} {:>6} {:>6.2}% {:>5.2}%",
+        result.point.to_string(),
+        figure(&result.own),
+        figure(&result.multiedge),
+        figure(&result.round_robin),
+        result.ratio(),
+        result.spread,
+        percent(result.efficiency_percent()),
+        result.own.idle_percent,
+        result.own.extra_percent,
+    )
+}
+
+fn recovery_entry(recovery: &Recovery) -> Value {
+    let Recovery { belief, even_after_ns, srtt_ns, share_percent } = recovery;
+    json!({
+        "believed_slower": belief.slower,
+        "host_speed": f64::from(belief.quarters) / 4.0,
+        "even_after_ns": even_after_ns,
+        "round_trips": recovery.round_trips(),
+        "srtt_ns": srtt_ns,
+        "share_percent": share_percent,
+    })
+}
+
+fn entry(result: &Comparison) -> Value {
+    let Comparison { point, own, multiedge, round_robin, alone, spread } = result;
+    let figures = |figures: &Figures| match result.latency_us(figures) {
+        Some(latency_us) => json!({ "latency_us": latency_us }),
+        None => json!({ "bytes_per_second": figures.worth }),
+    };
+    json!({
+        "point": point.to_string(),
+        "links": point.links.name,
+        "host_speed": f64::from(point.quarters) / 4.0,
+        "shaper": point.shaper.name(),
+        "absences": point.has_absences,
+        "exercise": point.exercise.name(),
+        "message_bytes": point.message_bytes,
+        "in_order": point.in_order,
+        "own": figures(own),
+        "multiedge": figures(multiedge),
+        "round_robin": figures(round_robin),
+        "one_link": alone.as_ref().map(figures),
+        "ratio": result.ratio(),
+        "ratio_spread": spread,
+        "ratio_to_one_link": result.ratio_to_one(),
+        "efficiency_percent": result.efficiency_percent(),
+        "idle_with_data_percent": own.idle_percent,
+        "extra_frame_percent": own.extra_percent,
+    })
+}
+
+fn parse_links(text: &str) -> Result<LinkSet, String> {
+    let found = policies::LINK_SETS.into_iter().find(|links| links.name == text.trim());
+    found.ok_or_else(|| {
+        let known: Vec<_> = policies::LINK_SETS.iter().map(|links| links.name).collect();
+        format!("the links are: {}", known.join(", "))
+    })
+}
+
+fn parse_speed(text: &str) -> Result<u32, String> {
+    let speed: Option<f64> = text.trim().parse().ok();
+    let known = |quarters: &u32| speed == Some(f64::from(*quarters) / 4.0);
+    let found = policies::SPEEDS.into_iter().find(known);
+    found.ok_or_else(|| "hosts are 0.25, 0.5, 1, 2 or 4 times as fast".to_owned())
+}
+
+fn parse_exercise(text: &str) -> Result<Exercise, String> {
+    let found = policies::EXERCISES.into_iter().find(|exercise| exercise.name() == text.trim());
+    found.ok_or_else(|| "the exercises are: one-way, two-way, ping-pong".to_owned())
+}
+
+fn parse_shaper(text: &str) -> Result<Shaper, String> {
+    let found = policies::SHAPERS.into_iter().find(|shaper| shaper.name() == text.trim());
+    found.ok_or_else(|| "the shapers are: timers, slow-timers, exact".to_owned())
+}
+
+fn parse_known_size(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text)?;
+    let found = policies::SIZES.into_iter().find(|size| u64::from(*size) == bytes);
+    found.ok_or_else(|| {
+        let known = policies::SIZES.map(policies::size_name);
+        format!("the sizes are: {}", known.join(", "))
+    })
+}
+
+fn parse_yes(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("yes or no".to_owned()),
+    }
+}
+
+const PS_PER_US: u64 = 1_000_000;
+
+const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
+
+/// Rare enough to cost the points nothing.
+const TICK: Duration = Duration::from_millis(500);
+
+/// What own rules should come to against the better of the others.
+const WANTED: f64 = 0.99;
+
+/// How many of the worst points the last line names.
+const NAMED: usize = 5;

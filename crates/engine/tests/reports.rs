@@ -1,0 +1,241 @@
+//! What links report of the addresses of peers, truly or by forgery (protocol.md §7.8).
+
+mod pair;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use delivery::{Evidence, LinkEvent, LinkId, LinkState};
+use engine::{Closed, EngineConfig};
+use pair::{LinkPlan, Pair, address};
+use semantics::OperationError;
+
+type Heads = Rc<RefCell<Vec<(u8, Evidence)>>>;
+
+/// From now on, what the first host sends is noted: on which link, and what a report would quote.
+fn spy(pair: &mut Pair, passes: bool) -> Heads {
+    let heads = Heads::default();
+    let noted = Rc::clone(&heads);
+    pair.filter = Box::new(move |_, flight| {
+        if flight.to == 1 {
+            noted.borrow_mut().push((flight.link, Evidence::quoted(&flight.bytes)));
+        }
+        passes || flight.to == 0
+    });
+    heads
+}
+
+/// Nobody listens at the addresses of the second host any more.
+fn kill(pair: &mut Pair) -> Heads {
+    let heads = spy(pair, false);
+    pair.hosts[1].paused = true;
+    pair.wire.clear();
+    heads
+}
+
+fn refuse(pair: &mut Pair, link: u8, evidence: Evidence) {
+    let event = LinkEvent::Refused(address(1, link), evidence);
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(link), event);
+}
+
+/// Time passes, and the network refuses what is sent.
+fn refuse_for(pair: &mut Pair, heads: &Heads, ns: u64) {
+    let until = pair.now.after_ns(ns);
+    loop {
+        let goes_on = pair.step(until);
+        let refused = core::mem::take(&mut *heads.borrow_mut());
+        let was_quiet = refused.is_empty();
+        for (link, evidence) in refused {
+            refuse(pair, link, evidence);
+        }
+        if was_quiet && !goes_on {
+            return;
+        }
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[test]
+fn a_peer_that_was_killed_is_noticed_within_a_second() {
+    for links in 1..4 {
+        for (writes, keep_alive_ns) in [(3, 30 * SECOND_NS), (0, 2 * SECOND_NS)] {
+            let config = EngineConfig { keep_alive_ns, ..EngineConfig::default() };
+            let plans = vec![LinkPlan::default(); links];
+            let mut pair = Pair::connected_with(&plans, config);
+            // Nothing else is to happen when the idle connection asks.
+            pair.run_for(2 * SECOND_NS - 100_000_000);
+            for context in 0..writes {
+                pair.write(0, 0, 1 << 20, context);
+            }
+            let heads = kill(&mut pair);
+            refuse_for(&mut pair, &heads, SECOND_NS);
+            assert_eq!(pair.hosts[0].closed().len(), 1, "{links} links, {writes} writes");
+            assert!(matches!(pair.hosts[0].closed()[..], [Closed::Refused(_)]));
+            let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();
+            assert_eq!(results, vec![Err(OperationError::Unreachable); writes as usize]);
+            assert_eq!(pair.hosts[0].engine.connection_count(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_link_whose_address_is_refused_is_given_up_and_comes_back() {
+    let mut pair = Pair::connected(2);
+    let heads = Heads::default();
+    let noted = Rc::clone(&heads);
+    pair.filter = Box::new(move |_, flight| {
+        if (flight.to, flight.link) == (1, 1) {
+            noted.borrow_mut().push((1, Evidence::quoted(&flight.bytes)));
+        }
+        flight.link == 0
+    });
+    pair.fill(0, 1 << 20);
+    pair.write(0, 0, 1 << 20, 1);
+    refuse_for(&mut pair, &heads, SECOND_NS);
+    assert_eq!(pair.done(0).len(), 1);
+    assert!(pair.same(1 << 20));
+    let states =
+        |pair: &Pair| pair.hosts[0].info().paths.iter().map(|p| p.state).collect::<Vec<_>>();
+    assert_eq!(states(&pair), [LinkState::Up, LinkState::Probing]);
+    pair.filter = Box::new(|_, _| true);
+    pair.run_for(2 * SECOND_NS);
+    assert_eq!(states(&pair), [LinkState::Up; 2]);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+}
+
+#[test]
+fn no_report_ends_a_connection_whose_peer_answers() {
+    for links in 1..3 {
+        let mut pair = Pair::connected(links);
+        let heads = spy(&mut pair, true);
+        pair.fill(0, 1 << 20);
+        for round in 0..20 {
+            pair.write(0, 0, if round % 4 == 0 { 8 } else { 1 << 20 }, round);
+            // Even one that sees all that is sent.
+            refuse_for(&mut pair, &heads, 10_000_000);
+            for count in 0..100 {
+                let evidence = [Evidence::Hearsay, Evidence::Quoted([count; 16])];
+                refuse(&mut pair, 0, evidence[usize::from(count % 2)]);
+            }
+            pair.turn(0);
+        }
+        pair.run_for(SECOND_NS);
+        assert_eq!(pair.done(0).len(), 20);
+        assert!(pair.same(1 << 20));
+        assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+        assert!(pair.hosts[0].info().paths.iter().all(|path| path.state == LinkState::Up));
+    }
+}
+
+#[test]
+fn forged_reports_end_no_connection_whose_peer_is_silent_for_a_while() {
+    let mut pair = Pair::connected(1);
+    pair.write(0, 0, 1 << 20, 1);
+    pair.hosts[1].paused = true;
+    for round in 0..3000_u64 {
+        pair.run_for(1_000_000);
+        refuse(&mut pair, 0, Evidence::Hearsay);
+        let mut forged = [0; 16];
+        forged[..8].copy_from_slice(&round.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        forged[0] = 3;
+        refuse(&mut pair, 0, Evidence::Quoted(forged));
+    }
+    pair.hosts[1].paused = false;
+    pair.run_for(2 * SECOND_NS);
+    assert_eq!(pair.done(0).len(), 1);
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+    assert!(pair.hosts[0].engine.counters().reports_ignored >= 3000);
+}
+
+#[test]
+fn a_report_without_proof_makes_a_quiet_connection_ask_its_peer() {
+    let config = EngineConfig { rest_ns: u64::MAX, ..EngineConfig::default() };
+    let mut pair = Pair::connected_with(&[LinkPlan::default()], config);
+    pair.run_for(SECOND_NS);
+    let before = pair.channels[0][0].frames;
+    for _ in 0..1000 {
+        refuse(&mut pair, 0, Evidence::Hearsay);
+        pair.run_for(1_000);
+    }
+    let asked = pair.channels[0][0].frames - before;
+    assert!((1..=12).contains(&asked), "{asked} frames");
+    assert!(pair.hosts[0].closed().is_empty());
+}
+
+#[test]
+fn a_report_that_quotes_nothing_of_ours_touches_no_connection() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000);
+    let engine = &mut pair.hosts[0].engine;
+    assert!(!engine.has_work());
+    for event in [
+        LinkEvent::Refused(address(1, 0), Evidence::Quoted([3; 16])),
+        LinkEvent::TooBig(address(1, 0), 300, Evidence::Quoted([3; 16])),
+        LinkEvent::Refused(address(1, 7), Evidence::Hearsay),
+        LinkEvent::Descriptors,
+    ] {
+        engine.handle_link_event(pair.now, LinkId(0), event);
+        assert!(!engine.has_work(), "{event:?}");
+    }
+    assert_eq!(engine.counters().reports_ignored, 2);
+}
+
+#[test]
+fn only_a_refusal_of_the_request_itself_ends_an_attempt_to_connect() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    for evidence in [Evidence::Hearsay, Evidence::Quoted([0; 16]), Evidence::Quoted([3; 16])] {
+        refuse(&mut pair, 0, evidence);
+        pair.turn(0);
+    }
+    pair.run_for(SECOND_NS);
+    assert_eq!(pair.hosts[0].established(), 1);
+    pair.restart(0, 9);
+    pair.connect();
+    let heads = kill(&mut pair);
+    refuse_for(&mut pair, &heads, 1_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0))]);
+}
+
+#[test]
+fn a_forged_size_of_frames_holds_until_it_is_probed() {
+    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, rate: None };
+    let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
+    let size = |pair: &Pair| pair.hosts[0].info().paths[0].frame_bytes;
+    let transfer = |pair: &mut Pair| {
+        pair.write(0, 0, 1 << 20, 1);
+        pair.run_for(100_000_000);
+        assert_eq!(pair.done(0).len(), 1);
+    };
+    let too_big = |pair: &mut Pair, evidence| {
+        let event = LinkEvent::TooBig(address(1, 0), 256, evidence);
+        pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), event);
+    };
+    transfer(&mut pair);
+    assert_eq!(size(&pair), 9000);
+    too_big(&mut pair, Evidence::Quoted([3; 16]));
+    assert_eq!(size(&pair), 9000, "it quotes nothing that was sent");
+    let heads = spy(&mut pair, true);
+    for _ in 0..30 {
+        // While the connection is awake.
+        pair.write(0, 0, 8, 1);
+        pair.turn(0);
+        too_big(&mut pair, Evidence::Hearsay);
+        assert_eq!(size(&pair), 1472, "what needs no proof is not doubted");
+        pair.run_for(100_000_000);
+        pair.done(0);
+        transfer(&mut pair);
+        assert_eq!(size(&pair), 9000);
+    }
+    pair.write(0, 0, 8, 1);
+    heads.borrow_mut().clear();
+    pair.turn(0);
+    let quoted = heads.borrow_mut()[0].1;
+    pair.run_for(100_000);
+    assert_eq!(pair.done(0).len(), 1);
+    too_big(&mut pair, quoted);
+    transfer(&mut pair);
+    assert_eq!(size(&pair), 256, "what was sent was too big");
+}

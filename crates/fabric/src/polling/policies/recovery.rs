@@ -1,0 +1,147 @@
+//! How long a wrong belief lasts: of two equal links one was slower for a while.
+
+use core::fmt;
+
+use super::super::machine::Machine;
+use super::super::{Exercise, Length, Pauses, Trial};
+use super::{GIGABIT, LinkSet, Setting, Shaper, scaled};
+use crate::scenario::TransferError;
+use crate::stream::Policies;
+
+/// What is wrongly believed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Belief {
+    /// One of two equal links is believed to be slower by this factor.
+    pub slower: u64,
+    /// How fast both hosts are, in quarters of a calibrated one.
+    pub quarters: u32,
+}
+
+/// What is tried: links limit fast hosts, and slow hosts limit themselves.
+pub const BELIEFS: [Belief; 6] = [
+    Belief { slower: 2, quarters: 2 },
+    Belief { slower: 2, quarters: 4 },
+    Belief { slower: 2, quarters: 8 },
+    Belief { slower: 4, quarters: 2 },
+    Belief { slower: 4, quarters: 4 },
+    Belief { slower: 4, quarters: 8 },
+];
+
+/// How the links share what is sent, once they are equal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recovery {
+    /// What was believed.
+    pub belief: Belief,
+    /// When they began to share evenly, in nanoseconds; absent if they did not within
+    /// 200 ms.
+    pub even_after_ns: Option<u64>,
+    /// Smoothed round trip at the end, of the longer link, in nanoseconds.
+    pub srtt_ns: u64,
+    /// What the link that was slower carried of both in the second half of the time, in percent.
+    pub share_percent: f64,
+}
+
+impl Recovery {
+    /// The same time in round trips.
+    pub fn round_trips(&self) -> Option<f64> {
+        self.even_after_ns.map(|ns| ns as f64 / self.srtt_ns.max(1) as f64)
+    }
+}
+
+impl fmt::Display for Belief {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let speed = f64::from(self.quarters) / 4.0;
+        write!(
+            formatter,
+            "one of two equal links believed {} times slower, host x{speed}",
+            self.slower
+        )
+    }
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { belief, even_after_ns, share_percent, .. } = self;
+        write!(formatter, "{belief}: ")?;
+        match (even_after_ns, self.round_trips()) {
+            (Some(ns), Some(trips)) => {
+                let ms = *ns as f64 * 1e-6;
+                write!(formatter, "even after {ms:.1} ms, {trips:.0} round trips")?;
+            }
+            _ => write!(formatter, "not even within {} ms", WATCHED_NS / 1_000_000)?,
+        }
+        write!(formatter, " ({share_percent:.0} % in the end)")
+    }
+}
+
+/// Lets hosts believe, puts that right, and watches.
+///
+/// # Errors
+/// The connection cannot be made or ends.
+pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferError> {
+    let links = LinkSet { name: "2x1G", links: &[(GIGABIT, 0); 2] }.models(Shaper::Timers);
+    let trial = Trial {
+        links: &links,
+        exercise: Exercise::OneWay,
+        message_bytes: 1 << 20,
+        in_flight: 16,
+        in_order: false,
+        costs: scaled(&setting.costs, belief.quarters),
+        pauses: Pauses::default(),
+        length: Length::Operations { warm_up: 0, measured: 0 },
+        seed: 0,
+    };
+    let mut machine = Machine::new(&trial, &Policies::Default.config())?;
+    machine.connect()?;
+    machine.set_rate(1, GIGABIT / belief.slower.max(1));
+    machine.start(u64::MAX);
+    machine.run_for(BELIEVED_NS)?;
+    machine.set_rate(1, GIGABIT);
+    let mut sent = vec![sent_by(&machine)];
+    for _ in 0..WATCHED_NS / STEP_NS {
+        machine.run_for(STEP_NS)?;
+        sent.push(sent_by(&machine));
+    }
+    let mut windows = sent.iter().zip(sent.iter().skip(WINDOW_STEPS));
+    let even =
+        windows.position(|(from, to)| (share_percent(from, to) - 50.0).abs() <= EVEN_PERCENT);
+    let paths = machine.paths(0);
+    Ok(Recovery {
+        belief,
+        even_after_ns: even.map(|step| step as u64 * STEP_NS),
+        srtt_ns: paths.iter().map(|path| path.srtt_ns).max().unwrap_or(0),
+        share_percent: share_percent(&sent[sent.len() / 2], &sent[sent.len() - 1]),
+    })
+}
+
+/// What the second link sent between two times, in percent of both.
+fn share_percent(from: &[u64; 2], to: &[u64; 2]) -> f64 {
+    let [first, second] = [to[0] - from[0], to[1] - from[1]].map(|bytes| bytes as f64);
+    100.0 * second / (first + second).max(1.0)
+}
+
+/// Payload sent so far by the first host over each of two links.
+fn sent_by(machine: &Machine) -> [u64; 2] {
+    let mut sent = [0; 2];
+    for path in machine.paths(0) {
+        if let Some(sent) = sent.get_mut(usize::from(path.link.0)) {
+            *sent = path.counters.payload_bytes_sent;
+        }
+    }
+    sent
+}
+
+/// How long the link is slower: several times what averages of rates go back.
+const BELIEVED_NS: u64 = 100_000_000;
+
+/// How long the links are watched after that.
+const WATCHED_NS: u64 = 200_000_000;
+
+/// How often.
+const STEP_NS: u64 = 250_000;
+
+/// Over how long shares are taken: 80 full frames of each link at 1 Gb/s.
+const WINDOW_STEPS: usize = 4;
+
+/// How far from a half shares may be that count as even.
+const EVEN_PERCENT: f64 = 5.0;

@@ -1,0 +1,309 @@
+//! An engine that keeps its promises behind something that does not: faults of mechanisms that the
+//! plain engine lacks are planted here, at the boundary of any engine.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
+use wire_edge::{Handshake, HandshakeFrame, PeerAddr};
+
+use crate::host::{
+    Cause, Completion, ConnectionHandle, Fault, HostEngine, HostEvent, Operation, Refusal, Region,
+    RequestHandle, Wire,
+};
+
+/// What is done wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Bend {
+    /// Two operations posted in one go change places on their way to the engine.
+    ReordersPosts,
+    /// A Reset counts whatever its epoch and packet number.
+    BelievesResets,
+    /// A request waits until who was accepted before has confirmed.
+    HoldsListener,
+    /// All services share one domain.
+    IgnoresDomains,
+    /// A denied access is reported as a breach of the protocol.
+    ConfusesCauses,
+    /// A denied operation is reported as one that was only flushed.
+    ConfusesFaults,
+    /// A record of each connection that ended stays in use.
+    LeaksAtClose,
+    /// Now and then no timer is asked for until a frame comes.
+    ForgetsTimers,
+}
+
+/// An engine behind something that bends what passes.
+#[derive(Debug)]
+pub(crate) struct Bent<E> {
+    engine: E,
+    bend: Bend,
+    /// An operation that waits for the next one.
+    held: Option<(ConnectionHandle, Operation)>,
+    /// The epoch and the packet number of the newest frame to each address, by connection id.
+    sent: VecDeque<(u32, u16, u32)>,
+    requests: VecDeque<HostEvent>,
+    unconfirmed: BTreeSet<u64>,
+    ended: u64,
+    timeouts: u64,
+}
+
+impl<E: HostEngine> Bent<E> {
+    pub(crate) const fn new(engine: E, bend: Bend) -> Self {
+        Self {
+            engine,
+            bend,
+            held: None,
+            sent: VecDeque::new(),
+            requests: VecDeque::new(),
+            unconfirmed: BTreeSet::new(),
+            ended: 0,
+            timeouts: 0,
+        }
+    }
+
+    const fn forgets_timer(&self) -> bool {
+        matches!(self.bend, Bend::ForgetsTimers) && self.timeouts % 8 == 7
+    }
+
+    /// Posts what was held back.
+    fn hand_over(&mut self, now: Instant) {
+        if let Some((connection, operation)) = self.held.take() {
+            // Who posted it believes that it was taken.
+            let _ = self.engine.post(now, connection, &operation);
+        }
+    }
+
+    /// The Reset that would be believed, for one that should not.
+    fn right_reset(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let frame = wire_edge::decode_handshake(bytes).ok()?;
+        let Handshake::Reset { .. } = frame.body else { return None };
+        let known = self.sent.iter().rev().find(|(id, ..)| *id == frame.source.0)?;
+        let body = Handshake::Reset { epoch: wire_edge::Epoch(known.1), packet: known.2 };
+        let mut out = vec![0; wire_edge::HANDSHAKE_BYTES_MAX];
+        let length = HandshakeFrame { body, ..frame }.encode(&mut out);
+        out.truncate(length);
+        Some(out)
+    }
+
+    /// Remembers what a frame that leaves would be called in a Reset.
+    fn remember(sent: &mut VecDeque<(u32, u16, u32)>, pieces: &[&[u8]]) {
+        let Some(prefix) = wire_edge::decode(&pieces.concat()).ok().map(|frame| frame.prefix)
+        else {
+            return;
+        };
+        sent.push_back((prefix.connection.0, prefix.epoch.0, prefix.packet));
+        if sent.len() > 64 {
+            sent.pop_front();
+        }
+    }
+}
+
+impl<E: HostEngine> HostEngine for Bent<E> {
+    fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps) {
+        self.engine.attach_link(now, link, caps);
+    }
+
+    fn detach_link(&mut self, link: LinkId) {
+        self.engine.detach_link(link);
+    }
+
+    fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>) {
+        self.timeouts += u64::from(self.forgets_timer());
+        let right = match self.bend {
+            Bend::BelievesResets => self.right_reset(frame.bytes),
+            _ => None,
+        };
+        match right {
+            Some(mut bytes) => {
+                self.engine.handle_frame(now, link, RxFrame { bytes: &mut bytes, ..frame });
+            }
+            None => self.engine.handle_frame(now, link, frame),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.timeouts += 1;
+        self.engine.handle_timeout(now);
+    }
+
+    fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent) {
+        self.engine.handle_link_event(now, link, event);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>) {
+        self.hand_over(now);
+        let (engine, sent) = (&mut self.engine, &mut self.sent);
+        if self.bend != Bend::BelievesResets {
+            return engine.poll_transmit(now, wire);
+        }
+        engine.poll_transmit(now, &mut |link, to, pieces| {
+            Self::remember(sent, pieces);
+            wire(link, to, pieces)
+        });
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        if self.forgets_timer() { Instant::NEVER } else { self.engine.poll_timeout() }
+    }
+
+    fn poll_event(&mut self) -> Option<HostEvent> {
+        if self.bend == Bend::HoldsListener
+            && self.unconfirmed.is_empty()
+            && let Some(request) = self.requests.pop_front()
+        {
+            return Some(request);
+        }
+        loop {
+            let event = self.engine.poll_event()?;
+            match event {
+                HostEvent::Requested { .. }
+                    if self.bend == Bend::HoldsListener && !self.unconfirmed.is_empty() =>
+                {
+                    self.requests.push_back(event);
+                }
+                HostEvent::Established(connection) => {
+                    self.unconfirmed.remove(&connection.0);
+                    return Some(event);
+                }
+                HostEvent::Closed(connection, cause) => {
+                    self.unconfirmed.remove(&connection.0);
+                    self.ended += 1;
+                    let is_confused =
+                        self.bend == Bend::ConfusesCauses && cause == Cause::AccessDenied;
+                    let cause = if is_confused { Cause::Violation } else { cause };
+                    return Some(HostEvent::Closed(connection, cause));
+                }
+                other @ HostEvent::Requested { .. } => return Some(other),
+            }
+        }
+    }
+
+    fn turn_to(&mut self, place: u32) {
+        if self.bend != Bend::IgnoresDomains {
+            self.engine.turn_to(place);
+        }
+    }
+
+    fn listen(&mut self, now: Instant) {
+        self.engine.listen(now);
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        paths: &[(LinkId, PeerAddr)],
+        private_data: &[u8],
+    ) -> Result<ConnectionHandle, Refusal> {
+        self.engine.connect(now, paths, private_data)
+    }
+
+    fn accept(
+        &mut self,
+        now: Instant,
+        request: RequestHandle,
+    ) -> Result<ConnectionHandle, Refusal> {
+        let connection = self.engine.accept(now, request)?;
+        self.unconfirmed.insert(connection.0);
+        Ok(connection)
+    }
+
+    fn reject(&mut self, now: Instant, request: RequestHandle) {
+        self.engine.reject(now, request);
+    }
+
+    fn close(&mut self, now: Instant, connection: ConnectionHandle) {
+        self.engine.close(now, connection);
+    }
+
+    fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId) {
+        self.engine.remove_path(connection, link);
+    }
+
+    fn add_path(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        link: LinkId,
+        peer: PeerAddr,
+    ) {
+        self.engine.add_path(now, connection, link, peer);
+    }
+
+    fn post(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        operation: &Operation,
+    ) -> Result<(), Refusal> {
+        if self.bend != Bend::ReordersPosts {
+            return self.engine.post(now, connection, operation);
+        }
+        match self.held.take() {
+            None => {
+                self.held = Some((connection, *operation));
+                Ok(())
+            }
+            Some((other, earlier)) => {
+                let outcome = self.engine.post(now, connection, operation);
+                self.held = Some((other, earlier));
+                self.hand_over(now);
+                outcome
+            }
+        }
+    }
+
+    fn post_receive(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        region: Region,
+        offset: u32,
+        length_bytes: u32,
+        context: u64,
+    ) -> Result<(), Refusal> {
+        self.engine.post_receive(now, connection, region, offset, length_bytes, context)
+    }
+
+    fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
+        let found = self.engine.poll_completion(connection)?;
+        let is_confused =
+            self.bend == Bend::ConfusesFaults && found.fault == Some(Fault::AccessDenied);
+        let fault = if is_confused { Some(Fault::EndedByPeer) } else { found.fault };
+        Some(Completion { fault, ..found })
+    }
+
+    fn release(&mut self, connection: ConnectionHandle) {
+        self.engine.release(connection);
+    }
+
+    fn register(&mut self, length_bytes: u32) -> Region {
+        self.engine.register(length_bytes)
+    }
+
+    fn deregister(&mut self, now: Instant, region: Region) {
+        self.engine.deregister(now, region);
+    }
+
+    fn discard(&mut self, region: Region) {
+        self.engine.discard(region);
+    }
+
+    fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]) {
+        self.engine.read_memory(region, offset, into);
+    }
+
+    fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]) {
+        self.engine.write_memory(region, offset, bytes);
+    }
+
+    fn guards_are_intact(&self) -> bool {
+        self.engine.guards_are_intact()
+    }
+
+    fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64)) {
+        self.engine.occupancy(report);
+        if self.bend == Bend::LeaksAtClose {
+            report("records of ended connections", self.ended, u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Which cause a connection and its operations must end with.
+
+use super::end::{End, Stage};
+use super::run::Run;
+use crate::host::{Cause, Completion, CompletionKind, Fault, HostEngine};
+use crate::oracle::Violation;
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Notes how an operation failed; an access can only be denied to one that asked for too much.
+    pub(super) fn note_fault(end: &mut End, found: Completion) -> Result<(), Violation> {
+        let posted = !matches!(found.kind, CompletionKind::Receive | CompletionKind::Notification);
+        let Some(fault) = found.fault.filter(|_| posted) else { return Ok(()) };
+        if fault == Fault::AccessDenied && !end.rogues.contains(&found.context) {
+            return Err(Violation::WrongFault { number: found.context, fault, cause: None });
+        }
+        end.faults.push((found.context, fault));
+        Ok(())
+    }
+
+    /// Whether a connection may end on this side with this cause, and its operations as they did.
+    pub(super) fn check_cause(&mut self, pair: usize, side: usize, cause: Cause) {
+        let state = &self.pairs[pair];
+        let Some(end) = &state.ends[side] else { return };
+        let other = state.ends[1 - side].as_ref();
+        let other = other.filter(|other| other.generation == end.generation);
+        let asked_too_much = |end: &End| !end.rogues.is_empty();
+        let (own, theirs) = (asked_too_much(end), other.is_some_and(asked_too_much));
+        let peer_is_new = self.hosts[state.hosts[1 - side]].life != end.counter_life;
+        let peer_is_over = other.is_none_or(|other| other.stage == Stage::Closed);
+        let is_possible = match cause {
+            Cause::ClosedHere => self.is_closing,
+            Cause::ClosedByPeer => self.is_closing || state.let_go == end.generation,
+            Cause::PeerRestarted => peer_is_new || peer_is_over,
+            Cause::AccessDenied => own || theirs || state.had_rogue == end.generation,
+            Cause::Rejected => end.stage == Stage::Connecting,
+            // Whether that may be is known where paths are.
+            Cause::Unreachable => true,
+            Cause::Violation | Cause::Other(_) => false,
+        };
+        let found = format!("{cause:?}");
+        let mut wrong = Ok(());
+        if !is_possible {
+            wrong = Err(Violation::WrongCause { pair, side, cause: found });
+        } else if let Some(&(number, fault)) = end.faults.iter().find(|&&(number, fault)| {
+            let is_rogue = fault == Fault::AccessDenied && end.rogues.contains(&number);
+            !is_rogue && !fits(cause, fault)
+        }) {
+            wrong = Err(Violation::WrongFault { number, fault, cause: Some(found) });
+        } else if cause == Cause::AccessDenied && own && !theirs && self.lacks_denial(pair, side) {
+            wrong = Err(Violation::WrongCause { pair, side, cause: "nothing denied".to_owned() });
+        }
+        self.check_of_end(pair, side, wrong);
+    }
+
+    /// Whether no operation of this side was denied although only this side asked for too much.
+    fn lacks_denial(&self, pair: usize, side: usize) -> bool {
+        let state = &self.pairs[pair];
+        let Some(end) = &state.ends[side] else { return false };
+        let knows_both = state.ends[1 - side]
+            .as_ref()
+            .is_some_and(|other| other.generation == end.generation && other.rogues.is_empty());
+        // An engine that does not tell of any cannot tell of this one.
+        knows_both
+            && !end.faults.is_empty()
+            && !end.faults.iter().any(|&(_, fault)| fault == Fault::AccessDenied)
+    }
+}
+
+/// Whether operations that were under way fail so when a connection ends for this cause.
+const fn fits(cause: Cause, fault: Fault) -> bool {
+    match cause {
+        Cause::Unreachable => matches!(fault, Fault::Unreachable),
+        Cause::PeerRestarted => matches!(fault, Fault::PeerRestarted),
+        Cause::Violation => matches!(fault, Fault::Violation),
+        // To who was asked for too much, the peer broke a rule.
+        Cause::AccessDenied => matches!(fault, Fault::EndedByPeer | Fault::Violation),
+        Cause::ClosedByPeer => matches!(fault, Fault::ClosedByPeer),
+        Cause::Rejected => matches!(fault, Fault::EndedByPeer),
+        Cause::ClosedHere | Cause::Other(_) => matches!(fault, Fault::Flushed),
+    }
+}

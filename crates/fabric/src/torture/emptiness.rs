@@ -1,0 +1,44 @@
+//! When all is quiet and closed, engines hold nothing any more: no record, no slot, no timer.
+
+use delivery::Instant;
+
+use super::end::Stage;
+use super::run::Run;
+use crate::World;
+use crate::host::HostEngine;
+use crate::oracle::Violation;
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Every application closes what it has, and when peers have had the time to hear of it nothing is
+    /// left.
+    pub(super) fn expect_emptiness(&mut self, world: &mut World<E>) {
+        self.is_closing = true;
+        let now = world.now();
+        for pair in 0..self.pairs.len() {
+            for side in [0, 1] {
+                let Some(end) = &mut self.pairs[pair].ends[side] else { continue };
+                end.excused = true;
+                if end.stage == Stage::Open && end.life == self.hosts[end.host].life {
+                    world.engine_mut(end.host).close(now, end.connection);
+                }
+            }
+        }
+        self.advance(world, now.after_ns(CLOSING_NS));
+        for host in 0..self.plan.hosts {
+            let mut held = None;
+            world.engine(host).occupancy(&mut |name, used, _| {
+                if used > 0 && held.is_none() {
+                    held = Some(Violation::Held { host, name, used });
+                }
+            });
+            let is_armed = world.engine(host).poll_timeout() != Instant::NEVER;
+            if held.is_none() && is_armed {
+                held = Some(Violation::Held { host, name: "timers", used: 1 });
+            }
+            self.check(held.map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// Closing takes 620 ms where nobody answers, and who was closed remembers it for 200 ms.
+const CLOSING_NS: u64 = 1_000_000_000;

@@ -1,0 +1,275 @@
+//! One host more that does not do its part: what the others do with one another must not suffer.
+
+use delivery::Instant;
+use wire_edge::{Flags, Header};
+
+use super::classes::{CALM_NS, calm};
+use super::full::fill_for;
+use super::plan::{Disaster, Plan};
+use super::run::{Run, Wake};
+use crate::host::HostEngine;
+use crate::network::Mute;
+use crate::{Faults, PortId, Random, World};
+
+/// A host that fails, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultyPeer {
+    /// Its number.
+    pub(crate) host: usize,
+    pub(crate) kind: FaultyKind,
+    /// When it begins.
+    pub(crate) from_ns: u64,
+}
+
+/// What is wrong with a host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FaultyKind {
+    /// It does nothing any more.
+    Stopped,
+    /// The same, and nothing more can be sent to it.
+    ReadsNothing,
+    /// It sends all it sends many times.
+    Floods,
+    /// It hears everything and acknowledges nothing.
+    NeverAcknowledges,
+    /// Its application, or that of its peers, never posts a receive for its messages.
+    NeverReceives { at_peer: bool },
+    /// Now and then an operation never gets through, so that all behind it have to wait at the peer.
+    Withholds,
+    /// It asks for connections and never says that it has them.
+    NeverConfirms,
+    /// It says what is not so, in frames of its connections, and acknowledges nothing.
+    Lies,
+}
+
+impl FaultyKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "a peer that stops",
+            Self::ReadsNothing => "a peer for which drivers are full",
+            Self::Floods => "a peer that floods",
+            Self::NeverAcknowledges => "a peer that never acknowledges",
+            Self::NeverReceives { .. } => "receives that are never posted",
+            Self::Withholds => "a peer that withholds operations",
+            Self::NeverConfirms => "a peer that never confirms",
+            Self::Lies => "a peer that lies",
+        }
+    }
+}
+
+impl FaultyPeer {
+    /// Adds a host to the plan that talks with all others, or with one.
+    pub(super) fn draw(random: &mut Random, plan: &mut Plan) {
+        if plan.classes.faulty.is_some() {
+            return;
+        }
+        calm(random, plan);
+        let host = plan.hosts;
+        let kind = match random.below(8) {
+            0 => FaultyKind::Stopped,
+            1 => FaultyKind::Floods,
+            2 => FaultyKind::NeverAcknowledges,
+            3 => FaultyKind::NeverReceives { at_peer: random.chance_ppm(500_000) },
+            4 => FaultyKind::Withholds,
+            5 => FaultyKind::NeverConfirms,
+            6 => FaultyKind::ReadsNothing,
+            _ => FaultyKind::Lies,
+        };
+        if kind == FaultyKind::ReadsNothing && plan.classes.strangers.is_none() {
+            share_memory(plan);
+        }
+        let leaves_open = match kind {
+            FaultyKind::NeverReceives { .. } => {
+                plan.traffic.weights[4] += 2;
+                true
+            }
+            FaultyKind::Withholds => {
+                // Nothing else may hold back what comes after.
+                plan.traffic.weights = [1, 0, 0, 0, 0];
+                plan.traffic.strict_ppm = 0;
+                plan.traffic.fence_before_ppm = 0;
+                plan.traffic.fence_after_ppm = 0;
+                true
+            }
+            FaultyKind::NeverAcknowledges => {
+                plan.traffic.weights[1] += 2;
+                plan.engine.read_depth = 16;
+                true
+            }
+            _ => false,
+        };
+        if leaves_open && random.chance_ppm(700_000) {
+            // As many operations as one peer may leave open are more than there are records.
+            plan.engine.pool_divisor = 16;
+            plan.engine.operation_window = 256;
+            plan.traffic.depth = 64;
+        }
+        let from_ns = random.below(CALM_NS / 10);
+        let spared = random.chance_ppm(300_000).then(|| random.below(host as u64) as usize);
+        for other in (0..host).filter(|&other| plan.hosts < 3 || Some(other) != spared) {
+            let asks = kind == FaultyKind::NeverConfirms || random.chance_ppm(500_000);
+            plan.pairs.push(if asks { (host, other) } else { (other, host) });
+        }
+        plan.hosts += 1;
+        plan.classes.faulty = Some(Self { host, kind, from_ns });
+    }
+}
+
+/// Makes memory of all links: nothing is lost there, and a full ring makes its sender wait.
+fn share_memory(plan: &mut Plan) {
+    plan.classes.shares_memory = true;
+    plan.faults = Faults::default();
+    for link in &mut plan.links {
+        link.switched = false;
+        link.model.queue_bytes = 1 << 20;
+        link.model.mark_bytes = None;
+        link.model.driver_bytes = Some(64 << 10);
+    }
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Marks the pairs of the faulty host and sees to it that it fails in time.
+    pub(super) fn schedule_faulty(&mut self, world: &mut World<E>) {
+        let Some(FaultyPeer { host, kind, from_ns }) = self.plan.classes.faulty else { return };
+        for pair in &mut self.pairs {
+            pair.is_faulty = pair.hosts.contains(&host);
+            pair.may_end |= pair.is_faulty;
+            pair.is_distrusted |= pair.is_faulty && kind == FaultyKind::Lies;
+        }
+        if matches!(kind, FaultyKind::Floods | FaultyKind::Lies) {
+            world.network.watch();
+        }
+        self.wake_at(world, Instant(from_ns), Wake::Fail);
+    }
+
+    /// The faulty host begins to fail, or goes on.
+    pub(super) fn fail(&mut self, world: &mut World<E>) {
+        let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
+        if self.healed {
+            return;
+        }
+        match kind {
+            FaultyKind::Stopped | FaultyKind::ReadsNothing => {
+                if kind == FaultyKind::ReadsNothing {
+                    fill_for(self, world, host);
+                }
+                let left_ns = self.plan.safety_ns.saturating_sub(world.now().0);
+                self.strike(world, Disaster::Pause { host, for_ns: left_ns + 1 });
+            }
+            FaultyKind::NeverAcknowledges => self.mute(world, host, Some(tells_acknowledgements)),
+            FaultyKind::Withholds => self.mute(world, host, Some(is_withheld)),
+            FaultyKind::Floods => {
+                self.flood(world, host);
+                self.fail_again(world, 200_000);
+            }
+            FaultyKind::Lies => {
+                self.mute(world, host, Some(tells_acknowledgements));
+                for _ in 0..LIES {
+                    self.lie(world, host);
+                }
+                self.fail_again(world, 4_000_000);
+            }
+            FaultyKind::NeverReceives { .. } | FaultyKind::NeverConfirms => {}
+        }
+    }
+
+    /// Operations that one side of a pair has under way, at most. Records of own operations are the
+    /// endpoint's: who shares them must not lend them all to a peer that keeps them.
+    pub(super) fn depth(&self, pair: usize, side: usize) -> u32 {
+        let depth = self.plan.traffic.depth;
+        match self.plan.classes.faulty {
+            Some(faulty) if self.pairs[pair].hosts[1 - side] == faulty.host => {
+                depth.min(DEPTH_TO_FAULTY)
+            }
+            _ => depth,
+        }
+    }
+
+    fn fail_again(&mut self, world: &mut World<E>, most_ns: u64) {
+        let at = world.now().after_ns(self.strangers.random.between(most_ns / 10, most_ns));
+        self.wake_at(world, at, Wake::Fail);
+    }
+
+    /// Whether the application of this side posts no receives now.
+    pub(super) fn withholds_receives(&self, pair: usize, side: usize) -> bool {
+        let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else {
+            return false;
+        };
+        let FaultyKind::NeverReceives { at_peer } = kind else { return false };
+        let state = &self.pairs[pair];
+        state.is_faulty && !self.healed && (state.hosts[side] == host) != at_peer
+    }
+
+    /// The faulty host has a connection, or asks for one.
+    pub(super) fn hush(&mut self, world: &mut World<E>, host: usize, is_hushed: bool) {
+        let never =
+            self.plan.classes.faulty.is_some_and(|faulty| {
+                faulty.kind == FaultyKind::NeverConfirms && faulty.host == host
+            });
+        if never && !self.healed {
+            self.mute(world, host, is_hushed.then_some(|_| true));
+        }
+    }
+
+    pub(super) fn mute(&self, world: &mut World<E>, host: usize, mute: Option<Mute>) {
+        for link in 0..self.plan.links.len() {
+            world.network.set_mute(self.port(host, link), mute);
+        }
+    }
+
+    /// The faulty host does its part again. One that lied begins anew.
+    pub(super) fn mend_faulty(&mut self, world: &mut World<E>) {
+        let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
+        self.mute(world, host, None);
+        if kind == FaultyKind::Lies {
+            self.strike(world, Disaster::Restart { host });
+        }
+    }
+
+    /// Everything that the host has sent lately comes again, several times.
+    fn flood(&mut self, world: &mut World<E>, host: usize) {
+        let ports: Vec<PortId> = world.ports(host).to_vec();
+        let heard: Vec<_> = world.network.watch().overheard().iter().cloned().collect();
+        let mut left = FLOOD_FRAMES;
+        for frame in heard.into_iter().filter(|frame| ports.contains(&frame.from)) {
+            for _ in 0..self.strangers.random.between(1, 8) {
+                let from = world.network.caps(frame.from).local;
+                let delay_ns = self.strangers.random.below(200_000);
+                world.inject(from, frame.to, frame.bytes.clone(), delay_ns);
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a frame acknowledges anything.
+fn tells_acknowledgements(frame: &[u8]) -> bool {
+    wire_edge::decode(frame).is_ok_and(|frame| frame.acks.is_some())
+}
+
+/// Whether a frame belongs to one of the operations that never get through.
+fn is_withheld(frame: &[u8]) -> bool {
+    let Ok(frame) = wire_edge::decode(frame) else { return false };
+    let (Header::Write { operation, .. }
+    | Header::ReadRequest { operation, .. }
+    | Header::Send { operation, .. }
+    | Header::Atomic { operation, .. }) = frame.header
+    else {
+        return false;
+    };
+    operation.0 % WITHHELD_ONE_IN == 1 && frame.prefix.flags.contains(Flags::LAST)
+}
+
+const FLOOD_FRAMES: u32 = 32;
+
+/// Lies told at a time.
+const LIES: u32 = 4;
+
+/// A quarter of the fewest records of an engine.
+const DEPTH_TO_FAULTY: u32 = 8;
+
+/// The second operation already never gets through whole.
+const WITHHELD_ONE_IN: u32 = 64;

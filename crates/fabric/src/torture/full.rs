@@ -1,0 +1,68 @@
+//! Drivers that take nothing for a while and say once when they take something again.
+
+use delivery::Instant;
+
+use super::run::{Run, Wake};
+use crate::host::HostEngine;
+use crate::{Random, World};
+
+/// How drivers are full, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullDrivers {
+    /// Longest time from the end of one to the next, in nanoseconds.
+    pub(crate) pause_ns_max: u64,
+    /// Longest time that one is full, in nanoseconds.
+    pub(crate) for_ns_max: u64,
+    /// Probability that it is full for one peer only, in parts per million.
+    pub(crate) one_peer_ppm: u32,
+}
+
+impl FullDrivers {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        // Half of the time there is room at least.
+        let for_ns_max = random.pick(&[20_000, 2_000_000, 50_000_000]);
+        Self {
+            pause_ns_max: for_ns_max * random.pick(&[1, 2, 10]),
+            for_ns_max,
+            one_peer_ppm: random.pick(&[0, 500_000, 1_000_000]),
+        }
+    }
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    pub(super) fn schedule_full_drivers(&mut self, world: &mut World<E>) {
+        if self.plan.classes.full.is_some() {
+            self.wake_at(world, Instant(1_000), Wake::Fill);
+        }
+    }
+
+    /// A driver is full from now on for a while.
+    pub(super) fn fill(&mut self, world: &mut World<E>) {
+        let Some(plan) = self.plan.classes.full else { return };
+        if self.healed {
+            return;
+        }
+        let random = &mut self.chance;
+        let until = world.now().after_ns(random.between(1, plan.for_ns_max));
+        let again_at = until.after_ns(random.between(1_000, plan.pause_ns_max));
+        let (first, second) = random.pick(&self.plan.pairs);
+        let (host, peer) =
+            if random.chance_ppm(500_000) { (first, second) } else { (second, first) };
+        let link = random.below(self.plan.links.len() as u64) as usize;
+        let is_for_one = random.chance_ppm(plan.one_peer_ppm);
+        let peer = is_for_one.then(|| world.network.caps(self.port(peer, link)).local);
+        world.network.set_full(self.port(host, link), peer, until);
+        self.wake_at(world, again_at, Wake::Fill);
+    }
+}
+
+/// A host that reads nothing, so that the drivers of all others are full for it.
+pub(super) fn fill_for<E: HostEngine>(run: &Run<'_, E>, world: &mut World<E>, host: usize) {
+    let until = Instant(run.plan.safety_ns);
+    for other in (0..run.plan.hosts).filter(|&other| other != host) {
+        for link in 0..run.plan.links.len() {
+            let peer = world.network.caps(run.port(host, link)).local;
+            world.network.set_full(run.port(other, link), Some(peer), until);
+        }
+    }
+}

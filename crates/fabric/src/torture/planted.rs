@@ -1,0 +1,100 @@
+//! Faults found by looking, planted anew: seeds must find each of them.
+
+use super::bent::{Bend, Bent};
+use super::plain::{Bug, PlainEngine};
+use super::{Options, Report, run_with};
+use crate::EdgeHost;
+use crate::host::{HostEngine, Tuning};
+
+/// A seed finds a fault within this many.
+const SEEDS_MAX: u64 = 2_000;
+
+#[test]
+fn unanswered_control_frames_that_pile_up_are_found() {
+    plain(Bug::RepeatsEachTurn, "unanswered questions");
+}
+
+#[test]
+fn data_for_an_address_that_proved_nothing_is_found() {
+    plain(Bug::FollowsAnybody, "bytes to");
+}
+
+#[test]
+fn operations_that_change_places_at_hand_over_are_found() {
+    edge(Bend::ReordersPosts, "completion");
+}
+
+#[test]
+fn a_driver_that_is_full_for_one_peer_and_stops_others_is_found() {
+    plain(Bug::StopsAtFullDriver, "while others fail");
+}
+
+#[test]
+fn one_peer_that_takes_all_records_is_found() {
+    plain(Bug::HasOneRecord, "while others fail");
+}
+
+#[test]
+fn news_that_are_believed_untested_are_found() {
+    plain(Bug::BelievesNews, "although nothing ended it");
+}
+
+#[test]
+fn a_reset_of_another_epoch_that_is_believed_is_found() {
+    edge(Bend::BelievesResets, "PeerRestarted");
+}
+
+#[test]
+fn a_path_that_narrows_and_is_not_noticed_is_found() {
+    plain(Bug::SendsLargeFrames, "no convergence|Unreachable");
+}
+
+#[test]
+fn a_listener_held_up_by_one_who_never_confirms_is_found() {
+    edge(Bend::HoldsListener, "a connection");
+}
+
+#[test]
+fn a_region_of_another_domain_that_is_accepted_is_found() {
+    edge(Bend::IgnoresDomains, "of the target is|operation Write of 0 bytes");
+}
+
+#[test]
+fn a_wrong_cause_is_found() {
+    edge(Bend::ConfusesCauses, "which nothing caused");
+    edge(Bend::ConfusesFaults, "nothing denied");
+}
+
+#[test]
+fn a_record_that_stays_in_use_is_found() {
+    edge(Bend::LeaksAtClose, "although everything is closed");
+}
+
+#[test]
+fn a_timer_that_is_not_asked_for_is_found() {
+    edge(Bend::ForgetsTimers, "no convergence");
+}
+
+fn plain(bug: Bug, expected: &str) {
+    find(&format!("{bug:?}"), expected, &|_, tuning| PlainEngine::new(&tuning, bug));
+}
+
+fn edge(bend: Bend, expected: &str) {
+    let make = |_, tuning: Tuning| Bent::new(EdgeHost::new(&tuning), bend);
+    find(&format!("{bend:?}"), expected, &make);
+}
+
+/// Runs seeds until one fails with one of these texts, and says which.
+fn find<E: HostEngine>(name: &str, expected: &str, make: &super::MakeEngine<'_, E>) {
+    let options = Options { twice: false, compare_interval_turns: 16, ..Options::default() };
+    let is_found = |report: &Report| {
+        let failure = report.failure.as_ref();
+        let text = failure.map(|failure| failure.violation.to_string());
+        text.is_some_and(|text| expected.split('|').any(|one| text.contains(one)))
+    };
+    let mut reports = (0..SEEDS_MAX).map(|seed| run_with(seed, &options, make));
+    let report = reports.find(is_found);
+    let report = report.unwrap_or_else(|| panic!("{name} is not found in {SEEDS_MAX} seeds"));
+    let violation = report.failure.map(|failure| failure.violation.to_string());
+    println!("{name}: seed {}, {:?}: {violation:?}", report.seed, report.classes);
+}

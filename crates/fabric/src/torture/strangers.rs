@@ -1,0 +1,388 @@
+//! Somebody who is no host sends frames: from addresses behind which is no host, and in the name of
+//! hosts, without the epoch or the numbers that only they can know. No connection may notice. In some
+//! runs he also uses what he overhears, against which the protocol does not protect a connection
+//! (protocol.md §8); but all else must hold. No address that has not proved itself ever gets more than
+//! three times what came from it.
+
+use std::collections::BTreeSet;
+
+use delivery::{Evidence, Instant, LinkEvent, LinkId};
+use wire_edge::{Control, Epoch, Handshake, LinkIndex, PeerAddr, Prefix};
+
+use super::classes::calm;
+use super::end::Stage;
+use super::faulty::FaultyKind;
+use super::forging;
+use super::plan::{Disaster, Plan};
+use super::run::{Run, Wake};
+use crate::host::{ConnectionHandle, HostEngine, RequestHandle};
+use crate::network::FRAME_BYTES_SAFE;
+use crate::oracle::Violation;
+use crate::watch::Overheard;
+use crate::{PortId, Random, World, port_address};
+
+/// What strangers do in a run.
+#[derive(Clone, Debug)]
+pub(crate) struct StrangersPlan {
+    /// Kinds of attacks, by bit.
+    pub(crate) attacks: u32,
+    /// What was overheard is used: a connection may end for it.
+    pub(crate) uses_overheard: bool,
+    /// Longest time between two attacks, in nanoseconds.
+    pub(crate) pause_ns_max: u64,
+    /// Addresses without hosts.
+    pub(crate) addresses: u8,
+}
+
+impl StrangersPlan {
+    pub(super) fn draw(random: &mut Random, plan: &mut Plan) -> Self {
+        if random.chance_ppm(500_000) {
+            calm(random, plan);
+        }
+        let uses_overheard = random.chance_ppm(300_000);
+        let some = random.next_u64() & random.next_u64();
+        let attacks = if uses_overheard {
+            some | 1 << random.below(OVERHEARING)
+        } else {
+            some >> OVERHEARING << OVERHEARING | 1 << random.between(OVERHEARING, ATTACKS - 1)
+        };
+        Self {
+            attacks: attacks as u32,
+            uses_overheard,
+            pause_ns_max: random.pick(&[20_000, 200_000, 2_000_000]),
+            addresses: random.pick(&[1, 3, 12]),
+        }
+    }
+}
+
+/// What a run knows of strangers.
+#[derive(Debug)]
+pub(super) struct Strangers {
+    pub(super) random: Random,
+    /// Frames forged in the name of a host that lies.
+    pub(super) lies: u32,
+    /// Addresses that have shown a cookie to the host behind a port.
+    proved: BTreeSet<(PortId, PeerAddr)>,
+    /// Connections and requests of theirs: host, its life, which.
+    accepted: Vec<(usize, u32, ConnectionHandle)>,
+    waiting: Vec<(usize, u32, RequestHandle)>,
+}
+
+impl Strangers {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            random: Random::stream(seed, STRANGERS_STREAM),
+            lies: 0,
+            proved: BTreeSet::new(),
+            accepted: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    pub(super) fn schedule_strangers(&mut self, world: &mut World<E>) {
+        if let Some(plan) = &self.plan.classes.strangers {
+            for pair in &mut self.pairs {
+                pair.is_distrusted |= plan.uses_overheard;
+                pair.may_end |= plan.uses_overheard;
+            }
+            world.network.watch();
+            self.wake_at(world, Instant(1_000), Wake::Attack);
+        }
+    }
+
+    /// Somebody sends what he should not.
+    pub(super) fn attack(&mut self, world: &mut World<E>) {
+        let Some(StrangersPlan { attacks, pause_ns_max, .. }) = self.plan.classes.strangers else {
+            return;
+        };
+        if self.healed {
+            return;
+        }
+        self.answer_letters(world);
+        let chosen: Vec<u64> = (0..ATTACKS).filter(|kind| attacks >> kind & 1 != 0).collect();
+        let kind = self.strangers.random.pick(&chosen);
+        match kind {
+            0 => self.repeat_from_elsewhere(world),
+            1..=3 => self.open_link(world, kind),
+            4 => self.forge_reset(world),
+            5 => self.guess_epoch(world),
+            6 => self.ask(world),
+            7 => self.answer_for_others(world),
+            8 => self.spread_news(world),
+            _ => self.send_junk(world),
+        }
+        let at = world.now().after_ns(self.strangers.random.between(1_000, pause_ns_max));
+        self.wake_at(world, at, Wake::Attack);
+    }
+
+    /// An address without a host on the segment of a link, and that link.
+    fn stranger(&mut self) -> (usize, PeerAddr) {
+        let count = self.plan.classes.strangers.as_ref().map_or(1, |plan| plan.addresses);
+        let random = &mut self.strangers.random;
+        let link = random.below(self.plan.links.len() as u64) as usize;
+        let number = FIRST_STRANGER + random.below(u64::from(count)) as u8;
+        (link, port_address(number, link as u8))
+    }
+
+    /// A frame that was on the wire lately.
+    fn overheard(&mut self, world: &mut World<E>) -> Option<Overheard> {
+        let heard = world.network.watch().overheard();
+        let index = self.strangers.random.below(heard.len() as u64) as usize;
+        heard.get(index).cloned()
+    }
+
+    /// A stranger on the same segment as a port.
+    fn stranger_beside(&mut self, port: PortId) -> PeerAddr {
+        let link = (usize::from(port.0) % self.plan.links.len()) as u8;
+        let (_, address) = self.stranger();
+        let host = address.0[6];
+        port_address(host, link)
+    }
+
+    /// What a host sent comes again, from elsewhere.
+    fn repeat_from_elsewhere(&mut self, world: &mut World<E>) {
+        let Some(heard) = self.overheard(world) else { return };
+        let from = self.stranger_beside(heard.to);
+        world.inject(from, heard.to, heard.bytes, 1_000);
+    }
+
+    /// A challenge on a link that a connection does not have, or has, with what only the peer may
+    /// say; or a frame of another kind there.
+    fn open_link(&mut self, world: &mut World<E>, kind: u64) {
+        let Some(heard) = self.overheard(world) else { return };
+        let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
+        let from = self.stranger_beside(heard.to);
+        let elsewhere = self.stranger_beside(heard.to);
+        let back = world.network.watch().overheard().iter().rev();
+        let mut back = back.filter(|other| (other.from, other.to) == (heard.to, heard.from));
+        let back = back.find_map(|other| forging::prefix_of(&other.bytes));
+        let random = &mut self.strangers.random;
+        let link = LinkIndex(random.below(16) as u8);
+        let packet = prefix.packet.wrapping_add(random.below(64) as u32);
+        let prefix = Prefix { link, packet, flags: wire_edge::Flags::NONE, ..prefix };
+        let nonce = Control::PathChallenge(random.next_u64());
+        let bytes = match kind {
+            1 => forging::control(prefix, &[nonce]),
+            2 => forging::control(prefix, &[nonce, forging::harmful(random, elsewhere)]),
+            _ => {
+                world.inject(from, heard.to, forging::control(prefix, &[nonce]), 1_000);
+                let packet = packet.wrapping_add(1);
+                forging::content(random, Prefix { packet, ..prefix }, back)
+            }
+        };
+        world.inject(from, heard.to, bytes, 2_000);
+    }
+
+    /// A peer is said to have forgotten a connection, without what only it can know, or from elsewhere.
+    fn forge_reset(&mut self, world: &mut World<E>) {
+        let Some(heard) = self.overheard(world) else { return };
+        let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
+        let peer = world.network.caps(heard.to).local;
+        let from = self.stranger_beside(heard.from);
+        let random = &mut self.strangers.random;
+        let wrong_epoch = Epoch(prefix.epoch.0 ^ random.between(1, 0xffff) as u16);
+        let (source, right, packet) = (prefix.connection.0, prefix.epoch, prefix.packet);
+        let (from, source, epoch, packet) = match random.below(4) {
+            0 => (peer, source, wrong_epoch, packet),
+            1 => (peer, source, right, packet.wrapping_add(random.pick(&[100_000, 1 << 31]))),
+            2 => (peer, source ^ random.between(1, 0xffff_ffff) as u32, right, packet),
+            _ => (from, source, right, packet),
+        };
+        let bytes = forging::handshake(0, source, Handshake::Reset { epoch, packet });
+        world.inject(from, heard.from, bytes, 1_000);
+    }
+
+    /// A frame in the name of the peer, of another epoch or another connection.
+    fn guess_epoch(&mut self, world: &mut World<E>) {
+        let Some(mut heard) = self.overheard(world) else { return };
+        if forging::prefix_of(&heard.bytes).is_none() {
+            return;
+        }
+        let random = &mut self.strangers.random;
+        let at = random.pick(&[2, 3, 4, 5, 6, 7]);
+        heard.bytes[at] ^= random.between(1, 255) as u8;
+        let from = world.network.caps(heard.from).local;
+        world.inject(from, heard.to, heard.bytes, 1_000);
+    }
+
+    /// A stranger asks a host for a connection.
+    fn ask(&mut self, world: &mut World<E>) {
+        let (link, from) = self.stranger();
+        let host = self.strangers.random.below(self.plan.hosts as u64) as usize;
+        let source = self.strangers.random.below(40) as u32 + 1;
+        let mut cookie = [0; 24];
+        if self.strangers.random.chance_ppm(200_000) {
+            self.strangers.random.fill(&mut cookie);
+        }
+        world.inject(from, self.port(host, link), forging::hello(source, cookie), 1_000);
+    }
+
+    /// Strangers who were told a cookie show it.
+    fn answer_letters(&mut self, world: &mut World<E>) {
+        while let Some(letter) = world.network.watch().take_letter() {
+            let Ok(frame) = wire_edge::decode_handshake(&letter.bytes) else { continue };
+            if let Handshake::Retry { cookie } = frame.body {
+                self.strangers.proved.insert((letter.from, letter.to));
+                let bytes = forging::hello(frame.destination.0, cookie);
+                world.inject(letter.to, letter.from, bytes, 5_000);
+            }
+        }
+    }
+
+    /// A stranger answers a question that went to another.
+    fn answer_for_others(&mut self, world: &mut World<E>) {
+        let Some(heard) = self.overheard(world) else { return };
+        let random = &mut self.strangers.random;
+        let asked = wire_edge::decode_handshake(&heard.bytes).map(|frame| frame.source.0);
+        let destination = asked.unwrap_or(random.next_u64() as u32);
+        let bytes = forging::answer(random, destination);
+        let from = self.stranger_beside(heard.from);
+        world.inject(from, heard.from, bytes, 500);
+    }
+
+    /// The network is said not to carry what it carries.
+    fn spread_news(&mut self, world: &mut World<E>) {
+        let Some(heard) = self.overheard(world) else { return };
+        let links = self.plan.links.len();
+        let (host, link) = (usize::from(heard.from.0) / links, usize::from(heard.from.0) % links);
+        let peer = world.network.caps(heard.to).local;
+        let random = &mut self.strangers.random;
+        let event = match random.below(3) {
+            0 => LinkEvent::Refused(peer, Evidence::Hearsay),
+            _ => LinkEvent::TooBig(
+                peer,
+                random.pick(&[0, 68, 255, 256, 300, 576, 1_231]),
+                Evidence::Hearsay,
+            ),
+        };
+        if !world.is_paused(host) {
+            world.tell(host, LinkId(link as u8), event);
+        }
+    }
+
+    /// Bytes that mean nothing, or a version that nobody speaks.
+    fn send_junk(&mut self, world: &mut World<E>) {
+        let (link, from) = self.stranger();
+        let random = &mut self.strangers.random;
+        let host = random.below(self.plan.hosts as u64) as usize;
+        let bytes = if random.chance_ppm(500_000) {
+            forging::other_version(random)
+        } else {
+            let mut bytes = vec![0; random.between(0, 200) as usize];
+            random.fill(&mut bytes);
+            bytes
+        };
+        world.inject(from, self.port(host, link), bytes, 1_000);
+    }
+
+    /// A stranger's request has come to an application. False: it is of no stranger.
+    pub(super) fn take_strange_request(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        request: RequestHandle,
+        private_data: &[u8],
+    ) -> bool {
+        if self.plan.classes.strangers.is_none() || private_data.len() == INVITATION_BYTES {
+            return false;
+        }
+        let (now, life) = (world.now(), self.hosts[host].life);
+        world.engine_mut(host).turn_to(0);
+        if self.healed {
+            // They are gone: who looks late must not accept what nobody would close.
+            world.engine_mut(host).reject(now, request);
+            return true;
+        }
+        match self.strangers.random.below(3) {
+            0 if self.strangers.waiting.len() < WAITING_MAX => {
+                self.strangers.waiting.push((host, life, request));
+            }
+            1 => {
+                if let Ok(connection) = world.engine_mut(host).accept(now, request) {
+                    self.strangers.accepted.push((host, life, connection));
+                }
+            }
+            _ => world.engine_mut(host).reject(now, request),
+        }
+        true
+    }
+
+    /// Nobody attacks any more, and what strangers asked for comes to an end. Connections of which they
+    /// knew everything begin anew.
+    pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
+        if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
+            for host in 0..self.plan.hosts {
+                self.strike(world, Disaster::Restart { host });
+            }
+        }
+        let now = world.now();
+        for (host, life, request) in core::mem::take(&mut self.strangers.waiting) {
+            if self.hosts[host].life == life {
+                world.engine_mut(host).reject(now, request);
+            }
+        }
+        for (host, life, connection) in core::mem::take(&mut self.strangers.accepted) {
+            if self.hosts[host].life == life {
+                world.engine_mut(host).close(now, connection);
+            }
+        }
+    }
+
+    /// No address got more than three times what came from it, unless it has proved itself.
+    pub(super) fn check_accounts(&mut self, world: &mut World<E>) {
+        let Some(plan) = &self.plan.classes.strangers else { return };
+        let lies = self.plan.classes.faulty.is_some_and(|faulty| faulty.kind == FaultyKind::Lies);
+        // A peer that lies names addresses as its own, and so can who knows all.
+        let named_bytes = if plan.uses_overheard || lies { NAMED_BYTES } else { 0 };
+        let mut excess = None;
+        for (port, address, account) in world.network.watch().accounts() {
+            let is_stranger = address.0[6] >= FIRST_STRANGER;
+            if is_stranger
+                && !self.strangers.proved.contains(&(port, address))
+                && account.sent_bytes > 3 * account.received_bytes + named_bytes
+            {
+                let host = usize::from(port.0) / self.plan.links.len();
+                let (sent, received) = (account.sent_bytes, account.received_bytes);
+                excess = Some(Violation::Amplified { host, address, sent, received });
+            }
+        }
+        self.check(excess.map_or(Ok(()), Err));
+    }
+
+    /// News that were not true have no effect for long: every link carries again what any can.
+    pub(super) fn check_frame_bytes(&mut self, world: &World<E>) {
+        if self.plan.churn.is_some() {
+            return;
+        }
+        for (number, pair) in self.pairs.iter().enumerate() {
+            for end in pair.ends.iter().flatten().filter(|end| end.stage == Stage::Open) {
+                let least = world.engine(end.host).frame_bytes(end.connection);
+                if let Some(bytes) = least.filter(|&bytes| bytes < FRAME_BYTES_SAFE) {
+                    let violation = Violation::FrameBytes { pair: number, bytes };
+                    return self.check(Err(violation));
+                }
+            }
+        }
+    }
+}
+
+/// What an address may get that a peer names as its own: four to eight challenges of 26 bytes in each of
+/// the rounds of a run, on each connection.
+const NAMED_BYTES: u64 = 2_000;
+
+/// Kinds of attacks; the first of them use what was overheard.
+const ATTACKS: u64 = 10;
+const OVERHEARING: u64 = 4;
+
+/// Their addresses begin here.
+const FIRST_STRANGER: u8 = 200;
+
+/// What invitations of hosts have.
+const INVITATION_BYTES: usize = 8;
+
+/// Requests of strangers that an application leaves alone.
+const WAITING_MAX: usize = 8;
+
+const STRANGERS_STREAM: u64 = 0x7374_7261;

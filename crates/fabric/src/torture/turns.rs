@@ -1,0 +1,29 @@
+//! What drives engines is late: it looks only so often, finds much at once, sends a little at a time,
+//! and comes back only when it was asked to.
+
+use super::run::Run;
+use crate::host::HostEngine;
+use crate::world::Turns;
+use crate::{Random, World};
+
+impl Turns {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        Self {
+            every_ns: random.pick(&[1_000, 20_000, 200_000, 2_000_000]),
+            timer_late_ns_max: random.pick(&[0, 50_000, 1_000_000, 10_000_000]),
+            sends_briefly: random.chance_ppm(700_000),
+        }
+    }
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Hosts do their turns as the plan says.
+    pub(super) fn set_turns(&self, world: &mut World<E>) {
+        let Some(turns) = self.plan.classes.turns else { return };
+        for host in 0..self.plan.hosts {
+            world.set_turns(host, turns, Random::stream(self.seed, TURNS_STREAM + host as u64));
+        }
+    }
+}
+
+const TURNS_STREAM: u64 = 0x7475_726e_0000;

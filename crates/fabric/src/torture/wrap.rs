@@ -1,0 +1,28 @@
+//! Numbers near the end of their range, and names that were used before.
+
+use crate::Random;
+use crate::host::Shape;
+
+/// What has been counted before a run begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wrap {
+    /// Number of the first packet, operation and message.
+    pub(crate) numbers_from: u32,
+    /// Connections that each engine had before.
+    pub(crate) worn_connections: u32,
+}
+
+impl Wrap {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let before = random.pick(&[1_u32, 20, 200, 1_000]);
+        Self {
+            numbers_from: random.pick(&[0, 0_u32.wrapping_sub(before), (1 << 31) - before]),
+            worn_connections: random.pick(&[0, 4_094, 4_096, 8_191]),
+        }
+    }
+
+    pub(super) const fn shape(self, shape: Shape) -> Shape {
+        let Self { numbers_from, worn_connections } = self;
+        Shape { numbers_from, worn_connections, ..shape }
+    }
+}

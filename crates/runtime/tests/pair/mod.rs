@@ -1,0 +1,83 @@
+//! Runtimes on loopback, and connections between them.
+#![allow(dead_code, reason = "not every test uses everything")]
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use engine::{ConnectRequest, ConnectionHandle, Event};
+use link::{Link, UdpConfig, UdpLink};
+use mem::ProtectionDomain;
+use runtime::{Runtime, RuntimeConfig};
+use semantics::CompletionQueue;
+
+pub(crate) struct Side {
+    pub(crate) runtime: Runtime,
+    events: Arc<Mutex<Vec<Event>>>,
+    /// Of all its connections for which no other is named.
+    pub(crate) queue: Arc<CompletionQueue>,
+    pub(crate) domain: ProtectionDomain,
+}
+
+impl Side {
+    pub(crate) fn new(progress_thread: bool) -> Self {
+        let mut config = RuntimeConfig::from_entropy().expect("entropy");
+        config.progress_thread = progress_thread;
+        Self::with(config)
+    }
+
+    pub(crate) fn with(config: RuntimeConfig) -> Self {
+        let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
+        let links: Vec<Box<dyn Link>> = vec![Box::new(udp.expect("a socket on loopback"))];
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&events);
+        let note = move |event| sink.lock().expect("nobody panics").push(event);
+        let runtime = Runtime::start(config, links, Box::new(note)).expect("it starts");
+        let domain = runtime.memory().allocate_domain();
+        Self { runtime, events, queue: Arc::new(CompletionQueue::new(256)), domain }
+    }
+
+    fn next_event(&self) -> Option<Event> {
+        let mut events = self.events.lock().expect("nobody panics");
+        if events.is_empty() { None } else { Some(events.remove(0)) }
+    }
+}
+
+/// Connects `client` to `server`; returns the connection at the client.
+pub(crate) fn connect(client: &Side, server: &Side) -> ConnectionHandle {
+    connect_with(client, server, &client.queue)
+}
+
+/// Connects, with completions at the client going to `queue`.
+pub(crate) fn connect_with(
+    client: &Side,
+    server: &Side,
+    queue: &Arc<CompletionQueue>,
+) -> ConnectionHandle {
+    let (_, peer) = server.runtime.link_addresses().expect("not forked")[0];
+    let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
+    let request = ConnectRequest {
+        paths: vec![(link, peer)],
+        service: 0,
+        private_data: Vec::new(),
+        domain: client.domain,
+        queue: Arc::clone(queue),
+    };
+    server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
+    let connected = client.runtime.control(move |engine, _, now| engine.connect(now, request));
+    let handle = connected.expect("not forked").expect("it is asked for");
+    let domain = server.domain;
+    loop {
+        client.runtime.drive().expect("not forked");
+        server.runtime.drive().expect("not forked");
+        if let Some(Event::Requested { connection, .. }) = server.next_event() {
+            let queue = Arc::clone(&server.queue);
+            let accepted = server
+                .runtime
+                .control(move |engine, _, now| engine.accept(now, connection, domain, queue, b""));
+            accepted.expect("not forked").expect("it is accepted");
+        }
+        if let Some(Event::Established { .. }) = client.next_event() {
+            return handle;
+        }
+    }
+}

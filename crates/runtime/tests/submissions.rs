@@ -1,0 +1,133 @@
+//! What threads post while another one is inside the engine.
+
+mod pair;
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use engine::ConnectionHandle;
+use mem::{Buffer, Region, Rights};
+use pair::{Side, connect, connect_with};
+use runtime::{Doorbell, RuntimeConfig};
+use semantics::{
+    CompletionKind, CompletionQueue, Operation, OperationFlags, PostError, Receive, Request, Source,
+};
+
+/// The full connection's operations are more than fit any limit for what is held back.
+#[test]
+fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application_does_not_poll() {
+    let (client, server) = (Side::new(false), Side::new(false));
+    let target = target(&server);
+    let unpolled = Arc::new(CompletionQueue::new(1));
+    let full = connect_with(&client, &server, &unpolled);
+    let other = connect(&client, &server);
+    post(&client, &unpolled, full, &signalled(target));
+    drive_until(&client, &server, || !unpolled.is_empty());
+    while_occupied(&client, || {
+        for _ in 0..200 {
+            post(&client, &unpolled, full, &notifying(target, u32::MAX));
+        }
+        post(&client, &client.queue, other, &notifying(target, 1));
+    });
+    // From here on nobody else is inside: it is posted directly.
+    post(&client, &client.queue, other, &notifying(target, 2));
+    let mut notes = Vec::new();
+    drive_until(&client, &server, || {
+        notes.extend(server.queue.poll().and_then(|note| note.immediate));
+        assert!([1, 2].starts_with(&notes), "{notes:?}");
+        notes.len() == 2
+    });
+    // What was held back goes on when its application polls, in order too.
+    drive_until(&client, &server, || {
+        while unpolled.poll().is_some() {}
+        notes.extend(server.queue.poll().and_then(|note| note.immediate));
+        notes.len() >= 202
+    });
+    assert!(notes.iter().skip(2).all(|&note| note == u32::MAX), "{notes:?}");
+    assert_eq!(client.runtime.counters().expect("not forked").refused_late, 0);
+}
+
+#[test]
+fn a_receive_that_found_no_room_does_not_keep_operations_back() {
+    let mut config = RuntimeConfig::from_entropy().expect("entropy");
+    config.progress_thread = false;
+    config.engine.receives_max = 4;
+    let (client, server) = (Side::with(config), Side::new(false));
+    let target = target(&server);
+    let connection = connect(&client, &server);
+    let sink = Buffer::new(64);
+    let sink = client.runtime.memory().register(client.domain, sink, Rights::LOCAL_WRITE);
+    let region = sink.expect("it is registered").id;
+    let receive = Receive { region, offset: 0, length: 64, context: 0 };
+    let post_receive = || client.runtime.post_receive(connection, &client.queue, receive);
+    while post_receive().is_ok() {}
+    assert_eq!(post_receive(), Err(PostError::ReceiveQueueFull(4).into()));
+    while_occupied(&client, || post_receive().expect("it is handed over"));
+    assert_eq!(post_receive(), Err(PostError::ReceiveQueueFull(4).into()));
+    post(&client, &client.queue, connection, &signalled(target));
+    drive_until(&client, &server, || {
+        client.queue.poll().is_some_and(|done| done.kind == CompletionKind::Write)
+    });
+}
+
+fn target(server: &Side) -> Region {
+    let memory = server.runtime.memory();
+    let region = memory.register(server.domain, Buffer::new(64), Rights::REMOTE_WRITE);
+    region.expect("it is registered")
+}
+
+fn signalled(target: Region) -> Operation {
+    let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
+    Operation { flags, immediate: None, ..notifying(target, 0) }
+}
+
+fn notifying(target: Region, immediate: u32) -> Operation {
+    Operation {
+        request: Request::Write {
+            source: Source::Inline([5; 64]),
+            key: target.key,
+            address: target.start,
+        },
+        length: 8,
+        flags: OperationFlags::default(),
+        immediate: Some(immediate),
+        context: 0,
+        status: None,
+    }
+}
+
+fn post(side: &Side, queue: &Arc<CompletionQueue>, to: ConnectionHandle, operation: &Operation) {
+    side.runtime.post(to, queue, operation, Doorbell::Ring).expect("it is posted or handed over");
+}
+
+/// Does `work` while another thread is inside the engine of `side`; afterwards nobody is.
+fn while_occupied(side: &Side, work: impl FnOnce()) {
+    let (entered, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let inside = (Arc::clone(&entered), Arc::clone(&done));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let occupied = side.runtime.control(move |_, _, _| {
+                inside.0.wait();
+                inside.1.wait();
+            });
+            occupied.expect("not forked");
+        });
+        entered.wait();
+        work();
+        done.wait();
+    });
+}
+
+fn drive_until(client: &Side, server: &Side, mut is_met: impl FnMut() -> bool) {
+    for _ in 0..DRIVES_MAX {
+        client.runtime.drive().expect("not forked");
+        server.runtime.drive().expect("not forked");
+        if is_met() {
+            return;
+        }
+    }
+    panic!("it does not come");
+}
+
+/// More than anything here takes, so that a test that fails ends.
+const DRIVES_MAX: u32 = 1_000_000;

@@ -1,0 +1,90 @@
+//! This program against that of another commit, in turn, as the machine is faster now and slower then.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Measurement;
+use super::runner::{Failure, Found, Runner, last_line, number, run, unmeasured};
+use super::{rounded, runner};
+use crate::workspace::{Workspace, cargo};
+
+/// The median over rounds of what this program reaches against the other one.
+pub(super) fn ratio(
+    runner: &mut Runner<'_>,
+    arguments: &[&str],
+    of: Measurement,
+    field: &str,
+) -> Result<Found, Failure> {
+    let reference = runner.reference().map_err(Failure::CannotRun)?;
+    let own = runner.program().map_err(Failure::CannotRun)?;
+    let rounds = if runner.quick { 3 } else { 9 };
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let of_program = |program: &Path| {
+            let result = runner.result_by(program, arguments).map_err(unmeasured)?;
+            number(runner::entry(&result, of)?, &format!("/{field}/median"))
+        };
+        ratios.push(runner::ratio(of_program(&own)?, of_program(&reference)?)?);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let [least, figure, most] = [0, ratios.len() / 2, ratios.len() - 1].map(|place| ratios[place]);
+    let note = format!(" ({rounds} rounds, {} to {})", rounded(least), rounded(most));
+    Ok(Found { figure, note, bare: None })
+}
+
+/// The program as of `commit`, built by the same tools with the same settings.
+pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
+    let name =
+        git(workspace, &["rev-parse", "--verify", "--short=12", &format!("{commit}^{{commit}}")])?;
+    let folder = workspace.target_dir.join("against");
+    let program = folder.join(format!("ethernot-{name}"));
+    if program.exists() {
+        return Ok(program);
+    }
+    std::fs::create_dir_all(&folder)
+        .map_err(|cause| format!("make {}: {cause}", folder.display()))?;
+    let sources = folder.join("sources");
+    let place = sources.display().to_string();
+    // What a run that was stopped has left.
+    let _ = git(workspace, &["worktree", "remove", "--force", &place]);
+    let _ = git(workspace, &["worktree", "prune"]);
+    git(workspace, &["worktree", "add", "--detach", &place, &name])?;
+    let built = build_in(&sources, &folder.join("target"), &program);
+    let _ = git(workspace, &["worktree", "remove", "--force", &place]);
+    built.map(|()| program)
+}
+
+fn build_in(sources: &Path, target: &Path, program: &Path) -> Result<(), String> {
+    eprintln!("-- cargo build --release, in {}", sources.display());
+    let mut command = cargo();
+    command.current_dir(sources).env("CARGO_TARGET_DIR", target).args([
+        "build",
+        "--release",
+        "--bin",
+        "ethernot",
+    ]);
+    let output = run(&mut command).map_err(told)?;
+    if !output.status.success() {
+        return Err(format!("the other commit does not build: {}", last_line(&output)));
+    }
+    let built = target.join("release").join("ethernot");
+    let copied = std::fs::copy(&built, program);
+    copied.map(drop).map_err(|cause| format!("copy {}: {cause}", built.display()))
+}
+
+/// The first line that git prints.
+fn git(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
+    let output =
+        run(Command::new("git").current_dir(&workspace.root).args(arguments)).map_err(told)?;
+    if !output.status.success() {
+        return Err(format!("git {}: {}", arguments.join(" "), last_line(&output)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+fn told(failure: Failure) -> String {
+    match failure {
+        Failure::CannotRun(why) | Failure::Failed(why) => why,
+    }
+}

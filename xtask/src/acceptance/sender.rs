@@ -1,0 +1,224 @@
+//! How figures of the sending policy are got.
+
+use serde_json::Value;
+
+use super::runner::{Failure, Found, Runner, last_line, number, point, ratio, run, unmeasured};
+use super::{Pair, PointOf, rounded};
+use crate::suite::parse_result;
+use crate::workspace::cargo;
+
+/// The worst ratio, how many points there are and which is the worst.
+pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
+    let (good, all) = (number(result, "/good")?, number(result, "/points")?);
+    let least = rounded(number(result, "/at_least")?);
+    let worst = result["worst"].as_str().unwrap_or_default();
+    let note = format!(" ({good} of {all} points >= {least}; worst: {worst})");
+    Ok(Found { figure: number(result, "/worst_ratio")?, note, bare: None })
+}
+
+/// One run: at each point the ratio of own throughput to that by other rules, and what others reached.
+struct Round {
+    ratios: Vec<f64>,
+    others: Vec<f64>,
+}
+
+/// Own throughput against that by `MultiEdge`'s rules, the worst point of the median run.
+///
+/// A machine that does something else for a while shows in what others reach: such runs do not count, and
+/// are repeated, but not for ever.
+pub(super) fn rules(
+    runner: &mut Runner<'_>,
+    arguments: &[&str],
+    points: &[PointOf],
+) -> Result<Found, Failure> {
+    let (wanted, most) = if runner.quick { (2, 3) } else { (3, 6) };
+    let load = load();
+    let mut rounds: Vec<Round> = Vec::new();
+    while rounds.len() < most && usual(&rounds).len() < wanted {
+        let result = runner.fresh_result(arguments).map_err(unmeasured)?;
+        rounds.push(round(&result, points)?);
+    }
+    let kept = usual(&rounds);
+    if kept.is_empty() {
+        let count = rounds.len();
+        let why = format!("in each of {count} runs others fell below what they can; load {load}");
+        return Err(Failure::CannotRun(why));
+    }
+    let medians: Vec<f64> = (0..points.len())
+        .map(|place| median(kept.iter().map(|round| round.ratios[place]).collect()))
+        .collect();
+    let least = kept.iter().flat_map(|round| &round.ratios).copied().fold(f64::INFINITY, f64::min);
+    let each: Vec<String> = points
+        .iter()
+        .zip(&medians)
+        .map(|(of, ratio)| format!("{} {} {} B {}", of.set_up, of.test, of.bytes, rounded(*ratio)))
+        .collect();
+    let note = format!(
+        " ({}; minimum {}; load {load}; {} of {} runs count)",
+        each.join(", "),
+        rounded(least),
+        kept.len(),
+        rounds.len()
+    );
+    Ok(Found { figure: medians.into_iter().fold(f64::INFINITY, f64::min), note, bare: None })
+}
+
+fn round(result: &Value, points: &[PointOf]) -> Result<Round, Failure> {
+    let mut round = Round { ratios: Vec::new(), others: Vec::new() };
+    for of in points {
+        let rate = |contender| {
+            let point = point(result, *of, of.set_up, contender)?;
+            number(point, "/megabytes_per_second/median")
+        };
+        let (own, rules) = (rate("edge")?, rate("multiedge")?);
+        round.ratios.push(ratio(own, rules)?);
+        round.others.push(rules);
+        // Not measured with every size and delay.
+        round.others.push(rate("bare").unwrap_or(0.0));
+    }
+    Ok(round)
+}
+
+/// The runs in which others came near to the most that they reached in any.
+fn usual(rounds: &[Round]) -> Vec<&Round> {
+    let most = |place: usize| rounds.iter().map(|round| round.others[place]).fold(0.0, f64::max);
+    let is_usual = |round: &&Round| {
+        round.others.iter().enumerate().all(|(place, &rate)| rate >= USUAL_SHARE * most(place))
+    };
+    rounds.iter().filter(is_usual).collect()
+}
+
+/// The upper one of two in the middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Processes that want a processor, over the last minute.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// The worst ratio over all sizes: the highest of latencies, the lowest of rates.
+pub(super) fn contenders(
+    result: &Value,
+    wanted: &str,
+    test: &str,
+    pair: &Pair,
+) -> Result<Found, Failure> {
+    let path = result.pointer("/path/kind").and_then(Value::as_str).unwrap_or("an unknown path");
+    if path != wanted {
+        let why = format!("measured over {path}; the bound is for {wanted} (namespaces: as root)");
+        return Err(Failure::CannotRun(why));
+    }
+    let entries = || {
+        let entries = result.get("results").and_then(Value::as_array);
+        entries.into_iter().flatten().filter(|entry| entry["test"] == test)
+    };
+    let of = |(transport, links): (&'static str, u64)| {
+        entries().filter(move |entry| entry["transport"] == transport && entry["links"] == links)
+    };
+    let field = format!("/{}/median", pair.field);
+    let is_latency = pair.field == "latency_ns";
+    let mut worst: Option<(f64, String)> = None;
+    for own in of(pair.own) {
+        let bytes = &own["message_bytes"];
+        let Some(other) = of(pair.other).find(|other| other["message_bytes"] == *bytes) else {
+            continue;
+        };
+        let (own, other) = (number(own, &field)?, number(other, &field)?);
+        let found = ratio(own, other)?;
+        if worst.as_ref().is_none_or(|(worst, _)| (found > *worst) == is_latency) {
+            let [own, other] = [own, other].map(|value| rounded(value * pair.unit.scale));
+            let note = format!(" ({bytes} B: {own} {}, {} {other})", pair.unit.unit, pair.other.0);
+            worst = Some((found, note));
+        }
+    }
+    let (figure, note) = worst.ok_or_else(|| {
+        let ((own, one), (other, two)) = (pair.own, pair.other);
+        let why = format!("the result has no {test} of {own} over {one} and {other} over {two}");
+        Failure::CannotRun(why)
+    })?;
+    Ok(Found { figure, note, bare: None })
+}
+
+/// How many of the tests failed.
+pub(super) fn tests(quick: bool, package: &str, part: &str) -> Result<Found, Failure> {
+    if quick {
+        return Err(Failure::CannotRun("run without --quick".into()));
+    }
+    eprintln!("-- cargo test --package {package} {part}");
+    let output = run(cargo().args(["test", "--package", package, "--no-fail-fast", part]))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let results = text.lines().filter_map(|line| line.strip_prefix("test result: "));
+    let (mut passed, mut failed) = (0, 0);
+    for count in results.map(parse_result) {
+        passed += count.passed;
+        failed += count.failed;
+    }
+    match (output.status.success(), passed + failed) {
+        (true, 0) => Err(Failure::CannotRun(format!("{package} has no test named `{part}`"))),
+        (false, 0) => Err(Failure::CannotRun(last_line(&output))),
+        _ => {
+            let note = format!(" ({passed} tests passed)");
+            Ok(Found { figure: failed as f64, note, bare: None })
+        }
+    }
+}
+
+/// What others reach at least of their best, in a run that counts.
+const USUAL_SHARE: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Shown;
+    use super::*;
+
+    #[test]
+    fn the_worst_point_is_named() {
+        let result = json!({
+            "good": 59, "points": 60, "at_least": 0.99, "worst_ratio": 0.9, "worst": "2x1G one-way",
+        });
+        let found = policies(&result).expect("all is there");
+        assert!((found.figure - 0.9).abs() < 1e-9);
+        assert_eq!(found.note, " (59 of 60 points >= 0.990; worst: 2x1G one-way)");
+    }
+
+    #[test]
+    fn runs_in_which_others_are_slow_do_not_count() {
+        let round = |others: [f64; 2]| Round { ratios: vec![1.0], others: others.to_vec() };
+        let rounds = [round([100.0, 50.0]), round([80.0, 50.0]), round([95.0, 44.0])];
+        assert_eq!(usual(&rounds).len(), 1);
+        assert_eq!(usual(&rounds[1..]).len(), 0);
+        let rounds = [round([100.0, 0.0]), round([91.0, 0.0])];
+        assert_eq!(usual(&rounds).len(), 2);
+    }
+
+    #[test]
+    fn the_worst_size_counts() {
+        let entry = |transport: &str, links: u64, bytes: u64, latency_ns: f64| {
+            json!({
+                "test": "ping-pong", "transport": transport, "links": links,
+                "message_bytes": bytes, "latency_ns": {"median": latency_ns},
+            })
+        };
+        let results = json!([
+            entry("edge", 1, 8, 3000.0),
+            entry("tcp-poll", 1, 8, 3000.0),
+            entry("edge", 2, 64, 5000.0),
+            entry("edge", 1, 64, 6000.0),
+            entry("tcp-poll", 1, 64, 5000.0),
+        ]);
+        let result = json!({"path": {"kind": "namespaces"}, "results": results});
+        let unit = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
+        let pair = Pair { own: ("edge", 1), other: ("tcp-poll", 1), field: "latency_ns", unit };
+        let found = contenders(&result, "namespaces", "ping-pong", &pair).expect("both are there");
+        assert!((found.figure - 1.2).abs() < 1e-9);
+        assert_eq!(found.note, " (64 B: 6 us, tcp-poll 5)");
+        assert!(contenders(&result, "loopback", "ping-pong", &pair).is_err());
+        assert!(contenders(&result, "namespaces", "one-way", &pair).is_err());
+    }
+}
