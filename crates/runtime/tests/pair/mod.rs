@@ -1,4 +1,4 @@
-//! Runtimes on loopback, and connections between them.
+//! Runtimes of one host, and connections between them.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::net::Ipv4Addr;
@@ -27,7 +27,11 @@ impl Side {
 
     pub(crate) fn with(config: RuntimeConfig) -> Self {
         let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
-        let links: Vec<Box<dyn Link>> = vec![Box::new(udp.expect("a socket on loopback"))];
+        Self::on(Box::new(udp.expect("a socket on loopback")), config)
+    }
+
+    pub(crate) fn on(link: Box<dyn Link>, config: RuntimeConfig) -> Self {
+        let links = vec![link];
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let note = move |event| sink.lock().expect("nobody panics").push(event);
