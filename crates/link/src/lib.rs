@@ -30,6 +30,7 @@ mod interface;
 pub mod packet;
 mod payload;
 mod pcapng;
+mod refusal;
 mod shm;
 mod udp;
 mod wait;

@@ -29,6 +29,7 @@ use crate::ethernet::{
 };
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::payload::PayloadCopier;
+use crate::refusal::Refusals;
 use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
 pub use self::config::PacketConfig;
@@ -66,6 +67,7 @@ pub struct PacketLink {
     checked_at: Instant,
     /// A send has failed as if the interface had changed.
     is_suspect: bool,
+    refusals: Refusals,
     events: VecDeque<LinkEvent>,
     statistics: LinkStatistics,
     kernel_drops: Cell<u64>,
@@ -102,6 +104,7 @@ impl PacketLink {
             looked_at: Instant(0),
             checked_at: Instant(0),
             is_suspect: false,
+            refusals: Refusals::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
             kernel_drops: Cell::new(0),
@@ -234,6 +237,7 @@ impl PacketLink {
             self.statistics.send_calls += 1;
             match self.port.transmitter.send(self.port.socket.as_fd(), done) {
                 Ok(frames) => {
+                    self.refusals.on_taken();
                     self.note_sent(done, frames);
                     done += frames;
                 }
@@ -263,7 +267,8 @@ impl PacketLink {
             Some(libc::EINTR) => Some(0),
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                 self.statistics.send_full += 1;
-                None
+                let is_dropped = error.raw_os_error() == Some(libc::ENOBUFS);
+                (is_dropped && self.refusals.is_lost()).then_some(1)
             }
             Some(libc::EMSGSIZE) => {
                 self.statistics.send_too_big += 1;
@@ -297,6 +302,7 @@ impl Link for PacketLink {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         self.watch_interface(now);
+        self.refusals.tell(now);
         let (mut delivered, mut looked) = (0, 0);
         let (mut is_losing, mut asked) = (false, None);
         let Self { port, framing, clock, statistics, .. } = self;

@@ -27,6 +27,7 @@ use self::receive::ReceiveRing;
 use self::transmit::{SEGMENTS_MAX, Transmitter};
 use crate::clock::ReceiveClock;
 use crate::interface::{Interface, Monitor};
+use crate::refusal::Refusals;
 use crate::{Link, LinkStatistics, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
@@ -52,6 +53,7 @@ pub struct UdpLink {
     caps: LinkCaps,
     interface: Option<Interface>,
     is_down: bool,
+    refusals: Refusals,
     interface_checked_at: Instant,
     /// Readable when some interface has changed; `None` if the kernel refused it.
     monitor: Option<Monitor>,
@@ -118,6 +120,7 @@ impl UdpLink {
             },
             interface,
             is_down: false,
+            refusals: Refusals::default(),
             interface_checked_at: Instant(0),
             monitor,
             news_checked_at: Instant(0),
@@ -228,6 +231,7 @@ impl Link for UdpLink {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         self.watch_interface(now);
+        self.refusals.tell(now);
         if self.hot.is_some() {
             return self.receive_from_both(now, limit, on_frame);
         }

@@ -45,6 +45,33 @@ fn frame_sizes_and_carrier_are_those_of_the_interface() {
 }
 
 #[test]
+fn frames_that_the_queue_of_the_interface_never_takes_are_lost() {
+    in_namespace(|| {
+        let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
+        // A bucket too small for any of the frames.
+        let shaper = "qdisc replace dev edge0 root tbf rate 100mbit burst 1200 latency 10ms";
+        let tc = std::process::Command::new("tc").args(shaper.split(' ')).status();
+        if !tc.is_ok_and(|status| status.success()) {
+            println!("skipped: the kernel or `tc` knows no token buckets");
+            return;
+        }
+        ip("neigh replace 10.9.9.77 lladdr 02:00:00:00:00:07 dev edge0");
+        let mut batch = TxBatch::new(2, 2800);
+        batch.reset(PeerAddr::from("10.9.9.77:7".parse::<std::net::SocketAddr>().unwrap()));
+        for _ in 0..2 {
+            batch.header_mut().extend_from_slice(&[3; 1400]);
+            batch.finish_frame(PayloadSlice::EMPTY);
+        }
+        assert_eq!(link.send(&batch).unwrap(), 0);
+        let taken = (0..=10_u64).map(|ms| {
+            link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
+            link.send(&batch).unwrap()
+        });
+        assert!(taken.sum::<usize>() > 0, "refused for ever");
+    });
+}
+
+#[test]
 fn sleeper_is_woken_by_news_of_the_interface() {
     in_namespace(|| {
         let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);

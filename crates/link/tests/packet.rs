@@ -157,6 +157,25 @@ fn payload_memory_that_is_gone_names_the_frame() {
 }
 
 #[test]
+fn frame_that_the_far_end_of_the_cable_never_takes_is_lost() {
+    in_namespace(|| {
+        let mut link = open("edge0");
+        let to = open("edge1").caps().local;
+        ip("link set edge1 mtu 1300");
+        let mut batch = TxBatch::new(1, 1400);
+        batch.reset(to);
+        batch.header_mut().extend_from_slice(&[3; 1400]);
+        batch.finish_frame(PayloadSlice::EMPTY);
+        // Kernels differ in whether they tell that such a frame was dropped.
+        let taken = (0..=10_u64).map(|ms| {
+            link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
+            link.send(&batch).unwrap()
+        });
+        assert!(taken.sum::<usize>() > 0, "refused for ever");
+    });
+}
+
+#[test]
 fn link_follows_its_interface() {
     in_namespace(|| {
         let (mut a, mut b) = (open("edge0"), open("edge1"));

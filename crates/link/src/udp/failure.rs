@@ -43,6 +43,10 @@ impl UdpLink {
     ) -> Sending {
         let Some(errno) = error.raw_os_error() else { return Sending::Failed };
         match errno {
+            libc::ENOBUFS if self.refusals.is_lost() => {
+                self.statistics.send_full += 1;
+                Sending::Lost
+            }
             libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Sending::Full,
             libc::EINTR => Sending::Again,
             // Which frame is to blame is found by sending each on its own.
@@ -143,7 +147,7 @@ pub(super) enum Sending {
     Again,
     /// The kernel has no room.
     Full,
-    /// The host cannot send these frames to this peer.
+    /// The host cannot send these frames to this peer, or has refused them for long.
     Lost,
     /// The frames must be tried one by one.
     Singly,

@@ -28,6 +28,7 @@ impl UdpLink {
             };
             let error = match result {
                 Ok(frames) => {
+                    self.refusals.on_taken();
                     self.note_sent(batch, first, frames, run);
                     return Ok(frames);
                 }
@@ -79,6 +80,7 @@ impl UdpLink {
             let socket = fd_of(&self.socket, self.hot.as_ref(), which);
             self.statistics.send_calls += 1;
             let Err(error) = self.transmitter.send_run(socket, single) else {
+                self.refusals.on_taken();
                 self.note_sent(batch, frame, 1, single);
                 frame += 1;
                 continue;
