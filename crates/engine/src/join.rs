@@ -410,7 +410,7 @@ const SHARED_MEMORY: u8 = 2;
 
 /// Challenges of a pair in the first round, 150 ms in all.
 const TRIAL_CHALLENGES: u64 = 4;
-/// Challenges of a pair in late rounds, 2.3 s in all.
+/// Challenges of a pair in late rounds, 910 ms in all.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
 /// Pause before pairs that did not answer are tried again; doubles with each round.
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;

@@ -1,9 +1,10 @@
-//! The table of limits in `docs/protocol.md` says what the code says.
+//! The tables of limits in `docs/protocol.md` and `docs/sender.md` say what the code says, and say it in
+//! their own words without a slip: 100 000 ns are not 300 µs.
 
 use super::Violation;
 
-/// Heading of the section whose table is compared.
-const SECTION: &str = "## 9. ";
+/// How the heading of the section ends whose table is compared.
+const SECTION: &str = "Limits and timers";
 
 /// One row of the table.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub(super) struct Limit {
     pub(super) name: String,
     /// Its value, as the code writes it.
     pub(super) value: String,
+    /// The same in words: `200 ms`, `256 KiB`, or only a unit.
+    pub(super) words: String,
     /// File that defines it, below `crates/`.
     pub(super) file: String,
 }
@@ -23,7 +26,7 @@ pub(super) fn limits(text: &str) -> Vec<Limit> {
     let section = text
         .lines()
         .enumerate()
-        .skip_while(|(_, line)| !line.starts_with(SECTION))
+        .skip_while(|(_, line)| !(line.starts_with("## ") && line.ends_with(SECTION)))
         .enumerate()
         .take_while(|(index, (_, line))| *index == 0 || !line.starts_with("## "));
     section.filter_map(|(_, (index, line))| limit(index + 1, line)).collect()
@@ -39,11 +42,14 @@ pub(super) fn check_limits(
     let limits = limits(text);
     let mut violations = Vec::new();
     if limits.is_empty() {
-        let what = format!("no rows found in the table of limits below `{SECTION}`");
+        let what = format!("no rows found in the table of limits below `## … {SECTION}`");
         violations.push(Violation { place: place.to_owned(), what });
     }
     for limit in &limits {
-        let Limit { line, name, value, file } = limit;
+        let Limit { line, name, value, words, file } = limit;
+        if let Some(what) = contradiction(name, value, words) {
+            violations.push(Violation { place: format!("{place}:{line}"), what });
+        }
         let found = read(file).map(|code| values(&code, name)).unwrap_or_default();
         if !found.contains(value) {
             let what = if found.is_empty() {
@@ -57,14 +63,89 @@ pub(super) fn check_limits(
     violations
 }
 
-/// A row `` | `name` | `value` | … | `file` | … | ``; other lines are none.
+/// A row `` | `name` | `value` | words | `file` | … | ``; other lines are none.
 fn limit(line: usize, row: &str) -> Option<Limit> {
     let mut cells = row.strip_prefix('|')?.split('|').map(str::trim);
-    let mut code = |skipped| {
-        let cell = cells.nth(skipped)?;
-        Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned())
+    let code = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
+    Some(Limit {
+        line,
+        name: code(cells.next()?)?,
+        value: code(cells.next()?)?,
+        words: cells.next()?.to_owned(),
+        file: code(cells.next()?)?,
+    })
+}
+
+/// What is wrong with the words beside a value, if they name another number than it.
+fn contradiction(name: &str, value: &str, words: &str) -> Option<String> {
+    let Some(numbers) = numbers(value) else {
+        return None; // The name of another constant.
     };
-    Some(Limit { line, name: code(0)?, value: code(0)?, file: code(1)? })
+    let said: Vec<u64> = quantities(words);
+    let is_time = name.split('_').any(|part| part.eq_ignore_ascii_case("ns")) && words != "ns";
+    if said.is_empty() && !is_time {
+        return None;
+    }
+    let meant = if words.starts_with("1/") && !words.contains('^') {
+        numbers.iter().map(|shift| 1_u64.checked_shl(u32::try_from(*shift).ok()?)).collect()
+    } else {
+        Some(numbers)
+    };
+    (meant.as_ref() != Some(&said))
+        .then(|| format!("`{name}` is `{value}`, and that is not {words}"))
+}
+
+/// The numbers in an expression of the code: one, or those of a tuple. `None` if it is none of numbers.
+fn numbers(value: &str) -> Option<Vec<u64>> {
+    let inside = value.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(value);
+    inside.split(',').map(|number| product(number.trim())).collect()
+}
+
+/// `a`, `a * b …` or `a << b`.
+fn product(expression: &str) -> Option<u64> {
+    if let Some((number, shift)) = expression.split_once("<<") {
+        return product(number.trim())?.checked_shl(literal(shift.trim())?.try_into().ok()?);
+    }
+    expression
+        .split('*')
+        .map(|factor| literal(factor.trim()))
+        .try_fold(1_u64, |all, factor| all.checked_mul(factor?))
+}
+
+fn literal(digits: &str) -> Option<u64> {
+    let digits = digits.replace('_', "");
+    match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => digits.parse().ok(),
+    }
+}
+
+/// The numbers that words say: with a unit of time in nanoseconds, with one of size in bytes, behind `1/`
+/// or `1/2^` as they stand, and others as they stand.
+fn quantities(words: &str) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut words = words.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let digits = word.strip_prefix("1/").map_or(word, |part| part.trim_start_matches("2^"));
+        let Some(number) = literal(digits) else { continue };
+        let unit = words.peek().and_then(|unit| scale(unit)).unwrap_or(1);
+        found.push(number.saturating_mul(unit));
+    }
+    found
+}
+
+/// How many nanoseconds or bytes a unit has.
+fn scale(unit: &str) -> Option<u64> {
+    let units = [
+        ("µs", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("min", 60_000_000_000),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+    ];
+    units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
 }
 
 /// What `code` gives the constant `name`, or, if it is in lower case, every field of that name.
@@ -103,7 +184,9 @@ mod tests {
                         pub(crate) const WINDOW_NS: (u64, u64) =\n    (1_000, 2_000);\n";
 
     fn check(row: &str) -> Vec<String> {
-        let text = format!("## 8. x\n| `NO` | `1` | | `a.rs` | |\n## 9. y\n\n{row}\n## 10. z\n");
+        let text = format!(
+            "## 8. x\n| `NO` | `1` | | `a.rs` | |\n## 9. Limits and timers\n\n{row}\n## 10. z\n"
+        );
         let read = |file: &str| (file == "a.rs").then(|| CODE.to_owned());
         check_limits("p.md", &text, read).iter().map(ToString::to_string).collect()
     }
@@ -120,7 +203,45 @@ mod tests {
     fn a_value_that_differs_is_found() {
         let found = check("| `depth` | `65` | answers | `a.rs` | why |");
         assert_eq!(found, ["p.md:5: `depth` is not `65`; crates/a.rs says `64`"]);
-        assert_eq!(check("| `WINDOW_NS` | `1_000` | | `a.rs` | |").len(), 1);
+        assert_eq!(check("| `WINDOW_NS` | `1_000` | 1 µs | `a.rs` | |").len(), 1);
+    }
+
+    #[test]
+    fn words_that_contradict_their_value_are_found() {
+        for (name, value, words) in [
+            ("A_NS", "100_000", "300 µs"),
+            ("A_NS_MAX", "1_000_000_000", "200 ms"),
+            ("a_ns", "600_000_000_000", "1 min"),
+            ("A_NS", "(1_000, 2_000)", "1 µs"),
+            ("A_NS", "5_000", "a while"),
+            ("A_BYTES", "1 << 31", "1 GiB"),
+            ("A_BYTES", "256 * 1024", "255 KiB"),
+            ("A_SHIFT", "4", "1/8"),
+            ("A_SHIFT", "4", "1/2^3"),
+            ("A_MAX", "8", "512 packets"),
+        ] {
+            assert!(contradiction(name, value, words).is_some(), "{name} {value} {words}");
+        }
+    }
+
+    #[test]
+    fn words_that_agree_with_their_value_pass() {
+        for (name, value, words) in [
+            ("A_NS", "100_000", "100 µs"),
+            ("A_NS_MAX", "1_000_000_000", "1 s"),
+            ("a_ns", "600_000_000_000", "10 min"),
+            ("A_NS", "(1_000, 2_000)", "1 µs to 2 µs"),
+            ("UNIT_NS", "64", "ns"),
+            ("A_BYTES", "1 << 31", "2 GiB"),
+            ("A_BYTES", "256 * 1024", "256 KiB"),
+            ("A_SHIFT", "4", "1/16"),
+            ("A_SHIFT", "4", "1/2^4"),
+            ("A_MAX", "8", "packets"),
+            ("ETHERTYPE", "0x88b5", ""),
+            ("window", "WINDOW_DEFAULT", "the next row"),
+        ] {
+            assert_eq!(contradiction(name, value, words), None, "{name} {value} {words}");
+        }
     }
 
     #[test]
