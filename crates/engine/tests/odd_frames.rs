@@ -1,0 +1,227 @@
+//! Frames that are lost, repeated or bent where no other test looks: of each rule of the protocol that
+//! they are about, what must come of it.
+
+mod pair;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use delivery::{Instant, LinkEvent, LinkId, LinkState};
+use engine::{Closed, EngineConfig};
+use pair::{Flight, Pair, address};
+use wire_edge::{
+    CONTROL_BYTES_MAX, CloseReason, Control, Handshake, Header, control_messages, decode,
+    decode_handshake,
+};
+
+/// Frames that a test keeps to use them later.
+type Kept = Rc<RefCell<Vec<Flight>>>;
+
+/// From now on, frames for which `is_kept` holds are kept; they go on if `go_on`.
+fn keep(pair: &mut Pair, go_on: bool, is_kept: impl Fn(&Flight) -> bool + 'static) -> Kept {
+    let kept = Kept::default();
+    let keeps = Rc::clone(&kept);
+    pair.filter = Box::new(move |_, flight| {
+        let keep = is_kept(flight);
+        if keep {
+            keeps.borrow_mut().push(flight.clone());
+        }
+        go_on || !keep
+    });
+    kept
+}
+
+fn is_hello(flight: &Flight) -> bool {
+    decode_handshake(&flight.bytes).is_ok_and(|frame| matches!(frame.body, Handshake::Hello { .. }))
+}
+
+fn is_accept(flight: &Flight) -> bool {
+    decode_handshake(&flight.bytes)
+        .is_ok_and(|frame| matches!(frame.body, Handshake::Accept { .. }))
+}
+
+/// Whether a frame holds a control message of which something holds.
+fn holds(bytes: &[u8], is_it: impl Fn(&Control<'_>) -> bool) -> bool {
+    decode(bytes).is_ok_and(|frame| {
+        matches!(frame.header, Header::Control)
+            && control_messages(frame.payload).flatten().any(|message| is_it(&message))
+    })
+}
+
+//= protocol.md: receive.3, link.1
+#[test]
+fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
+    let mut pair = Pair::connected(1);
+    pair.fill(0, 8);
+    pair.filter = Box::new(|_, flight| {
+        if flight.to == 1 {
+            flight.from = address(0, 7);
+        }
+        true
+    });
+    pair.write(0, 0, 8, 1);
+    pair.run_for(100_000_000);
+    assert!(pair.hosts[1].engine.counters().wrong_address > 0);
+    assert!(!pair.same(8) && pair.done(0).is_empty());
+    // The peer's own frames are taken again.
+    pair.filter = Box::new(|_, _| true);
+    pair.run_for(1_000_000_000);
+    assert!(pair.same(8) && pair.hosts[1].closed().is_empty());
+    assert_eq!(pair.done(0).len(), 1);
+}
+
+//= protocol.md: control.3
+#[test]
+fn the_responder_ignores_addresses_that_the_initiator_tells() {
+    let mut pair = Pair::connected(2);
+    let told = Rc::new(RefCell::new(0));
+    let counts = Rc::clone(&told);
+    pair.filter = Box::new(move |_, flight| {
+        if flight.to == 1
+            && decode(&flight.bytes).is_ok_and(|f| matches!(f.header, Header::Control))
+        {
+            let mut message = [0; CONTROL_BYTES_MAX];
+            let len = Control::Address(address(7, 1)).encode(&mut message);
+            flight.bytes.extend_from_slice(&message[..len]);
+            *counts.borrow_mut() += 1;
+        }
+        true
+    });
+    // A link that goes and comes back is much to tell, and the one that tries addresses looks for more.
+    for _ in 0..3 {
+        pair.hosts[0].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
+        pair.run_for(500_000_000);
+        let caps = pair::caps(0, 1, &pair::LinkPlan::default());
+        pair.hosts[0].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Changed(caps));
+        pair.run_for(3_000_000_000);
+    }
+    assert!(*told.borrow() > 0);
+    assert!(pair.strays.is_empty(), "{:?}", pair.strays);
+}
+
+//= protocol.md: control.4
+#[test]
+fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
+    for (code, closed) in [(0, None), (1, None), (77, Some(CloseReason::from_code(77)))] {
+        let mut pair = Pair::connected(1);
+        pair.filter = Box::new(move |_, flight| {
+            if holds(&flight.bytes, |message| matches!(message, Control::Close { .. })) {
+                // Behind the common header, the type and the length.
+                flight.bytes[14..16].copy_from_slice(&u16::to_le_bytes(code));
+            }
+            true
+        });
+        let connection = pair.hosts[0].connection.unwrap();
+        pair.hosts[0].engine.close(pair.now, connection, b"").unwrap();
+        pair.run_for(1_000_000_000);
+        let expected = closed.map_or(Closed::ByPeer, Closed::PeerRefused);
+        assert_eq!(pair.hosts[1].closed(), [expected]);
+    }
+}
+
+//= protocol.md: set-up.3
+#[test]
+fn a_storm_of_first_hellos_has_few_answers() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    let hellos = keep(&mut pair, false, is_hello);
+    pair.connect();
+    pair.run_for(1_000);
+    let hello = hellos.borrow()[0].clone();
+    let mut answers = 0;
+    for _ in 0..20_000 {
+        pair.deliver(&mut hello.clone());
+        pair.turn(1);
+        answers += pair.wire.len();
+        pair.wire.clear();
+    }
+    assert_eq!(answers, 8_000);
+    // A hundredth of a second later a few more are answered.
+    pair.now = pair.now.after_ns(10_000_000);
+    for _ in 0..1_000 {
+        pair.deliver(&mut hello.clone());
+        pair.turn(1);
+        answers += pair.wire.len();
+        pair.wire.clear();
+    }
+    assert_eq!(answers, 8_400);
+}
+
+//= protocol.md: set-up.12
+#[test]
+fn who_is_told_that_its_request_waits_asks_seldom_and_does_not_give_up() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(0);
+    pair.hosts[1].accepts = false;
+    pair.connect();
+    pair.run_for(100_000_000);
+    let hellos = keep(&mut pair, true, is_hello);
+    // Three times as long as the silence of a peer is borne.
+    pair.run_for(15_000_000_000);
+    let asked = hellos.borrow().len();
+    assert!((15..=31).contains(&asked), "{asked} times, each half second or a quarter later");
+    assert!(pair.hosts[0].closed().is_empty());
+}
+
+//= protocol.md: set-up.16
+#[test]
+fn an_answer_from_where_nobody_was_asked_is_not_taken() {
+    let mut pair = Pair::new(2);
+    pair.hosts[1].engine.listen(0);
+    let accepts = keep(&mut pair, false, is_accept);
+    pair.connect();
+    pair.run_for(5_000_000);
+    let accept = accepts.borrow()[0].clone();
+    let connecting = |pair: &Pair| pair.hosts[0].established() == 0;
+    for (link, from) in [(0, address(1, 7)), (1, address(1, 0)), (1, address(1, 1))] {
+        pair.deliver(&mut Flight { link, from, ..accept.clone() });
+        pair.turn(0);
+        assert!(connecting(&pair), "{link} {from}");
+    }
+    assert_eq!(pair.hosts[0].engine.counters().wrong_address, 3);
+    pair.deliver(&mut accept.clone());
+    pair.turn(0);
+    assert!(!connecting(&pair));
+}
+
+//= protocol.md: amplify.2
+#[test]
+fn answers_to_a_handshake_are_not_answered() {
+    let mut pair = Pair::new(1);
+    let frames = keep(&mut pair, true, |flight| {
+        decode_handshake(&flight.bytes).is_ok() && !is_hello(flight)
+    });
+    // Nobody listens at first: a Reject. Then a Retry and an Accept.
+    pair.connect();
+    pair.run_for(10_000_000);
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    pair.run_for(100_000_000);
+    let frames = frames.borrow().clone();
+    assert!(frames.len() >= 3, "{}", frames.len());
+    for flight in frames {
+        for to in 0..2 {
+            let mut other = Pair::new(1);
+            other.hosts[to].engine.listen(0);
+            other.deliver(&mut Flight { to, from: address(1 - to, 0), ..flight.clone() });
+            other.turn(to);
+            assert!(other.wire.is_empty());
+        }
+    }
+}
+
+//= protocol.md: status.1
+#[test]
+fn a_status_that_was_lost_is_told_again_as_it_is_then() {
+    let mut pair = Pair::connected_with(&[pair::LinkPlan::default(); 2], EngineConfig::default());
+    let lost = keep(&mut pair, false, |flight| {
+        holds(&flight.bytes, |message| matches!(message, Control::LinkStatus(..)))
+    });
+    pair.hosts[0].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
+    pair.run_until(100_000_000, "the status is told", |_| !lost.borrow().is_empty());
+    let other_end = |pair: &Pair| pair.hosts[1].info().paths[1].state;
+    assert_eq!(other_end(&pair), LinkState::Up);
+    pair.filter = Box::new(|_, _| true);
+    pair.run_until(1_000_000_000, "the other end knows", |pair| other_end(pair) != LinkState::Up);
+    assert!(pair.now > Instant(0) && pair.hosts[1].closed().is_empty());
+}
