@@ -6,6 +6,7 @@
 mod arrows;
 mod limits;
 mod markdown;
+mod rules;
 mod source;
 
 use std::fmt;
@@ -14,6 +15,9 @@ use std::process::ExitCode;
 
 use crate::XtaskError;
 use crate::workspace::Workspace;
+
+/// The normative text.
+const PROTOCOL: &str = "docs/protocol.md";
 
 /// Something that breaks a rule: where, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,27 +36,31 @@ impl fmt::Display for Violation {
 
 /// Prints every violation; fails if there is one.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
-    let violations = check(workspace)?;
+    let (violations, summary) = check(workspace)?;
     for violation in &violations {
         println!("{violation}");
     }
+    println!("tidy: {summary}");
     println!("tidy: {} violations", violations.len());
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Applies every rule to the repository.
-fn check(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
+/// Applies every rule to the repository. Beside what breaks one returns what there is to say of the rules of
+/// the protocol.
+fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let mut violations = Vec::new();
     let files = files_below(&workspace.root, &workspace.target_dir)?;
 
     violations.extend(arrows::check_arrows(workspace));
     let documented = read(&workspace.root.join("docs/dependencies.md"))?;
     violations.extend(arrows::check_documented(workspace, &documented));
-    let protocol = read(&workspace.root.join("docs/protocol.md"))?;
     let crates = workspace.root.join("crates");
-    violations.extend(limits::check_limits("docs/protocol.md", &protocol, |file| {
-        read(&crates.join(file)).ok()
-    }));
+    for document in [PROTOCOL, "docs/sender.md"] {
+        let text = read(&workspace.root.join(document))?;
+        violations
+            .extend(limits::check_limits(document, &text, |file| read(&crates.join(file)).ok()));
+    }
+    let mut rules = rules::Rules::of(PROTOCOL, &read(&workspace.root.join(PROTOCOL))?);
 
     for file in &files {
         let place = place(&workspace.root, file);
@@ -61,6 +69,10 @@ fn check(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
             Some("rs") => {
                 let text = read(file)?;
                 violations.extend(source::check_text(&place, &text));
+                // Only there is the protocol: the tests of the checker itself cite what is not.
+                if file.starts_with(&crates) {
+                    rules.read(&place, &text);
+                }
                 if arrows::is_sans_io(workspace, file) {
                     violations.extend(source::check_sans_io(&place, &text));
                 }
@@ -81,7 +93,9 @@ fn check(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
             violations.extend(source::check_forbids_unsafe(&place, &text));
         }
     }
-    Ok(violations)
+    let summary = rules.summary();
+    violations.extend(rules.violations());
+    Ok((violations, summary))
 }
 
 /// Files of the repository, leaving out what cargo builds and what git keeps.
@@ -125,7 +139,7 @@ mod tests {
 
     #[test]
     fn this_repository_keeps_the_rules_of_the_house() {
-        let violations = check(&Workspace::load().unwrap()).unwrap();
+        let (violations, _) = check(&Workspace::load().unwrap()).unwrap();
         let listed: Vec<String> = violations.iter().map(ToString::to_string).collect();
         assert!(listed.is_empty(), "\n{}", listed.join("\n"));
     }

@@ -43,6 +43,7 @@ impl CookieJar {
         Self { key }
     }
 
+    //= protocol.md: cookie.2
     /// The cookie to send to `peer`, which asked for a connection to `service` and calls it
     /// `source`.
     pub fn issue(
@@ -59,6 +60,7 @@ impl CookieJar {
         cookie
     }
 
+    //= protocol.md: cookie.3
     /// Whether `cookie` came from [`CookieJar::issue`] with the same arguments, not long ago.
     pub fn verify(
         &self,
@@ -81,6 +83,7 @@ impl CookieJar {
         Ok(())
     }
 
+    //= protocol.md: cookie.2
     fn code(&self, issued_at: Instant, peer: PeerAddr, source: ConnectionId, service: u32) -> u128 {
         let mut bound = [0; 36];
         bound[..8].copy_from_slice(&issued_at.0.to_le_bytes());
@@ -122,6 +125,7 @@ impl RateLimiter {
         Self { full_at: Instant::default(), interval_ns, slack_ns }
     }
 
+    //= protocol.md: amplify.4
     /// Takes a token; `false` if there is none.
     pub fn allow(&mut self, now: Instant) -> bool {
         let full_at = self.full_at.max(now);
@@ -139,6 +143,7 @@ mod tests {
 
     use super::*;
 
+    //= protocol.md: cookie.3
     #[test]
     fn a_cookie_holds_for_its_lifetime() {
         let cookie = JAR.issue(NOW, PEER, SOURCE, 5);
@@ -149,6 +154,7 @@ mod tests {
         assert_eq!(verify(Instant(NOW.0 - 1)), Err(CookieError::Expired));
     }
 
+    //= protocol.md: cookie.2
     #[test]
     fn a_cookie_is_bound_to_peer_connection_service_and_key() {
         let cookie = JAR.issue(NOW, PEER, SOURCE, 5);
@@ -187,6 +193,7 @@ mod tests {
             prop_assert_eq!(verified, Err(CookieError::Forged));
         }
 
+        //= protocol.md: amplify.4
         #[test]
         fn no_more_than_burst_and_rate_pass(
             pauses in prop::collection::vec(0_u64..50_000_000, 1..500),

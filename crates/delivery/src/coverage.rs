@@ -12,6 +12,7 @@ pub(crate) enum Coverage {
 }
 
 impl Coverage {
+    //= protocol.md: ack.1
     pub(crate) fn of(block: &AckBlock, packet: u32) -> Self {
         let below = block.largest.wrapping_sub(packet);
         if below.cast_signed() < 0 {
@@ -45,6 +46,7 @@ mod tests {
     use wire_edge::AckDelay;
     use wire_edge::LinkIndex;
 
+    //= protocol.md: ack.1
     #[test]
     fn run_then_gap_then_bitmap() {
         let block = AckBlock {

@@ -102,6 +102,7 @@ impl PathMtu {
         Some(size)
     }
 
+    //= protocol.md: size.2
     /// A probe of this size reached the peer.
     pub fn on_probe_acked(&mut self, size: u16) {
         if self.outstanding.is_some_and(|(outstanding, _)| outstanding == size) {
@@ -128,6 +129,7 @@ impl PathMtu {
         }
     }
 
+    //= protocol.md: report.3
     /// The network or the driver said that frames above `limit` bytes do not pass. Ignored below
     /// 256 bytes, which every path must carry.
     pub fn on_frame_too_big(&mut self, limit: u16) {
@@ -139,6 +141,7 @@ impl PathMtu {
         self.restart(limit);
     }
 
+    //= protocol.md: report.3
     /// Somebody claims that frames above `limit` bytes do not pass, and may lie: whether they do is probed
     /// at once, and until that is known frames are no larger, or such as need no proof.
     pub fn on_doubt(&mut self, limit: u16) {
@@ -159,6 +162,7 @@ impl PathMtu {
         self.limit = limit;
     }
 
+    //= protocol.md: size.2
     /// A frame of at least `bytes` was lost while later ones were acknowledged; the round trip takes
     /// `rtt_ns`. Returns whether the size fell back, so that what waits must be cut anew.
     ///
@@ -348,6 +352,7 @@ mod tests {
         assert_eq!(mtu.poll_probe(mtu.deadline()), Some(1472));
     }
 
+    //= protocol.md: report.3
     #[test]
     fn a_router_that_names_its_limit_is_believed_down_to_the_minimum() {
         let mut mtu = PathMtu::new(1200, 9000);
@@ -419,6 +424,7 @@ mod tests {
     }
 
     proptest! {
+        //= protocol.md: size.2
         #[test]
         fn converges_to_the_true_size_under_loss(
             truth in 1200_u16..9500,

@@ -114,6 +114,7 @@ impl PathState {
         path
     }
 
+    //= protocol.md: state.1, state.4
     /// Packets of this link stayed unacknowledged for a probe timeout. `others_progress`: another
     /// link of the connection had something acknowledged in that time.
     #[must_use]
@@ -133,6 +134,7 @@ impl PathState {
         None
     }
 
+    //= protocol.md: state.1
     /// Something sent on this link was acknowledged. Means nothing once the link was given up:
     /// packets sent before may arrive late.
     #[must_use]
@@ -150,6 +152,7 @@ impl PathState {
         }
     }
 
+    //= protocol.md: state.1
     /// The carrier is gone, or the peer said that its end is down.
     #[must_use]
     pub fn on_link_down(&mut self) -> Option<PathChange> {
@@ -174,6 +177,7 @@ impl PathState {
         self.enter(LinkState::Removed, Instant::NEVER);
     }
 
+    //= protocol.md: challenge.1
     /// Whether to send a challenge with a fresh random nonce on this link now; call when
     /// [`PathState::deadline`] has come, and then [`PathState::on_challenge_sent`].
     pub fn poll_challenge(&mut self, now: Instant) -> bool {
@@ -207,6 +211,7 @@ impl PathState {
         self.nonce_next = self.nonce_next.wrapping_add(1);
     }
 
+    //= protocol.md: challenge.4
     /// The peer answered on this link. Answers to something that was not asked lately are ignored.
     #[must_use]
     pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
@@ -291,6 +296,7 @@ impl SilenceBudget {
         self.silent_since = if waiting { now } else { Instant::NEVER };
     }
 
+    //= protocol.md: silence.2
     /// Whether the peer counts as unreachable.
     pub fn is_exhausted(&self, now: Instant) -> bool {
         self.deadline() <= now
@@ -361,6 +367,7 @@ mod tests {
         assert_eq!(path.state(), Probing);
     }
 
+    //= protocol.md: state.1
     #[test]
     fn transitions_are_those_of_the_table() {
         use Event::{Answer, Challenge, LinkDown, LinkUp, Progress, Remove, Timeout};
@@ -415,6 +422,7 @@ mod tests {
         }
     }
 
+    //= protocol.md: state.4
     #[test]
     fn the_only_link_is_never_suspected() {
         let mut path = PathState::validated(NOW);
@@ -437,6 +445,7 @@ mod tests {
         assert!(now.since_ns(NOW) >= 20_000_000);
     }
 
+    //= protocol.md: challenge.1
     #[test]
     fn challenges_come_after_doubling_pauses_up_to_a_fifth_of_a_second() {
         let mut path = PathState::new(NOW);
@@ -450,6 +459,7 @@ mod tests {
         assert_eq!(pauses_ms, [10, 20, 40, 80, 160, 200, 200, 200, 200, 200]);
     }
 
+    //= protocol.md: challenge.1
     #[test]
     fn a_link_without_carrier_is_not_challenged_until_it_is_back() {
         let mut path = PathState::validated(NOW);
@@ -461,6 +471,7 @@ mod tests {
         assert_eq!(path.state(), Probing);
     }
 
+    //= protocol.md: challenge.4
     #[test]
     fn answers_nobody_asked_for_and_repeated_ones_do_not_count() {
         let mut path = path_in(Probing);
@@ -471,6 +482,7 @@ mod tests {
         assert_eq!(path.answers_missing, 2);
     }
 
+    //= protocol.md: challenge.4
     #[test]
     fn answers_to_challenges_from_before_a_failure_do_not_count() {
         let mut path = path_in(Suspect);
@@ -482,6 +494,7 @@ mod tests {
         assert_eq!(path.answers_missing, 3);
     }
 
+    //= protocol.md: silence.2
     #[test]
     fn silence_counts_only_while_something_is_awaited() {
         let mut budget = SilenceBudget::default();

@@ -60,6 +60,7 @@ pub struct AckPolicy {
 crate::pack_fields!(AckPolicy { frames_per_ack, ack_delay_ns, midway_delay_ns });
 
 impl AckPolicy {
+    //= protocol.md: ack.7
     /// What is announced to the peer as `ack_delay_max_ns`.
     pub fn delay_max_ns(&self) -> u32 {
         self.ack_delay_ns.max(self.midway_delay_ns)
@@ -179,6 +180,7 @@ impl ReceivedPackets {
         self.is_lossless = is_lossless;
     }
 
+    //= protocol.md: receive.8, ack.2, ack.4, ack.5
     /// Records a packet, `packet_wire` being the low 32 bits of its number, and returns what it is.
     ///
     /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the packet asks for
@@ -227,6 +229,7 @@ impl ReceivedPackets {
         arrival
     }
 
+    //= protocol.md: ack.6, ack.7
     /// Sets when the acknowledgement is due, after one more packet that asks for one.
     fn hold(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
@@ -241,6 +244,7 @@ impl ReceivedPackets {
         }
     }
 
+    //= protocol.md: ack.1, ack.3
     /// The block that acknowledges everything known, to send as `link`'s; no acknowledgement is
     /// owed afterwards. `None` if nothing arrived yet.
     ///
@@ -268,6 +272,7 @@ impl ReceivedPackets {
         Some(block)
     }
 
+    //= protocol.md: packet.2, packet.3
     /// What [`ReceivedPackets::observe`] would return for this packet now.
     pub fn classify(&self, packet_wire: u32) -> Arrival {
         let expected = self.next.saturating_sub(1);

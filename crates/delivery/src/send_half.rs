@@ -161,6 +161,7 @@ impl<T: Copy> SendHalf<T> {
         self.next
     }
 
+    //= protocol.md: packet.1
     /// A packet of `bytes` bytes goes out. Probes aside, the caller has seen that
     /// [`window_left`](Self::window_left) allows it.
     ///
@@ -195,6 +196,7 @@ impl<T: Copy> SendHalf<T> {
         packet
     }
 
+    //= protocol.md: packet.1
     /// The driver did not take the last `count` frames: their numbers are taken back, as they never
     /// left the host, and their contents returned, newest first. Pure acknowledgements count among
     /// the frames and return nothing.
@@ -218,6 +220,7 @@ impl<T: Copy> SendHalf<T> {
         self.packets.release_if_empty(pool);
     }
 
+    //= protocol.md: again.2
     /// To be called when [`deadline`](Self::deadline) is reached. Reports contents that count as
     /// lost now, and tells whether a probe is due.
     pub fn on_timeout(
@@ -272,6 +275,7 @@ impl<T: Copy> SendHalf<T> {
         self.drain = Drain::No;
     }
 
+    //= protocol.md: state.3
     /// The link came back, or leads another way now: round-trip time, rate and window are measured
     /// from the beginning. Numbers go on, and what is in flight stays.
     pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {

@@ -299,6 +299,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
+    //= protocol.md: again.1
     #[test]
     fn every_content_comes_back_exactly_once(
         algorithm in algorithm(),

@@ -56,6 +56,7 @@ impl Engine {
             })
     }
 
+    //= protocol.md: ack.8
     /// Sends acknowledgements on every link that is up and not full.
     #[cold]
     fn acknowledge_everywhere(

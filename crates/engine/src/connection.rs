@@ -170,6 +170,7 @@ impl Connection {
         self.former.push(pair);
     }
 
+    //= protocol.md: reset.2, index.3
     /// Whether what comes from the address of a link comes from the peer: it has answered there. Where it
     /// has answered under an index of before, somebody else may be by now; but while no link is up, there
     /// is nobody else to ask.
@@ -192,6 +193,7 @@ impl Connection {
         best
     }
 
+    //= protocol.md: ack.9
     /// The peer repeats what is here already: perhaps it does not hear our acknowledgements, which
     /// all go over one link. With a frame in flight on each link, a dead one is found out.
     #[cold]

@@ -36,6 +36,7 @@ pub(crate) struct LostControl {
 }
 
 impl LostControl {
+    //= protocol.md: status.1
     /// A frame was lost, or belongs to a link that is given up.
     pub(crate) fn add(&mut self, carried: &Carried) {
         if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
@@ -69,6 +70,7 @@ impl LostControl {
 }
 
 impl Engine {
+    //= protocol.md: join.8
     /// Adds a link to an established connection. It carries data once the peer has answered on it; if
     /// it does not, it is given up and tried again later, if this side asked for the connection.
     /// Returns its index, or the one it has if it belongs to the connection already.
@@ -118,6 +120,7 @@ impl Engine {
         Ok(())
     }
 
+    //= protocol.md: remove.1
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) -> bool {
         let is_gone = index <= LinkIndex::MAX && self.drop_path(connection, LinkIndex(index));
@@ -140,6 +143,7 @@ impl Engine {
         is_gone
     }
 
+    //= protocol.md: remove.3
     /// A link of a connection is no more. If it is the last one, it stays until another is found.
     pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: u8) {
         if !self.remove_path_of(connection, index)
@@ -171,6 +175,7 @@ impl Engine {
         connection.tell_address(link);
     }
 
+    //= protocol.md: close.5, challenge.3
     /// Handles one control message that arrived on link `index`.
     pub(crate) fn on_control(
         &mut self,
@@ -210,6 +215,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: state.2
     /// Acts on a change of state of a link of a connection.
     pub(crate) fn on_path_change(
         &mut self,
@@ -263,6 +269,7 @@ impl Engine {
         });
     }
 
+    //= protocol.md: compare.6
     /// A link has answered: it takes the place of one that is no more.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
@@ -289,6 +296,7 @@ impl Engine {
         connection.join_due = true;
     }
 
+    //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let (sent, pools) = (&mut self.sent, &mut self.pools);
@@ -362,6 +370,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: close.1
     /// Ends a connection whose peer is told so: operations and receives complete with the reason.
     pub(crate) fn begin_close(
         &mut self,
@@ -414,6 +423,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: control.4, close.3, close.4
     fn on_close(
         &mut self,
         now: Instant,
@@ -445,6 +455,7 @@ impl Engine {
         });
     }
 
+    //= protocol.md: status.2
     fn on_link_status(
         &mut self,
         now: Instant,
@@ -485,6 +496,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: remove.1, remove.3
     /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_left = |path: &Path| path.is_validated() && path.index != index;
@@ -545,6 +557,7 @@ impl Engine {
         is_gone
     }
 
+    //= protocol.md: set-up.17
     /// Nothing listens at an address we try to connect to.
     pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
         let Some(state) = connection.handshake.as_mut() else { return };

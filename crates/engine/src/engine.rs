@@ -145,6 +145,7 @@ pub(crate) const REPLIES_MAX: usize = 256;
 const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
+    //= protocol.md: reset.4
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
     /// is where handles of operations look.
     pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
@@ -247,6 +248,7 @@ impl Engine {
         self.listeners.remove(&service);
     }
 
+    //= protocol.md: set-up.1
     /// Asks a peer for a connection; [`Event::Established`] or [`Event::Closed`] tells how it ended.
     pub fn connect(
         &mut self,
@@ -330,6 +332,7 @@ impl Engine {
         result
     }
 
+    //= protocol.md: credit.4
     /// Posts a buffer for one message. Allowed before the connection is established.
     pub fn post_receive(
         &mut self,
@@ -357,6 +360,7 @@ impl Engine {
         result
     }
 
+    //= protocol.md: frame.1
     /// Handles one frame, placing its payload straight into registered memory.
     #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]

@@ -37,6 +37,7 @@ pub(crate) struct HelloKey {
 delivery::pack_fields!(HelloKey { incarnation, source, epoch, service });
 
 impl HelloKey {
+    //= protocol.md: set-up.10
     const fn of(hello: &Hello<'_>) -> Self {
         let Parameters { incarnation, epoch, service, .. } = hello.parameters;
         Self { incarnation, source: hello.source, epoch, service }
@@ -104,6 +105,7 @@ impl Engine {
         Ok(())
     }
 
+    //= protocol.md: frame.3, amplify.2
     /// Handles a handshake frame.
     #[cold]
     pub(crate) fn handle_handshake(
@@ -143,6 +145,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: set-up.1, silence.1
     /// Sends what a connection in set-up has to send, if it is time.
     pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
         if connection.retry_at > now {
@@ -193,6 +196,7 @@ impl Engine {
         connection.handshake = Some(state);
     }
 
+    //= protocol.md: reset.1
     /// A frame of a connection that does not exist: its sender may be speaking to an earlier life.
     #[cold]
     pub(crate) fn on_unknown_connection(
@@ -207,6 +211,7 @@ impl Engine {
         self.reset(now, link, frame, id, epoch);
     }
 
+    //= protocol.md: amplify.1, reset.1
     /// Answers a frame of no connection with a reset.
     #[cold]
     pub(crate) fn reset(
@@ -276,6 +281,7 @@ impl Engine {
         true
     }
 
+    //= protocol.md: set-up.18, join.3, join.8, index.2
     /// A link index that is free on a connection, within the limits of both sides. The initiator
     /// takes the lowest and the responder the highest, so that they do not open two links under one
     /// index; one that was not used lately is preferred.
@@ -306,6 +312,7 @@ impl Engine {
             .min_by_key(|&index| used_at(index))
     }
 
+    //= protocol.md: preamble.2
     fn on_other_version(&mut self, now: Instant, link: LinkId, from: PeerAddr, bytes: &[u8]) {
         let Ok(preamble) = wire_edge::preamble(bytes) else { return };
         let hello = Handshake::Hello {
@@ -320,6 +327,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: set-up.2, set-up.3, set-up.4, set-up.5, set-up.7, set-up.8, cookie.1, amplify.1
     fn on_hello(&mut self, now: Instant, link: LinkId, from: PeerAddr, hello: &Hello<'_>) {
         self.counters.hellos_received += 1;
         let Hello { source, parameters, .. } = *hello;
@@ -361,12 +369,14 @@ impl Engine {
         self.begin_request(now, link, from, hello, handle, id);
     }
 
+    //= protocol.md: phase.1
     /// Whether one more request of the host at `from` may wait: however many it makes, others have room.
     fn has_room_for_request(&self, from: PeerAddr) -> bool {
         let share = (self.config.requests_max / HOST_SHARE).max(1);
         self.requests.all() < self.config.requests_max && self.requests.of(from) < share
     }
 
+    //= protocol.md: phase.2
     /// Connections that one host may leave unconfirmed at a time.
     fn unconfirmed_share(&self) -> u32 {
         (self.connections.limit() / HOST_SHARE).max(1)
@@ -379,6 +389,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: phase.3
     /// Whether a connection that was accepted has been unconfirmed for so long that others come first:
     /// requests that wait for the application, or connections to be.
     pub(crate) fn is_overdue(&self, now: Instant, connection: &Connection) -> bool {
@@ -392,6 +403,7 @@ impl Engine {
         is_pressed && state.started_at.after_ns(CONFIRM_NS) <= now
     }
 
+    //= protocol.md: phase.4
     /// A host leaves connections unconfirmed while others wait: its requests give way, too. Who means
     /// them asks again.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
@@ -412,6 +424,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: set-up.9
     fn begin_request(
         &mut self,
         now: Instant,
@@ -445,6 +458,7 @@ impl Engine {
         self.adopt(connection);
     }
 
+    //= protocol.md: set-up.6
     fn on_repeated_hello(
         &mut self,
         now: Instant,
@@ -462,6 +476,7 @@ impl Engine {
         });
     }
 
+    //= protocol.md: set-up.11, set-up.12, set-up.14, set-up.15, set-up.16
     /// Handles an answer to a Hello of ours.
     fn on_answer(
         &mut self,
@@ -537,6 +552,7 @@ impl Engine {
         });
     }
 
+    //= protocol.md: set-up.13, set-up.14
     fn on_accept(
         &mut self,
         now: Instant,
@@ -566,6 +582,7 @@ impl Engine {
         connection.join_due = true;
     }
 
+    //= protocol.md: close.6, reset.2, reset.3
     /// The peer does not know the connection any more, if the reset answers something we sent.
     fn on_reset(
         &mut self,
@@ -597,6 +614,7 @@ impl Engine {
         });
     }
 
+    //= protocol.md: amplify.3, amplify.4
     fn reply(
         &mut self,
         link: LinkId,

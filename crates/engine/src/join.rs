@@ -112,6 +112,7 @@ impl Connection {
         self.retired.iter().map(Retired::rested_at).min()
     }
 
+    //= protocol.md: remove.2
     /// The peer, or the application of this end, does not want this pair any more.
     pub(crate) fn forget_pair(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
         if let Some(joining) = &mut self.joining {
@@ -143,6 +144,7 @@ impl Connection {
         }
     }
 
+    //= protocol.md: join.6
     /// The peer is to hear where it can reach a link; only the initiator looks for pairs.
     pub(crate) fn tell_address(&mut self, link: LinkId) {
         if !self.is_initiator()
@@ -184,6 +186,7 @@ impl Connection {
         }
     }
 
+    //= protocol.md: join.7
     /// The peer has heard which links are gone: if it heard that after the address of one that is
     /// back, it has forgotten that.
     pub(crate) fn tell_addresses_again(&mut self, links: u16) {
@@ -197,6 +200,7 @@ impl Connection {
         }
     }
 
+    //= protocol.md: compare.4
     /// The peer tells once more where it can be reached: no reason to begin anew, if that is known.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
         let known =
@@ -211,6 +215,7 @@ impl Connection {
         self.joining.as_ref().map_or(0, |joining| joining.unwanted)
     }
 
+    //= protocol.md: control.3
     /// The peer can be reached at this address, too.
     pub(crate) fn learn_address(&mut self, address: PeerAddr) {
         if self.is_initiator() {
@@ -224,6 +229,7 @@ impl Connection {
 }
 
 impl Engine {
+    //= protocol.md: join.1
     /// Gives up pairs that did not answer and tries the next.
     #[cold]
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
@@ -273,6 +279,7 @@ impl Engine {
         connection.joining = Some(joining);
     }
 
+    //= protocol.md: join.4, join.5
     /// Takes away pairs that were challenged often enough, or whose link is down.
     fn end_trials(&mut self, now: Instant, connection: &mut Connection, joining: &mut Joining) {
         let most = joining.challenges_max();
@@ -346,6 +353,7 @@ impl Engine {
     }
 }
 
+//= protocol.md: join.1
 /// All pairs of a link of this end and an address of a peer that may reach one another, likely ones
 /// first: `links` with their own addresses, `peers` as the peer told them, both in order.
 ///
@@ -374,6 +382,7 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
     ranked.into_iter().map(|(.., pair)| pair).collect()
 }
 
+//= protocol.md: join.2
 /// How likely two addresses reach one another: bits of a common prefix; `None` if they cannot.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
     // A peer has addresses of its own; what goes to many hosts would be for others.
@@ -443,6 +452,7 @@ mod tests {
         rank_pairs(&links, peers).into_iter().map(place).collect()
     }
 
+    //= protocol.md: join.1
     #[test]
     fn addresses_of_one_network_come_first() {
         let links = [ip("10.0.1.1:7"), ip("10.0.2.1:7")];
@@ -450,6 +460,7 @@ mod tests {
         assert_eq!(ranks(&links, &peers), [(0, 1), (1, 0), (0, 0), (1, 1)]);
     }
 
+    //= protocol.md: join.1
     #[test]
     fn ethernet_addresses_are_paired_by_position_and_then_shifted() {
         let links = [1, 2, 3].map(ethernet);
@@ -458,6 +469,7 @@ mod tests {
         assert_eq!(ranks(&links, &peers), expected);
     }
 
+    //= protocol.md: join.2
     #[test]
     fn families_do_not_mix() {
         let mut here = PeerAddr([0; 20]);
@@ -473,6 +485,7 @@ mod tests {
         assert_eq!(found, [(0, 4), (1, 3), (2, 2), (3, 0)]);
     }
 
+    //= protocol.md: join.2
     #[test]
     fn addresses_of_many_hosts_are_left_out() {
         let links = [ip("10.0.0.1:1"), ip("[fe80::1]:1"), ip("[::]:1"), ethernet(1)];
@@ -504,6 +517,7 @@ mod tests {
         assert!(joining.failed.len() <= ADDRESSES_MAX, "{}", joining.failed.len());
     }
 
+    //= protocol.md: join.2
     #[test]
     fn addresses_that_lead_nowhere_else_are_left_out() {
         let links = [ip("10.0.0.1:1"), ip("127.0.0.1:1"), ip("172.17.0.1:1")];

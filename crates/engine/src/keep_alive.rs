@@ -16,6 +16,7 @@ impl Connection {
         settled.fold(0, |links, path| links | 1 << path.index.0)
     }
 
+    //= protocol.md: compare.1
     /// Links have come or gone: when that has settled, both ends see whether they agree.
     pub(crate) fn compare_links_soon(&mut self, now: Instant) {
         if self.keep_alive_at != Instant::NEVER {
@@ -26,6 +27,7 @@ impl Connection {
 }
 
 impl Engine {
+    //= protocol.md: silence.3, compare.1
     /// Asks the peer for a sign of life on every link, if none came lately.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
@@ -45,6 +47,7 @@ impl Engine {
         self.tell_links(connection);
     }
 
+    //= protocol.md: compare.4
     /// Tells on the nearest link which links there are, and where those without a part are reached.
     fn tell_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
@@ -55,6 +58,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: compare.2, compare.3
     /// The peer tells which links it has. What only one end has is no link.
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {

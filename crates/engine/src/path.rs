@@ -95,6 +95,7 @@ delivery::pack_fields!(Path {
 });
 
 impl Path {
+    //= protocol.md: set-up.18, size.1
     pub(crate) fn new(
         now: Instant,
         index: LinkIndex,
@@ -143,6 +144,7 @@ impl Path {
         }
     }
 
+    //= protocol.md: index.1
     /// The same link index in use again, over whichever link: packet numbers go on from where they
     /// were, as they are never reused; everything else begins anew.
     pub(crate) fn renew(
@@ -161,6 +163,7 @@ impl Path {
         path
     }
 
+    //= protocol.md: state.3
     /// Forgets what was measured: the link came back, perhaps over another way.
     pub(crate) fn restart(
         &mut self,
@@ -196,6 +199,7 @@ impl Path {
         has_news && self.may_tell() || self.response.is_some() || self.state.deadline() <= now
     }
 
+    //= protocol.md: amplify.6
     /// Whether the peer may be told more that it has to acknowledge. Control frames need no window, and
     /// what they say is often what the peer makes this end say: it waits, in a few bits, until the peer
     /// has acknowledged what it was told, or a probe is due.
@@ -239,6 +243,7 @@ impl Path {
         !self.is_trial && !self.peer_opened
     }
 
+    //= protocol.md: amplify.5
     /// Whether so many bytes may go to an address from which nobody has answered: in all, up to
     /// [`UNPROVEN_FACTOR`] times what came from there.
     pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
@@ -275,6 +280,7 @@ impl Path {
         }
     }
 
+    //= protocol.md: state.5
     /// What the scheduler is shown.
     ///
     /// Acknowledgements of all links come back the same way, so the shortest round trip of all,

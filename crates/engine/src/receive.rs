@@ -18,6 +18,7 @@ use crate::path::{Path, frame_bytes_min};
 use crate::report::Refusals;
 
 impl Engine {
+    //= protocol.md: receive.1, name.3
     /// Handles a frame that claims to belong to connection `id`.
     #[inline]
     pub(crate) fn handle_connection_frame(
@@ -43,6 +44,7 @@ impl Engine {
         self.put_back(connection);
     }
 
+    //= protocol.md: frame.3, receive.2, receive.4, receive.8, close.5
     fn receive(
         &mut self,
         now: Instant,
@@ -120,6 +122,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: receive.3, link.1, join.3, join.11, index.2
     /// Position of the link the frame belongs to. The peer opens a new link by a challenge on it.
     #[inline]
     fn position(
@@ -175,6 +178,7 @@ impl Engine {
         opened.then_some(position)
     }
 
+    //= protocol.md: join.9, join.10
     /// Makes room for another link that the peer opens under an index, if that may be.
     #[cold]
     fn vacates(
@@ -203,6 +207,7 @@ impl Engine {
         true
     }
 
+    //= protocol.md: compare.5
     /// The peer means another link by an index than this end does, and neither hears the other there.
     /// What the initiator means holds; it does without that of the responder. Returns whether what the
     /// peer opens takes its place.
@@ -215,6 +220,7 @@ impl Engine {
         self.drop_unnoticed(connection, index)
     }
 
+    //= protocol.md: join.9
     /// Both ends may open the same pair of links: the index of the initiator holds. Returns whether
     /// the peer may open it.
     #[cold]
@@ -228,6 +234,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: receive.5
     /// The first frame of the peer proves that it has our Accept.
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
@@ -250,6 +257,7 @@ impl Engine {
         clippy::too_many_arguments,
         reason = "the frame, its link and its time belong together"
     )]
+    //= protocol.md: receive.6
     fn handle_acks(
         &mut self,
         now: Instant,
@@ -357,6 +365,7 @@ impl Engine {
         true
     }
 
+    //= protocol.md: receive.7, control.1
     /// Handles what a frame carries; false if it must not be acknowledged.
     #[inline]
     fn handle_body(
@@ -523,6 +532,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: violation.1
     /// Closes a connection whose peer asked for what it may not have.
     #[cold]
     fn refuse_access(
@@ -540,6 +550,7 @@ impl Engine {
         self.begin_close(now, connection, (reason, operation), closed);
     }
 
+    //= protocol.md: violation.4
     /// Closes a connection whose peer broke a rule.
     #[cold]
     pub(crate) fn violated(
@@ -551,6 +562,7 @@ impl Engine {
         self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
     }
 
+    //= protocol.md: answer.9, violation.6
     /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
     /// of which of its reads it is, as if it had asked for memory that is not there.
     #[cold]
@@ -574,6 +586,7 @@ impl Engine {
 }
 
 impl Engine {
+    //= protocol.md: answer.8
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.
     #[cold]
@@ -595,6 +608,7 @@ impl Engine {
     }
 }
 
+//= protocol.md: remove.4
 /// Whether the link a frame came on was taken away here while the peer took away all others: then
 /// nobody would hear the other any more. The initiator's removal holds, unless it is not heard.
 fn takes_back(

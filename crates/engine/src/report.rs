@@ -82,6 +82,7 @@ impl Refusals {
 }
 
 impl Engine {
+    //= protocol.md: report.2
     /// A link reports something of the address of a peer.
     #[cold]
     pub(crate) fn on_report(
@@ -109,6 +110,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: report.1
     /// The connection whose frame to an address begins like this, and the number of the frame, if it has
     /// one: of the last that were sent.
     fn sender_of(
@@ -153,6 +155,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: report.3
     /// It is so: of the packet of this number, or of the newest.
     fn on_proven(
         &mut self,
@@ -191,6 +194,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: report.4
     /// Nobody listens at the address of a link, again and again. If that is so of all links, the peer is
     /// no more.
     fn on_nobody_there(
@@ -226,6 +230,7 @@ impl Path {
     }
 }
 
+//= protocol.md: report.5
 /// Somebody says so, and may lie: this end asks for itself.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
     let is_it = |path: &&mut Path| (path.link, path.peer) == place && path.is_validated();

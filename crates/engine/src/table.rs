@@ -96,6 +96,7 @@ impl ConnectionTable {
         }
     }
 
+    //= protocol.md: name.1
     /// Takes a slot and returns the names of the connection that will be in it, one of them of `random`
     /// numbers.
     pub(crate) fn reserve(
@@ -269,6 +270,7 @@ mod tests {
 
     use super::*;
 
+    //= protocol.md: name.1
     #[test]
     fn ids_of_a_slot_do_not_come_again() {
         let queue = Arc::new(CompletionQueue::new(1));

@@ -62,6 +62,7 @@ impl Engine {
         sent
     }
 
+    //= protocol.md: ack.10
     fn send_control_on(
         &mut self,
         now: Instant,
@@ -219,6 +220,7 @@ fn take_pending(path: &mut Path, announces: bool, addresses: u16) -> (u16, Carri
     (control, carried)
 }
 
+//= protocol.md: news.2
 /// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
 /// length.
 pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
@@ -228,6 +230,7 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
     }
 }
 
+//= protocol.md: amplify.5
 /// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
 /// is a way is limited elsewhere.
 fn may_challenge(path: &Path) -> bool {
@@ -239,6 +242,7 @@ fn may_challenge(path: &Path) -> bool {
     path.is_trial || path.may_answer(bytes)
 }
 
+//= protocol.md: status.1
 /// Collects what is to be told of the links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths.len() < 2 {

@@ -47,6 +47,7 @@ impl Engine {
         self.timers.set(connection.handle.index, deadline);
     }
 
+    //= protocol.md: close.2
     /// Sends Close again, or gives up, when it is time.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if connection.retry_at > now {
@@ -63,6 +64,7 @@ impl Engine {
         connection.retries += 1;
     }
 
+    //= protocol.md: silence.2
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
         if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
             && let Some(state) = connection.handshake.as_ref()
@@ -107,6 +109,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: challenge.2, join.10
     /// Forgets links that the peer opened and never answered on: it decides where they lead, and
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
@@ -174,6 +177,7 @@ impl Engine {
         }
     }
 
+    //= protocol.md: again.2
     /// A probe timeout fired: the oldest unacknowledged bytes go out again, on the best link there
     /// is, and a link that stays silent while others answer loses what it holds.
     fn probe(
@@ -221,6 +225,7 @@ impl Engine {
         self.on_path_change(now, connection, index, change);
     }
 
+    //= protocol.md: news.1
     /// With operations outstanding and nothing in flight, only the peer can bring news; it is asked
     /// for some, in case what it said was lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {

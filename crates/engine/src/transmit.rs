@@ -382,6 +382,7 @@ impl Engine {
         Sent::Blocked
     }
 
+    //= protocol.md: ack.10
     /// Sends a probe of the path MTU on links that carry data, when one is due.
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths.len() {
@@ -518,6 +519,7 @@ pub(crate) enum Sent {
     Failed,
 }
 
+//= protocol.md: amplify.6, state.5
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {

@@ -57,6 +57,7 @@ fn assert_gone(pair: &Pair) {
     pair.assert_idle();
 }
 
+//= protocol.md: close.1
 #[test]
 fn what_is_outstanding_when_a_connection_closes_completes_once() {
     for (links, both, after_ns) in [
@@ -87,6 +88,7 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
     }
 }
 
+//= protocol.md: close.2, close.3
 #[test]
 fn a_lost_close_is_repeated_and_a_lost_answer_asked_for_again() {
     for lose_answer in [false, true] {
@@ -111,6 +113,7 @@ fn a_lost_close_is_repeated_and_a_lost_answer_asked_for_again() {
     }
 }
 
+//= protocol.md: close.2
 #[test]
 fn closing_ends_although_nobody_answers() {
     let mut pair = Pair::connected(1);
@@ -128,6 +131,7 @@ fn closing_ends_although_nobody_answers() {
     assert_gone(&pair);
 }
 
+//= protocol.md: close.6, news.2
 #[test]
 fn an_idle_peer_that_missed_the_end_learns_of_it_when_it_speaks() {
     let mut pair = Pair::connected(1);
@@ -143,6 +147,7 @@ fn an_idle_peer_that_missed_the_end_learns_of_it_when_it_speaks() {
     assert_gone(&pair);
 }
 
+//= protocol.md: silence.2
 #[test]
 fn without_keep_alive_a_silent_peer_is_given_up_only_when_something_is_outstanding() {
     let config = EngineConfig { keep_alive_ns: u64::MAX, ..EngineConfig::default() };
@@ -188,6 +193,7 @@ fn closing_while_accepting_leaves_nothing() {
     assert_gone(&pair);
 }
 
+//= protocol.md: receive.6, violation.4, ack.11
 #[test]
 fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
     let mut pair = Pair::connected(1);
@@ -226,6 +232,7 @@ fn records_for_packets_come_back_when_connections_end() {
     }
 }
 
+//= protocol.md: close.5
 #[test]
 fn a_storm_of_closes_is_answered_and_no_more() {
     let mut pair = Pair::connected(1);

@@ -20,6 +20,7 @@ fn results(pair: &Pair, host: usize) -> Vec<(u64, Result<(), OperationError>)> {
     pair.done(host).iter().map(|done| (done.context, done.result)).collect()
 }
 
+//= protocol.md: credit.2, credit.4, news.1, ack.10
 #[test]
 fn a_send_waits_for_a_receive_even_if_the_news_of_it_is_lost() {
     for lost in [0, 1, 5] {
@@ -44,6 +45,7 @@ fn a_send_waits_for_a_receive_even_if_the_news_of_it_is_lost() {
     }
 }
 
+//= protocol.md: violation.5
 #[test]
 fn a_receive_too_small_ends_the_connection_and_completes_everything() {
     let mut pair = Pair::connected(1);
@@ -58,6 +60,7 @@ fn a_receive_too_small_ends_the_connection_and_completes_everything() {
     pair.assert_idle();
 }
 
+//= protocol.md: answer.10
 #[test]
 fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
     let config = EngineConfig { read_depth: 3, ..EngineConfig::default() };
@@ -101,6 +104,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
     assert!(matches!(refused, Err(PostError::ReadsRefused)), "{refused:?}");
 }
 
+//= protocol.md: pool.2
 #[test]
 fn fences_fit_an_order_pool_of_any_size() {
     for (pool, blocks) in [(0, 1), (3000, 2), (1 << 18, 4), (1 << 18, 1024)] {
@@ -137,6 +141,7 @@ fn fences_fit_an_order_pool_of_any_size() {
     }
 }
 
+//= protocol.md: answer.2, violation.3
 #[test]
 fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
     use AccessFault::{Key, Range, Right};
@@ -188,6 +193,7 @@ fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
     assert!(pair.hosts[0].info().established);
 }
 
+//= protocol.md: violation.6
 #[test]
 fn regions_that_go_in_the_middle_of_an_operation_end_the_connection() {
     for at_target in [false, true] {
@@ -342,6 +348,7 @@ fn assert_the_read_is_to_blame(pair: &mut Pair) {
     pair.assert_idle();
 }
 
+//= protocol.md: answer.8
 #[test]
 fn memory_of_an_answer_that_is_deregistered_fails_the_read_and_no_operation_here() {
     let (mut pair, read) = pair_that_answers();
@@ -376,6 +383,7 @@ fn the_operation_whose_payload_is_unmapped_is_to_blame_and_none_before_it() {
     );
 }
 
+//= protocol.md: notify.2
 #[test]
 fn notifications_wait_for_an_application_that_does_not_poll() {
     let mut pair = Pair::new(1);

@@ -55,6 +55,7 @@ fn cookie_of(answers: &[Vec<u8>]) -> [u8; 24] {
     cookie
 }
 
+//= protocol.md: set-up.2, set-up.9, cookie.1
 #[test]
 fn nothing_is_kept_of_a_stranger_before_it_returns_a_cookie() {
     let mut pair = Pair::new(1);
@@ -73,6 +74,7 @@ fn nothing_is_kept_of_a_stranger_before_it_returns_a_cookie() {
     assert!(pair.hosts[1].events.is_empty());
 }
 
+//= protocol.md: set-up.5
 #[test]
 fn a_forged_or_stale_cookie_or_one_of_another_is_answered_with_a_new_one() {
     let mut pair = Pair::new(1);
@@ -97,6 +99,7 @@ fn a_forged_or_stale_cookie_or_one_of_another_is_answered_with_a_new_one() {
     assert_eq!(pair.hosts[1].engine.counters().cookies_forged, 3);
 }
 
+//= protocol.md: set-up.6, set-up.10
 #[test]
 fn a_repeated_hello_is_one_request() {
     let mut pair = Pair::new(1);
@@ -117,6 +120,7 @@ fn a_repeated_hello_is_one_request() {
     assert!(matches!(decode_handshake(&reply[0]).unwrap().body, Handshake::Accept { .. }));
 }
 
+//= protocol.md: phase.1
 #[test]
 fn one_host_cannot_take_the_place_of_all_requests() {
     let config = EngineConfig { requests_max: 16, ..EngineConfig::default() };
@@ -155,6 +159,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
     assert_eq!(others, [3, 4, 4, 0, 0], "together they have what all may have");
 }
 
+//= protocol.md: set-up.4
 #[test]
 fn no_listener_is_said_without_delay() {
     let mut pair = Pair::new(1);
@@ -165,6 +170,7 @@ fn no_listener_is_said_without_delay() {
     assert_eq!(pair.hosts[0].engine.connection_count(), 0);
 }
 
+//= protocol.md: preamble.2, set-up.15
 #[test]
 fn another_version_is_told_ours_and_tells_us_its_own() {
     let mut pair = Pair::new(1);
@@ -191,6 +197,7 @@ fn another_version_is_told_ours_and_tells_us_its_own() {
     pair.assert_idle();
 }
 
+//= protocol.md: set-up.15
 #[test]
 fn an_application_may_reject_with_a_reason_of_its_own() {
     let mut pair = Pair::new(1);
@@ -211,6 +218,7 @@ fn an_application_may_reject_with_a_reason_of_its_own() {
     pair.assert_idle();
 }
 
+//= protocol.md: set-up.8
 #[test]
 fn a_limit_of_connections_holds_and_frees_itself() {
     let config = EngineConfig { connections_max: 2, ..EngineConfig::default() };
@@ -236,6 +244,7 @@ fn a_limit_of_connections_holds_and_frees_itself() {
     assert_eq!(pair.hosts[0].established(), 1);
 }
 
+//= protocol.md: receive.5, set-up.14, silence.1
 #[test]
 fn each_frame_of_the_handshake_may_be_lost() {
     for lost in 1..=8 {
@@ -251,6 +260,7 @@ fn each_frame_of_the_handshake_may_be_lost() {
     }
 }
 
+//= protocol.md: set-up.11, set-up.13
 #[test]
 fn each_frame_of_the_handshake_may_come_twice() {
     let mut pair = Pair::new(1);
@@ -272,6 +282,7 @@ fn each_frame_of_the_handshake_may_come_twice() {
     pair.assert_idle();
 }
 
+//= protocol.md: set-up.1
 #[test]
 fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     let mut pair = Pair::new(1);
@@ -292,6 +303,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     pair.assert_idle();
 }
 
+//= protocol.md: receive.5
 #[test]
 fn an_acceptance_nobody_hears_is_given_up() {
     let mut pair = Pair::new(1);
@@ -311,6 +323,7 @@ fn an_acceptance_nobody_hears_is_given_up() {
     pair.assert_idle();
 }
 
+//= protocol.md: reset.1, reset.3, reset.4
 #[test]
 fn a_restarted_peer_is_noticed_at_the_next_frame() {
     for operations in [0, 3] {
@@ -361,6 +374,7 @@ fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
     pair.assert_idle();
 }
 
+//= protocol.md: reset.2
 #[test]
 fn a_forged_reset_is_ignored() {
     let mut pair = Pair::connected(1);
@@ -397,6 +411,7 @@ fn a_forged_reset_is_ignored() {
     assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
 }
 
+//= protocol.md: amplify.1, amplify.4
 #[test]
 fn resets_are_no_longer_than_their_cause_and_limited() {
     let mut pair = Pair::connected(1);
@@ -419,6 +434,7 @@ fn resets_are_no_longer_than_their_cause_and_limited() {
     assert!((1..=110).contains(&sent), "{sent}");
 }
 
+//= protocol.md: frame.3, receive.2
 #[test]
 fn garbage_changes_nothing_but_counters() {
     let mut pair = Pair::connected(1);

@@ -101,6 +101,7 @@ fn bytes_to_the_victim(pair: &Pair) -> u64 {
     pair.strays.get(&victim().0).map_or(0, |&(_, bytes)| bytes)
 }
 
+//= protocol.md: amplify.6, state.5
 #[test]
 fn data_goes_to_no_address_that_has_not_answered() {
     for status in [LinkStatus::Down, LinkStatus::Removed] {
@@ -135,6 +136,7 @@ fn data_goes_to_no_address_that_has_not_answered() {
     }
 }
 
+//= protocol.md: amplify.5
 #[test]
 fn an_address_that_has_not_answered_gets_three_times_what_it_sent() {
     let mut pair = Pair::connected(1);
@@ -239,6 +241,7 @@ fn connect(pair: &mut Pair) {
     pair.hosts[0].engine.connect(pair.now, request).unwrap();
 }
 
+//= protocol.md: phase.2, set-up.7
 #[test]
 fn who_never_confirms_leaves_room_for_others() {
     let config = EngineConfig { connections_max: 64, ..EngineConfig::default() };
@@ -260,6 +263,7 @@ fn who_never_confirms_leaves_room_for_others() {
     assert_eq!(pair.hosts[1].engine.connection_count(), 1);
 }
 
+//= protocol.md: phase.3, phase.4
 #[test]
 fn who_never_confirms_holds_up_no_listener_for_long() {
     let mut pair = Pair::new(2);
@@ -303,6 +307,7 @@ fn answer_to(pair: &mut Pair, mut flight: Flight) -> Vec<u8> {
     answers.concat()
 }
 
+//= protocol.md: receive.1, reset.1, name.3
 #[test]
 fn an_answer_does_not_tell_whether_a_connection_lives() {
     let mut pair = Pair::connected(1);
@@ -330,6 +335,7 @@ fn an_answer_does_not_tell_whether_a_connection_lives() {
     assert!(pair.hosts[1].closed().is_empty());
 }
 
+//= protocol.md: amplify.3
 #[test]
 fn what_comes_from_an_address_of_many_hosts_is_not_answered() {
     let mut group = [0; 20];
@@ -349,6 +355,7 @@ fn what_comes_from_an_address_of_many_hosts_is_not_answered() {
     }
 }
 
+//= protocol.md: set-up.10
 #[test]
 fn requests_that_differ_in_epoch_or_service_are_two() {
     let mut pair = Pair::new(1);

@@ -29,6 +29,7 @@ fn is_gone(closed: &[Closed]) -> bool {
     matches!(closed, [Closed::Unreachable { silence_ms: 5000, .. }])
 }
 
+//= protocol.md: silence.3
 #[test]
 fn an_idle_connection_goes_on_and_costs_little() {
     for links in 1..4_u8 {
@@ -77,6 +78,7 @@ fn an_idle_connection_finds_out_that_its_peer_has_restarted() {
     assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
 }
 
+//= protocol.md: compare.1
 #[test]
 fn an_idle_connection_finds_out_that_one_of_its_links_is_dead_and_when_it_is_back() {
     for dead in 0..2 {
@@ -102,6 +104,7 @@ fn an_idle_connection_finds_out_that_one_of_its_links_is_dead_and_when_it_is_bac
     }
 }
 
+//= protocol.md: compare.2, compare.3
 #[test]
 fn a_link_that_one_end_alone_has_is_given_up() {
     for host in 0..2 {
@@ -128,6 +131,7 @@ fn a_link_that_one_end_alone_has_is_given_up() {
     }
 }
 
+//= protocol.md: remove.4
 #[test]
 fn both_ends_may_take_away_different_links_while_nothing_gets_through() {
     for outage_ns in [300_000_000, 700_000_000, 1_400_000_000, 3_000_000_000] {
@@ -163,6 +167,7 @@ fn both_ends_may_take_away_different_links_while_nothing_gets_through() {
     }
 }
 
+//= protocol.md: answer.8
 #[test]
 fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
     for length in [8, 200, 1000, 50_000] {
@@ -184,6 +189,7 @@ fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
     }
 }
 
+//= protocol.md: answer.9
 #[test]
 fn memory_that_goes_before_a_read_is_answered_ends_the_connection() {
     let mut pair = Pair::connected(1);

@@ -29,6 +29,7 @@ fn finish(pair: &mut Pair, bytes: u64, contexts: usize) {
     assert!(pair.same(bytes));
 }
 
+//= protocol.md: ack.8, ack.9
 #[test]
 fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_back() {
     for cut_host in 0..2 {
@@ -55,6 +56,7 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
     }
 }
 
+//= protocol.md: state.2, status.2
 #[test]
 fn events_of_a_link_take_it_out_and_bring_it_back() {
     let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
@@ -75,6 +77,7 @@ fn events_of_a_link_take_it_out_and_bring_it_back() {
     finish(&mut pair, 4_000_000, 1);
 }
 
+//= protocol.md: state.4
 #[test]
 fn the_only_link_may_be_down_for_a_while_and_nobody_spins() {
     let mut pair = Pair::connected(1);
@@ -99,6 +102,7 @@ fn the_only_link_may_be_down_for_a_while_and_nobody_spins() {
     assert!(pair.now.since_ns(start) < 20_000_000, "{} ns", pair.now.since_ns(start));
 }
 
+//= protocol.md: remove.1, index.2
 #[test]
 fn links_are_added_and_removed_under_load_again_and_again() {
     let plans = [GIGABIT; 3];
@@ -160,6 +164,7 @@ fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted(
     assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
 }
 
+//= protocol.md: packet.1, index.1
 #[test]
 fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
     let config = EngineConfig { links_max: 2, ..EngineConfig::default() };
@@ -192,6 +197,7 @@ fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
     assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
 }
 
+//= protocol.md: join.8
 #[test]
 fn both_ends_may_add_a_link_at_the_same_time() {
     let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
@@ -214,6 +220,7 @@ fn both_ends_may_add_a_link_at_the_same_time() {
     });
 }
 
+//= protocol.md: challenge.2, join.10
 #[test]
 fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
     let mut pair = Pair::connected(1);
@@ -242,6 +249,7 @@ fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
     assert!(spied.get() <= 6, "{} frames to somebody who did not ask", spied.get());
 }
 
+//= protocol.md: size.2
 #[test]
 fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
     let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
@@ -279,6 +287,7 @@ fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
     assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
 }
 
+//= protocol.md: set-up.18, size.1
 #[test]
 fn links_with_different_frame_sizes_share_one_operation() {
     let small = LinkPlan { frame_bytes_max: 256, frame_bytes_safe: 256, ..GIGABIT };
@@ -354,6 +363,7 @@ fn probes_that_are_too_large_put_no_link_in_doubt() {
     assert!(pair.hosts[0].info().paths.iter().any(|path| path.frame_bytes == 1500));
 }
 
+//= protocol.md: remove.4
 #[test]
 fn both_ends_may_take_away_different_links_at_the_same_time() {
     for removed in [[0, 1], [1, 0]] {
@@ -382,6 +392,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
     }
 }
 
+//= protocol.md: remove.3
 #[test]
 fn a_link_that_is_no_more_at_one_end_is_not_the_one_that_stays() {
     for first in 0..2 {
@@ -401,6 +412,7 @@ fn a_link_that_is_no_more_at_one_end_is_not_the_one_that_stays() {
     }
 }
 
+//= protocol.md: join.9, compare.6
 #[test]
 fn both_ends_may_add_the_same_link_at_the_same_time() {
     for lead_ns in [0, 5_000, 30_000, 100_000] {
@@ -423,6 +435,7 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
     }
 }
 
+//= protocol.md: reset.2
 #[test]
 fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_taken_away_and_is_back()
 {

@@ -24,6 +24,7 @@ fn small_and_large_writes_arrive_and_complete_in_order() {
     pair.assert_idle();
 }
 
+//= protocol.md: again.1
 #[test]
 fn every_kind_of_operation_works_under_loss_on_two_links() {
     for links in [1, 2] {
@@ -57,6 +58,7 @@ fn every_kind_of_operation_works_under_loss_on_two_links() {
     }
 }
 
+//= protocol.md: close.4
 #[test]
 fn a_wrong_key_fails_the_operation_and_ends_the_connection() {
     let mut pair = Pair::connected(1);

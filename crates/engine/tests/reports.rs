@@ -56,6 +56,7 @@ fn refuse_for(pair: &mut Pair, heads: &Heads, ns: u64) {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+//= protocol.md: report.4
 #[test]
 fn a_peer_that_was_killed_is_noticed_within_a_second() {
     for links in 1..4 {
@@ -79,6 +80,7 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
     }
 }
 
+//= protocol.md: report.4
 #[test]
 fn a_link_whose_address_is_refused_is_given_up_and_comes_back() {
     let mut pair = Pair::connected(2);
@@ -104,6 +106,7 @@ fn a_link_whose_address_is_refused_is_given_up_and_comes_back() {
     assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
 }
 
+//= protocol.md: report.4
 #[test]
 fn no_report_ends_a_connection_whose_peer_answers() {
     for links in 1..3 {
@@ -128,6 +131,7 @@ fn no_report_ends_a_connection_whose_peer_answers() {
     }
 }
 
+//= protocol.md: report.1
 #[test]
 fn forged_reports_end_no_connection_whose_peer_is_silent_for_a_while() {
     let mut pair = Pair::connected(1);
@@ -148,6 +152,7 @@ fn forged_reports_end_no_connection_whose_peer_is_silent_for_a_while() {
     assert!(pair.hosts[0].engine.counters().reports_ignored >= 3000);
 }
 
+//= protocol.md: report.2, report.5
 #[test]
 fn a_report_without_proof_makes_a_quiet_connection_ask_its_peer() {
     let config = EngineConfig { rest_ns: u64::MAX, ..EngineConfig::default() };
@@ -163,6 +168,7 @@ fn a_report_without_proof_makes_a_quiet_connection_ask_its_peer() {
     assert!(pair.hosts[0].closed().is_empty());
 }
 
+//= protocol.md: report.1
 #[test]
 fn a_report_that_quotes_nothing_of_ours_touches_no_connection() {
     let mut pair = Pair::connected(1);
@@ -181,6 +187,7 @@ fn a_report_that_quotes_nothing_of_ours_touches_no_connection() {
     assert_eq!(engine.counters().reports_ignored, 2);
 }
 
+//= protocol.md: set-up.17
 #[test]
 fn only_a_refusal_of_the_request_itself_ends_an_attempt_to_connect() {
     let mut pair = Pair::new(1);
@@ -199,6 +206,7 @@ fn only_a_refusal_of_the_request_itself_ends_an_attempt_to_connect() {
     assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0))]);
 }
 
+//= protocol.md: report.3
 #[test]
 fn a_forged_size_of_frames_holds_until_it_is_probed() {
     let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, rate: None };

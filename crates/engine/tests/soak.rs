@@ -236,6 +236,7 @@ fn run(seed: u64) -> u64 {
     pair.frames
 }
 
+//= protocol.md: complete.3
 #[test]
 fn what_was_posted_happened_once_whatever_went_wrong() {
     let seeds = std::env::var("SOAK_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);

@@ -232,6 +232,7 @@ fn matching(segments: [&[usize]; 2]) -> Vec<(u8, u8)> {
     segments[0].iter().enumerate().filter_map(pair).collect()
 }
 
+//= protocol.md: challenge.3, join.1, join.3
 #[test]
 fn links_on_separate_segments_find_each_other_in_whatever_order_they_are() {
     for first in PERMUTATIONS {
@@ -249,6 +250,7 @@ fn links_on_separate_segments_find_each_other_in_whatever_order_they_are() {
     }
 }
 
+//= protocol.md: join.5
 #[test]
 fn links_find_each_other_over_ways_that_lose_frames() {
     for (seed, second) in PERMUTATIONS.iter().enumerate() {
@@ -264,6 +266,7 @@ fn links_find_each_other_over_ways_that_lose_frames() {
     }
 }
 
+//= protocol.md: join.4
 #[test]
 fn links_without_counterpart_cost_little() {
     // Two pairs of dead ends beside one way.
@@ -282,6 +285,7 @@ fn links_without_counterpart_cost_little() {
     assert!(later < 600, "{later} frames in 10 min");
 }
 
+//= protocol.md: join.6
 #[test]
 fn a_link_that_appears_joins_the_connections_of_either_end() {
     for host in 0..2 {
@@ -326,6 +330,7 @@ fn short_messages_take_a_faster_link_that_joins() {
     }
 }
 
+//= protocol.md: compare.4
 #[test]
 fn a_link_that_vanishes_and_comes_back_joins_again() {
     for host in 0..2 {
@@ -374,6 +379,7 @@ fn a_link_that_comes_back_with_another_address_goes_on() {
     }
 }
 
+//= protocol.md: remove.3
 #[test]
 fn the_last_link_is_replaced_by_another() {
     for host in 0..2 {
@@ -396,6 +402,7 @@ fn the_last_link_is_replaced_by_another() {
     }
 }
 
+//= protocol.md: remove.2
 #[test]
 fn a_link_that_an_application_takes_away_stays_away() {
     for host in 0..2 {

@@ -151,6 +151,7 @@ impl Framing {
         true
     }
 
+    //= protocol.md: envelope.1, envelope.2, envelope.3, envelope.4
     /// Checks a received Ethernet frame, without its check sequence.
     ///
     /// `stripped` is the tag that the receiving side has taken off already: what an IEEE 802.1Q tag
@@ -192,6 +193,7 @@ impl Framing {
         self.check_envelope(from, to, rest)
     }
 
+    //= protocol.md: envelope.1
     #[inline]
     fn check_envelope<'a>(
         &self,

@@ -216,6 +216,7 @@ impl PacketLink {
         self.kernel_drops.set(self.kernel_drops.get() + u64::from(drops));
     }
 
+    //= protocol.md: envelope.5
     /// Tells a station that asked that this endpoint is here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) {

@@ -11,6 +11,7 @@ use link::{Link, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 use mem::PayloadSlice;
 use wire_edge::PeerAddr;
 
+//= protocol.md: frame.1
 #[test]
 fn frames_arrive_whole_and_in_order_with_every_set_of_capabilities() {
     let with = |change: fn(&mut UdpFeatures)| {

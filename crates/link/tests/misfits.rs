@@ -42,6 +42,7 @@ fn jumbo_frames_do_not_fit_the_chunks_of_an_xdp_link_and_are_counted() {
     }
 }
 
+//= protocol.md: envelope.2
 #[test]
 fn frames_of_another_station_with_our_address_are_dropped_and_counted() {
     for is_xdp in [false, true] {

@@ -261,6 +261,7 @@ fn sleeper_is_woken_by_frames_and_by_news_of_the_interface() {
     });
 }
 
+//= protocol.md: envelope.5
 #[test]
 fn endpoints_are_found_by_port_and_stations_by_address() {
     in_namespace(|| {

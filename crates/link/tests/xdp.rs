@@ -146,6 +146,7 @@ fn bare_frames_go_to_and_fro() {
     });
 }
 
+//= protocol.md: envelope.5
 #[test]
 fn who_asks_by_broadcast_is_answered() {
     in_namespace(|| {
@@ -349,6 +350,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
     });
 }
 
+//= protocol.md: envelope.7
 #[test]
 fn a_port_has_one_owner() {
     in_namespace(|| {

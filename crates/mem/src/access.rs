@@ -139,6 +139,7 @@ impl<'a> MemoryAccess<'a> {
         place.check(copied, bytes.len())
     }
 
+    //= protocol.md: relaxed.2
     /// Like [`MemoryAccess::place`], but the last bytes, up to 8, are stored after all others (and
     /// after everything this thread placed before) with release semantics.
     ///
@@ -198,6 +199,7 @@ impl<'a> MemoryAccess<'a> {
         self.find_target(target, offset, out.len() as u64, Use::Read)?.read(out)
     }
 
+    //= protocol.md: answer.3
     /// Adds `operand` to the first eight bytes of the target, in one step with respect to every
     /// processor, and returns what they held. Native byte order; the address is a multiple of 8.
     ///
@@ -209,6 +211,7 @@ impl<'a> MemoryAccess<'a> {
         held.ok_or(AccessError::Unmapped { address: target.address })
     }
 
+    //= protocol.md: answer.3
     /// Stores `swap` in the first eight bytes of the target if they equal `compare`, otherwise like
     /// [`MemoryAccess::fetch_add`].
     pub fn compare_swap(
@@ -265,6 +268,7 @@ impl<'a> MemoryAccess<'a> {
         Err(AccessError::InvalidKey { name: id.to_raw() })
     }
 
+    //= protocol.md: peer.1
     #[inline]
     fn find_key(
         &self,

@@ -25,6 +25,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+//= protocol.md: relaxed.2
 /// Copies `len` bytes, but stores the last of them after all others with release semantics, as the
 /// widest naturally aligned word of at most 8 bytes that ends the range. Returns how many bytes were
 /// copied, like [`fault::copy`].
@@ -77,6 +78,7 @@ pub(crate) unsafe fn load_u8(address: *mut u8) -> u8 {
     unsafe { AtomicU8::from_ptr(address).load(Ordering::Acquire) }
 }
 
+//= protocol.md: answer.4
 /// Adds `operand` to the word in one step and returns what it held.
 ///
 /// # Safety
@@ -181,6 +183,7 @@ static MEMMOVE: Memmove = libc::memmove;
 mod tests {
     use super::*;
 
+    //= protocol.md: relaxed.2
     #[test]
     fn the_tail_is_the_widest_aligned_word_that_ends_the_range() {
         for start in 0..16_usize {

@@ -207,6 +207,7 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, None)
     }
 
+    //= protocol.md: feature.2
     /// Registers every address of the process under [`WHOLE_ADDRESS_SPACE_KEY`], once per domain.
     ///
     /// Copies go through the kernel, at the price of a system call each, and an address at which
@@ -326,6 +327,7 @@ impl MemoryTable {
         }
     }
 
+    //= protocol.md: name.2
     pub(crate) fn key_of(&self, region: RegionId, state: SlotState) -> RemoteKey {
         if state.is_whole_address_space() {
             return WHOLE_ADDRESS_SPACE_KEY;
@@ -378,6 +380,7 @@ impl MemoryTable {
         Ok(Region { id, key: self.key_of(id, state), start: range.start, len: range.len, rights })
     }
 
+    //= protocol.md: name.2
     /// The generation after `last` that is not 0 and whose key is not reserved.
     fn next_generation(&self, index: u32, last: u32) -> u32 {
         let mut generation = last;

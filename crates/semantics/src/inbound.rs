@@ -148,6 +148,7 @@ impl Inbound {
         self.next_message = message;
     }
 
+    //= protocol.md: operation.4, operation.5
     /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
     /// in order, and never allocates.
     ///
@@ -265,6 +266,7 @@ impl Inbound {
         self.next_message
     }
 
+    //= protocol.md: credit.1
     /// Message number up to which (exclusive) receives are posted.
     pub fn credit(&self) -> MessageNumber {
         self.receives.as_ref().map_or(self.next_message, |receives| receives.credit())
@@ -321,6 +323,7 @@ impl Inbound {
         Verdict::Accepted
     }
 
+    //= protocol.md: complete.3
     #[inline]
     fn handle_part(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let number = part.number;
@@ -338,6 +341,7 @@ impl Inbound {
         verdict
     }
 
+    //= protocol.md: operation.6, operation.8, strict.1
     #[inline]
     fn accept_part(
         &mut self,
@@ -388,6 +392,7 @@ impl Inbound {
         Verdict::Accepted
     }
 
+    //= protocol.md: operation.7, relaxed.1
     /// Places those bytes of a fragment that are not here yet.
     #[inline]
     fn place_new(
@@ -428,6 +433,7 @@ impl Inbound {
         result
     }
 
+    //= protocol.md: answer.2
     /// What a failed access means for the connection: of a message, the receive is at fault.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {

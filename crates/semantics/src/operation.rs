@@ -336,6 +336,7 @@ impl OperationError {
     }
 }
 
+//= protocol.md: violation.3
 /// What the requester is told when this side refuses an access of its.
 pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
     match error {

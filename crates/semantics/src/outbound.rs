@@ -176,6 +176,7 @@ impl Outbound {
         self.next_message = message;
     }
 
+    //= protocol.md: operation.1
     /// Accepts an operation. Allocates nothing; its fragments come from
     /// [`Outbound::next_fragment`].
     pub fn post(
@@ -215,6 +216,7 @@ impl Outbound {
         Ok(number)
     }
 
+    //= protocol.md: credit.1, complete.2
     /// Handles what an acknowledgement says besides packets: every operation before `delivered` is
     /// delivered, and receives are posted for messages before `credit`. Completes operations.
     ///
@@ -265,6 +267,7 @@ impl Outbound {
         }
     }
 
+    //= protocol.md: again.1
     /// A fragment must be sent again.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
@@ -303,6 +306,7 @@ impl Outbound {
         }
     }
 
+    //= protocol.md: answer.8
     /// Whether something is missing of the peer's answer to this operation of ours.
     pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
         let slot = pools.reads_index.get(self.connection, number);

@@ -65,6 +65,7 @@ impl Pools {
         }
     }
 
+    //= protocol.md: pool.5
     /// Whether a connection that has `own` records of a kind may have another, of which `room` are free:
     /// as long as no more are its own than are left for others. Alone it gets half of all, two get a third
     /// each, and something is left for those that come later. What a connection cannot go on without it

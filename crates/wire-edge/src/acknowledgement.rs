@@ -100,6 +100,7 @@ impl<'a> AckSection<'a> {
         AckBlocks { bytes: self.blocks }
     }
 
+    //= protocol.md: ack-section.1
     /// The section at the start of `bytes`, and what follows it.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
@@ -248,6 +249,7 @@ mod tests {
         }
     }
 
+    //= protocol.md: ack-section.1
     #[test]
     fn broken_blocks_are_refused() {
         let block = AckBlock {

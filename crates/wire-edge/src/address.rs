@@ -7,6 +7,7 @@ use crate::{DecodeError, PeerAddr};
 /// Bytes of an address on the wire.
 pub(crate) const ADDRESS_BYTES: usize = layout_end(Layout::Address);
 
+//= protocol.md: address.1
 /// The address in these bytes: of a known family, and 0 where the family has no bytes, so that
 /// equal addresses have equal bytes.
 pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, DecodeError> {

@@ -118,6 +118,7 @@ pub struct ControlMessages<'a> {
 }
 
 impl<'a> ControlMessages<'a> {
+    //= protocol.md: control.1, control.2
     /// The next message, `None` if its type is unknown.
     fn message(&mut self) -> Result<Option<Control<'a>>, DecodeError> {
         let found = self.rest.len();
@@ -249,6 +250,7 @@ mod tests {
         }
     }
 
+    //= protocol.md: control.2
     #[test]
     fn unknown_types_are_passed_over() {
         let payload = [200, 3, 1, 2, 3, 1, 0, 255, 0];
@@ -256,6 +258,7 @@ mod tests {
         assert_eq!(messages, [Ok(Control::Ping)]);
     }
 
+    //= protocol.md: control.1
     #[test]
     fn bodies_of_wrong_length_are_refused() {
         for (payload, message, found) in [

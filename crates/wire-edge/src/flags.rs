@@ -29,6 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    //= protocol.md: kind.1, kind.2
     /// The kind in the low nibble of a frame's first byte.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
@@ -47,6 +48,7 @@ impl Kind {
         })
     }
 
+    //= protocol.md: ack.4
     /// Whether a frame of this kind asks for an acknowledgement.
     #[inline]
     pub const fn is_ack_eliciting(self) -> bool {

@@ -163,6 +163,7 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
+//= protocol.md: frame.2
 /// Writes the common header and the header of a frame to the start of `out` and returns their
 /// length in bytes.
 ///
@@ -264,6 +265,7 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
     }
 }
 
+//= protocol.md: peer.2
 /// The connection frame in these bytes, if it keeps all rules of protocol.md §3 that can be
 /// checked without knowing the connection.
 ///
@@ -528,6 +530,7 @@ mod tests {
             }
         }
 
+        //= protocol.md: peer.2
         #[test]
         fn no_bytes_make_a_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = peek(&bytes);
@@ -548,6 +551,7 @@ mod tests {
         }
     }
 
+    //= protocol.md: kind.1
     #[test]
     fn a_middle_frame_of_a_write_has_the_documented_bytes() {
         let write = Header::Write {
@@ -568,6 +572,7 @@ mod tests {
         assert_eq!(out[..length], expected);
     }
 
+    //= protocol.md: kind.1
     #[test]
     fn the_codec_agrees_with_the_table_of_kinds() {
         for layout in fields::KIND_LAYOUTS {
@@ -594,6 +599,7 @@ mod tests {
         assert_eq!(kinds, CONNECTION_KINDS);
     }
 
+    //= protocol.md: length.1, length.2, length.3, length.4
     #[test]
     fn numbers_out_of_range_are_refused() {
         let write = |offset, address, payload: &[u8]| {
@@ -642,6 +648,7 @@ mod tests {
         );
     }
 
+    //= protocol.md: kind.2
     #[test]
     fn reserved_kinds_are_refused() {
         for kind in 10..16 {

@@ -188,6 +188,7 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
     split_preamble(bytes).map(|(preamble, _)| preamble)
 }
 
+//= protocol.md: preamble.1
 /// The handshake frame in these bytes, if it keeps all rules of protocol.md §2 that can be checked
 /// without knowing the connection.
 ///
@@ -386,6 +387,7 @@ mod tests {
             }
         }
 
+        //= protocol.md: peer.2
         #[test]
         fn no_bytes_make_the_decoder_panic(
             body in vec(any::<u8>(), 0..300),
@@ -414,6 +416,7 @@ mod tests {
         assert_eq!(decode_handshake(&encoded(&mismatch)), Ok(mismatch));
     }
 
+    //= protocol.md: preamble.1
     #[test]
     fn broken_preambles_are_refused() {
         let pending = HandshakeFrame {
@@ -435,6 +438,7 @@ mod tests {
         assert_eq!(with(4, b'e'), Some(DecodeError::Magic(*b"eTHN")));
     }
 
+    //= protocol.md: preamble.1
     #[test]
     fn parameters_out_of_range_are_refused() {
         let frame = Parts {

@@ -30,6 +30,7 @@ impl PacketNumber {
         self.0 as u32
     }
 
+    //= protocol.md: packet.2
     /// The packet number nearest to `expected` whose low 32 bits are `wire`.
     ///
     /// Correct while the true number is within 2^31 of `expected`.

@@ -68,6 +68,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    //= protocol.md: feature.1
     /// The parameters in these bytes, each in its range.
     pub(crate) fn decode(bytes: &[u8; PARAMETERS_BYTES]) -> Result<Self, DecodeError> {
         Ok(Self {
@@ -98,6 +99,7 @@ impl Parameters {
         })
     }
 
+    //= protocol.md: frame.2
     /// The bytes of these parameters.
     pub(crate) fn encode(&self) -> [u8; PARAMETERS_BYTES] {
         let mut bytes = [0; PARAMETERS_BYTES];
@@ -118,6 +120,7 @@ impl Parameters {
     }
 }
 
+//= protocol.md: preamble.1
 /// `value` if the field may have it.
 pub(crate) fn ranged<T: Copy + Into<u64>>(field: &Field, value: T) -> Result<T, DecodeError> {
     if field.accepts(value.into()) {

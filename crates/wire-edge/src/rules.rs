@@ -3,6 +3,7 @@
 
 use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 
+//= protocol.md: flag.1
 /// The flags that announce parts, or say that a frame is a whole operation, fit the kind.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
@@ -23,6 +24,7 @@ pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     Ok(())
 }
 
+//= protocol.md: length.1
 /// The numbers of a header and the bytes that follow it agree.
 pub(crate) fn check_ranges(
     flags: Flags,
@@ -52,6 +54,7 @@ pub(crate) fn check_ranges(
     }
 }
 
+//= protocol.md: length.2
 /// A Write stays within the operation, and the operation within the address space.
 #[inline]
 pub(crate) fn check_write(
@@ -67,6 +70,7 @@ pub(crate) fn check_write(
     check_address(address, payload as u64)
 }
 
+//= protocol.md: length.1, length.3
 /// The payload lies in the operation; there is none only if the operation has no bytes.
 #[inline]
 fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeError> {
@@ -80,6 +84,7 @@ fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeE
     Ok(())
 }
 
+//= protocol.md: length.2
 /// These remote bytes exist.
 #[inline]
 fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
@@ -89,6 +94,7 @@ fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
     }
 }
 
+//= protocol.md: length.4
 /// Nothing follows.
 pub(crate) fn check_end(part: &'static str, rest: usize) -> Result<(), DecodeError> {
     if rest == 0 { Ok(()) } else { Err(DecodeError::Trailing { part, bytes: rest }) }

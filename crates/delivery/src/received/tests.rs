@@ -21,6 +21,7 @@ fn packets_in_order_are_acknowledged_once_per_batch() {
     assert!(!received.acknowledgement_owed());
 }
 
+//= protocol.md: ack.7
 #[test]
 fn a_single_packet_is_acknowledged_after_the_delay() {
     let mut received = ReceivedPackets::default();
@@ -30,6 +31,7 @@ fn a_single_packet_is_acknowledged_after_the_delay() {
     assert!(received.acknowledgement_due(NOW.after_ns(25_000)));
 }
 
+//= protocol.md: ack.7
 #[test]
 fn in_the_middle_of_an_operation_an_acknowledgement_waits_to_be_asked_for() {
     let mut received = ReceivedPackets::default();
@@ -88,6 +90,7 @@ fn many_packets_are_worth_their_bytes_on_a_data_frame() {
     assert!(received.acknowledgement_rides(NOW));
 }
 
+//= protocol.md: ack.5
 #[test]
 fn a_gap_is_reported_at_once_and_only_once() {
     let mut received = ReceivedPackets::default();
@@ -108,6 +111,7 @@ fn a_gap_found_by_a_packet_that_does_not_elicit_is_reported_with_the_next_that_d
     assert!(received.acknowledgement_due(NOW));
 }
 
+//= protocol.md: ack.4
 #[test]
 fn packets_that_do_not_elicit_never_cause_an_acknowledgement() {
     let mut received = ReceivedPackets::default();
@@ -119,6 +123,7 @@ fn packets_that_do_not_elicit_never_cause_an_acknowledgement() {
     assert_eq!(received.write_block(NOW, LinkIndex(0)).unwrap().marked, 4);
 }
 
+//= protocol.md: receive.4, ack.2, ack.5
 #[test]
 fn duplicates_marks_and_late_packets_are_acknowledged_at_once() {
     type Case = (&'static str, fn(&mut ReceivedPackets) -> Arrival);
@@ -137,6 +142,7 @@ fn duplicates_marks_and_late_packets_are_acknowledged_at_once() {
     }
 }
 
+//= protocol.md: ack.6
 #[test]
 fn what_was_asked_for_waits_for_an_answer_to_ride_on_and_not_for_what_follows() {
     let mut received = ReceivedPackets::default();
@@ -163,6 +169,7 @@ fn nothing_received_makes_no_block() {
     assert_eq!(received.deadline(), Instant::NEVER);
 }
 
+//= protocol.md: receive.4, packet.3
 #[test]
 fn numbers_below_zero_and_far_ahead_are_refused() {
     let mut received = ReceivedPackets::default();
@@ -173,6 +180,7 @@ fn numbers_below_zero_and_far_ahead_are_refused() {
     assert_eq!(arrive(&mut received, number.truncate()), new);
 }
 
+//= protocol.md: packet.2
 #[test]
 fn numbers_continue_past_32_bits() {
     let mut received = ReceivedPackets::default();
@@ -185,6 +193,7 @@ fn numbers_continue_past_32_bits() {
     assert_eq!(received.largest(), Some(PacketNumber((1 << 33) - JUMP_PACKETS_MAX)));
 }
 
+//= protocol.md: ack.3
 #[test]
 fn the_delay_counts_from_the_arrival_of_the_largest_and_saturates() {
     let mut received = ReceivedPackets::default();
@@ -233,6 +242,7 @@ fn the_run_stops_at_its_field() {
 }
 
 proptest! {
+    //= protocol.md: receive.8, packet.3, ack.1
     /// Small steps with repeats, losses, late packets and jumps around the size of the window.
     #[test]
     fn behaves_like_a_set_of_numbers(

@@ -102,6 +102,7 @@ impl Default for Lost {
 }
 
 impl Lost {
+    //= protocol.md: size.3
     fn count<T>(&mut self, record: &Record<T>, congestion: bool) {
         self.packets += 1;
         if congestion {

@@ -117,6 +117,7 @@ fn a_packet_overtaken_by_three_is_lost_and_one_overtaken_by_one_after_a_while() 
     assert_eq!(f.reported(), [(Fate::Lost, 4)]);
 }
 
+//= protocol.md: ack.3
 #[test]
 fn round_trip_time_is_without_the_delay_of_the_peer() {
     let mut f = Fixture::new();
@@ -148,6 +149,7 @@ fn a_late_acknowledgement_of_a_lost_packet_is_spurious_and_restores_the_window()
     assert!(f.half.window() >= window);
 }
 
+//= protocol.md: again.2
 #[test]
 fn probe_timeouts_back_off_and_end_with_an_answer() {
     let mut f = Fixture::new();
@@ -179,6 +181,7 @@ fn a_retired_packet_returns_its_content_once_and_still_gives_a_round_trip_time()
     assert!(!f.reported().contains(&(Fate::Acked, 1)));
 }
 
+//= protocol.md: size.3
 #[test]
 fn a_lost_mtu_probe_is_not_congestion() {
     let mut f = Fixture::new();
@@ -203,6 +206,7 @@ fn pure_acknowledgements_take_numbers_only() {
     assert_eq!(f.reported(), [(Fate::Acked, 5)]);
 }
 
+//= protocol.md: packet.1
 #[test]
 fn unsend_takes_numbers_back_and_returns_the_newest_first() {
     let mut f = Fixture::new();
@@ -216,6 +220,7 @@ fn unsend_takes_numbers_back_and_returns_the_newest_first() {
     assert_eq!(f.half.in_flight_bytes(), 1000);
 }
 
+//= protocol.md: ack.11
 #[test]
 fn acknowledging_what_was_not_sent_is_an_error() {
     let mut f = Fixture::new();
@@ -258,6 +263,7 @@ fn numbers_survive_the_wrap_of_their_low_bits() {
     assert_eq!(f.half.next_packet(), PacketNumber(u64::from(u32::MAX) + 7));
 }
 
+//= protocol.md: state.3
 #[test]
 fn a_restarted_link_is_measured_from_the_beginning() {
     let mut f = Fixture::new();
@@ -298,6 +304,7 @@ fn what_is_in_flight_on_a_busy_link_does_not_follow_its_bursts() {
     assert_eq!(f.half.rate_in_flight(), Some(steady + steady / 4));
 }
 
+//= protocol.md: flight.1
 #[test]
 fn the_peers_buffer_bounds_the_window() {
     let config = SendConfig { receive_buffer_bytes: 5000, ..SendConfig::default() };

@@ -6,6 +6,7 @@ use crate::congestion::CongestionController;
 use crate::rate::bytes_in;
 
 impl<T: Copy> SendHalf<T> {
+    //= protocol.md: flight.1
     /// The congestion window bounded by the peer's buffer, in bytes; one frame always fits.
     pub fn window(&self) -> u32 {
         let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);

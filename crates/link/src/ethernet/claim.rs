@@ -16,6 +16,7 @@ pub(crate) struct PortClaim {
 }
 
 impl PortClaim {
+    //= protocol.md: envelope.7
     /// Takes `port`, or a free one for 0, on interface number `interface` under an `EtherType` and
     /// VLAN. Free ones of two interfaces differ, most likely, so that peers tell them apart even if
     /// both have one address, as those of a bond have.
@@ -76,6 +77,7 @@ mod tests {
     /// A number that no interface has, so that tests are in nobody's way.
     const INTERFACE: u32 = u32::MAX - 1;
 
+    //= protocol.md: envelope.7
     #[test]
     fn a_port_belongs_to_one_until_it_is_dropped() {
         let take = |vlan, port| PortClaim::take(INTERFACE, 0x88b5, vlan, port);

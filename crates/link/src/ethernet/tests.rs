@@ -44,6 +44,7 @@ proptest! {
         fuzz_ethernet_frame(&mut bytes);
     }
 
+    //= protocol.md: envelope.1
     #[test]
     fn a_changed_byte_is_never_delivered(
         content in proptest::collection::vec(any::<u8>(), 0..300),
@@ -57,6 +58,7 @@ proptest! {
     }
 }
 
+//= protocol.md: envelope.1
 #[test]
 fn frames_that_are_not_for_us_are_told_from_broken_ones() {
     let whole = frame(&PEER, EnvelopeKind::Frame, b"content");
@@ -84,6 +86,7 @@ fn frames_that_are_not_for_us_are_told_from_broken_ones() {
     assert_eq!(check(&OURS, &|bytes| bytes[..6].fill(0xff)), Some(Refused::Foreign));
 }
 
+//= protocol.md: envelope.3
 #[test]
 fn tag_is_compared_wherever_it_was_taken_off() {
     let (ours, peer) = (tagged(OURS, 100), tagged(PEER, 100));
@@ -101,6 +104,7 @@ fn tag_is_compared_wherever_it_was_taken_off() {
     assert_eq!(OURS.check(&mut bytes, Some(priority)), Ok(Arrival::Here { from }));
 }
 
+//= protocol.md: envelope.4
 #[test]
 fn everybody_is_asked_who_is_there() {
     let mut bytes = vec![0; PEER.header_bytes()];

@@ -61,6 +61,7 @@ pub fn discover(
 }
 
 impl Bare {
+    //= protocol.md: envelope.5
     fn ask(&mut self, port: u16) {
         let framing = self.framing;
         let Some(own) = self.port_mut() else { return };
@@ -99,6 +100,7 @@ impl AnswerLimit {
         Self { since: Instant(0), answers: 0 }
     }
 
+    //= protocol.md: envelope.6
     /// Whether one more answer is permitted, which is then counted.
     pub(super) fn permits(&mut self, now: Instant) -> bool {
         if now.since_ns(self.since) >= ANSWERS_NS {
@@ -129,6 +131,7 @@ const STATIONS_MAX: usize = 1024;
 mod tests {
     use super::*;
 
+    //= protocol.md: envelope.6
     #[test]
     fn answers_are_limited_for_a_time() {
         let mut limit = AnswerLimit::new();

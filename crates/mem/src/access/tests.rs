@@ -9,6 +9,7 @@ use crate::{Buffer, RegisterError, TableLimits};
 const EVERY_RIGHT: [Rights; 4] =
     [Rights::LOCAL_WRITE, Rights::REMOTE_READ, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC];
 
+//= protocol.md: violation.3
 #[test]
 fn ranges_at_the_edges_of_a_region_and_of_the_address_space() {
     let world = World::new(100, Rights::ALL);
@@ -79,6 +80,7 @@ fn uses_of_a_target_stay_inside_it() {
     assert_eq!(world.bytes()[30..], [0; 70]);
 }
 
+//= protocol.md: peer.1
 #[test]
 fn every_set_of_rights_grants_exactly_its_members() {
     for granted in (0..=Rights::ALL.bits()).filter_map(Rights::from_bits) {
@@ -118,6 +120,7 @@ fn a_target_serves_only_what_it_was_resolved_for() {
     assert!(access.place(&local, 0, &[1]).is_err());
 }
 
+//= protocol.md: peer.1
 #[test]
 fn a_region_is_reached_from_its_own_domain_only() {
     let world = World::new(64, Rights::ALL);
@@ -130,6 +133,7 @@ fn a_region_is_reached_from_its_own_domain_only() {
     }
 }
 
+//= protocol.md: name.2
 #[test]
 fn keys_and_targets_of_an_ended_region_are_stale_even_if_its_slot_is_used_again() {
     let limits = TableLimits { regions_max: 1, domains_max: 1 };
@@ -181,6 +185,7 @@ fn a_key_looked_up_before_in_the_same_access_is_not_found_after_its_region_ended
     });
 }
 
+//= protocol.md: name.2
 #[test]
 fn guessed_keys_find_nothing() {
     let world = World::new(64, Rights::ALL);
@@ -228,6 +233,7 @@ fn a_domain_of_another_table_is_refused_and_reaches_nothing() {
     assert!(matches!(reached, Err(AccessError::WrongDomain { .. })), "{reached:?}");
 }
 
+//= protocol.md: answer.3
 #[test]
 fn atomics_refuse_what_is_not_an_aligned_word() {
     let world = World::new(64, Rights::ALL);
@@ -244,6 +250,7 @@ fn atomics_refuse_what_is_not_an_aligned_word() {
     assert_eq!(world.bytes(), [0; 64]);
 }
 
+//= protocol.md: answer.3
 #[test]
 fn atomics_return_what_the_word_held() {
     let world = World::new(64, Rights::ALL);
@@ -260,6 +267,7 @@ fn atomics_return_what_the_word_held() {
     assert_eq!(world.buffer.load_u64(16), 77);
 }
 
+//= protocol.md: answer.4
 #[test]
 fn atomics_of_many_threads_lose_nothing() {
     const THREADS: u64 = 4;
@@ -291,6 +299,7 @@ fn atomics_of_many_threads_lose_nothing() {
     assert_eq!(world.buffer.load_u64(8), THREADS * rounds + 1);
 }
 
+//= protocol.md: relaxed.2
 #[test]
 fn whoever_sees_the_tail_sees_all_bytes_before_it() {
     const LEN: usize = 200;
@@ -415,6 +424,7 @@ mod whole_address_space {
         assert!(matches!(wraps, Err(AccessError::Bounds { .. })));
     }
 
+    //= protocol.md: feature.2
     #[test]
     fn it_is_found_in_its_domain_alone_and_only_while_registered() {
         let Some((table, domain, whole)) = whole() else { return };

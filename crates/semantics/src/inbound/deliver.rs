@@ -24,6 +24,7 @@ impl From<AccessError> for Stop {
 }
 
 impl Inbound {
+    //= protocol.md: operation.3
     /// Delivers operations in order for as long as the next one is complete.
     pub(super) fn advance(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let mut verdict = Verdict::Accepted;
@@ -54,6 +55,7 @@ impl Inbound {
         verdict
     }
 
+    //= protocol.md: notify.2
     /// Places what the operation in turn holds, as far as it may, and delivers it if it is complete.
     fn advance_one(&mut self, around: &mut Surroundings<'_, '_>, slot: u32) -> Result<bool, Stop> {
         let operation = &around.pools.incoming[slot];
@@ -72,6 +74,7 @@ impl Inbound {
         Ok(complete)
     }
 
+    //= protocol.md: answer.1, notify.1
     /// Makes an operation happen whose bytes are all placed.
     pub(super) fn deliver(
         &mut self,
@@ -130,6 +133,7 @@ impl Inbound {
         }
     }
 
+    //= protocol.md: message.1
     fn deliver_message(
         &mut self,
         message: MessageNumber,
@@ -151,6 +155,7 @@ impl Inbound {
         Ok(())
     }
 
+    //= protocol.md: answer.6
     /// Whether one more answer may be under way. One always may, as the peers of other connections may
     /// never acknowledge theirs.
     fn may_answer(&self, around: &Surroundings<'_, '_>) -> bool {

@@ -64,6 +64,7 @@ impl InOperation {
         }
     }
 
+    //= protocol.md: operation.2
     /// Whether a fragment that ends at `end` fits what is known of its operation.
     pub(super) fn check(
         &self,

@@ -18,6 +18,7 @@ pub(super) enum Tail {
 }
 
 impl Inbound {
+    //= protocol.md: strict.3
     /// Places bytes of an operation. If it is strict, "the late writer yields": bytes that a newer
     /// open operation (`later` and those behind it in the list) has written stay as they are.
     #[expect(clippy::too_many_arguments, reason = "one call per piece, on the hot path")]
@@ -41,6 +42,7 @@ impl Inbound {
         }
     }
 
+    //= protocol.md: strict.4
     /// Whether a newer operation, `later` or one behind it in the list, may have written where an operation
     /// with these flags must leave its bytes alone.
     #[inline]
@@ -48,6 +50,7 @@ impl Inbound {
         self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT)
     }
 
+    //= protocol.md: fence.1
     /// Places what the operation in turn holds: all of it if it is `complete`, else what needs not
     /// wait for its own body.
     pub(super) fn place_held(
@@ -82,6 +85,7 @@ impl Inbound {
         result
     }
 
+    //= protocol.md: fence.1
     /// Holds a whole fragment of a fenced operation, apart from what is held of it already. False
     /// if there is no room, and then nothing has happened.
     pub(super) fn hold_fenced(
@@ -114,6 +118,7 @@ impl Inbound {
         true
     }
 
+    //= protocol.md: strict.2
     /// Holds the ordered tail of a strict operation: all of the fragment, also bytes that are placed
     /// already (as body, by a shorter fragment), so that from `held_from` on nothing counts as
     /// placed. False if there is no room, and then nothing has happened.
@@ -143,6 +148,7 @@ impl Inbound {
         true
     }
 
+    //= protocol.md: pool.1
     fn has_order_room(&self, pools: &Pools, bytes: u32, blocks: u32) -> bool {
         let held_bytes = u64::from(self.held_bytes) + u64::from(bytes);
         let room = pools.order.room();
@@ -152,6 +158,7 @@ impl Inbound {
                 && Pools::grants_another(self.held_blocks, room)
     }
 
+    //= protocol.md: violation.2
     #[inline]
     pub(super) fn place(
         &self,
@@ -205,6 +212,7 @@ impl Inbound {
         memory.resolve(self.domain, key, address, len, Rights::REMOTE_WRITE)
     }
 
+    //= protocol.md: message.1, credit.3, violation.5
     /// Where bytes of a message go.
     fn sink(
         &self,

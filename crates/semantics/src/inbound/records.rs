@@ -8,6 +8,7 @@ use crate::pools::Pools;
 use crate::slab::NIL;
 
 impl Inbound {
+    //= protocol.md: operation.8, pool.4
     /// The record of operation `number`, opened if there is none yet.
     #[inline]
     pub(super) fn find_or_open(

@@ -23,6 +23,7 @@ pub(super) struct Place {
 }
 
 impl Inbound {
+    //= protocol.md: strict.3
     /// Places those of `bytes` that are not in `own`, the bytes of the operation that are here, and that no
     /// operation from `later` on has written.
     ///

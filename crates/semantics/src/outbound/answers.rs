@@ -53,6 +53,7 @@ impl Outbound {
         own.then_some(response)
     }
 
+    //= protocol.md: answer.5
     /// Counts acknowledged bytes; an answer that is acknowledged whole is freed.
     ///
     /// Every byte is in exactly one packet or retransmission at a time, so that no byte is counted
@@ -79,6 +80,7 @@ impl Outbound {
         self.answering = 0;
     }
 
+    //= protocol.md: length.6, answer.5
     fn answer(
         &mut self,
         pools: &mut Pools,

@@ -23,6 +23,7 @@ pub enum Answer {
 }
 
 impl Outbound {
+    //= protocol.md: answer.11
     pub(super) fn handle_read_answer(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -120,6 +121,7 @@ impl Outbound {
         Answer::Accepted
     }
 
+    //= protocol.md: answer.12
     /// An answer that nobody waits for: a late duplicate, unless the question was never sent.
     #[cold]
     fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {

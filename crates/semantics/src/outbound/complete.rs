@@ -8,6 +8,7 @@ use crate::slab::NIL;
 use crate::{Completion, CompletionKind, OperationError};
 
 impl Outbound {
+    //= protocol.md: complete.1
     /// Completes operations from the oldest on, in the order they were posted.
     pub(super) fn complete_ready(&mut self, pools: &mut Pools) {
         while let Some(operation) = pools.operations.get(self.head) {

@@ -220,6 +220,7 @@ impl Outbound {
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
+    //= protocol.md: answer.7
     /// A part of an answer that was sent before. The peer may have it, and its application may have had
     /// that told to the owner of the memory, before the acknowledgement is here: then the memory may be
     /// gone, and only the peer knows whether anything is missing.
@@ -262,6 +263,7 @@ impl Outbound {
         may_send.then_some(cut)
     }
 
+    //= protocol.md: operation.10, fence.3
     /// The next fragment of the operation at the cursor.
     #[inline]
     fn next_request(
@@ -294,6 +296,7 @@ impl Outbound {
         operation.fragment(memory, slot, cut)
     }
 
+    //= protocol.md: operation.9, fence.2, answer.10, credit.2
     /// Whether the first fragment of an operation may be sent now.
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
@@ -311,6 +314,7 @@ impl Outbound {
         in_window && granted && !fence_holds
     }
 
+    //= protocol.md: pool.2, pool.3
     /// Whether the peer could hold this fragment if it had to: the oldest operation never waits.
     fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
         cut.len == 0
@@ -364,6 +368,7 @@ impl OutOperation {
         Cut { offset, len, last }
     }
 
+    //= protocol.md: pool.2
     /// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a
     /// strict one.
     #[inline]
@@ -371,6 +376,7 @@ impl OutOperation {
         self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
     }
 
+    //= protocol.md: operation.2
     /// The fragment of a stretch, always some: in the form in which it is handed out, so that it is
     /// written where its taker wants it and not moved.
     #[inline]

@@ -8,6 +8,7 @@ use crate::slab::NIL;
 use crate::{Operation, Ordering, PostError, Request};
 
 impl Outbound {
+    //= protocol.md: length.5
     pub(super) fn check(
         &self,
         memory: &MemoryAccess<'_>,
@@ -20,6 +21,7 @@ impl Outbound {
         }
     }
 
+    //= protocol.md: answer.13
     const fn check_read_depth(&self) -> Result<(), PostError> {
         if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
     }

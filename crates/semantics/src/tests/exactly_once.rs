@@ -14,6 +14,7 @@ fn of_seed(seed: u64) -> OperationFlags {
     OperationFlags { fence_before: seed.is_multiple_of(3), ..flags(ordering) }
 }
 
+//= protocol.md: operation.4
 #[test]
 fn late_duplicate_of_a_completed_write_is_not_placed() {
     for seed in 0..100 {
@@ -30,6 +31,7 @@ fn late_duplicate_of_a_completed_write_is_not_placed() {
     }
 }
 
+//= protocol.md: operation.7
 /// The application overwrites each range as soon as its operation is delivered.
 #[test]
 fn delivered_ranges_are_left_alone_while_others_are_under_way() {
@@ -52,6 +54,7 @@ fn delivered_ranges_are_left_alone_while_others_are_under_way() {
     }
 }
 
+//= protocol.md: operation.6, operation.7
 /// Each byte of an operation is placed once, also while the operation is under way: what the
 /// application changes after it was placed stays changed. (Relaxed: strict tails may be held whole.)
 #[test]
@@ -80,6 +83,7 @@ fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {
     }
 }
 
+//= protocol.md: complete.1
 #[test]
 fn completions_come_once_and_in_order_and_only_for_signalled_operations() {
     for seed in 0..100 {
@@ -110,6 +114,7 @@ fn a_small_completion_queue_only_slows_things_down() {
     }
 }
 
+//= protocol.md: notify.1
 /// The peer's queue is full of notifications until it polls.
 #[test]
 fn notifications_wait_for_room_and_come_once_and_in_order() {
@@ -143,6 +148,7 @@ fn notifications_wait_for_room_and_come_once_and_in_order() {
     assert!(stalled);
 }
 
+//= protocol.md: notify.2
 /// A stalled notification is the only thing that waits: its bytes are placed once, and duplicates
 /// meanwhile change nothing.
 #[test]

@@ -19,6 +19,7 @@ const BROKEN: Verdict =
 /// Flags, offset and length.
 type Frame = (Flags, u32, u32);
 
+//= protocol.md: operation.2
 #[test]
 fn fragments_that_contradict_one_another_end_the_connection() {
     let (last, none) = (Flags::LAST, Flags::NONE);
@@ -49,6 +50,7 @@ fn fragments_that_contradict_one_another_end_the_connection() {
     }
 }
 
+//= protocol.md: operation.2
 #[test]
 fn fragments_of_another_operation_under_the_same_number_end_the_connection() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -75,6 +77,7 @@ fn fragments_of_another_operation_under_the_same_number_end_the_connection() {
     }
 }
 
+//= protocol.md: credit.3, violation.4
 #[test]
 fn messages_without_a_receive_end_the_connection() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -100,6 +103,7 @@ fn messages_without_a_receive_end_the_connection() {
     assert_eq!(side.pools.in_use(), PoolUse::default());
 }
 
+//= protocol.md: complete.2
 #[test]
 fn nothing_is_delivered_that_was_not_sent() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -125,6 +129,7 @@ fn nothing_is_delivered_that_was_not_sent() {
     assert_eq!(side.completions.len(), 1);
 }
 
+//= protocol.md: answer.12
 #[test]
 fn answers_nobody_asked_for_are_noticed() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -241,6 +246,7 @@ fn lie() -> impl Strategy<Value = Lie> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
+    //= protocol.md: peer.2
     /// Any frames at all that a decoder lets through, with both halves busy.
     #[test]
     fn no_sequence_of_frames_panics_or_leaks(

@@ -15,6 +15,7 @@ fn header(pair: &Pair, number: u32, offset: u32) -> Header {
     Header::Write { operation: OperationNumber(number), offset, key, address, immediate: None }
 }
 
+//= protocol.md: operation.5, operation.9
 #[test]
 fn operations_beyond_the_window_are_refused_and_never_sent() {
     let mut pair = Pair::new(Config { window: 4, ..Config::default() }, 1);
@@ -53,6 +54,7 @@ fn posting_more_than_there_are_records_is_refused() {
     assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull(1)));
 }
 
+//= protocol.md: length.5
 #[test]
 fn operations_out_of_range_are_refused_when_posted() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -81,6 +83,7 @@ fn operations_out_of_range_are_refused_when_posted() {
     assert_eq!(pair.sides[0].pools.in_use().operations, 1);
 }
 
+//= protocol.md: receive.7, operation.8
 #[test]
 fn one_hole_too_many_is_refused_until_holes_are_filled() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -104,6 +107,7 @@ fn one_hole_too_many_is_refused_until_holes_are_filled() {
     assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(1));
 }
 
+//= protocol.md: pool.1
 #[test]
 fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
     let mut pair = Pair::new(Config { order_pool_bytes: 100, ..Config::default() }, 1);
@@ -122,6 +126,7 @@ fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
+//= protocol.md: pool.4
 /// Records taken by operations that wait never keep the one they wait for out, on any connection.
 #[test]
 fn the_operation_in_turn_always_finds_a_record() {
@@ -192,6 +197,7 @@ fn another(side: &Side, connection: u32) -> Other {
     }
 }
 
+//= protocol.md: pool.5
 #[test]
 fn peers_that_leave_operations_open_stop_no_other() {
     let config = Config { pools: PoolLimits::default(), ..Config::default() };
@@ -232,6 +238,7 @@ fn peers_that_leave_operations_open_stop_no_other() {
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
+//= protocol.md: pool.5
 #[test]
 fn two_greedy_peers_leave_a_third_as_much_as_they_have() {
     let config = Config { pools: PoolLimits::default(), ..Config::default() };
@@ -251,6 +258,7 @@ fn two_greedy_peers_leave_a_third_as_much_as_they_have() {
     assert_eq!(taken[2], 256);
 }
 
+//= protocol.md: pool.4
 #[test]
 fn readers_that_never_acknowledge_leave_an_answer_for_others() {
     let config = Config { pools: PoolLimits::default(), ..Config::default() };
@@ -306,6 +314,7 @@ fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
     assert!(steps <= 2 * (2 * 1023 + 2048), "{steps} steps");
 }
 
+//= protocol.md: pool.3
 #[test]
 fn tiny_pools_only_slow_things_down() {
     for seed in 0..100 {
@@ -323,6 +332,7 @@ fn tiny_pools_only_slow_things_down() {
     }
 }
 
+//= protocol.md: credit.1
 #[test]
 fn limits_told_late_unblock_what_was_posted_before() {
     let mut pair = Pair::new(Config { window: 0, ..Config::default() }, 1);
@@ -340,6 +350,7 @@ fn limits_told_late_unblock_what_was_posted_before() {
     assert!(side.fragment(200).is_some());
 }
 
+//= protocol.md: violation.1, violation.2
 #[test]
 fn access_faults_name_their_cause_and_touch_nothing() {
     use wire_edge::CloseReason;

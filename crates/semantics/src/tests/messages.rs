@@ -10,6 +10,7 @@ use crate::{
     CompletionKind, OperationError, OperationFlags, Ordering, PostError, Receive, Request, Verdict,
 };
 
+//= protocol.md: operation.10, message.1, credit.2
 #[test]
 fn messages_meet_receives_in_order_and_wait_for_credit() {
     for seed in 0..200 {

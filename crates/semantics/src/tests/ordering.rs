@@ -109,6 +109,7 @@ fn run_pieces(seed: u64, config: Config, pieces: &[Piece], arena: usize, strippe
 
 const SEEDS: u64 = 400;
 
+//= protocol.md: strict.1, strict.2
 #[test]
 fn strict_writes_end_as_if_done_one_after_the_other_and_tails_come_last() {
     for seed in 0..SEEDS {
@@ -116,6 +117,7 @@ fn strict_writes_end_as_if_done_one_after_the_other_and_tails_come_last() {
     }
 }
 
+//= protocol.md: fence.1
 #[test]
 fn strict_and_fenced_writes_end_as_if_done_one_after_the_other() {
     for seed in 0..SEEDS {
@@ -123,6 +125,7 @@ fn strict_and_fenced_writes_end_as_if_done_one_after_the_other() {
     }
 }
 
+//= protocol.md: operation.1
 #[test]
 fn order_holds_where_operation_numbers_wrap_around() {
     for seed in 0..SEEDS / 4 {
@@ -177,6 +180,7 @@ fn the_oracle_notices_when_the_strict_rules_are_off() {
     assert!(wrong.count() > 20);
 }
 
+//= protocol.md: fence.1
 #[test]
 fn the_oracle_notices_when_fences_are_off() {
     let wrong = (0..40).filter(|&seed| {
@@ -186,6 +190,7 @@ fn the_oracle_notices_when_fences_are_off() {
     assert!(wrong.count() > 0);
 }
 
+//= protocol.md: relaxed.1
 #[test]
 fn relaxed_writes_all_arrive_and_fences_hold() {
     for seed in 0..SEEDS {
@@ -277,6 +282,7 @@ proptest! {
         prop_assert_eq!(pair.sides[1].bytes(), sequential(&pieces));
     }
 
+    //= protocol.md: fence.3, strict.4
     #[test]
     fn mixed_orders_keep_their_fences(
         pieces in proptest::collection::vec(piece(), 1..20),
@@ -311,6 +317,7 @@ fn scrap() -> impl Strategy<Value = Scrap> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    //= protocol.md: strict.3
     #[test]
     fn late_bytes_yield_to_each_newer_byte_and_to_no_other(
         // For each operation: where it begins, whether it is strict, which name it uses.
@@ -384,6 +391,7 @@ fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
     }
 }
 
+//= protocol.md: strict.2
 /// A longer tail that comes after a shorter one of the same operation was cut and partly placed.
 #[test]
 fn a_tail_cut_anew_does_not_hide_what_was_placed() {
@@ -434,6 +442,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
     }
 }
 
+//= protocol.md: operation.8
 /// Many pieces of one frame need a block of the order pool each.
 #[test]
 fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
@@ -460,6 +469,7 @@ fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     assert_eq!(side.pools.in_use().order_blocks, 5);
 }
 
+//= protocol.md: length.3, operation.3
 /// A region may be empty of the source, so that only the order counts.
 #[test]
 fn operations_of_no_bytes_are_delivered_in_order() {

@@ -13,6 +13,7 @@ use crate::{
     OperationStatus, Ordering, PostError, Request, Verdict,
 };
 
+//= protocol.md: length.6, answer.5, answer.11
 #[test]
 fn reads_bring_every_byte_once_whatever_happens_to_their_answers() {
     for seed in 0..200 {
@@ -42,6 +43,7 @@ fn reads_bring_every_byte_once_whatever_happens_to_their_answers() {
     }
 }
 
+//= protocol.md: operation.3, answer.1
 #[test]
 fn atomics_run_once_and_in_order() {
     for seed in 0..200 {
@@ -73,6 +75,7 @@ fn sum(i: u64) -> u64 {
     (0..i).map(|i| if i % 4 == 3 { 1000 } else { i + 1 }).sum()
 }
 
+//= protocol.md: fence.2
 /// The read's bytes leave the memory after its delivery; the fenced write must not overtake them.
 #[test]
 fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
@@ -94,6 +97,7 @@ fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
     }
 }
 
+//= protocol.md: answer.1
 #[test]
 fn reads_find_what_earlier_strict_writes_left() {
     for seed in 0..100 {
@@ -120,6 +124,7 @@ fn reads_find_what_earlier_strict_writes_left() {
     }
 }
 
+//= protocol.md: answer.6
 /// More questions than the peer answers at a time, and more than the endpoint has records for.
 #[test]
 fn questions_wait_for_the_responder_without_a_record_of_their_own() {
@@ -190,6 +195,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
     assert_eq!(answer, Err(LocalFault::Operation(OperationNumber(0))));
 }
 
+//= protocol.md: answer.7
 /// The answer is here and its acknowledgement lost, when the memory it was read from goes.
 #[test]
 fn an_answer_whose_memory_is_gone_is_not_sent_again_and_not_missed() {
@@ -242,6 +248,7 @@ fn handles_see_progress_and_the_old_value() {
     assert_eq!((completion.kind, completion.bytes), (CompletionKind::FetchAdd, 8));
 }
 
+//= protocol.md: answer.13
 #[test]
 fn a_peer_without_read_depth_is_asked_nothing() {
     let mut pair = Pair::new(Config { read_depth: 0, ..Config::default() }, 1);

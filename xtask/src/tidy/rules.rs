@@ -1,0 +1,223 @@
+//! The rules of `docs/protocol.md` stand beside the code that keeps them, and beside a test.
+//!
+//! A rule of the text begins with its name in brackets: `[close.2]`. A comment `//= protocol.md: close.2`
+//! above an item of the code says that it does what the rule asks for; above a test, that the test shows it.
+
+use std::collections::BTreeMap;
+
+use super::Violation;
+
+/// What a citation begins with.
+const MARK: &str = "//= protocol.md:";
+
+/// Of a hundred rules, how many have a test at least.
+const TESTED_PERCENT_MIN: usize = 95;
+
+/// The rules of a text, and who cites them.
+pub(super) struct Rules {
+    /// Path of the text below the root.
+    place: String,
+    by_name: BTreeMap<String, Rule>,
+    violations: Vec<Violation>,
+}
+
+/// One rule.
+struct Rule {
+    /// Line in the text, from 1.
+    line: usize,
+    is_kept: bool,
+    is_tested: bool,
+}
+
+impl Rules {
+    /// The rules of the text `text` at `place`.
+    pub(super) fn of(place: &str, text: &str) -> Self {
+        let mut found =
+            Self { place: place.to_owned(), by_name: BTreeMap::new(), violations: Vec::new() };
+        for (line, name) in names(text) {
+            let rule = Rule { line, is_kept: false, is_tested: false };
+            if found.by_name.insert(name.to_owned(), rule).is_some() {
+                found.violate(format!("{place}:{line}"), format!("a second rule `{name}`"));
+            }
+        }
+        found
+    }
+
+    /// Looks for citations in the Rust file `text` at `place`.
+    pub(super) fn read(&mut self, place: &str, text: &str) {
+        let is_test_file = is_test_file(place);
+        let mut is_test = is_test_file;
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (index, line) in lines.iter().enumerate() {
+            is_test |= line.starts_with("mod tests {");
+            let Some(cited) = line.strip_prefix(MARK) else { continue };
+            let here = format!("{place}:{}", index + 1);
+            let item = lines.iter().skip(index + 1).find(|line| !is_beside_item(line));
+            let is_item = item.is_some_and(|item| !item.is_empty() && *item != "}");
+            if !is_item || is_test && !item.is_some_and(|item| item.contains("fn ")) {
+                let what = "a citation stands above an item, among tests above a function";
+                self.violate(here.clone(), what.into());
+            }
+            for name in cited.split(',').map(str::trim) {
+                match self.by_name.get_mut(name) {
+                    Some(rule) if is_test => rule.is_tested = true,
+                    Some(rule) => rule.is_kept = true,
+                    None => {
+                        self.violate(here.clone(), format!("{} has no rule `{name}`", self.place));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is wrong: citations of rules that are not there, rules that no code cites, too few with a test.
+    pub(super) fn violations(mut self) -> Vec<Violation> {
+        if self.by_name.is_empty() {
+            self.violate(self.place.clone(), "no rules found".into());
+        }
+        for (name, line) in self.without(|rule| rule.is_kept) {
+            let what = format!("no code cites the rule: `{MARK} {name}` above what keeps it");
+            self.violate(format!("{}:{line}", self.place), what);
+        }
+        let untested = self.without(|rule| rule.is_tested).len();
+        if (self.by_name.len() - untested) * 100 < self.by_name.len() * TESTED_PERCENT_MIN {
+            let what = format!("{untested} of {} rules are cited by no test", self.by_name.len());
+            self.violate(self.place.clone(), what);
+        }
+        self.violations
+    }
+
+    /// How many rules there are, and which of them no test cites.
+    pub(super) fn summary(&self) -> String {
+        let untested: Vec<String> =
+            self.without(|rule| rule.is_tested).into_iter().map(|(name, _)| name).collect();
+        let names = if untested.is_empty() { "none".to_owned() } else { untested.join(", ") };
+        format!("{}: {} rules, without a test: {names}", self.place, self.by_name.len())
+    }
+
+    /// Names and lines of the rules that lack something, in the order of the text.
+    fn without(&self, has: impl Fn(&Rule) -> bool) -> Vec<(String, usize)> {
+        let mut found: Vec<(String, usize)> = self
+            .by_name
+            .iter()
+            .filter(|(_, rule)| !has(rule))
+            .map(|(name, rule)| (name.clone(), rule.line))
+            .collect();
+        found.sort_by_key(|(_, line)| *line);
+        found
+    }
+
+    fn violate(&mut self, place: String, what: String) {
+        self.violations.push(Violation { place, what });
+    }
+}
+
+/// The file holds nothing but tests.
+fn is_test_file(place: &str) -> bool {
+    place.contains("/tests/") || place.ends_with("/tests.rs") || place.ends_with("_tests.rs")
+}
+
+/// The line belongs to the item below it: a comment or an attribute.
+fn is_beside_item(line: &str) -> bool {
+    line.starts_with("//") || line.starts_with("#[")
+}
+
+/// Names of rules, with their lines: `[area.1]`, where no link follows, not as code.
+fn names(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for (at, _) in line.match_indices('[') {
+            let Some((name, after)) = line.get(at + 1..).and_then(|rest| rest.split_once(']'))
+            else {
+                continue;
+            };
+            let is_code = line.get(..at).is_some_and(|before| before.ends_with('`'));
+            if is_name(name) && !is_code && !after.starts_with('(') {
+                found.push((index + 1, name));
+            }
+        }
+    }
+    found
+}
+
+/// `area.1`: an area in lower case, perhaps of several words, and a number.
+fn is_name(name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_lowercase() || c == '-';
+    name.split_once('.').is_some_and(|(area, number)| {
+        let is_number = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit());
+        !area.is_empty() && area.chars().all(is_word) && is_number
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "[close.1] Close is repeated.\n| cell | [set-up.2] so |\n\
+                        A list [blocks], a link [close.9](close.md), a word `[close.8]`.\n";
+    const KEPT: &str =
+        "//= protocol.md: close.1, set-up.2\n/// Closes.\n#[must_use]\nfn close() {}\n";
+    const SHOWN: &str = "mod tests {\n    //= protocol.md: close.1\n    //= protocol.md: set-up.2\n    #[test]\n    fn a() {}\n}\n";
+
+    /// What is wrong if a text has these files.
+    fn check(files: &[(&str, &str)]) -> Vec<String> {
+        let mut rules = Rules::of("p.md", TEXT);
+        for (place, text) in files {
+            rules.read(place, text);
+        }
+        rules.violations().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rules_that_are_kept_and_shown_pass() {
+        assert!(check(&[("a.rs", KEPT), ("b.rs", SHOWN)]).is_empty());
+    }
+
+    #[test]
+    fn a_rule_that_no_code_cites_is_found() {
+        let found = check(&[("b.rs", SHOWN)]);
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            found.first().map(String::as_str),
+            Some("p.md:1: no code cites the rule: `//= protocol.md: close.1` above what keeps it")
+        );
+    }
+
+    #[test]
+    fn a_rule_that_is_not_there_is_not_cited() {
+        let stale = "//= protocol.md: close.7\nfn close() {}\n";
+        assert_eq!(
+            check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", stale)]),
+            ["c.rs:1: p.md has no rule `close.7`"]
+        );
+    }
+
+    #[test]
+    fn rules_without_a_test_are_counted_and_named() {
+        assert_eq!(check(&[("a.rs", KEPT)]), ["p.md: 2 of 2 rules are cited by no test"]);
+        let mut rules = Rules::of("p.md", TEXT);
+        rules.read("a.rs", KEPT);
+        rules.read("x/tests/b.rs", "//= protocol.md: set-up.2\n#[test]\nfn a() {}\n");
+        assert_eq!(rules.summary(), "p.md: 2 rules, without a test: close.1");
+    }
+
+    #[test]
+    fn a_citation_above_nothing_is_found() {
+        let adrift = "//= protocol.md: close.1\n\nfn close() {}\n";
+        assert_eq!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", adrift)]).len(), 1);
+        let no_test = "//= protocol.md: close.1\nconst A: u8 = 1;\n";
+        assert_eq!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("x/tests.rs", no_test)]).len(), 1);
+        assert!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", no_test)]).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_given_once() {
+        let found = Rules::of("p.md", "[a.1] x\n[a.1] y\n").violations;
+        assert_eq!(found.iter().map(|v| v.place.as_str()).collect::<Vec<_>>(), ["p.md:2"]);
+    }
+
+    #[test]
+    fn a_text_without_rules_is_found() {
+        assert_eq!(Rules::of("p.md", "no rules").violations().len(), 1);
+    }
+}
