@@ -10,8 +10,9 @@ use delivery::{Instant, LinkEvent, LinkId, LinkState};
 use engine::{Closed, EngineConfig};
 use pair::{Flight, Pair, address};
 use wire_edge::{
-    CONTROL_BYTES_MAX, CloseReason, Control, Handshake, Header, control_messages, decode,
-    decode_handshake,
+    CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Flags, HANDSHAKE_BYTES_MAX,
+    HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, Kind, LinkIndex, LinkStatus, PeerAddr,
+    Prefix, VERSION, control_messages, decode, decode_handshake, encode_header,
 };
 
 /// Frames that a test keeps to use them later.
@@ -38,6 +39,29 @@ fn is_hello(flight: &Flight) -> bool {
 fn is_accept(flight: &Flight) -> bool {
     decode_handshake(&flight.bytes)
         .is_ok_and(|frame| matches!(frame.body, Handshake::Accept { .. }))
+}
+
+/// What stands before the last frame of a host to the other that a connection sends, when both have been
+/// at rest for a while.
+fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
+    let frames = keep(pair, true, move |flight| flight.to == to && decode(&flight.bytes).is_ok());
+    pair.write(1 - to, 0, 8, 0);
+    pair.run_for(1_000_000_000);
+    pair.filter = Box::new(|_, _| true);
+    let last = frames.borrow().last().map(|flight| decode(&flight.bytes).unwrap().prefix);
+    last.expect("a write has frames both ways")
+}
+
+/// A challenge in the name of the first host that opens a link.
+fn challenge(prefix: Prefix, link: u8, from: PeerAddr) -> Flight {
+    let prefix =
+        Prefix { link: LinkIndex(link), kind: Kind::Control, flags: Flags::NONE, ..prefix };
+    let mut header = [0; HEADER_BYTES_MAX];
+    let len = encode_header(&prefix, &Header::Control, &mut header);
+    let mut message = [0; CONTROL_BYTES_MAX];
+    let message_len = Control::PathChallenge(1).encode(&mut message);
+    let bytes = [&header[..len], &message[..message_len]].concat();
+    Flight { to: 1, link: 0, from, bytes }
 }
 
 /// Whether a frame holds a control message of which something holds.
@@ -224,4 +248,53 @@ fn a_status_that_was_lost_is_told_again_as_it_is_then() {
     pair.filter = Box::new(|_, _| true);
     pair.run_until(1_000_000_000, "the other end knows", |pair| other_end(pair) != LinkState::Up);
     assert!(pair.now > Instant(0) && pair.hosts[1].closed().is_empty());
+}
+
+//= protocol.md: join.11
+#[test]
+fn a_challenge_for_which_there_is_no_room_is_answered_by_removed() {
+    for links_max in [1, 2] {
+        let config = EngineConfig { links_max, ..EngineConfig::default() };
+        let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
+        let prefix = last_prefix(&mut pair, 1);
+        let told = keep(&mut pair, true, |flight| {
+            let removed = Control::LinkStatus(LinkIndex(1), LinkStatus::Removed);
+            flight.to == 0 && holds(&flight.bytes, |message| *message == removed)
+        });
+        pair.deliver(&mut challenge(prefix, 1, address(0, 5)));
+        pair.run_for(5_000_000);
+        assert_eq!(told.borrow().len(), usize::from(links_max == 1), "{links_max}");
+        assert_eq!(pair.hosts[1].info().paths.len(), usize::from(links_max));
+    }
+}
+
+//= protocol.md: index.3
+#[test]
+fn a_reset_from_an_address_that_has_not_answered_is_ignored() {
+    let mut pair = Pair::connected(1);
+    let to_peer = last_prefix(&mut pair, 0);
+    let prefix = last_prefix(&mut pair, 1);
+    let victim = address(0, 5);
+    pair.deliver(&mut challenge(prefix, 1, victim));
+    pair.run_for(5_000_000);
+    assert_eq!(pair.hosts[1].info().paths.len(), 2);
+    let reset = |link: u8, packet: u32| {
+        let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
+        let body = Handshake::Reset { epoch: to_peer.epoch, packet };
+        let (destination, source) = (ConnectionId(0), to_peer.connection);
+        let len = HandshakeFrame { version: VERSION, destination, source, body }.encode(&mut bytes);
+        bytes.truncate(len);
+        let from = if link == 0 { address(0, 0) } else { victim };
+        Flight { to: 1, link: 0, from, bytes }
+    };
+    // One challenge at least has gone there; all numbers are tried that may have been used.
+    for packet in 0..16 {
+        pair.deliver(&mut reset(1, packet));
+    }
+    assert_eq!(pair.hosts[1].engine.counters().resets_ignored, 16);
+    assert!(pair.hosts[1].closed().is_empty());
+    // That of the link on which the peer has answered is believed.
+    pair.deliver(&mut reset(0, to_peer.packet));
+    pair.turn(1);
+    assert_eq!(pair.hosts[1].closed(), [Closed::PeerRestarted]);
 }
