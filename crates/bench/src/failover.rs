@@ -98,7 +98,7 @@ pub struct Outcome {
     pub lost: u64,
     /// Payload before the cut, in bits per second.
     pub before_bits_per_second: f64,
-    /// Payload over the remaining link, once it had settled.
+    /// Payload over the remaining link, once it was steady.
     pub remaining_bits_per_second: f64,
     /// Longest time after the cut in which less than 80 % of that came, in milliseconds.
     pub gap_ms: f64,
@@ -210,9 +210,9 @@ fn outcome(
     let index =
         |at_ms: u64| (at_ms.saturating_sub(sample.timeline_start_ms) as usize).min(timeline.len());
     let (cut_at, restored_at) = (index(cut_at_ms), index(restored_at_ms));
-    let settled_at = usize::midpoint(cut_at, restored_at);
+    let steady_at = usize::midpoint(cut_at, restored_at);
     let before = mean(timeline.get(cut_at / 2..cut_at));
-    let remaining = mean(timeline.get(settled_at..restored_at));
+    let remaining = mean(timeline.get(steady_at..restored_at));
     let arrived: u64 = timeline.iter().map(|&bytes| u64::from(bytes)).sum();
     let messages = sample.operations;
     let bits = |bytes_per_ms: f64| bytes_per_ms * 8e3;

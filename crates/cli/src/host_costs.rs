@@ -206,7 +206,7 @@ const SMALL_BYTES: u64 = 8;
 /// Of the time for all sizes on one link: what those few take.
 const SHARE_OF_TWO: f64 = 0.2;
 
-/// Frames of a simulated test: enough for windows to settle.
+/// Frames of a simulated test: enough for windows to become steady.
 const FRAMES_OF_FIT: u32 = 1_200;
 
 /// Of the engines and of late timers, in the fit.

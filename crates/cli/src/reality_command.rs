@@ -175,7 +175,7 @@ fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
 }
 
 /// As many operations as a sample had, after those that warmed it up: over slow links neither real nor
-/// simulated streams have settled by then.
+/// simulated streams are steady by then.
 fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();

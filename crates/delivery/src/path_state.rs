@@ -315,7 +315,7 @@ impl Default for SilenceBudget {
 }
 
 /// Default of [`SilenceBudget`]: long enough for a switch to reboot its forwarding plane or a
-/// spanning tree to settle fast, short enough for an application to fail over.
+/// spanning tree to converge fast, short enough for an application to fail over.
 pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
 
 /// With timeouts that double, seven times the first one after it began to be silent.

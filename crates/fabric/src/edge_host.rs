@@ -533,7 +533,7 @@ impl HostEngine for EdgeHost {
         }
     }
 
-    fn is_at_rest(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.engine.is_at_rest()
     }
 

@@ -355,7 +355,7 @@ pub trait HostEngine {
     fn release(&mut self, connection: ConnectionHandle);
 
     /// Whether nothing is under way, keep-alives of idle connections apart.
-    fn is_at_rest(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.poll_timeout() == Instant::NEVER
     }
     /// Makes a region of zero bytes that peers may read, write and operate on atomically.

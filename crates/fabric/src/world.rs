@@ -120,7 +120,7 @@ impl<E: HostEngine> World<E> {
             refusing: vec![false; ports.len()],
             announced: Vec::new(),
             turns: None,
-            unsettled: true,
+            wants_turn: true,
             newest_ordinal: 0,
             overtaken: 0,
         });
@@ -145,7 +145,7 @@ impl<E: HostEngine> World<E> {
 
     /// A host's engine, to use; what it wants to send is sent before the clock moves.
     pub fn engine_mut(&mut self, host: usize) -> &mut E {
-        self.hosts[host].unsettled = true;
+        self.hosts[host].wants_turn = true;
         &mut self.hosts[host].engine
     }
 
@@ -157,7 +157,7 @@ impl<E: HostEngine> World<E> {
     ) -> Option<Completion> {
         // Nothing is to be sent for it unless there was one.
         let completion = self.hosts[host].engine.poll_completion(connection);
-        self.hosts[host].unsettled |= completion.is_some();
+        self.hosts[host].wants_turn |= completion.is_some();
         completion
     }
 
@@ -192,7 +192,7 @@ impl<E: HostEngine> World<E> {
         let state = &mut self.hosts[host];
         state.paused = false;
         state.inbox_bytes = 0;
-        state.unsettled = true;
+        state.wants_turn = true;
         for (link, arrival) in core::mem::take(&mut state.inbox) {
             self.deliver(host, link, arrival);
         }
@@ -214,7 +214,7 @@ impl<E: HostEngine> World<E> {
         state.inbox.clear();
         state.inbox_bytes = 0;
         state.timer_at = Instant::NEVER;
-        state.unsettled = true;
+        state.wants_turn = true;
         self.attach_links(host);
     }
 
@@ -254,7 +254,7 @@ impl<E: HostEngine> World<E> {
             let (host, link) = self.owners[usize::from(port.0)];
             let now = self.now();
             self.trace.record(now, Kind::LinkChanged, u32::from(port.0), 0);
-            self.hosts[host].unsettled = true;
+            self.hosts[host].wants_turn = true;
             self.hosts[host].engine.handle_link_event(now, link, event);
         }
     }
@@ -285,7 +285,7 @@ impl<E: HostEngine> World<E> {
         limit: Instant,
         application: &mut dyn Application<E>,
     ) -> Result<(), Livelock> {
-        self.settle(application)?;
+        self.take_turns(application)?;
         loop {
             let before = self.now();
             let Some(event) = self.queue.pop_until(limit) else { break };
@@ -293,7 +293,7 @@ impl<E: HostEngine> World<E> {
                 self.turns_at_this_time = 0;
             }
             self.handle(event, application);
-            self.settle(application)?;
+            self.take_turns(application)?;
         }
         self.queue.advance(limit);
         Ok(())
@@ -312,7 +312,7 @@ impl<E: HostEngine> World<E> {
                 let state = &mut self.hosts[host];
                 if state.timer_at <= self.queue.now() {
                     state.timer_at = Instant::NEVER;
-                    state.unsettled = true;
+                    state.wants_turn = true;
                     if state.turns.is_none() {
                         self.handle_timer(host);
                     }
@@ -320,7 +320,7 @@ impl<E: HostEngine> World<E> {
             }
             WorldEvent::DriverReady { host, link } => {
                 self.hosts[host].refusing[usize::from(link.0)] = false;
-                self.hosts[host].unsettled = true;
+                self.hosts[host].wants_turn = true;
             }
             WorldEvent::Turn { host } => {
                 if let Some(turns) = &mut self.hosts[host].turns {
@@ -337,7 +337,7 @@ impl<E: HostEngine> World<E> {
     fn receive(&mut self, host: usize, link: LinkId, arrival: Arrival) {
         let now = self.now();
         let state = &mut self.hosts[host];
-        state.unsettled |= !state.paused;
+        state.wants_turn |= !state.paused;
         if !state.paused && state.turns.is_none() {
             return self.deliver(host, link, arrival);
         }
@@ -376,14 +376,14 @@ impl<E: HostEngine> World<E> {
     }
 
     /// Polls the outputs of every host that had an input, until none has anything more to say.
-    fn settle(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
+    fn take_turns(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
         let now = self.now();
         while let Some(host) = self.hosts.iter().position(|state| state.may_turn(now)) {
             self.turns_at_this_time += 1;
             if self.turns_at_this_time > TURNS_PER_INSTANT_MAX {
                 return Err(Livelock { host, time: self.now() });
             }
-            self.hosts[host].unsettled = false;
+            self.hosts[host].wants_turn = false;
             self.begin_turn(host);
             while let Some(event) = self.hosts[host].engine.poll_event() {
                 application.on_event(self, host, event);
@@ -413,7 +413,7 @@ impl<E: HostEngine> World<E> {
     fn schedule_turns(&mut self) {
         for (host, state) in self.hosts.iter_mut().enumerate() {
             if let Some(turns) = &mut state.turns
-                && state.unsettled
+                && state.wants_turn
                 && !state.paused
                 && !turns.is_scheduled
             {
@@ -426,7 +426,7 @@ impl<E: HostEngine> World<E> {
     fn transmit(&mut self, host: usize) {
         let now = self.queue.now();
         let Self { trace, network, queue, hosts, .. } = self;
-        let Host { engine, ports, refusing, announced, turns, unsettled, .. } = &mut hosts[host];
+        let Host { engine, ports, refusing, announced, turns, wants_turn, .. } = &mut hosts[host];
         let is_brief = turns.as_ref().is_some_and(|state| state.turns.sends_briefly);
         let mut has_sent = false;
         let wire: &mut Wire<'_> = &mut |link, to, pieces| {
@@ -463,7 +463,7 @@ impl<E: HostEngine> World<E> {
         }
         let has_more = engine.poll_transmit_briefly(now, wire);
         // With nothing taken, what is left waits for a driver.
-        *unsettled |= has_more && has_sent;
+        *wants_turn |= has_more && has_sent;
     }
 
     /// Makes sure an event is due when the host's timer is.
@@ -519,7 +519,7 @@ struct Host<E> {
     /// Present if the host looks only now and then.
     turns: Option<TurnState>,
     /// Outputs have not been polled since the last input.
-    unsettled: bool,
+    wants_turn: bool,
     /// Ordinal of the newest frame that was handled.
     newest_ordinal: u64,
     /// Frames handled after one that was sent later.
@@ -530,7 +530,7 @@ impl<E> Host<E> {
     /// Whether there is something to look at, and it is time to.
     fn may_turn(&self, now: Instant) -> bool {
         let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);
-        self.unsettled && !self.paused && is_time
+        self.wants_turn && !self.paused && is_time
     }
 }
 

@@ -243,8 +243,8 @@ fn links_on_separate_segments_find_each_other_in_whatever_order_they_are() {
                 hosts.connect();
                 hosts.expect_pairs(1_000_000_000, &matching(segments));
                 hosts.run_for(2_000_000_000);
-                assert!(hosts.world.engine(0).is_at_rest(), "at rest");
-                assert!(hosts.world.engine(1).is_at_rest(), "at rest");
+                assert!(hosts.world.engine(0).is_idle(), "idle");
+                assert!(hosts.world.engine(1).is_idle(), "idle");
             }
         }
     }

@@ -58,7 +58,7 @@ impl Host {
     /// cell does it: that is what orders what was done inside before the looks here
     /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
-    pub(crate) fn settle(&self, worked: bool) {
+    pub(crate) fn wake_others(&self, worked: bool) {
         if worked && (self.must_call() || self.waiters.are_blocked() || self.has_untold_news()) {
             self.wake_up();
         }
@@ -98,7 +98,7 @@ impl Host {
 pub(crate) struct Turned {
     /// There is more to do at once.
     pub(crate) more: bool,
-    /// Something has changed that others may wait for: [`Host::settle`] tells them.
+    /// Something has changed that others may wait for: [`Host::wake_others`] tells them.
     pub(crate) worked: bool,
 }
 

@@ -381,12 +381,12 @@ impl Shared {
     ) -> Drive {
         let mut worked = worked;
         let outcome = inside.drive(rounds, |driver| {
-            self.host.settle(worked);
+            self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
             turned.more
         });
-        self.host.settle(worked);
+        self.host.wake_others(worked);
         outcome
     }
 
@@ -414,7 +414,7 @@ impl Shared {
         if result != Ok(true) {
             match inside.leave() {
                 Ok(()) => {
-                    self.host.settle(true);
+                    self.host.wake_others(true);
                     return Ok(result.map(|_more| ())?);
                 }
                 Err(again) => inside = again,

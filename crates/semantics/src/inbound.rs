@@ -231,8 +231,8 @@ impl Inbound {
     }
 
     /// Frees every record and completes every posted receive: the one that ended the connection with what
-    /// was wrong with it, the others with `rest`.
-    pub fn flush(&mut self, pools: &mut Pools, rest: OperationError) {
+    /// was wrong with it, the others with `others`.
+    pub fn flush(&mut self, pools: &mut Pools, others: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
         }
@@ -241,7 +241,7 @@ impl Inbound {
         for (message, receive) in receives.drain() {
             let error = match self.failed {
                 Some((failed, error)) if failed == message => error,
-                _ => rest,
+                _ => others,
             };
             self.queue.fill(Completion {
                 context: receive.context,

@@ -313,12 +313,12 @@ impl Outbound {
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
-    /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `rest`.
+    /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `others`.
     /// Frees every record.
     pub fn flush(
         &mut self,
         pools: &mut Pools,
-        rest: OperationError,
+        others: OperationError,
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
         while self.head != NIL {
@@ -326,7 +326,7 @@ impl Outbound {
             let number = pools.operations[slot].number;
             let error = match at_fault {
                 Some((fault, error)) if fault == number => error,
-                _ => rest,
+                _ => others,
             };
             self.head = pools.operations[slot].next;
             self.finish(pools, slot, Err(error));

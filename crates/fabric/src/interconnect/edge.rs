@@ -376,9 +376,9 @@ impl EdgeFabric {
     }
 
     /// The last look, when a run is over: at memory in which nothing may have changed any more.
-    pub fn settle(&mut self) {
+    pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
-            bytes.settle(&mut self.ledger);
+            bytes.check_erased(&mut self.ledger);
         }
     }
 

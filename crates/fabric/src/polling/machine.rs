@@ -127,7 +127,7 @@ impl Machine {
             machine.hosts.iter().all(|host| host.is_established && host.links_up() == links)
         };
         self.advance(is_ready)?;
-        self.run_for(SETTLE_NS)
+        self.run_for(LINKS_FOUND_NS)
     }
 
     /// Starts the programs, each with so many operations.
@@ -362,10 +362,10 @@ impl Machine {
         }
         host.rounds = 0;
         self.run_program(number);
-        self.rest_or_go_on(number, more);
+        self.idle_or_go_on(number, more);
     }
 
-    fn rest_or_go_on(&mut self, number: usize, more: bool) {
+    fn idle_or_go_on(&mut self, number: usize, more: bool) {
         let host = &mut self.hosts[number];
         let at_ps = host.free_ps;
         if more || host.has_put_off || !host.inbox.is_empty() || host.engine.engine().has_work() {
@@ -657,6 +657,6 @@ const ROUNDS_MAX: u32 = 8;
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// How long the engines have for what they find out about new links.
-const SETTLE_NS: u64 = 100_000_000;
+const LINKS_FOUND_NS: u64 = 100_000_000;
 
 const PS_PER_NS: u64 = 1_000;

@@ -2,7 +2,7 @@
 //!
 //! A day is a chain of episodes. In each, disasters strike for a while and every one of them brings
 //! a burst of operations; then all faults end, everything must converge — operations, memory, and
-//! the links of each connection, which must all be found again — and the hosts rest for minutes, in
+//! the links of each connection, which must all be found again — and the hosts are idle for minutes, in
 //! which no engine may have anything to do. The checks of the torture harness hold throughout.
 
 use delivery::{Instant, LinkId};
@@ -60,7 +60,7 @@ pub fn soak_with<E: HostEngine>(
         run.strike_for_a_while(&mut world);
         run.heal(&mut world);
         run.recover(&mut world);
-        run.rest(&mut world);
+        run.stay_idle(&mut world);
         episodes += u64::from(run.violation.is_none());
         if !progress(world.now().0) {
             break;
@@ -227,18 +227,18 @@ impl<E: HostEngine> Run<'_, E> {
             self.advance(world, world.now().after_ns(LOOK_NS));
         }
         if self.violation.is_none() {
-            self.check_at_rest(world);
+            self.check_idle(world);
         }
         self.churn.touched.fill(false);
         self.reassess(world);
     }
 
     /// Minutes in which nothing happens: no engine has anything to do.
-    fn rest(&mut self, world: &mut World<E>) {
-        let rest_ns = self.churn.random.between(REST_NS_MIN, REST_NS_MAX);
-        let end = world.now().after_ns(rest_ns);
-        self.advance(world, world.now().after_ns(REST_NS_MIN));
-        self.expect_rest(world);
+    fn stay_idle(&mut self, world: &mut World<E>) {
+        let idle_ns = self.churn.random.between(IDLE_NS_MIN, IDLE_NS_MAX);
+        let end = world.now().after_ns(idle_ns);
+        self.advance(world, world.now().after_ns(IDLE_NS_MIN));
+        self.expect_idle(world);
         let before = world.trace.events();
         if self.violation.is_none()
             && let Err(stuck) = world.run_until(end, self)
@@ -246,15 +246,15 @@ impl<E: HostEngine> Run<'_, E> {
             let (host, time_ns) = (stuck.host, stuck.time.0);
             self.check(Err(Violation::Livelock { host, time_ns }));
         }
-        self.expect_rest(world);
-        self.check_rest(world, world.trace.events() - before);
+        self.expect_idle(world);
+        self.check_idle_time(world, world.trace.events() - before);
     }
 
-    /// A rest of so many events has left the links as they were, and was one.
-    fn check_rest(&mut self, world: &World<E>, events: u64) {
+    /// A time of idleness with so many events has left the links as they were, and was one.
+    fn check_idle_time(&mut self, world: &World<E>, events: u64) {
         let links = (self.pairs.len() * self.plan.links.len()) as u64;
-        if self.violation.is_none() && events > links * REST_EVENTS_MAX {
-            let what = format!("{events} events in a rest, on {links} links");
+        if self.violation.is_none() && events > links * IDLE_EVENTS_MAX {
+            let what = format!("{events} events in an idle time, on {links} links");
             return self.check(Err(Violation::NoConvergence { what }));
         }
         if self.violation.is_none()
@@ -266,10 +266,10 @@ impl<E: HostEngine> Run<'_, E> {
 
     /// No engine has anything under way but keep-alives; an exchange that a keep-alive has just begun
     /// may end first.
-    fn expect_rest(&mut self, world: &mut World<E>) {
+    fn expect_idle(&mut self, world: &mut World<E>) {
         let deadline = world.now().after_ns(EXCHANGE_NS);
         while self.violation.is_none()
-            && let Some(host) = (0..self.plan.hosts).find(|&host| !world.engine(host).is_at_rest())
+            && let Some(host) = (0..self.plan.hosts).find(|&host| !world.engine(host).is_idle())
         {
             if world.now() >= deadline {
                 let links: Vec<String> = self
@@ -277,7 +277,7 @@ impl<E: HostEngine> Run<'_, E> {
                     .into_iter()
                     .map(|(connection, _)| world.engine(host).describe_links(connection))
                     .collect();
-                let what = format!("host {host} finds no rest: {}", links.join("; and "));
+                let what = format!("host {host} does not become idle: {}", links.join("; and "));
                 return self.check(Err(Violation::NoConvergence { what }));
             }
             self.advance(world, world.now().after_ns(SLICE_NS));
@@ -485,14 +485,14 @@ const LOSS_PPM_HARMLESS: u32 = 100_001;
 /// frame of it is lost.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
-/// Events on each link of a pair in a rest: within a minute two keep-alives and one comparison of
+/// Events on each link of a pair in an idle time: within a minute two keep-alives and one comparison of
 /// links fall due, and both ends may ask at once; a question is a timer, a frame that is sent and
 /// arrives, and an acknowledgement that does so after a timer at most: 3 × 2 × 6.
-const REST_EVENTS_MAX: u64 = 36;
+const IDLE_EVENTS_MAX: u64 = 36;
 
-/// Rest between two episodes.
-const REST_NS_MIN: u64 = 3_000_000_000;
-const REST_NS_MAX: u64 = 60_000_000_000;
+/// Idle time between two episodes.
+const IDLE_NS_MIN: u64 = 3_000_000_000;
+const IDLE_NS_MAX: u64 = 60_000_000_000;
 
 /// A dead peer is noticed after 5 s, and pairs of links that did not answer are tried again after a
 /// minute at most, in rounds of some seconds.

@@ -243,7 +243,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             self.converge(&mut world, healing_at);
         }
         if self.violation.is_none() {
-            self.check_at_rest(&world);
+            self.check_idle(&world);
         }
         if self.violation.is_none() {
             self.expect_emptiness(&mut world);
@@ -432,7 +432,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             }
             self.advance(world, world.now().after_ns(SLICE_NS));
         }
-        self.advance(world, world.now().after_ns(REST_NS));
+        self.advance(world, world.now().after_ns(QUIET_NS));
     }
 
     /// What is not done yet, for a reader; nothing if all is.
@@ -468,7 +468,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     /// Everything is done and quiet: memory must equal the model exactly.
-    pub(super) fn check_at_rest(&mut self, world: &World<E>) {
+    pub(super) fn check_idle(&mut self, world: &World<E>) {
         for pair in 0..self.pairs.len() {
             for side in [0, 1] {
                 self.compare(world, pair, side);
@@ -576,7 +576,7 @@ const CONVERGENCE_NS: u64 = 60_000_000_000;
 const LENIENT_NS: u64 = 500_000_000;
 
 /// How long everything must stay quiet in the end; longer than any frame can be late.
-const REST_NS: u64 = 50_000_000;
+const QUIET_NS: u64 = 50_000_000;
 
 /// How often the main course looks whether a run is over.
 pub(super) const SLICE_NS: u64 = 1_000_000;

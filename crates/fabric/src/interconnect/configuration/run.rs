@@ -184,7 +184,7 @@ impl Configuration {
             Some(progress) => simulation.run_watched(progress),
             None => simulation.run_to_end(),
         }?;
-        fabric.settle();
+        fabric.check_erased();
         if !fabric.violations().is_empty() {
             return Err(ConfigurationError::Violations {
                 violations: fabric.violations().to_vec(),

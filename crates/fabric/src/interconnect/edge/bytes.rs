@@ -199,7 +199,7 @@ impl Bytes {
 
     /// Looks at all memory of targets when nothing is under way: it must be erased. What was written
     /// late is told to the ledger.
-    pub(super) fn settle(&mut self, ledger: &mut Ledger) {
+    pub(super) fn check_erased(&mut self, ledger: &mut Ledger) {
         for (stream, ends) in (0..).zip(&self.streams) {
             let Some(ends) = ends else { continue };
             if ledger.oldest(stream).is_some() {
@@ -305,7 +305,7 @@ mod tests {
         }
 
         fn verdict(mut self) -> String {
-            self.bytes.settle(&mut self.ledger);
+            self.bytes.check_erased(&mut self.ledger);
             self.ledger.violations().join("; ")
         }
     }

@@ -220,7 +220,7 @@ impl Ledger {
             }
             Some(_) => {
                 open.first += 1;
-                self.rest(stream);
+                self.spare_memory(stream);
                 return;
             }
         };
@@ -230,7 +230,7 @@ impl Ledger {
     }
 
     /// Takes the memory of a stream that has no operation any more.
-    fn rest(&mut self, stream: u32) {
+    fn spare_memory(&mut self, stream: u32) {
         let operations = &mut self.streams[stream as usize].operations;
         if operations.is_empty() {
             self.spare.push(std::mem::take(operations));

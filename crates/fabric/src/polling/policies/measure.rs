@@ -215,7 +215,7 @@ const FRAMES: u64 = 6_000;
 /// Round trips of the longest link in one measurement.
 const ROUND_TRIPS: u64 = 25;
 
-/// Shortest time until a stream is measured: rates and windows have settled.
+/// Shortest time until a stream is measured: rates and windows are steady by then.
 const WARM_UP_NS_MIN: u64 = 50_000_000;
 
 /// Measured rounds of a ping-pong.
