@@ -4,6 +4,7 @@
 //! bottom demands that the list is empty for this repository.
 
 mod arrows;
+mod hops;
 mod limits;
 mod markdown;
 mod rules;
@@ -60,6 +61,9 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> 
         violations
             .extend(limits::check_limits(document, &text, |file| read(&crates.join(file)).ok()));
     }
+    let architecture = "docs/architecture.md";
+    let text = read(&workspace.root.join(architecture))?;
+    violations.extend(hops::check_hops(architecture, &text, |file| read(&crates.join(file)).ok()));
     let mut rules = rules::Rules::of(PROTOCOL, &read(&workspace.root.join(PROTOCOL))?);
 
     for file in &files {
