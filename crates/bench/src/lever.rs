@@ -1,5 +1,4 @@
-//! A change to the switch of a link that is prepared before it is needed, so that it takes effect at
-//! the moment it is asked for.
+//! Cutting and restoring a link at a chosen moment: the command that does it is started ahead of time.
 //!
 //! While two processes poll on all processors, starting a program in a namespace takes a second and
 //! more, and so does its end, as both wait until no processor uses what was before. So the program is

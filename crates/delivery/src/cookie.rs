@@ -1,4 +1,5 @@
-//! Answering strangers without remembering them: proofs of address, and limits on answers.
+//! Answering strangers without remembering them: cookies, which prove that a stranger receives at its
+//! address, and limits on the rate of answers.
 
 use core::hash::Hasher;
 

@@ -1,4 +1,4 @@
-//! What happened, counted: the one list from which every report is made.
+//! Counters of endpoints and links. All reports are made from this one list.
 
 /// Declares a struct of `u64` counters from a name and a line of documentation each, so that the
 /// field, the name in reports and its explanation cannot differ.

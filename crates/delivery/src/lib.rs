@@ -1,4 +1,15 @@
-//! The edge protocol below the operations. Does no I/O, reads no clock, holds no socket.
+//! The edge protocol below the operations: frames are packets here, and what they carry does not matter.
+//! Does no I/O, reads no clock, holds no socket.
+//!
+//! * What a link of a connection has received and must acknowledge: [`ReceivedPackets`].
+//! * What is in flight on it, what of that is lost, and how much more may be sent: [`SendHalf`], with
+//!   a [`CongestionController`].
+//! * Whether it works: [`PathState`]; how large frames may be: [`PathMtu`].
+//! * Which link the next bytes go to: [`SchedulerState`].
+//! * What stands between an endpoint and strangers: [`CookieJar`] and [`RateLimiter`].
+//! * What passes between the engine and the drivers of its links: [`TxBatch`], [`RxFrame`], [`LinkEvent`].
+//!
+//! `docs/sender.md` is the text to most of it.
 #![forbid(unsafe_code)]
 
 mod boundary;

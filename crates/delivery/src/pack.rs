@@ -1,4 +1,4 @@
-//! Writing down what rests in few bytes, and reading it again.
+//! Packing: the state of a connection at rest is written to few bytes, and read again when it wakes up.
 //!
 //! A connection that does nothing still knows much: round trips, rates, windows, numbers, counters. Most
 //! of it is small, zero or near to something else, so a fifth of the memory is enough while nobody looks at

@@ -1,4 +1,5 @@
-//! Whether a link of a connection carries anything, and what to do while that is in doubt.
+//! The state of a link of a connection: whether it may carry data, when the peer is challenged to find
+//! out, and how long silence is borne (protocol.md §7.2, §7.3, §4.3).
 
 use crate::{Instant, Pack, Packer, Unpacker};
 

@@ -1,4 +1,4 @@
-//! What a peer can do wrong below the operations.
+//! Violations of the protocol that show in packets alone.
 
 use wire_edge::PacketNumber;
 

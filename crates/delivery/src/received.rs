@@ -1,4 +1,5 @@
-//! The receive half of one link: replay protection and the acknowledgements owed to the peer.
+//! The receiving half of one link of one connection: which packets came, which came twice, and when the
+//! peer gets an acknowledgement (protocol.md §6.1, §6.2).
 
 use wire_edge::{ACK_BLOCK_WORDS_MAX, AckBlock, AckDelay, LinkIndex, PacketNumber};
 

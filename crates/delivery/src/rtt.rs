@@ -1,4 +1,4 @@
-//! Round-trip time of one link.
+//! Round-trip times of one link: smoothed, smallest, and the part of them that hosts take.
 
 use crate::Instant;
 

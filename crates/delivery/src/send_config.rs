@@ -1,4 +1,4 @@
-//! How a link sends.
+//! Settings of the sending half of a link.
 
 use crate::congestion::CongestionAlgorithm;
 use crate::sent_packets::SentPool;

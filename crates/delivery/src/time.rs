@@ -1,4 +1,4 @@
-//! The engine's clock.
+//! Points in time as the engine counts them: nanoseconds since a start that the caller chooses.
 
 use core::fmt;
 use core::ops::{Add, Sub};

@@ -1,4 +1,5 @@
-//! Acknowledgements: what goes into them, and those that no data frame carried.
+//! Acknowledgements: what goes into an ack section, and the Ack frames that go out when no data frame
+//! carried one (sender.md, 3).
 
 use delivery::{Instant, PacketClass};
 use mem::PayloadSlice;

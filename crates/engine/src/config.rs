@@ -1,4 +1,4 @@
-//! What one endpoint is made for.
+//! The settings of an endpoint: its limits, its sending policy, its patience.
 
 use delivery::{AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy};
 use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};

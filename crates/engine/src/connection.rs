@@ -30,7 +30,7 @@ pub(crate) enum Phase {
     Closing,
     /// The peer closed; only repeats its acknowledgement of that.
     Drained,
-    /// Over: the engine forgets it as soon as it has it in hand.
+    /// Over: the engine drops it when it puts it back into the table.
     Gone,
 }
 
@@ -82,9 +82,9 @@ pub(crate) struct Connection {
     pub(crate) listed_stalled: bool,
     /// It is in the engine's list of connections that may owe acknowledgements.
     pub(crate) listed_owing: bool,
-    /// Something authentic arrived since the connection was last served.
+    /// A new packet of the peer arrived since the connection was last served.
     pub(crate) heard: bool,
-    /// When the connection was last served after something authentic had arrived.
+    /// When the connection was last served after a new packet of the peer had arrived.
     pub(crate) heard_at: Instant,
     /// When to look whether anything was heard lately, and to ask if not.
     pub(crate) keep_alive_at: Instant,

@@ -1,4 +1,5 @@
-//! Control messages: what is pending on a link, and what the peer's mean.
+//! Control messages of the peer and what they cause: links that come, fail and go, and the end of a
+//! connection. What this end has to say is noted here; `tell.rs` sends it.
 
 use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::{Carried, CarriedKind, OperationError};

@@ -61,26 +61,26 @@ pub struct Engine {
     /// Connections by what is the same in each Hello that asks for them, so that a repeated one finds
     /// them, from whichever of the peer's addresses.
     pub(crate) hellos: HashMap<HelloKey, u32>,
-    /// Connections by what their peer's frames would be called by a peer that forgot them.
+    /// Connections by the id and epoch that this end puts into its frames: a Reset quotes both.
     pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
-    /// Requests the application has not answered.
+    /// How many requests of each host the application has not answered.
     pub(crate) requests: PerHost,
-    /// Connections accepted here of which the peer has confirmed nothing.
+    /// How many connections of each host are accepted here and not confirmed by a frame of the peer.
     pub(crate) unconfirmed: PerHost,
-    /// Frames to strangers.
+    /// Handshake frames that wait to be sent.
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) cookies: CookieJar,
     pub(crate) reply_limit: RateLimiter,
     pub(crate) reset_limit: RateLimiter,
-    /// Reports of addresses that may be forged, which cost a look at every connection.
+    /// Limits the reports without proof that are looked at: each costs a look at every connection.
     pub(crate) hearsay_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
     pub(crate) batch: TxBatch,
     /// Batches for the links of a connection that has several, by position.
     pub(crate) spare_batches: Vec<TxBatch>,
     pub(crate) acks: AckBytes,
-    /// What connections have for a queue before their application says more.
+    /// A completion queue without room: of connections for which the application has chosen none yet.
     nobodys_queue: Arc<CompletionQueue>,
 }
 
@@ -141,7 +141,7 @@ pub enum EngineLinkError {
 /// each, so 240 KB in all, for a burst of requests in one turn.
 pub(crate) const REPLIES_MAX: usize = 256;
 
-/// Connections for whose number lists have room from the start.
+/// Connections that the lists of connections have room for from the start.
 const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
@@ -233,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Tells this engine from others.
+    /// The number, random at each start, by which peers tell the lives of an endpoint apart.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -401,7 +401,7 @@ impl Engine {
             LinkEvent::Refused(peer, evidence) => {
                 return self.on_report(now, link, peer, Report::Refused, evidence);
             }
-            // It is for whoever waits.
+            // News for the thread that sleeps on the links; the engine has no use for it.
             _ => return,
         }
         for index in self.connections.indices() {
@@ -487,7 +487,7 @@ impl Engine {
         }
     }
 
-    /// What concerns no link of a connection.
+    /// Counters of the endpoint as a whole; those of links are in [`Engine::info`].
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters
     }
@@ -516,14 +516,14 @@ impl Engine {
         }
     }
 
-    /// Works on a connection that is in the table, and has it served.
+    /// Works on a connection that is in the table, and puts it on the list of those to serve.
     pub(crate) fn with_index(&mut self, index: u32, work: impl FnOnce(&mut Self, &mut Connection)) {
         let Some(mut connection) = self.connections.take(index) else { return };
         work(self, &mut connection);
         self.put_back(connection);
     }
 
-    /// Puts a connection back into the table and has it served, or forgets it if it is over.
+    /// Puts a connection back into the table and on the list of those to serve, or drops it if it is over.
     pub(crate) fn put_back(&mut self, mut connection: Box<Connection>) {
         if connection.phase == Phase::Gone {
             self.forget(connection);
@@ -533,7 +533,7 @@ impl Engine {
         self.connections.put(connection);
     }
 
-    /// Takes a new connection into the table, and has it served.
+    /// Takes a new connection into the table, and puts it on the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
         self.timers.ensure_capacity(connection.handle.index);
         self.put_back(connection);

@@ -1,4 +1,5 @@
-//! What the engine tells the application besides completions, and what can go wrong on the way.
+//! Events: what the engine tells the application of connections, besides completions; why a connection
+//! ended; and the errors of calls.
 
 use delivery::{LinkCounters, LinkId, LinkState};
 use semantics::OperationError;

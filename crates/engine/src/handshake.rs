@@ -197,7 +197,7 @@ impl Engine {
     }
 
     //= protocol.md: reset.1
-    /// A frame of a connection that does not exist: its sender may be speaking to an earlier life.
+    /// A frame of a connection that does not exist: its sender may mean one from before this endpoint started.
     #[cold]
     pub(crate) fn on_unknown_connection(
         &mut self,

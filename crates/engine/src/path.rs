@@ -1,4 +1,5 @@
-//! One link of one connection.
+//! One link of one connection: a link of this endpoint, the peer's address there, packets both ways,
+//! measurements, and what is to be said on it.
 
 use delivery::{
     CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState,

@@ -1,4 +1,4 @@
-//! How much each host has of what all share.
+//! Counts for each host of peers, so that none takes more than its share of what all of them share.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,4 +1,4 @@
-//! Frames of connections coming in.
+//! Frames of connections coming in: the steps of protocol.md §3.4, from the id to the acknowledgement.
 
 use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};

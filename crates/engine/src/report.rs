@@ -156,7 +156,7 @@ impl Engine {
     }
 
     //= protocol.md: report.3
-    /// It is so: of the packet of this number, or of the newest.
+    /// Acts on a report with proof, which is about the packet with this number, or about the newest.
     fn on_proven(
         &mut self,
         now: Instant,
@@ -231,7 +231,7 @@ impl Path {
 }
 
 //= protocol.md: report.5
-/// Somebody says so, and may lie: this end asks for itself.
+/// Acts on a report without proof, which may be forged: this end asks the peer itself.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
     let is_it = |path: &&mut Path| (path.link, path.peer) == place && path.is_validated();
     let Some(path) = connection.paths.iter_mut().find(is_it) else { return };

@@ -1,4 +1,4 @@
-//! Connections at rest, written down in little memory.
+//! Connections at rest: packed into little memory.
 //!
 //! A connection takes 550 bytes and each of its links 1160, most of which is of use only while frames
 //! come and go; packed, it is some 400 with one link. When nothing has happened for [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns) it is
@@ -61,7 +61,7 @@ pub(crate) struct Resting {
     pub(crate) keep_alive_at: Instant,
     /// As [`Connection::listed_owing`].
     pub(crate) listed_owing: bool,
-    /// All the rest.
+    /// Everything else, packed.
     bytes: Box<[u8]>,
 }
 

@@ -1,4 +1,4 @@
-//! Memory that an engine needs only while it is called.
+//! Buffers that an engine needs only during a call, which engines of one process can share.
 
 use delivery::TxBatch;
 

@@ -1,4 +1,5 @@
-//! Data frames of one connection over several links at once.
+//! Data frames of one connection over several links at once: which link gets which frame, and how many
+//! each gets in a turn (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, next};
 use mem::MemoryAccess;

@@ -1,4 +1,4 @@
-//! The connections of an endpoint and their unguessable names.
+//! The table of connections, and the ids by which frames find them: random, so that nobody guesses one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -35,7 +35,7 @@ pub(crate) struct ConnectionTable {
     spare_max: usize,
     /// What all connections grant.
     limits: InboundLimits,
-    /// What spare connections have for a queue.
+    /// The completion queue of connections that nobody uses; it has no room.
     nobodys_queue: Arc<CompletionQueue>,
 }
 

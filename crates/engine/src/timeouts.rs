@@ -1,4 +1,5 @@
-//! Timers: probes, repetitions, silence.
+//! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
+//! questions for news, and peers that stay silent for too long.
 
 use delivery::{Fate, Instant, TimeoutOutcome};
 use mem::MemoryAccess;

@@ -1,4 +1,5 @@
-//! Frames going out: data with acknowledgements, probes of the path MTU, answers to strangers.
+//! Frames going out, one connection after the other: control frames, data with acknowledgements, probes
+//! of the path MTU; and handshake frames for those who have no connection yet.
 
 use delivery::{Instant, LINKS_MAX, LinkId, PacketClass, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};

@@ -1,4 +1,4 @@
-//! Flow control, access, and drivers that take what they like.
+//! Flow control; access to memory that is refused or gone; drivers that take only a part of a batch.
 
 mod pair;
 

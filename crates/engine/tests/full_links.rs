@@ -1,4 +1,4 @@
-//! Drivers that take nothing for a while.
+//! Drivers that are full and take nothing for a while.
 
 mod pair;
 

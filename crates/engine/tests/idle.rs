@@ -1,4 +1,4 @@
-//! What a connection costs that does nothing.
+//! What an idle connection costs in memory and work.
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! Links that lose nothing: memory that two processes share.
+//! Links over shared memory, which lose nothing: what is acknowledged there, and when.
 
 mod pair;
 

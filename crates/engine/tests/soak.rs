@@ -1,4 +1,4 @@
-//! Everything goes wrong for a while, then nothing: what was posted must have happened once.
+//! Random faults for a while, then none: each operation that was posted must have happened once.
 
 mod pair;
 

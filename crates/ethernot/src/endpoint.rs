@@ -1,4 +1,4 @@
-//! Endpoints: how they are made, and what they are asked.
+//! Endpoints: how they are made, their links, and what they count.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};

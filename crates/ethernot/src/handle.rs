@@ -1,4 +1,4 @@
-//! Following one operation.
+//! Handles: the state of one operation, and waiting for its end.
 
 use std::fmt;
 use std::sync::Arc;

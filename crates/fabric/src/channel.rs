@@ -1,4 +1,5 @@
-//! One direction of a link: a drop-tail queue, a transmitter with exact rate, a cable with delay.
+//! One direction of a simulated link: a drop-tail queue, a transmitter with an exact rate, a cable with
+//! a delay.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What happened, as one number and as a readable tail.
+//! The trace of a run: a hash of all events, and the last of them as text.
 
 use core::fmt;
 use std::collections::VecDeque;

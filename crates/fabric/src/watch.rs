@@ -1,4 +1,4 @@
-//! An account of who sent how much to whom, and what somebody hears who listens on the wire.
+//! An observer on the wire: counts who sent how much to whom, and keeps frames for those who forge.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! A link that is longer than it is.
+//! A wrapper that makes a link longer: frames arrive later by a given time.
 
 use std::collections::VecDeque;
 use std::io;

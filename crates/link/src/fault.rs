@@ -1,4 +1,4 @@
-//! A link that misbehaves on purpose, the same way for the same seed.
+//! A wrapper that loses, repeats, reorders and corrupts frames of a link, the same ones for the same seed.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,7 +1,7 @@
 //! Reading payload where the bytes themselves are needed in user space.
 //!
-//! The memory may be written or unmapped by the application at any time, so that every copy is one
-//! that answers with an error instead of a fault.
+//! The application may write or unmap the memory at any time. So bytes are only copied, and a copy from
+//! memory that is gone is an error, not a signal.
 
 use std::io;
 use std::process;

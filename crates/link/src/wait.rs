@@ -1,4 +1,4 @@
-//! Waiting for descriptors, in calls that may block.
+//! Waiting until a descriptor is readable, in calls that may block.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the engine does with memory within one turn.
+//! Access to regions during one turn: keys are looked up and checked, bytes placed and read, atomics done.
 
 use core::cell::Cell;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Waiting for the end of turns that have begun, without holding up those that begin.
+//! The gate of turns: who deregisters waits for the turns that have begun, and holds up none that begins.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};

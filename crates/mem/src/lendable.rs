@@ -1,4 +1,5 @@
-//! Memory that other processes of the host can be let read.
+//! Memory in files, which other processes of the host can be given to read: the large buffers of this
+//! library.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Pages for tests.
+//! Pages that tests map, protect and unmap.
 
 use core::ptr::copy_nonoverlapping;
 

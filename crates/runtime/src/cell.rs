@@ -1,4 +1,5 @@
-//! One engine, many threads, no waiting.
+//! The cell that one thread at a time can enter. Nobody waits for the one inside: it is told to look
+//! again before it leaves.
 
 #[cfg(loom)]
 use loom::{

@@ -1,4 +1,4 @@
-//! The only clock of an endpoint.
+//! The clock of an endpoint: the one place where time is read.
 
 use std::time::Instant as MonotonicTime;
 

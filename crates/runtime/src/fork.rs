@@ -1,4 +1,4 @@
-//! What a forked child must not do.
+//! A child made by `fork` has no threads and shares the links: it is told so instead of using them.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

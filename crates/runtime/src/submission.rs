@@ -1,4 +1,4 @@
-//! Operations handed to the thread inside the engine.
+//! Operations of threads that find another one inside the engine: rings that hand them over.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What the peer asks of this side: placement, order, delivery, exactly once.
+//! Operations of the peer: which bytes are placed and when, in what order operations are delivered, and
+//! that each happens exactly once (protocol.md §5).
 
 mod deliver;
 mod operation;

@@ -1,4 +1,4 @@
-//! Bounded storage for payload that is here but must not be placed yet.
+//! The order pool: memory for payload that has arrived and must not be placed yet, in blocks.
 
 use mem::Payload;
 

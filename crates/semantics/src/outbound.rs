@@ -1,4 +1,4 @@
-//! What this side asks of its peer, and its answers to the peer's reads and atomics.
+//! Operations of this side, from posting to completion, and its answers to the peer's reads and atomics.
 
 mod answers;
 mod asking;

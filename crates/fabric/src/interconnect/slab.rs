@@ -1,4 +1,4 @@
-//! Things with small numbers as names, whose places are used again.
+//! A table that names its entries by small numbers and uses free places again.
 
 /// Values that come and go, each named by a number that stays the same while it lives.
 ///

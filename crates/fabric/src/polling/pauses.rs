@@ -1,4 +1,4 @@
-//! When a processor does something else.
+//! Times in which a simulated processor does something else.
 
 use crate::Random;
 

@@ -1,5 +1,5 @@
-//! An engine that keeps its promises behind something that does not: faults of mechanisms that the
-//! plain engine lacks are planted here, at the boundary of any engine.
+//! A wrapper that breaks promises of the engine inside it, to prove that the harness notices. For faults
+//! of mechanisms that the plain engine does not have.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! When all is quiet and closed, engines hold nothing any more: no record, no slot, no timer.
+//! At the end of a run, with all connections closed, engines hold nothing any more: no record, slot or timer.
 
 use delivery::Instant;
 

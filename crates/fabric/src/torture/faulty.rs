@@ -1,4 +1,5 @@
-//! One host more that does not do its part: what the others do with one another must not suffer.
+//! One more host, which breaks the protocol or stays silent: what the others do with each other must not
+//! suffer.
 
 use delivery::Instant;
 use wire_edge::{Flags, Header};

@@ -1,4 +1,4 @@
-//! Frames that nobody asked for.
+//! Forged frames: what strangers and peers send that no engine would.
 
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, CONTROL_BYTES_MAX, CloseReason,

@@ -1,4 +1,4 @@
-//! Paths that come to carry smaller frames than their interfaces, for good, and nobody says so.
+//! Paths that from some time on drop larger frames without a report (black holes of the path MTU).
 
 use delivery::Instant;
 

@@ -1,4 +1,4 @@
-//! A peer that breaks every rule in the connections it has. Those may end; nothing else may.
+//! A peer that breaks every rule in its own connections. Those may end; nothing else may.
 
 use wire_edge::{Control, LinkIndex, Prefix};
 

@@ -1,4 +1,4 @@
-//! The applications of a run: they connect, post, look at completions and lose connections.
+//! The simulated applications of a run: they connect, post, take completions and lose connections.
 
 use delivery::{Instant, LinkId};
 

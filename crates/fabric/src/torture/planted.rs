@@ -1,4 +1,4 @@
-//! Faults found by looking, planted anew: seeds must find each of them.
+//! Faults that were once found by reading the code, put in again on purpose: some seed must find each.
 
 use super::bent::{Bend, Bent};
 use super::plain::{Bug, PlainEngine};

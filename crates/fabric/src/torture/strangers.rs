@@ -1,8 +1,8 @@
-//! Somebody who is no host sends frames: from addresses behind which is no host, and in the name of
-//! hosts, without the epoch or the numbers that only they can know. No connection may notice. In some
-//! runs he also uses what he overhears, against which the protocol does not protect a connection
-//! (protocol.md §8); but all else must hold. No address that has not proved itself ever gets more than
-//! three times what came from it.
+//! An attacker sends frames: from addresses without a host, and in the name of hosts, without the epoch
+//! or the numbers that only they know. No connection may be harmed. In some runs the attacker also uses
+//! frames that it overhears; the protocol does not protect a connection against that (protocol.md §8),
+//! but all else must hold. No address that has not proved itself gets more than three times what came
+//! from it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Ends that are made differently, and hosts with several services, domains and a queue for all.
+//! Ends with different settings, and hosts with several services, domains and one completion queue for all.
 
 use super::plan::{EnginePlan, Plan};
 use super::run::Run;

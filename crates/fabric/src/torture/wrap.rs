@@ -1,4 +1,4 @@
-//! Numbers near the end of their range, and names that were used before.
+//! Numbers that wrap around, and keys and ids that are used a second time.
 
 use crate::Random;
 use crate::host::Shape;

@@ -1,4 +1,4 @@
-//! The headers a frame had, or would have had, on the wire.
+//! The IP, UDP and Ethernet headers that a captured frame had, or would have had, on the wire.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

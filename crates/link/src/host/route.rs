@@ -1,4 +1,4 @@
-//! The way the kernel would send.
+//! Which interface and address the kernel would send from to reach a peer.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! A socket at work without a link around it.
+//! A packet socket and its rings without a link around them, to measure what they cost by themselves.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

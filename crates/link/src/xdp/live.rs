@@ -1,4 +1,4 @@
-//! A socket at work on a queue, and the program that feeds it.
+//! An open `AF_XDP` socket on a queue of an interface, and the program that feeds it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

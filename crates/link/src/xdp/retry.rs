@@ -1,4 +1,5 @@
-//! A descriptor that is readable now and then.
+//! A timer as a descriptor: it wakes a sleeping thread, so that a link without its queue tries to take
+//! it again.
 
 use std::io;
 use std::mem::zeroed;

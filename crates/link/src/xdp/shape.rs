@@ -1,4 +1,4 @@
-//! How the memory for frames is divided.
+//! How the memory for frames is divided into chunks to receive and slots to send.
 
 use super::config::XdpConfig;
 use super::socket::SocketShape;

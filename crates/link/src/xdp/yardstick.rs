@@ -1,4 +1,4 @@
-//! A socket at work without a link around it.
+//! An `AF_XDP` socket and its rings without a link around them, to measure what they cost by themselves.
 
 use super::live::Live;
 use super::{XdpConfig, XdpError, claim, frame_bytes, framing, open_patiently, usable};

@@ -1,4 +1,4 @@
-//! Making operations happen, in order.
+//! Delivery: an operation of the peer whose bytes are all here happens, in the order of numbers.
 
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber};
 

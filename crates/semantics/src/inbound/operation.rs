@@ -1,4 +1,4 @@
-//! What is known of an operation of the peer that is partly here.
+//! The record of an operation of the peer of which some fragments are here.
 
 use mem::Payload;
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};

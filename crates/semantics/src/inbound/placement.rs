@@ -1,4 +1,4 @@
-//! Where bytes of the peer go, and which of them must wait.
+//! Placement: to which memory bytes of a fragment go, and which must be held in the order pool.
 
 use mem::{AccessError, MemoryAccess, Payload, Rights, Target};
 use wire_edge::{Flags, MessageNumber, RemoteKey};

@@ -1,4 +1,4 @@
-//! What is left of a receiving half while nothing is under way.
+//! What a resting connection keeps of the operations of its peer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Answers to the peer's reads and atomics.
+//! Answers of this side to the peer's reads and atomics.
 
 use mem::Target;
 use wire_edge::OperationNumber;

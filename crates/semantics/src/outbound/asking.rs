@@ -1,4 +1,4 @@
-//! Answers of the peer to our reads and atomics.
+//! Reads and atomics of this side: what becomes of the peer's answers.
 
 use mem::{MemoryAccess, Payload, Rights};
 use wire_edge::OperationNumber;

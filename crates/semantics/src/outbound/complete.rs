@@ -1,4 +1,4 @@
-//! Completing operations.
+//! Completing operations of this side, in the order they were posted.
 
 use wire_edge::AtomicOpcode;
 

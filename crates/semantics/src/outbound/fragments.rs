@@ -1,4 +1,4 @@
-//! Cutting operations into fragments.
+//! Cutting operations into fragments: what goes next, and what must wait for the peer.
 
 use mem::{MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};

@@ -1,4 +1,4 @@
-//! What is left of a sending half while nothing is under way.
+//! What a resting connection keeps of its own operations.
 
 use std::sync::Arc;
 

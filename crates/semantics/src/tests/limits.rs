@@ -1,4 +1,4 @@
-//! What happens at limits: refused and come again, never lost, never stuck.
+//! Limits that are reached: fragments are refused and come again, nothing is lost, nothing gets stuck.
 
 use mem::Rights;
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber};

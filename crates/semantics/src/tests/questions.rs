@@ -1,4 +1,4 @@
-//! Reads and atomics.
+//! Reads and atomics, and their answers.
 
 use std::sync::Arc;
 
