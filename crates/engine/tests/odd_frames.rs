@@ -5,12 +5,13 @@ mod pair;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use delivery::{Instant, LinkEvent, LinkId, LinkState};
-use engine::{Closed, EngineConfig};
-use pair::{Flight, Pair, address};
+use engine::{Closed, ConnectRequest, EngineConfig};
+use pair::{Flight, Host, Pair, address};
 use wire_edge::{
-    CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Flags, HANDSHAKE_BYTES_MAX,
+    CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Flags, Frame, HANDSHAKE_BYTES_MAX,
     HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, Kind, LinkIndex, LinkStatus, PeerAddr,
     Prefix, VERSION, control_messages, decode, decode_handshake, encode_header,
 };
@@ -294,4 +295,103 @@ fn a_reset_from_an_address_that_has_not_answered_is_ignored() {
     pair.deliver(&mut reset(0, to_peer.packet));
     pair.turn(1);
     assert_eq!(pair.hosts[1].closed(), [Closed::PeerRestarted]);
+}
+
+//= protocol.md: set-up.1
+#[test]
+fn hellos_go_to_each_address_in_turn() {
+    let mut pair = Pair::new(2);
+    let hellos = keep(&mut pair, false, is_hello);
+    let request = ConnectRequest {
+        paths: vec![(LinkId(1), address(1, 1)), (LinkId(0), address(1, 0))],
+        service: 0,
+        private_data: Vec::new(),
+        domain: pair.hosts[0].domain,
+        queue: Arc::clone(&pair.hosts[0].queue),
+    };
+    pair.hosts[0].engine.connect(pair.now, request).unwrap();
+    pair.run_for(1_000_000_000);
+    let hellos = hellos.borrow();
+    let links: Vec<u8> = hellos.iter().map(|hello| hello.link).collect();
+    assert!(links.len() >= 6, "{links:?}");
+    assert!(links.iter().enumerate().all(|(turn, &link)| usize::from(link) == 1 - turn % 2));
+    let source = |hello: &Flight| decode_handshake(&hello.bytes).unwrap().source;
+    assert!(hellos.iter().all(|hello| source(hello) == source(&hellos[0])));
+    assert_ne!(source(&hellos[0]), ConnectionId(0));
+}
+
+//= protocol.md: set-up.18, size.1
+#[test]
+fn ends_that_differ_keep_to_the_smaller_frame_and_the_fewer_links() {
+    let plans =
+        |bytes| [pair::LinkPlan { frame_bytes_max: bytes, frame_bytes_safe: bytes, rate: None }; 3];
+    for (bytes, links_max) in [([1472, 1000], [3, 2]), ([1000, 1472], [2, 3])] {
+        let host = |host: usize| {
+            let links_max = links_max[host];
+            let config = EngineConfig { links_max, ..EngineConfig::default() };
+            Host::new(host, 7 + host as u8, &plans(bytes[host]), config)
+        };
+        let mut pair = Pair::of(&plans(1472), [host(0), host(1)]);
+        let frames = keep(&mut pair, true, |flight| flight.bytes.len() > 1000);
+        pair.hosts[1].engine.listen(0);
+        pair.connect();
+        pair.run_for(100_000_000);
+        for from in 0..2 {
+            assert_eq!(pair.hosts[from].info().paths.len(), 2);
+            pair.fill(from, 100_000);
+            pair.write(from, 0, 100_000, 1);
+            pair.run_for(100_000_000);
+            assert!(pair.same(100_000) && pair.done(from).len() == 1);
+        }
+        assert!(frames.borrow().is_empty(), "{} larger frames", frames.borrow().len());
+    }
+}
+
+//= protocol.md: ack.10
+#[test]
+fn pings_closes_and_probes_ask_for_an_acknowledgement_at_once() {
+    let plan = pair::LinkPlan { frame_bytes_safe: 1000, ..pair::LinkPlan::default() };
+    let mut pair = Pair::with(&[plan], EngineConfig::default());
+    let asking = |flight: &Flight| {
+        let is_probe = |frame: &Frame<'_>| matches!(frame.header, Header::Probe);
+        decode(&flight.bytes).is_ok_and(|frame| is_probe(&frame))
+            || holds(&flight.bytes, |m| matches!(m, Control::Ping | Control::Close { .. }))
+    };
+    let frames = keep(&mut pair, true, asking);
+    pair.establish();
+    pair.write(0, 0, 100_000, 1);
+    pair.run_for(100_000_000);
+    let connection = pair.hosts[0].connection.unwrap();
+    pair.hosts[0].engine.close(pair.now, connection, b"").unwrap();
+    pair.run_for(100_000_000);
+    let mut seen = [0; 2];
+    for flight in frames.borrow().iter() {
+        let frame = decode(&flight.bytes).unwrap();
+        assert!(frame.prefix.flags.contains(Flags::ACK_NOW), "{frame:?}");
+        seen[usize::from(matches!(frame.header, Header::Probe))] += 1;
+    }
+    assert!(seen[0] >= 2 && seen[1] >= 1, "{seen:?}");
+}
+
+//= protocol.md: join.7
+#[test]
+fn an_address_is_told_again_when_a_status_has_arrived() {
+    let mut pair = Pair::new(3);
+    for host in &mut pair.hosts {
+        host.engine.detach_link(LinkId(2));
+    }
+    pair.hosts[1].engine.listen(0);
+    pair.connect();
+    pair.run_for(50_000_000);
+    let told = keep(&mut pair, true, |flight| {
+        let spare = Control::Address(address(1, 2));
+        flight.to == 0 && holds(&flight.bytes, |message| *message == spare)
+    });
+    let caps = pair::caps(1, 2, &pair::LinkPlan::default());
+    pair.hosts[1].engine.attach_link(LinkId(2), caps).unwrap();
+    pair.run_for(100_000_000);
+    assert_eq!(told.borrow().len(), 1, "a link without a counterpart");
+    pair.hosts[1].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
+    pair.run_for(100_000_000);
+    assert_eq!(told.borrow().len(), 2);
 }
