@@ -20,7 +20,7 @@ fn results(pair: &Pair, host: usize) -> Vec<(u64, Result<(), OperationError>)> {
     pair.done(host).iter().map(|done| (done.context, done.result)).collect()
 }
 
-//= protocol.md: credit.2, credit.4, news.1, ack.10
+//= protocol.md: credit.2, credit.4, news.1
 #[test]
 fn a_send_waits_for_a_receive_even_if_the_news_of_it_is_lost() {
     for lost in [0, 1, 5] {

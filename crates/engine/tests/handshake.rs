@@ -55,7 +55,7 @@ fn cookie_of(answers: &[Vec<u8>]) -> [u8; 24] {
     cookie
 }
 
-//= protocol.md: set-up.2, set-up.9, cookie.1
+//= protocol.md: set-up.2, set-up.9, cookie.1, amplify.1
 #[test]
 fn nothing_is_kept_of_a_stranger_before_it_returns_a_cookie() {
     let mut pair = Pair::new(1);
@@ -282,7 +282,7 @@ fn each_frame_of_the_handshake_may_come_twice() {
     pair.assert_idle();
 }
 
-//= protocol.md: set-up.1
+//= protocol.md: silence.2
 #[test]
 fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     let mut pair = Pair::new(1);

@@ -287,7 +287,7 @@ fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
     assert_eq!(pair.hosts[0].info().paths[0].frame_bytes, 9000);
 }
 
-//= protocol.md: set-up.18, size.1
+//= protocol.md: size.1
 #[test]
 fn links_with_different_frame_sizes_share_one_operation() {
     let small = LinkPlan { frame_bytes_max: 256, frame_bytes_safe: 256, ..GIGABIT };

@@ -42,7 +42,6 @@ impl Inbound {
         }
     }
 
-    //= protocol.md: strict.4
     /// Whether a newer operation, `later` or one behind it in the list, may have written where an operation
     /// with these flags must leave its bytes alone.
     #[inline]

@@ -282,7 +282,7 @@ proptest! {
         prop_assert_eq!(pair.sides[1].bytes(), sequential(&pieces));
     }
 
-    //= protocol.md: fence.3, strict.4
+    //= protocol.md: fence.3
     #[test]
     fn mixed_orders_keep_their_fences(
         pieces in proptest::collection::vec(piece(), 1..20),
