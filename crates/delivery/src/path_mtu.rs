@@ -103,7 +103,7 @@ impl PathMtu {
     }
 
     //= protocol.md: size.2
-    /// A probe of this size reached the peer.
+    /// A probe of this size, in bytes, reached the peer.
     pub fn on_probe_acked(&mut self, size: u16) {
         if self.outstanding.is_some_and(|(outstanding, _)| outstanding == size) {
             self.outstanding = None;
@@ -114,7 +114,7 @@ impl PathMtu {
         }
     }
 
-    /// A probe of this size was lost.
+    /// A probe of this size, in bytes, was lost.
     pub fn on_probe_lost(&mut self, size: u16) {
         let Some((_, sent_at)) = self.outstanding.take_if(|(outstanding, _)| *outstanding == size)
         else {

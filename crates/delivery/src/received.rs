@@ -54,7 +54,7 @@ pub struct AckPolicy {
     /// Longest time an acknowledgement waits for more packets or for data to ride on, in
     /// nanoseconds, when the last packet ended an operation.
     pub ack_delay_ns: u32,
-    /// The same while more of an operation is to come.
+    /// The same while more of an operation is to come, in nanoseconds.
     pub midway_delay_ns: u32,
 }
 

@@ -37,6 +37,9 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// The region as it was registered.
+    ///
+    /// # Errors
+    /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it is of another table.
     pub fn region(&self, id: RegionId) -> Result<Region, AccessError> {
         let found = self.find(id)?;
         let key = self.table.key_of(id, found.state);
@@ -44,6 +47,10 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Bytes of a region for a driver to send from, until the access ends.
+    ///
+    /// # Errors
+    /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
+    /// [`AccessError::Bounds`] if the `len` bytes from `offset` on are not within it.
     #[inline]
     pub fn source(
         &self,
@@ -56,6 +63,9 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Copies bytes of a region out: payloads so small that they are sent behind their header.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is gone and that can be told.
     #[inline]
     pub fn copy_out(
         &self,
@@ -102,6 +112,11 @@ impl<'a> MemoryAccess<'a> {
 
     /// Validates an access of the owner, such as the sink of a read or a receive: `offset` counts
     /// from the start of the region.
+    ///
+    /// # Errors
+    /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
+    /// [`AccessError::Permission`] if it lacks a right of `want`, [`AccessError::Bounds`] if the `len` bytes
+    /// from `offset` on are not within it.
     #[inline]
     pub fn resolve_local(
         &self,
@@ -121,6 +136,11 @@ impl<'a> MemoryAccess<'a> {
     /// any order.
     ///
     /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    ///
+    /// # Errors
+    /// As for all uses of a target: [`AccessError::InvalidKey`] if its region has ended,
+    /// [`AccessError::Permission`] if it was resolved for something else, [`AccessError::Bounds`] if the range is
+    /// not within it, [`AccessError::Unmapped`] if the memory is gone and that can be told.
     #[inline]
     pub fn place<'p>(
         &self,
@@ -145,6 +165,9 @@ impl<'a> MemoryAccess<'a> {
     ///
     /// They are the widest naturally aligned word that ends the range, so that a word whose last
     /// byte a program polls on is never seen torn. In the whole-address-space region it is one byte.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`].
     #[inline]
     pub fn place_tail<'p>(
         &self,
@@ -166,6 +189,9 @@ impl<'a> MemoryAccess<'a> {
     /// different addresses can be compared by it.
     ///
     /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`], but memory that is gone is not noticed.
     pub fn memory_address(&self, target: &Target) -> Result<u64, AccessError> {
         let place = self.find_target(target, 0, target.len, Use::Write)?;
         Ok(place.memory().addr() as u64)
@@ -175,6 +201,9 @@ impl<'a> MemoryAccess<'a> {
     /// read.
     ///
     /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`], but memory that is gone is not noticed.
     #[inline]
     pub fn source_of(
         &self,
@@ -189,6 +218,9 @@ impl<'a> MemoryAccess<'a> {
     /// Copies bytes of a target out, from `offset` bytes behind its start.
     ///
     /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`].
     #[inline]
     pub fn copy_from(
         &self,
@@ -204,6 +236,9 @@ impl<'a> MemoryAccess<'a> {
     /// processor, and returns what they held. Native byte order; the address is a multiple of 8.
     ///
     /// The target must have been resolved for [`Rights::REMOTE_ATOMIC`] or [`Rights::LOCAL_WRITE`].
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the address is not a multiple of 8.
     pub fn fetch_add(&self, target: &Target, operand: u64) -> Result<u64, AccessError> {
         let word = self.word(target)?;
         // SAFETY: `word` checked alignment, and bounds and rights of a live region.
@@ -214,6 +249,9 @@ impl<'a> MemoryAccess<'a> {
     //= protocol.md: answer.3
     /// Stores `swap` in the first eight bytes of the target if they equal `compare`, otherwise like
     /// [`MemoryAccess::fetch_add`].
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::fetch_add`].
     pub fn compare_swap(
         &self,
         target: &Target,
@@ -227,6 +265,9 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// The first eight bytes of the target, in native byte order.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`], for the 8 bytes.
     pub fn read_value(&self, target: &Target) -> Result<u64, AccessError> {
         let mut bytes = [0; 8];
         self.copy_from(target, 0, &mut bytes)?;
@@ -235,6 +276,9 @@ impl<'a> MemoryAccess<'a> {
 
     /// Places `value` at the start of the target in native byte order, as
     /// [`MemoryAccess::place_tail`] does: the result of the owner's own atomic operation.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::place`], for the 8 bytes.
     pub fn write_value(&self, target: &Target, value: u64) -> Result<(), AccessError> {
         self.place_tail(target, 0, &value.to_ne_bytes())
     }

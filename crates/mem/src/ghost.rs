@@ -9,7 +9,7 @@ use crate::Payload;
 /// Something that was placed in a ghost region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GhostPlacement {
-    /// Where, as peers name it.
+    /// Its first byte, by the address that peers name it by.
     pub address: u64,
     /// How many bytes.
     pub len: u32,

@@ -81,6 +81,10 @@ impl MemoryTable {
     }
 
     /// Gives a domain back. No connection may use it any more.
+    ///
+    /// # Errors
+    /// [`RegisterError::DomainBusy`] while it has regions, [`RegisterError::UnknownDomain`] if it was released,
+    /// [`RegisterError::ForeignDomain`] if it is of another table.
     pub fn release_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         self.check_domain(domain)?;
         let mut registry = self.registry();
@@ -95,12 +99,18 @@ impl MemoryTable {
     }
 
     /// Whether the domain is of this table (or none at all), and not of another endpoint.
+    ///
+    /// # Errors
+    /// [`RegisterError::ForeignDomain`] if it is of another endpoint.
     pub fn check_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         let is_own = domain.table == self.number || domain == ProtectionDomain::NONE;
         if is_own { Ok(()) } else { Err(RegisterError::ForeignDomain { domain }) }
     }
 
     /// Whether the region was registered in this table, now or once, and not at another endpoint.
+    ///
+    /// # Errors
+    /// [`RegisterError::ForeignRegion`] if it was registered at another endpoint.
     pub fn check_region(&self, region: RegionId) -> Result<(), RegisterError> {
         let is_own = region.table() == self.number;
         if is_own { Ok(()) } else { Err(RegisterError::ForeignRegion { region }) }
@@ -108,6 +118,10 @@ impl MemoryTable {
 
     /// Registers a buffer, which lives at least as long as the region. While it is registered, processes of
     /// the host that it is sent to over shared memory may be lent all of it (see [`Buffer`]).
+    ///
+    /// # Errors
+    /// [`RegisterError::TableFull`] if all regions are in use, [`RegisterError::UnknownDomain`] or
+    /// [`RegisterError::ForeignDomain`] if there is no such domain in this table.
     pub fn register(
         &self,
         domain: ProtectionDomain,
@@ -121,6 +135,10 @@ impl MemoryTable {
     /// Registers the bytes `part` of a buffer, counted from its start; peers name the first of them by
     /// the address `remote_start`. The rest of the buffer is out of everyone's reach; so it is not lent to
     /// processes of the host (see [`Buffer`]).
+    ///
+    /// # Errors
+    /// As for [`MemoryTable::register`], and [`RegisterError::OutsideBuffer`] if `part` is not within the buffer,
+    /// [`RegisterError::Wraps`] if the remote addresses go beyond the address space.
     pub fn register_part(
         &self,
         domain: ProtectionDomain,
@@ -144,6 +162,10 @@ impl MemoryTable {
 
     /// Like [`MemoryTable::register`], but peers name the first byte by the address `remote_start`
     /// (0 for offsets that begin at zero).
+    ///
+    /// # Errors
+    /// As for [`MemoryTable::register`], and [`RegisterError::Wraps`] if the remote addresses go beyond the
+    /// address space.
     pub fn register_as(
         &self,
         domain: ProtectionDomain,
@@ -165,6 +187,10 @@ impl MemoryTable {
     /// first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on what is not
     /// about registered memory; a shared library that contains this crate must not be unloaded then.
     ///
+    /// # Errors
+    /// As for [`MemoryTable::register`], and [`RegisterError::Wraps`], [`RegisterError::Unreadable`] or
+    /// [`RegisterError::Unwritable`] if the range cannot be accessed as the rights need.
+    ///
     /// # Safety
     /// Until [`MemoryTable::deregister`] has returned (or the table is dropped) the memory stays
     /// mapped and accessible as it is now, and no Rust reference to it is used whose rules an access
@@ -184,6 +210,9 @@ impl MemoryTable {
 
     /// Like [`MemoryTable::register_raw`], but peers name the first byte by the address
     /// `remote_start` (0 for offsets that begin at zero).
+    ///
+    /// # Errors
+    /// As for [`MemoryTable::register_raw`].
     ///
     /// # Safety
     /// As for [`MemoryTable::register_raw`].
@@ -265,6 +294,10 @@ impl MemoryTable {
     /// on its memory is not touched.
     ///
     /// Fails inside an access of the same thread, whose end it would wait for.
+    ///
+    /// # Errors
+    /// [`RegisterError::InsideAccess`] as said, [`RegisterError::UnknownRegion`] if the region has ended,
+    /// [`RegisterError::ForeignRegion`] if it is of another table.
     pub fn deregister(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         if TurnGate::inside_this_thread() {

@@ -210,6 +210,10 @@ impl Inbound {
     }
 
     /// Posts a buffer for the next message without one.
+    ///
+    /// # Errors
+    /// [`PostError::LocalAccess`] if the memory may not be written, [`PostError::ReceiveQueueFull`], and
+    /// [`PostError::CompletionQueueFull`] if there is no place for its completion.
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,

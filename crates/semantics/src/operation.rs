@@ -26,6 +26,10 @@ pub struct Operation {
 impl Operation {
     /// Whether it is possible as far as this side can tell without its connection: lengths, ranges,
     /// alignment, local memory.
+    ///
+    /// # Errors
+    /// [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
+    /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
     pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         let length = self.length;
         if length > OPERATION_BYTES_MAX {

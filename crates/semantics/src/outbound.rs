@@ -179,6 +179,11 @@ impl Outbound {
     //= protocol.md: operation.1
     /// Accepts an operation. Allocates nothing; its fragments come from
     /// [`Outbound::next_fragment`].
+    ///
+    /// # Errors
+    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads;
+    /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record or no place for
+    /// its completion.
     pub fn post(
         &mut self,
         memory: &MemoryAccess<'_>,

@@ -32,9 +32,9 @@ pub struct Envelope {
     pub kind: EnvelopeKind,
     /// Bytes that follow, without padding.
     pub length: u16,
-    /// Endpoint on the receiving host.
+    /// Port of the endpoint on the receiving host.
     pub destination_port: u16,
-    /// Endpoint on the sending host.
+    /// Port of the endpoint on the sending host.
     pub source_port: u16,
     /// CRC-32C (RFC 3720, appendix B.4) of the first eight bytes of the envelope and of what
     /// follows it.
@@ -60,6 +60,9 @@ impl Envelope {
 
     /// Takes the envelope off what stood behind the `EtherType`, with the padding. The checksum is
     /// not compared.
+    ///
+    /// # Errors
+    /// The bytes end too early, or the version or kind is unknown.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let Some((envelope, rest)) = bytes.split_first_chunk::<ENVELOPE_BYTES>() else {

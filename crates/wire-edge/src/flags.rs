@@ -31,6 +31,9 @@ pub enum Kind {
 impl Kind {
     //= protocol.md: kind.1, kind.2
     /// The kind in the low nibble of a frame's first byte.
+    ///
+    /// # Errors
+    /// [`DecodeError::Kind`] for the reserved values 10 to 15.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte & 0x0f {

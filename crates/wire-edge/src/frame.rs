@@ -240,6 +240,9 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
 ///
 /// A handshake frame has no epoch (0 is returned); its connection id is the destination in its
 /// preamble, 0 if the sender knows none. The rest of the frame is not looked at.
+///
+/// # Errors
+/// The bytes are too few, or the kind is reserved.
 #[inline]
 pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
@@ -255,6 +258,9 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
 }
 
 /// The common header of the connection frame that begins with these bytes, of which there may be no more.
+///
+/// # Errors
+/// The bytes are too few, the kind is reserved, or it is a handshake frame.
 pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
         return Err(truncated("common header", COMMON_BYTES, bytes));
@@ -270,6 +276,9 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
 /// checked without knowing the connection.
 ///
 /// The messages in the payload of a control frame are checked by [`crate::control_messages`].
+///
+/// # Errors
+/// The frame is malformed; the error says which rule it breaks.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     decode_split(bytes, 0)
@@ -277,6 +286,9 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
 
 /// [`decode`] of a frame whose payload of `outside` bytes lies elsewhere, if that is not 0: then
 /// only frames with bytes of an operation are possible, and `bytes` must end with their headers.
+///
+/// # Errors
+/// As for [`decode`].
 #[inline]
 pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     // Nearly all frames of a large transfer are these, and those of small ones: a Write without an

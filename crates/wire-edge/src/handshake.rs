@@ -183,6 +183,9 @@ impl HandshakeFrame<'_> {
 ///
 /// Of the versions it does not speak a receiver answers Hello only, so that two endpoints never
 /// answer each other's answers: with a [`Handshake::VersionMismatch`] to the preamble's source.
+///
+/// # Errors
+/// The bytes are too few, the kind, magic or link index is wrong.
 #[inline]
 pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
     split_preamble(bytes).map(|(preamble, _)| preamble)
@@ -194,6 +197,9 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
 ///
 /// A frame of another version is [`DecodeError::Version`], unless it is a `VersionMismatch`;
 /// [`preamble`] tells whom to answer.
+///
+/// # Errors
+/// The frame is malformed, or [`DecodeError::Version`] if it is of another version.
 pub fn decode_handshake(bytes: &[u8]) -> Result<HandshakeFrame<'_>, DecodeError> {
     let (preamble, rest) = split_preamble(bytes)?;
     if preamble.version != VERSION && preamble.step != 7 {

@@ -59,7 +59,7 @@ pub struct Parameters {
     pub order_pool_bytes: u32,
     /// Bytes of frames in flight on one link that the sender's driver can buffer.
     pub receive_buffer_bytes: u32,
-    /// Longest time the sender holds back an acknowledgement.
+    /// Longest time the sender holds back an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
     /// Message number up to which (exclusive) receives are posted.
     pub receive_credit: MessageNumber,

@@ -101,6 +101,9 @@ impl Outbound {
     /// `room` is at least 128. None when nothing may be sent now.
     ///
     /// Lost fragments go first, then answers and requests in turn.
+    ///
+    /// # Errors
+    /// The local memory of a fragment is gone; the connection cannot go on.
     pub fn next_fragment(
         &mut self,
         memory: &MemoryAccess<'_>,
