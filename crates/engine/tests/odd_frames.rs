@@ -402,3 +402,39 @@ fn an_address_is_told_again_when_a_status_has_arrived() {
     pair.run_for(100_000_000);
     assert_eq!(told.borrow().len(), 2);
 }
+
+//= protocol.md: compare.5
+#[test]
+fn of_two_pairs_under_one_index_that_of_the_initiator_stays() {
+    for to in 0..2 {
+        let mut pair = Pair::connected(2);
+        let prefix = last_prefix(&mut pair, to);
+        // It would end the connection when numbers are acknowledged that it has not used.
+        pair.hosts[1 - to].paused = true;
+        let elsewhere = address(1 - to, 5);
+        let forged = |pair: &mut Pair, packet: u32| {
+            let flight = challenge(Prefix { packet, ..prefix }, 1, elsewhere);
+            pair.deliver(&mut Flight { to, ..flight });
+            pair.turn(to);
+        };
+        let known = |pair: &Pair| {
+            let paths = pair.hosts[to].info().paths;
+            paths.iter().find(|path| path.index == 1).map(|path| path.peer)
+        };
+        forged(&mut pair, 1_000);
+        assert_eq!(known(&pair), Some(address(1 - to, 1)), "a link that works stays");
+        let heard = challenge(Prefix { packet: 900, ..prefix }, 1, address(1 - to, 1));
+        pair.deliver(&mut Flight { to, link: 1, ..heard });
+        for host in 0..2 {
+            pair.set_up(host, 1, false);
+        }
+        pair.hosts[to].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
+        pair.run_for(900_000_000);
+        forged(&mut pair, 2_000);
+        assert_eq!(known(&pair), Some(address(1 - to, 1)), "it was heard a moment ago");
+        pair.run_for(200_000_000);
+        forged(&mut pair, 3_000);
+        let expected = if to == 0 { None } else { Some(elsewhere) };
+        assert_eq!(known(&pair), expected);
+    }
+}
