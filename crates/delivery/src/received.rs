@@ -225,14 +225,14 @@ impl ReceivedPackets {
             at_once |= self.gap_unreported
                 || self.pending >= self.policy.frames_per_ack
                 || ack_now && self.midway;
-            self.hold(now, at_once, ack_now);
+            self.schedule(now, at_once, ack_now);
         }
         arrival
     }
 
     //= protocol.md: ack.6, ack.7
     /// Sets when the acknowledgement is due, after one more packet that asks for one.
-    fn hold(&mut self, now: Instant, at_once: bool, ack_now: bool) {
+    fn schedule(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
             self.due_at = self.due_at.min(now);
         } else if ack_now {

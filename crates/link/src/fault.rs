@@ -256,11 +256,11 @@ impl Arrivals<'_> {
         }
         if self.random.is_hit(self.config.duplication) {
             self.statistics.duplicated += 1;
-            self.hold(&frame);
+            self.keep_back(&frame);
         }
         if self.held.len() < HELD_MAX && self.random.is_hit(self.config.reordering) {
             self.statistics.reordered += 1;
-            self.hold(&frame);
+            self.keep_back(&frame);
             return;
         }
         self.delivered += 1;
@@ -268,7 +268,7 @@ impl Arrivals<'_> {
         self.release(1, on_frame);
     }
 
-    fn hold(&mut self, frame: &RxFrame<'_>) {
+    fn keep_back(&mut self, frame: &RxFrame<'_>) {
         let distance = u64::from(self.config.distance_frames.max(1));
         let mut bytes = Vec::with_capacity(frame.len());
         frame.append_to(&mut bytes);

@@ -41,7 +41,7 @@ enum Way {
 
 impl Way {
     fn of_batch() -> Self {
-        match mem::is_payload_promised().then(FaultGuard::hold).flatten() {
+        match mem::is_payload_promised().then(FaultGuard::acquire).flatten() {
             Some(guard) => Self::Caught { guard, whole: 0, is_broken: false },
             None => Self::Kernel,
         }

@@ -10,7 +10,7 @@
 //! # When faults are caught
 //!
 //! On x86-64 with a quick `rep movsb` (ERMS: Intel since 2012, AMD since 2020), and not under Miri.
-//! The handler is installed when it is first of use: by [`FaultGuard::hold`], or when memory is
+//! The handler is installed when it is first of use: by [`FaultGuard::acquire`], or when memory is
 //! registered that is not a [`Buffer`](crate::Buffer) of our own, which stays mapped. Afterwards
 //! two things put it out of force:
 //!
@@ -18,7 +18,7 @@
 //! * A thread blocks `SIGSEGV` or `SIGBUS`: the kernel ends the process when a fault raises a signal
 //!   that is blocked.
 //!
-//! Nobody tells us of either, so that [`FaultGuard::hold`] looks, and whoever it refuses asks the
+//! Nobody tells us of either, so that [`FaultGuard::acquire`] looks, and whoever it refuses asks the
 //! kernel to copy. Three system calls would be too much for each batch of frames; a thread looks
 //! again when 2^17 ticks of the processor's clock have passed, 26 to 131 µs. A program that does one
 //! of the two and also breaks its promise about registered memory, all of it between a look and a
@@ -63,7 +63,7 @@ impl FaultGuard {
     /// Installs the handler if that has not been done, and looks, now and then, whether it is in
     /// force. None if it is not: then only the kernel copies safely.
     #[inline]
-    pub fn hold() -> Option<Self> {
+    pub fn acquire() -> Option<Self> {
         let now = processor::ticks();
         let look = LOOK.get();
         let is_fresh = now.wrapping_sub(look.at) < LOOK_TICKS;

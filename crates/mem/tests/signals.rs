@@ -133,7 +133,7 @@ fn role() {
 fn replace() {
     catch();
     let ours = act(plain as *const () as usize, 0);
-    let is_refused = thread::spawn(|| FaultGuard::hold().is_none()).join().unwrap();
+    let is_refused = thread::spawn(|| FaultGuard::acquire().is_none()).join().unwrap();
     assert!(is_refused, "the program's handler is in force");
     unsafe { libc::sigaction(libc::SIGSEGV, &raw const ours, ptr::null_mut()) };
     thread::spawn(catch).join().unwrap();
@@ -142,7 +142,7 @@ fn replace() {
 
 /// Catches a fault of our own.
 fn catch() {
-    let guard = FaultGuard::hold().expect("nothing else is installed behind it");
+    let guard = FaultGuard::acquire().expect("nothing else is installed behind it");
     let mut byte = 1;
     assert_eq!(unsafe { guard.copy(&raw mut byte, NOWHERE as *const u8, 1) }, 0);
 }

@@ -200,7 +200,7 @@ impl HeldBack {
             }
             Err(error) => {
                 counters.refused_late += 1;
-                refuse(submission, error, status);
+                fail(submission, error, status);
                 true
             }
         }
@@ -214,7 +214,7 @@ const fn is_temporary(error: PostError) -> bool {
 
 /// Completes what could not be posted as failed.
 #[cold]
-fn refuse(submission: &Submission, error: PostError, status: &StatusTable) {
+fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     let error = match error {
         PostError::LocalAccess(_) => OperationError::LocalAccess,
         PostError::NotConnected => OperationError::NotConnected,
@@ -223,7 +223,7 @@ fn refuse(submission: &Submission, error: PostError, status: &StatusTable) {
     let (context, kind, bytes) = match &submission.posting {
         Posting::Operation(operation) => {
             if let Some(slot) = operation.status {
-                status.refuse(slot, error);
+                status.fail(slot, error);
             }
             (operation.context, kind_of(&operation.request), operation.length)
         }

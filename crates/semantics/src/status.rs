@@ -93,7 +93,7 @@ impl StatusTable {
     }
 
     /// Ends an operation as failed that the engine never took.
-    pub fn refuse(&self, slot: u32, error: OperationError) {
+    pub fn fail(&self, slot: u32, error: OperationError) {
         self.finish(slot, Err(error));
     }
 

@@ -168,7 +168,7 @@ fn memory_may_come_and_go_while_threads_copy() {
         let copiers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(move || {
-                    let guard = FaultGuard::hold().expect("nobody replaces the handler here");
+                    let guard = FaultGuard::acquire().expect("nobody replaces the handler here");
                     let mut target = vec![0; PAGES * Mapping::PAGE];
                     for _ in 0..COPIES {
                         let from = core::ptr::with_exposed_provenance(start);
@@ -214,16 +214,16 @@ fn a_thread_that_blocks_the_signals_is_refused() {
                 libc::sigaddset(&raw mut set, signal);
                 libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut());
             }
-            FaultGuard::hold().is_none()
+            FaultGuard::acquire().is_none()
         });
         assert!(blocker.join().unwrap(), "signal {signal}");
     }
-    assert!(thread::spawn(|| FaultGuard::hold().is_some()).join().unwrap());
+    assert!(thread::spawn(|| FaultGuard::acquire().is_some()).join().unwrap());
 }
 
 /// None, and says so, where the processor cannot do it.
 fn guard() -> Option<FaultGuard> {
-    let guard = FaultGuard::hold();
+    let guard = FaultGuard::acquire();
     if guard.is_none() {
         assert!(!std::arch::is_x86_feature_detected!("ermsb"), "the handler is not in force");
         println!("skipped: this processor has no quick `rep movsb`");
