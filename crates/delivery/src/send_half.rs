@@ -97,6 +97,8 @@ pub struct SendHalf<T: Copy> {
     packets_max: u16,
     /// The peer's count of marked frames, as last seen.
     marked: u16,
+    /// Rate of the fastest link of the connection, if this one is taken for as fast; else 0.
+    alike: u64,
 }
 
 /// An idle link of a connection costs no more than eight cache lines.
@@ -146,6 +148,7 @@ impl<T: Copy> SendHalf<T> {
             probe_count: 0,
             packets_max: config.packets_max,
             marked: 0,
+            alike: 0,
         }
     }
 
@@ -381,6 +384,14 @@ impl<T: Copy> SendHalf<T> {
         self.rate.steady(None)
     }
 
+    /// The fastest link of the connection carries `fastest` bytes per second in the long run. A link
+    /// that seems to carry nearly as much is taken for as fast: by so much rates are mistaken that
+    /// follow from what a link was given, and what it is given must not follow from them.
+    pub fn compare_with(&mut self, fastest: u64) {
+        let own = self.believed_rate().unwrap_or(0);
+        self.alike = if own >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
+    }
+
     /// The rate at which a link among several should be tried: the measured one, or more as long as it
     /// delivers all it is given and nothing waits on it. A link that is given little because it is
     /// believed to be slow would else remain so; and so would one whose first frames were late, so what
@@ -389,7 +400,7 @@ impl<T: Copy> SendHalf<T> {
         if !self.rtt.is_known() && self.rate.is_lower_bound() {
             return self.nominal_rate;
         }
-        let rate = self.rate.steady_by_now(now, self.nominal_rate)?;
+        let rate = self.rate.steady_by_now(now, self.nominal_rate)?.max(self.alike);
         Some(if self.rate.is_untried() && !self.has_queue() {
             rate.saturating_mul(2)
         } else {
@@ -447,7 +458,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     fn transmission_ns(&self, bytes: u32) -> u64 {
-        let rate = self.believed_rate().unwrap_or(u64::MAX).max(1);
+        let rate = self.believed_rate().unwrap_or(u64::MAX).max(self.alike).max(1);
         u64::from(bytes) * 1_000_000_000 / rate
     }
 }
@@ -456,6 +467,10 @@ impl<T: Copy> SendHalf<T> {
 /// and by this time, in nanoseconds, which four frames take at 1 Gb/s: hosts take some of it, too.
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
+
+/// A link that seems to be slower than the fastest of its connection by this factor or less is taken for
+/// as fast.
+const MISTAKEN_TIMES: u64 = 2;
 
 /// Progress of a measurement of the smallest round-trip time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -100,6 +100,12 @@ impl Engine {
                 path.send.begin_train(now);
             }
         }
+        let usable = connection.paths.iter_mut().filter(|path| path.state.may_carry_data());
+        let rates = usable.map(|path| path.send.steady_rate().unwrap_or(0));
+        let fastest = rates.max().unwrap_or(0);
+        for path in &mut connection.paths {
+            path.send.compare_with(fastest);
+        }
         let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
         let usable = connection.paths.iter().filter(|path| path.state.may_carry_data());
         let rtts = usable.map(|path| path.send.rtt_min_ns());

@@ -108,29 +108,21 @@ fn a_comparison_repeats_itself() {
     assert_eq!(compare(point, &SETTING), compare(point, &SETTING));
 }
 
-/// Round trips after which equal links share evenly: far more than they should need, as what a link gets
-/// depends on a rate that follows from what it got. It is chance by which seeds of the engine this is seen: 5 to
-/// 2100.
-const ROUND_TRIPS: f64 = 2500.0;
+/// Round trips after which equal links share evenly: twice what was seen with any seed.
+const ROUND_TRIPS: f64 = 400.0;
 
 /// What is known to fall short, and what it comes to at least.
-const SHORT: [(&str, f64); 17] = [
-    // As on virtual Ethernet.
-    ("2x1G one-way 64K, host x1, slow timers, in order", 0.96),
-    ("2x1G one-way 64K, host x1, slow timers", 0.96),
-    ("2x1G one-way 1M, host x1, slow timers, in order", 0.93),
-    ("2x1G one-way 1M, host x1, slow timers", 0.93),
-    ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.6),
-    ("2x100M ping-pong 1M, host x2, absences, exact rate", 0.88),
-    ("3x1G ping-pong 64K, host x4, slow timers", 0.74),
-    ("2x1G ping-pong 64B, host x0.5, exact rate", 0.88),
+const SHORT: [(&str, f64); 12] = [
+    ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.69),
+    ("3x1G ping-pong 64K, host x4, slow timers", 0.75),
+    ("2x1G ping-pong 64B, host x0.5, exact rate", 0.89),
+    ("3x1G one-way 1M, host x0.25, absences, in order", 0.89),
+    ("2x100M ping-pong 1M, host x2, absences, exact rate", 0.9),
+    ("2x10G two-way 4M, host x0.25, absences, slow timers", 0.94),
+    ("2x100M two-way 4K, host x0.25, slow timers", 0.97),
+    ("3x1G one-way 4K, host x1", 0.97),
     ("4x1G one-way 4K, host x2, slow timers, in order", 0.97),
-    ("10G+1G one-way 4M, host x0.5, exact rate, in order", 0.98),
-    ("10G+1G one-way 1M, host x1, slow timers", 0.93),
-    ("2x100M one-way 64B, host x1, in order", 0.76),
-    ("3x1G one-way 1M, host x0.25, absences, in order", 0.87),
+    ("2x1G two-way 4K, host x0.25, slow timers", 0.97),
     ("1G/20us+1G/2ms one-way 4M, host x4", 0.97),
-    ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.97),
-    ("2x10G two-way 4M, host x0.25, absences, slow timers", 0.92),
-    ("2x100M two-way 4K, host x0.25, slow timers", 0.95),
+    ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.98),
 ];

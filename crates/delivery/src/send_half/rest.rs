@@ -34,6 +34,7 @@ crate::pack_fields!(SendHalf<T: Copy> {
     probe_count,
     packets_max,
     marked,
+    alike,
 } packets = SentPackets::new());
 
 impl Pack for Drain {

@@ -326,3 +326,15 @@ fn backlog_grows_with_what_is_sent_and_ends_with_what_is_acknowledged() {
     f.ack(9, 10, 0);
     assert_eq!(f.half.idle_at(f.now), f.now);
 }
+
+#[test]
+fn a_link_that_seems_a_little_slower_than_another_is_taken_for_as_fast() {
+    let config = SendConfig { nominal_rate: Some(1_000_000_000), ..SendConfig::default() };
+    for (fastest, microseconds) in [(1_999_999_999, 5), (2_000_000_000, 5), (2_000_000_002, 10)] {
+        let mut f = Fixture::new();
+        f.half = SendHalf::new(&config, Instant(0));
+        f.half.compare_with(fastest);
+        f.send(10);
+        assert_eq!(f.half.idle_at(f.now).0.div_ceil(US), microseconds, "beside {fastest} bytes/s");
+    }
+}
