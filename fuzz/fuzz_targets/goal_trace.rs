@@ -2,7 +2,7 @@
 //! binary form and read again.
 #![no_main]
 
-use fabric::interconnect::goal::Goal;
+use interconnect::goal::Goal;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
