@@ -28,7 +28,7 @@ const ROOMS: &[Room] = &[
 ];
 
 /// Tools of the project: they may depend on every room, no room on them.
-const TOOLS: &[&str] = &["xtask", "dissector"];
+const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases"];
 
 /// The crate that touches memory for the others; sans-I/O crates may use it though it is unsafe.
 const MEMORY: &str = "mem";
