@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a build tool tells how long its steps take")]
 
 mod acceptance;
+mod deny;
 mod fuzz;
 mod loom;
 mod miri;
@@ -27,6 +28,7 @@ usage: cargo xtask COMMAND
                              measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N           run every fuzz target in turn, N seconds in all
+  deny                       check licences, known faults and sources of crates (needs cargo-deny)
   loom                       run the models of threads, in every interleaving
   miri                       interpret the tests of the crates that only compute (needs nightly)
   python                     build the Python package and run its tests, in a place of their own
@@ -80,6 +82,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "test" => suite::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
+        "deny" => Ok(outcome(deny::test()?)),
         "loom" => Ok(outcome(loom::test(&Workspace::load()?)?)),
         "miri" => miri::run(&Workspace::load()?),
         "python" => python::run(&Workspace::load()?),

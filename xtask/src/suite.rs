@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program, loom, python};
+use crate::{XtaskError, build_program, deny, loom, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -64,6 +64,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    step("crates from outside", &deny::test)?;
     step("tests", &run_tests)?;
     step("models of threads", &|| loom::test(workspace))?;
     step("Python package", &|| python::test(workspace))?;
