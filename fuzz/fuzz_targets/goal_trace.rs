@@ -1,13 +1,4 @@
-//! Any bytes as a trace in GOAL, text or binary: no panic, and what is accepted can be written in the
-//! binary form and read again.
+//! Any bytes for `fuzz_cases::goal_trace`.
 #![no_main]
 
-use fabric::interconnect::goal::Goal;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(goal) = Goal::read("trace", bytes) else { return };
-    let encoded = goal.encode();
-    let again = Goal::decode("trace", &encoded).expect("it was encoded");
-    assert_eq!(again.encode(), encoded);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::goal_trace(bytes));

@@ -1,6 +1,4 @@
-//! Whatever a peer writes into shared memory, this end stays within it and does not panic.
+//! Any bytes for `fuzz_cases::shm_ring`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| link::fuzz_shm_ring(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::shm_ring(bytes));

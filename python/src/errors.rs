@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fabric::interconnect::configuration::ConfigurationError as Cause;
+use interconnect::configuration::ConfigurationError as Cause;
 use pyo3::PyErr;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 

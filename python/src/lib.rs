@@ -8,14 +8,14 @@ mod values;
 use std::fs;
 use std::path::Path;
 
-use fabric::interconnect::calibration::{Measurements, calibrate as fit};
-use fabric::interconnect::configuration::{
+use interconnect::calibration::{Measurements, calibrate as fit};
+use interconnect::configuration::{
     Configuration, ConfigurationError, Point, Watch, parse_sweep,
 };
-use fabric::interconnect::drawing;
-use fabric::interconnect::goal::Goal;
-use fabric::interconnect::simulation::{InTurns, Outcome};
-use fabric::interconnect::topology::LinkKind;
+use interconnect::drawing;
+use interconnect::goal::Goal;
+use interconnect::simulation::{InTurns, Outcome};
+use interconnect::topology::LinkKind;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -1,10 +1,10 @@
 //! Results as dictionaries, with the names that `ethernot sim run --manifest` gives them.
 
-use fabric::interconnect::calibration::Calibration;
-use fabric::interconnect::configuration::{Configuration, Setting};
-use fabric::interconnect::edge::Counts;
-use fabric::interconnect::ethernet::PortCounters;
-use fabric::interconnect::simulation::Outcome;
+use interconnect::calibration::Calibration;
+use interconnect::configuration::{Configuration, Setting};
+use interconnect::edge::Counts;
+use interconnect::ethernet::PortCounters;
+use interconnect::simulation::Outcome;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

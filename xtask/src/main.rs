@@ -3,7 +3,10 @@
 #![expect(clippy::disallowed_methods, reason = "a build tool tells how long its steps take")]
 
 mod acceptance;
+mod deny;
 mod fuzz;
+mod loom;
+mod miri;
 mod python;
 mod suite;
 mod tidy;
@@ -25,6 +28,9 @@ usage: cargo xtask COMMAND
                              measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N           run every fuzz target in turn, N seconds in all
+  deny                       check licences, known faults and sources of crates (needs cargo-deny)
+  loom                       run the models of threads, in every interleaving
+  miri                       interpret the tests of the crates that only compute (needs nightly)
   python                     build the Python package and run its tests, in a place of their own
   tidy                       check the rules of the house
   ci                         test, then `acceptance edge-engine --quick` for the record";
@@ -76,6 +82,9 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "test" => suite::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
+        "deny" => Ok(outcome(deny::test()?)),
+        "loom" => Ok(outcome(loom::test(&Workspace::load()?)?)),
+        "miri" => miri::run(&Workspace::load()?),
         "python" => python::run(&Workspace::load()?),
         "tidy" => tidy::run(&Workspace::load()?),
         "dissector" => regenerate_dissector(&Workspace::load()?),
@@ -88,6 +97,11 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         name if PROGRAM_COMMANDS.contains(&name) => hand_over(&Workspace::load()?, arguments),
         other => Err(XtaskError::Usage { what: format!("unknown command `{other}`") }),
     }
+}
+
+/// Success if nothing has failed.
+fn outcome(count: suite::Count) -> ExitCode {
+    if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Builds `ethernot` and becomes it, so that signals and the exit status are its own.

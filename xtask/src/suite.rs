@@ -2,7 +2,7 @@
 //!
 //! The count is of tests, taken from what `cargo test` prints. A test that finds it cannot run on
 //! this host prints a line starting with `skip` and returns; it is counted as skipped, though
-//! the test harness calls it passed. The torture counts as one test. Format, lints and documentation add
+//! the test harness calls it passed. The torture counts as one test, and so do the models of threads. Format, lints and documentation add
 //! nothing when they pass and one failure each when they do not.
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program, python};
+use crate::{XtaskError, build_program, deny, loom, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -25,11 +25,11 @@ pub(crate) struct Count {
 
 impl Count {
     pub(crate) const NONE: Self = Self { passed: 0, failed: 0, skipped: 0 };
-    const ONE_PASSED: Self = Self { passed: 1, ..Self::NONE };
+    pub(crate) const ONE_PASSED: Self = Self { passed: 1, ..Self::NONE };
     pub(crate) const ONE_FAILED: Self = Self { failed: 1, ..Self::NONE };
     pub(crate) const ONE_SKIPPED: Self = Self { skipped: 1, ..Self::NONE };
 
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
@@ -64,7 +64,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    step("crates from outside", &deny::test)?;
     step("tests", &run_tests)?;
+    step("models of threads", &|| loom::test(workspace))?;
     step("Python package", &|| python::test(workspace))?;
     step("torture", &|| run_torture(workspace))?;
     if !failed.is_empty() {

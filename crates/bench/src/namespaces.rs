@@ -32,7 +32,7 @@ pub enum NamespaceError {
     },
     /// `ip` has failed.
     #[error(
-        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN), --loopback does not"
+        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and mounts that can be made private (a chroot has none), --loopback does not"
     )]
     Failed {
         /// The whole command.

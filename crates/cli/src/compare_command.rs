@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use fabric::interconnect::configuration::{Configuration, Fidelity, IdleNetwork, Watch};
-use fabric::interconnect::records::{NEVER_PS, RecordLimits, Records};
-use fabric::interconnect::simulation::InTurns;
+use interconnect::configuration::{Configuration, Fidelity, IdleNetwork, Watch};
+use interconnect::records::{NEVER_PS, RecordLimits, Records};
+use interconnect::simulation::InTurns;
 use serde_json::{Value, json};
 
 use crate::Failure;

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fabric::interconnect::configuration::Configuration;
-use fabric::interconnect::cost::{Bill, Bisection, PriceBook};
-use fabric::interconnect::paper::prices;
+use interconnect::configuration::Configuration;
+use interconnect::cost::{Bill, Bisection, PriceBook};
+use interconnect::paper::prices;
 use serde_json::{Value, json};
 
 use crate::Failure;

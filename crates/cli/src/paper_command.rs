@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use fabric::interconnect::paper::Reproduction;
-use fabric::interconnect::paper::configurations::Configurations;
-use fabric::interconnect::paper::prices::Cost;
-use fabric::interconnect::paper::reference::{COLUMNS, Interconnect};
-use fabric::interconnect::paper::results::{Cell, Curve, Token};
+use interconnect::paper::Reproduction;
+use interconnect::paper::configurations::Configurations;
+use interconnect::paper::prices::Cost;
+use interconnect::paper::reference::{COLUMNS, Interconnect};
+use interconnect::paper::results::{Cell, Curve, Token};
 use serde_json::{Value, json};
 
 use crate::Failure;

@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fabric::interconnect::configuration::{Configuration, Watch};
-use fabric::interconnect::drawing;
-use fabric::interconnect::edge::Counts;
-use fabric::interconnect::ethernet::PortCounters;
-use fabric::interconnect::goal::Goal;
-use fabric::interconnect::simulation::Outcome;
+use interconnect::configuration::{Configuration, Watch};
+use interconnect::drawing;
+use interconnect::edge::Counts;
+use interconnect::ethernet::PortCounters;
+use interconnect::goal::Goal;
+use interconnect::simulation::Outcome;
 use serde_json::{Value, json};
 
 use crate::Failure;

@@ -15,9 +15,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use fabric::interconnect::configuration::{Configuration, ConfigurationError, Watch};
-use fabric::interconnect::records::RecordLimits;
-use fabric::interconnect::simulation::{Outcome, Watcher};
+use interconnect::configuration::{Configuration, ConfigurationError, Watch};
+use interconnect::records::RecordLimits;
+use interconnect::simulation::{Outcome, Watcher};
 use serde_json::Value;
 
 use crate::Failure;

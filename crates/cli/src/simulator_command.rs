@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use fabric::interconnect::benchmark::{self, Benchmark};
-use fabric::interconnect::collective::CollectiveLoop;
-use fabric::interconnect::edge::EdgeFabric;
-use fabric::interconnect::simulation::{Fabric, Outcome};
-use fabric::interconnect::theory;
-use fabric::interconnect::workload::Workload;
+use interconnect::benchmark::{self, Benchmark};
+use interconnect::collective::CollectiveLoop;
+use interconnect::edge::EdgeFabric;
+use interconnect::simulation::{Fabric, Outcome};
+use interconnect::theory;
+use interconnect::workload::Workload;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;

@@ -13,9 +13,9 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Args;
-use fabric::interconnect::configuration::{Point, Watch, parse_sweep};
-use fabric::interconnect::simulation::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
+use interconnect::configuration::{Point, Watch, parse_sweep};
+use interconnect::simulation::Progress;
 use serde_json::{Value, json};
 
 use crate::Failure;

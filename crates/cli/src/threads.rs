@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use fabric::interconnect::ethernet::Parcel;
-use fabric::interconnect::simulation::{
-    Driver, Part, Progress, Stuck, WATCHED_EVENTS, Watcher, Window,
-};
+use interconnect::ethernet::Parcel;
+use interconnect::simulation::{Driver, Part, Progress, Stuck, WATCHED_EVENTS, Watcher, Window};
 
 /// Does each part on a thread.
 #[derive(Debug)]
@@ -155,8 +153,8 @@ const FAILED: u64 = u64::MAX - 1;
 mod tests {
     use std::ops::ControlFlow;
 
-    use fabric::interconnect::configuration::{Configuration, Watch};
-    use fabric::interconnect::simulation::{InTurns, Shares};
+    use interconnect::configuration::{Configuration, Watch};
+    use interconnect::simulation::{InTurns, Shares};
 
     use super::*;
 

@@ -1,6 +1,8 @@
 //! The command as a user runs it, over loopback and in network namespaces.
 #![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
 
+mod shared;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,6 +17,7 @@ use bench::results::{PathKind, Results};
 use bench::transport::Test;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use shared::can_make_namespaces;
 
 #[test]
 fn every_test_of_every_transport_runs_over_loopback() {
@@ -287,19 +290,6 @@ fn simulation_is_compared_with_reality() {
         assert!(point.real.median > 0.0 && point.simulated > 0.0, "{point:?}");
     }
     assert!(report.calibration.points.len() >= 8 && report.worst_error_percent.is_finite());
-}
-
-/// Whether namespaces can be made; prints why not.
-fn can_make_namespaces() -> bool {
-    let error = if namespaces::are_possible() {
-        namespaces::NamespacePair::create(1, 1500).err().map(|error| error.to_string())
-    } else {
-        Some("network namespaces need root".to_string())
-    };
-    if let Some(error) = &error {
-        eprintln!("skipped: {error}");
-    }
-    error.is_none()
 }
 
 fn namespaces_of(pid: u32) -> Vec<String> {

@@ -2,6 +2,8 @@
 //! `bench failover` and `bench yardsticks`. Runs need root.
 #![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
 
+mod shared;
+
 use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,9 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use bench::process::NAMESPACE_DIRECTORY;
-use bench::{failover, multiedge, namespaces, yardsticks};
+use bench::{failover, multiedge, yardsticks};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use shared::can_make_namespaces;
 
 const MULTIEDGE: [&str; 10] = [
     "bench",
@@ -298,16 +301,4 @@ fn said(running: &mut Child) -> String {
     let _ = running.kill();
     let lines = running.stderr.take().map(|stderr| BufReader::new(stderr).lines());
     lines.into_iter().flatten().map_while(Result::ok).collect::<Vec<_>>().join("; ")
-}
-
-fn can_make_namespaces() -> bool {
-    if !namespaces::are_possible() {
-        println!("skipped: network namespaces need root");
-        return false;
-    }
-    if Command::new("ip").arg("-V").output().is_err() {
-        println!("skipped: the command `ip` is not installed");
-        return false;
-    }
-    true
 }

@@ -195,7 +195,7 @@ fn a_trace_is_the_same_as_text_and_in_its_binary_form() {
 fn threads_change_no_result_and_are_refused_where_there_is_one() {
     let folder = folder("threads");
     let ring = folder.join("ring.goal");
-    fs::write(&ring, fabric::interconnect::goal::Goal::ring(8, 20)).unwrap();
+    fs::write(&ring, interconnect::goal::Goal::ring(8, 20)).unwrap();
     let ring = ring.to_str().unwrap();
     let write = |name: &str, keys: &str| {
         let path = folder.join(name);

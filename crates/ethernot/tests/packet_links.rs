@@ -15,6 +15,8 @@ use ethernot::{
     MemoryRegion, OperationOptions, PacketConfig, PacketError, PacketLink, RemoteRegion, Rights,
 };
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Far longer than anything here takes: it only bounds a test that fails.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -199,7 +201,7 @@ fn interface_is_as_before_after_every_way_to_end() {
     }
     in_namespace(|| {
         let before = state();
-        for signal in ["KILL", "INT", "TERM"] {
+        for signal in [Signal::SIGKILL, Signal::SIGINT, Signal::SIGTERM] {
             let mut child = Command::new(env::current_exe().expect("this test"))
                 .args(["--exact", "interface_is_as_before_after_every_way_to_end", "--nocapture"])
                 .env(CHILD, "edge0")
@@ -212,13 +214,9 @@ fn interface_is_as_before_after_every_way_to_end() {
             let config = PacketConfig { port: PORT, ..PacketConfig::new("edge0") };
             let error = PacketLink::open(&config).expect_err("the port is in use");
             assert!(matches!(error, PacketError::PortTaken { port: PORT, .. }), "{error}");
-            let status = Command::new("kill")
-                .args(["-s", signal, &child.id().to_string()])
-                .status()
-                .expect("it is installed");
-            assert!(status.success());
+            kill(Pid::from_raw(child.id() as i32), signal).expect("a child of ours");
             child.wait().expect("a child");
-            assert_eq!(state(), before, "after SIG{signal}");
+            assert_eq!(state(), before, "after {signal}");
             open_when_free(&config);
         }
         drop(Pair::of("edge0", "edge1"));

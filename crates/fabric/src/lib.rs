@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod costs;
 mod edge_host;
 pub mod host;
-pub mod interconnect;
 mod network;
 mod oracle;
 pub mod polling;
@@ -25,6 +25,7 @@ mod world;
 mod network_tests;
 
 pub use channel::{Corruption, Faults, Jitter, LinkModel, Overhead, TokenBucket};
+pub use costs::EdgeCosts;
 pub use edge_host::EdgeHost;
 pub use network::{
     Arrival, Counters, Network, NetworkEvent, Notice, PortId, Segment, SendOutcome, port_address,

@@ -14,8 +14,8 @@ mod pauses;
 pub mod policies;
 mod program;
 
+use crate::EdgeCosts;
 use crate::LinkModel;
-use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 use machine::Machine;

@@ -1,6 +1,6 @@
 //! Short messages over unlike links: what a slow one beside a fast one does to latency.
 
-use fabric::interconnect::edge::EdgeCosts;
+use fabric::EdgeCosts;
 use fabric::polling::{Costs, Exercise, Length, Pauses, Trial, run};
 use fabric::stream::{raw_link, shaped};
 use fabric::{Jitter, LinkModel, TokenBucket};

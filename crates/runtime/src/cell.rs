@@ -286,10 +286,10 @@ mod tests {
 /// Every interleaving of two threads. To run it:
 ///
 /// ```sh
-/// RUSTFLAGS="--cfg loom" cargo test -p runtime --lib --target-dir target/loom cell
+/// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` added, a thread leaves without looking again, and the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, a thread leaves without looking again, and the test must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::sync::Arc;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use fabric::interconnect::records::{CriticalPath, Records, StepKind};
-use fabric::interconnect::simulation::Outcome;
-use fabric::interconnect::topology::Topology;
+use interconnect::records::{CriticalPath, Records, StepKind};
+use interconnect::simulation::Outcome;
+use interconnect::topology::Topology;
 use serde_json::{Value, json};
 
 /// The steps that the completion time came from, by cause and by link.

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use fabric::interconnect::edge::{self, Tap, TappedFrame};
+use interconnect::edge::{self, Tap, TappedFrame};
 use link::{CaptureFile, CapturedFrame, Direction, EthernetHeader};
 use wire_edge::{ETHERTYPE_DEFAULT, PeerAddr};
 

@@ -1,10 +1,10 @@
 //! From a run to the page that shows it.
 
-use fabric::interconnect::configuration::Configuration;
-use fabric::interconnect::drawing;
-use fabric::interconnect::records::{NEVER_PS, Records};
-use fabric::interconnect::simulation::Outcome;
-use fabric::interconnect::topology::LinkKind;
+use interconnect::configuration::Configuration;
+use interconnect::drawing;
+use interconnect::records::{NEVER_PS, Records};
+use interconnect::simulation::Outcome;
+use interconnect::topology::LinkKind;
 use report::simulation::{Cause, Fact, LinkOnPath, LinkRow, Path, Simulation, simulation_page};
 
 use super::Finished;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fabric::interconnect::simulation::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
+use interconnect::simulation::Progress;
 
 /// A bar with the time that is left and the events per second, on a terminal; silence elsewhere.
 pub(crate) struct RunProgress {

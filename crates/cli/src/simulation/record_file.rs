@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use fabric::interconnect::cost::LinkRates;
-use fabric::interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records, Window};
-use fabric::interconnect::topology::{LinkKind, Topology};
+use interconnect::cost::LinkRates;
+use interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records, Window};
+use interconnect::topology::{LinkKind, Topology};
 
 use crate::Failure;
 use crate::output::writing;

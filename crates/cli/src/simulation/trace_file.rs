@@ -7,8 +7,8 @@
 
 use std::io::{self, Write};
 
-use fabric::interconnect::records::{Crossing, NEVER_PS, Records};
-use fabric::interconnect::topology::Topology;
+use interconnect::records::{Crossing, NEVER_PS, Records};
+use interconnect::topology::Topology;
 
 /// Writes at most `limit` spans, the earliest first; how many more there are.
 pub(super) fn write(
@@ -212,11 +212,11 @@ const PROCESSOR: u32 = 1;
 
 #[cfg(test)]
 mod tests {
-    use fabric::interconnect::configuration::{Configuration, Watch};
-    use fabric::interconnect::records::RecordLimits;
+    use interconnect::configuration::{Configuration, Watch};
+    use interconnect::records::RecordLimits;
     use serde_json::Value;
 
-    use fabric::interconnect::simulation::InTurns;
+    use interconnect::simulation::InTurns;
 
     use super::*;
 

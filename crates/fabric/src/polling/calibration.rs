@@ -6,8 +6,8 @@
 
 use super::fit::{Parameter, fit};
 use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};
+use crate::EdgeCosts;
 use crate::LinkModel;
-use crate::interconnect::edge::EdgeCosts;
 use crate::scenario::TransferError;
 
 /// Something that was measured on links that did not limit it.

@@ -11,7 +11,7 @@ mod recovery;
 
 use core::fmt;
 
-use crate::interconnect::edge::EdgeCosts;
+use crate::EdgeCosts;
 use crate::stream::{raw_link, shaped};
 use crate::{Jitter, LinkModel, TokenBucket};
 

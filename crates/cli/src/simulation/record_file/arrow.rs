@@ -80,9 +80,9 @@ mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Float64Type, Int64Type};
     use arrow_ipc::reader::FileReader;
-    use fabric::interconnect::configuration::{Configuration, Watch};
-    use fabric::interconnect::records::RecordLimits;
-    use fabric::interconnect::simulation::InTurns;
+    use interconnect::configuration::{Configuration, Watch};
+    use interconnect::records::RecordLimits;
+    use interconnect::simulation::InTurns;
 
     use super::super::tests::table;
     use super::super::{links, messages, queues};

@@ -1,15 +1,13 @@
 //! Shared buffers, marks, priorities, pauses, several ports, interrupts and adaptive routes.
 
-use fabric::interconnect::ethernet::{
+use interconnect::ethernet::{
     ClassBy, Ethernet, EthernetConfiguration, NicConfiguration, QueueConfiguration, Striping,
 };
-use fabric::interconnect::receiving::{InterruptConfiguration, ReceivingConfiguration};
-use fabric::interconnect::routing::{Choice, RouteTable, Routing};
-use fabric::interconnect::simulation::{HostCosts, Outcome, Simulation, Stuck};
-use fabric::interconnect::topology::Topology;
-use fabric::interconnect::workload::{
-    Actions, OpenLoad, Pattern, Received, Sizes, TokenPass, Workload,
-};
+use interconnect::receiving::{InterruptConfiguration, ReceivingConfiguration};
+use interconnect::routing::{Choice, RouteTable, Routing};
+use interconnect::simulation::{HostCosts, Outcome, Simulation, Stuck};
+use interconnect::topology::Topology;
+use interconnect::workload::{Actions, OpenLoad, Pattern, Received, Sizes, TokenPass, Workload};
 use proptest::prelude::*;
 
 const RATE_BPS: u64 = 1_000_000_000;

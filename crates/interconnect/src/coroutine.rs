@@ -1,8 +1,8 @@
 //! Programs of ranks as asynchronous functions, with calls like those of MPI.
 //!
 //! ```
-//! use fabric::interconnect::configuration::Configuration;
-//! use fabric::interconnect::coroutine::{ANY, Coroutines, Rank};
+//! use interconnect::configuration::Configuration;
+//! use interconnect::coroutine::{ANY, Coroutines, Rank};
 //!
 //! async fn program(mpi: Rank) {
 //!     match mpi.number() {
@@ -17,7 +17,7 @@
 //! let cluster = Configuration::parse("cluster", "[topology]\nhosts = 2\n")?;
 //! let outcome = cluster.run_workload(Coroutines::new(2, program), 2)?;
 //! assert_eq!(outcome.delivered, 1);
-//! # Ok::<(), fabric::interconnect::configuration::ConfigurationError>(())
+//! # Ok::<(), interconnect::configuration::ConfigurationError>(())
 //! ```
 //!
 //! Futures are those of the standard library; who runs them is [`Coroutines`], one after the other

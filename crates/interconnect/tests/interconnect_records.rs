@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use fabric::interconnect::configuration::{Configuration, Watch};
-use fabric::interconnect::records::{NEVER_PS, PathError, RecordLimits, Records, StepKind};
-use fabric::interconnect::simulation::{InTurns, Outcome, Progress};
+use interconnect::configuration::{Configuration, Watch};
+use interconnect::records::{NEVER_PS, PathError, RecordLimits, Records, StepKind};
+use interconnect::simulation::{InTurns, Outcome, Progress};
 
 const FABRICS: [&str; 7] = [
     "kind = \"ethernet\"",

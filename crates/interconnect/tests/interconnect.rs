@@ -1,16 +1,16 @@
 //! The interconnect simulator as a whole: determinism, conservation, deadlock.
 
-use fabric::interconnect::benchmark;
-use fabric::interconnect::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
-use fabric::interconnect::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
-use fabric::interconnect::paper::Reproduction;
-use fabric::interconnect::paper::configurations::Configurations;
-use fabric::interconnect::paper::reference::Interconnect;
-use fabric::interconnect::routing::{Choice, LanePolicy, Paths, RouteTable, Routing};
-use fabric::interconnect::simulation::{HostCosts, Limits, Outcome, Simulation, Stuck};
-use fabric::interconnect::topology::Topology;
-use fabric::interconnect::workload::{OpenLoad, Pattern, Sizes};
-use fabric::interconnect::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
+use interconnect::benchmark;
+use interconnect::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
+use interconnect::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
+use interconnect::paper::Reproduction;
+use interconnect::paper::configurations::Configurations;
+use interconnect::paper::reference::Interconnect;
+use interconnect::routing::{Choice, LanePolicy, Paths, RouteTable, Routing};
+use interconnect::simulation::{HostCosts, Limits, Outcome, Simulation, Stuck};
+use interconnect::topology::Topology;
+use interconnect::workload::{OpenLoad, Pattern, Sizes};
+use interconnect::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 
 /// The hash is the same in debug and release builds and on every machine, for it is pinned here.
 #[test]
@@ -149,7 +149,7 @@ fn a_run_that_does_not_end_is_stopped() {
 }
 
 /// Every host posts several packets' worth at once to hosts all over, more than links carry.
-fn flood<F: fabric::interconnect::simulation::Fabric>(
+fn flood<F: interconnect::simulation::Fabric>(
     fabric: F,
     topology: &Topology,
 ) -> Result<Outcome, Stuck> {

@@ -4,8 +4,8 @@
 //! their way, then computes what needs them, and all agree by a reduction whether to go on. What is
 //! sent is sizes; the residuals are numbers, and the program ends when they say so.
 
-use fabric::interconnect::configuration::Configuration;
-use fabric::interconnect::coroutine::{Coroutines, Operation, Rank};
+use interconnect::configuration::Configuration;
+use interconnect::coroutine::{Coroutines, Operation, Rank};
 
 async fn program(mpi: Rank, border_bytes: u32) {
     let (x, y) = (mpi.number() % SIDE, mpi.number() / SIDE);

@@ -3,12 +3,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::interconnect::edge::{EdgeConfiguration, EdgeFabric};
-use fabric::interconnect::ethernet::EthernetConfiguration;
-use fabric::interconnect::routing::Routing;
-use fabric::interconnect::simulation::{HostCosts, Simulation};
-use fabric::interconnect::topology::Topology;
-use fabric::interconnect::workload::{Actions, Received, Workload};
+use interconnect::edge::{EdgeConfiguration, EdgeFabric};
+use interconnect::ethernet::EthernetConfiguration;
+use interconnect::routing::Routing;
+use interconnect::simulation::{HostCosts, Simulation};
+use interconnect::topology::Topology;
+use interconnect::workload::{Actions, Received, Workload};
 
 /// Counts the bytes that are allocated.
 struct Counting;

@@ -1,18 +1,18 @@
 //! Runs in parts: the same result for any number of parts, and nothing lost on the way.
 
-use fabric::interconnect::collective::{
+use interconnect::collective::{
     Collective, CollectiveConfiguration, CollectiveLoop, Exchange, Reduction,
 };
-use fabric::interconnect::ethernet::{
+use interconnect::ethernet::{
     ClassBy, Ethernet, EthernetConfiguration, Forwarding, NicConfiguration, QueueConfiguration,
     Striping,
 };
-use fabric::interconnect::goal::Goal;
-use fabric::interconnect::receiving::{InterruptConfiguration, ReceivingConfiguration};
-use fabric::interconnect::routing::{Choice, RouteTable, Routing};
-use fabric::interconnect::simulation::{HostCosts, InTurns, Limits, Outcome, Simulation, Stuck};
-use fabric::interconnect::topology::Topology;
-use fabric::interconnect::workload::{
+use interconnect::goal::Goal;
+use interconnect::receiving::{InterruptConfiguration, ReceivingConfiguration};
+use interconnect::routing::{Choice, RouteTable, Routing};
+use interconnect::simulation::{HostCosts, InTurns, Limits, Outcome, Simulation, Stuck};
+use interconnect::topology::Topology;
+use interconnect::workload::{
     MeshConfiguration, MeshExchange, OpenLoad, Pattern, Separable, Sizes, TokenPass,
 };
 use proptest::prelude::*;

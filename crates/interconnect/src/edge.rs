@@ -33,6 +33,7 @@ use super::topology::Topology;
 use super::wheel::Event;
 use bytes::Bytes;
 pub use counts::Counts;
+pub use fabric::EdgeCosts;
 use frames::Frames;
 pub use host::address;
 use host::{Arrived, Host};
@@ -102,23 +103,6 @@ pub enum Protocol {
     Edge,
     /// Those of the paper: round robin, a fixed window, rare acknowledgements.
     MultiEdge,
-}
-
-/// What frames and operations cost the processor of a host, in picoseconds.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct EdgeCosts {
-    /// Per frame sent.
-    pub frame_send_ps: u64,
-    /// Per byte of a frame sent.
-    pub frame_send_ps_per_byte: u64,
-    /// Per frame received.
-    pub frame_receive_ps: u64,
-    /// Per byte of a frame received.
-    pub frame_receive_ps_per_byte: u64,
-    /// Per operation posted.
-    pub post_ps: u64,
-    /// Per completion taken.
-    pub completion_ps: u64,
 }
 
 impl Default for EdgeConfiguration {

@@ -6,6 +6,9 @@
 //! by what they are, not by when they were scheduled; each component draws from its own stream of
 //! random numbers. So a run is the same, bit for bit, in every build and on every machine, and
 //! [`Outcome::hash`](simulation::Outcome::hash) tells.
+//!
+//! No thread, clock, socket or global generator is used.
+#![forbid(unsafe_code)]
 
 pub mod benchmark;
 pub mod calibration;
@@ -34,6 +37,8 @@ pub mod topology;
 mod wheel;
 pub mod workload;
 pub mod wormhole;
+
+use fabric::Random;
 
 pub use slab::Slab;
 pub use wheel::{Event, Wheel};

@@ -2,8 +2,8 @@
 //! on the cables of hosts.
 
 use super::{FlitFabric, Output};
-use crate::interconnect::records::Grant;
-use crate::interconnect::simulation::Context;
+use crate::records::Grant;
+use crate::simulation::Context;
 
 impl FlitFabric {
     /// Whether a link is the cable of a host outside the fabric, which frames cross; flits then only

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use fabric::interconnect::configuration::{Configuration, Watch};
-use fabric::interconnect::edge::{Counts, Tap, TappedFrame};
-use fabric::interconnect::simulation::{InTurns, Outcome};
+use interconnect::configuration::{Configuration, Watch};
+use interconnect::edge::{Counts, Tap, TappedFrame};
+use interconnect::simulation::{InTurns, Outcome};
 
 /// Runs a configuration twice and returns what it came to: the hashes must be equal, and no promise
 /// may be broken.

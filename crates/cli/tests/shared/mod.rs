@@ -1,0 +1,17 @@
+//! What tests of several commands ask of the host.
+
+use bench::namespaces::{NamespacePair, are_possible};
+
+/// Whether network namespaces can be made, and used; prints why not. That they can be made does not
+/// say so: `ip` also needs mounts that it can make private, which a chroot does not have.
+pub(crate) fn can_make_namespaces() -> bool {
+    let error = if are_possible() {
+        NamespacePair::create(1, 1500).err().map(|error| error.to_string())
+    } else {
+        Some("network namespaces need root".to_string())
+    };
+    if let Some(error) = &error {
+        println!("skipped: {error}");
+    }
+    error.is_none()
+}

@@ -1,0 +1,63 @@
+//! What fuzz targets do with the bytes that they are given. It panics when something that must hold
+//! does not.
+//!
+//! The targets themselves (`fuzz/`) need a fuzzer. `tests/replay.rs` runs the same on a stable
+//! compiler with what is in the corpus and some thousand inputs made from it, in every `./x test`.
+#![forbid(unsafe_code)]
+
+mod control_messages;
+mod decode_frame;
+mod decode_handshake;
+mod goal_trace;
+
+/// A case by the name of its fuzz target.
+pub type Case = fn(&[u8]);
+
+/// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
+/// beside the test.
+pub const CASES: [(&str, Case); 7] = [
+    ("control_messages", control_messages),
+    ("decode_frame", decode_frame),
+    ("decode_handshake", decode_handshake),
+    ("ethernet_frame", ethernet_frame),
+    ("goal_trace", goal_trace),
+    ("shm_messages", shm_messages),
+    ("shm_ring", shm_ring),
+];
+
+/// Any bytes as control messages: no panic, an end, and what is accepted survives encoding.
+pub fn control_messages(bytes: &[u8]) {
+    control_messages::run(bytes);
+}
+
+/// Any bytes as a connection frame: no panic, and what is accepted is what an encoder makes.
+pub fn decode_frame(bytes: &[u8]) {
+    decode_frame::run(bytes);
+}
+
+/// Any bytes as a handshake frame: no panic, and what is accepted survives encoding.
+pub fn decode_handshake(bytes: &[u8]) {
+    decode_handshake::run(bytes);
+}
+
+/// Any bytes as an Ethernet frame: no panic, nothing is delivered that is not in it; and as the
+/// content of one, which arrives as it was sent.
+pub fn ethernet_frame(bytes: &[u8]) {
+    link::fuzz_ethernet_frame(&mut bytes.to_vec());
+}
+
+/// Any bytes as a trace in GOAL: no panic, and what is accepted survives encoding.
+pub fn goal_trace(bytes: &[u8]) {
+    goal_trace::run(bytes);
+}
+
+/// Any bytes as what a process says over the Unix socket that goes with shared memory: no panic, and
+/// what is accepted is what an encoder makes.
+pub fn shm_messages(bytes: &[u8]) {
+    link::fuzz_shm_messages(bytes);
+}
+
+/// Whatever a peer writes into shared memory, this end stays within it and does not panic.
+pub fn shm_ring(bytes: &[u8]) {
+    link::fuzz_shm_ring(bytes);
+}

@@ -1,0 +1,682 @@
+//! Two engines with a connection made by a real handshake, and somebody between them who drops,
+//! repeats, changes and invents frames, moves time, and lets drivers take what they like.
+//!
+//! Must hold: no panic, no byte outside of what was granted changes, every operation completes
+//! exactly once, timers never stay in the past, and after the connections are closed every record is
+//! back.
+use std::sync::Arc;
+
+use delivery::{Evidence, Instant, LinkEvent, LinkId};
+use engine::{Emitted, Engine, EngineConfig};
+use mem::{Buffer, Rights};
+use pair::{Flight, Host, LinkPlan, Pair, address, caps};
+use semantics::{CompletionKind, OperationFlags, Ordering, PoolLimits, Request};
+use wire_edge::{
+    ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, AtomicOpcode, CONTROL_BYTES_MAX,
+    CloseReason, ConnectionId, Control, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
+    HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex, LinkStatus, MessageNumber,
+    OperationNumber, Parameters, PeerAddr, Prefix, RejectReason, RemoteKey, encode_acks,
+    encode_header,
+};
+
+#[path = "../../../engine/tests/pair/mod.rs"]
+mod pair;
+
+/// Registered memory of each host.
+const MEMORY_BYTES: u64 = 16 * 1024;
+
+/// Steps of one run: enough to get into any state, few enough for many runs.
+const STEPS_MAX: usize = 300;
+
+/// The bytes that decide; zeros when they are used up.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from(self.u8()) | u16::from(self.u8()) << 8
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) | u32::from(self.u16()) << 16
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from(self.u32()) | u64::from(self.u32()) << 32
+    }
+
+    /// Mostly one of a few.
+    fn small(&mut self) -> u32 {
+        match self.u8() {
+            byte @ 0..=0xdf => u32::from(byte % 16),
+            0xe0..=0xef => u32::from(self.u16()),
+            _ => self.u32(),
+        }
+    }
+}
+
+/// What somebody who sees all frames knows of one direction.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    connection: u32,
+    epoch: u16,
+    /// One more than the last number seen, by link index.
+    next: [u32; 16],
+    operation: u32,
+    message: u32,
+}
+
+struct World {
+    pair: Pair,
+    /// By receiving host.
+    seen: [Seen; 2],
+    /// Frames that were under way at some time.
+    kept: Vec<Flight>,
+    canaries: Vec<Arc<Buffer>>,
+    posted: [u64; 2],
+    received: [u64; 2],
+    done: [std::collections::HashSet<(bool, u64)>; 2],
+}
+
+/// Does so.
+pub(crate) fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let mut world = World::new(&mut bytes);
+    for _ in 0..STEPS_MAX {
+        if bytes.0.is_empty() {
+            break;
+        }
+        world.act(&mut bytes);
+    }
+    world.end();
+}
+
+impl World {
+    fn new(bytes: &mut Bytes<'_>) -> Self {
+        let shape = bytes.u8();
+        let links = 1 + usize::from(shape & 1);
+        let plan = LinkPlan {
+            frame_bytes_max: [1472, 9000, 256, 1200][usize::from(shape >> 1 & 3)],
+            frame_bytes_safe: if shape & 8 == 0 { 1200 } else { 256 },
+            rate: None,
+        };
+        let config = EngineConfig {
+            connections_max: 8,
+            requests_max: 4,
+            pools: PoolLimits {
+                operations: 64,
+                incoming: 16,
+                responses: 16,
+                reads: 16,
+                retransmissions: 256,
+                order_blocks: 8,
+            },
+            operation_window: if shape & 16 == 0 { 64 } else { 4 },
+            read_depth: 4,
+            order_pool_bytes: 4096,
+            receives_max: 16,
+            active_connections: 2,
+            packets_max: 256,
+            // Some see their numbers wrap around.
+            numbers_from: if shape & 32 == 0 { 0 } else { u32::MAX - 60 },
+            ..EngineConfig::default()
+        };
+        let plans = vec![plan; links];
+        let hosts = [0, 1].map(|host| {
+            Host::with_memory(host, host as u8 + 7, &plans, config.clone(), MEMORY_BYTES)
+        });
+        let mut pair = Pair::of(&plans, hosts);
+        let mut canaries = Vec::new();
+        for host in &pair.hosts {
+            // Right domain, no remote right; and another domain with every right.
+            let other = host.memory.allocate_domain();
+            for (domain, rights) in [(host.domain, Rights::LOCAL_WRITE), (other, Rights::ALL)] {
+                let buffer = Buffer::new(4096);
+                buffer.write(0, &[0xc5; 4096]);
+                host.memory.register(domain, Arc::clone(&buffer), rights).unwrap();
+                canaries.push(buffer);
+            }
+        }
+        pair.hosts[1].engine.listen(0);
+        pair.connect();
+        pair.run_for(50_000_000);
+        let mut world = Self {
+            pair,
+            seen: [Seen::default(); 2],
+            kept: Vec::new(),
+            canaries,
+            posted: [0; 2],
+            received: [0; 2],
+            done: Default::default(),
+        };
+        // Something under way from the start, in both directions, and seen.
+        for host in 0..2 {
+            for _ in 0..2 {
+                world.receive(host, 0, 512);
+            }
+            let (key, address) = world.pair.remote(1 - host, 0);
+            let sink = world.pair.hosts[host].region.id;
+            world.post(host, Request::Read { sink, sink_offset: 0, key, address }, 5000, 0);
+            world.post(host, Request::Send { source: world.pair.source(host, 0) }, 64, 0);
+        }
+        world.turn();
+        world
+    }
+
+    fn act(&mut self, bytes: &mut Bytes<'_>) {
+        let choice = bytes.u8();
+        let host = usize::from(choice >> 7);
+        match choice & 0x7f {
+            0..=31 => self.forge(host, bytes),
+            32..=47 => self.pass(bytes),
+            48..=55 => self.replay(host, bytes),
+            56..=63 => self.pass_time(bytes),
+            64..=75 => self.ask(host, bytes),
+            76..=79 => {
+                let (offset, length) = (bytes.u16(), bytes.u16());
+                self.receive(host, u64::from(offset % 8192), u32::from(length % 8192));
+            }
+            80..=83 => {
+                let limit = usize::from(bytes.u8() % 8);
+                self.pair.take = Box::new(move |_, _, frames| match limit {
+                    7 => Emitted::Taken(frames),
+                    limit => Emitted::Taken(frames.min(limit)),
+                });
+            }
+            84..=87 => self.link_event(host, bytes),
+            88..=91 => self.handshake(host, bytes),
+            92..=95 => {
+                let link = bytes.u8() % 3;
+                let Host { engine, connection, .. } = &mut self.pair.hosts[host];
+                if let Some(handle) = *connection {
+                    let peer = address(1 - host, link);
+                    let _ = engine.add_path(self.pair.now, handle, LinkId(link), peer);
+                }
+            }
+            96..=97 => {
+                let Host { engine, connection, .. } = &mut self.pair.hosts[host];
+                if let Some(handle) = *connection {
+                    let _ = engine.remove_path(handle, bytes.u8() % 4);
+                }
+            }
+            98 => {
+                let Host { engine, connection, .. } = &mut self.pair.hosts[host];
+                if let Some(handle) = *connection {
+                    let _ = engine.close(self.pair.now, handle, b"enough");
+                }
+            }
+            99 => self.pair.hosts[host].engine.hasten_acknowledgements(),
+            100 => {
+                if self.pair.hosts[0].engine.connection_count() < 4 {
+                    self.pair.connect();
+                }
+            }
+            101..=102 => {
+                let link = bytes.u8();
+                let length = usize::from(bytes.u8());
+                let mut flight = Flight {
+                    to: host,
+                    link: link % 2,
+                    from: address(1 - host, link % 2),
+                    bytes: (0..length).map(|_| bytes.u8()).collect(),
+                };
+                self.pair.deliver(&mut flight);
+            }
+            103..=104 => self.pair.hosts[host].accepts = bytes.u8() & 1 == 0,
+            105 => self.pair.take = Box::new(|_, _, _| Emitted::PayloadUnmapped(0)),
+            _ => self.turn(),
+        }
+    }
+
+    /// Both hosts do their turn, and what they send is seen.
+    fn turn(&mut self) {
+        for host in 0..2 {
+            self.pair.turn(host);
+            self.collect(host);
+        }
+        for flight in self.pair.wire.values() {
+            let Ok(frame) = wire_edge::decode(&flight.bytes) else { continue };
+            let seen = &mut self.seen[flight.to];
+            seen.connection = frame.prefix.connection.0;
+            seen.epoch = frame.prefix.epoch.0;
+            seen.next[usize::from(frame.prefix.link.0 & 15)] = frame.prefix.packet.wrapping_add(1);
+            match frame.header {
+                Header::Write { operation, .. }
+                | Header::ReadRequest { operation, .. }
+                | Header::Atomic { operation, .. } => seen.operation = operation.0,
+                Header::Send { operation, message, .. } => {
+                    seen.operation = operation.0;
+                    seen.message = message.0;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Time goes on until the next frame or timer, a few times, as on a network without faults.
+    fn pass_time(&mut self, bytes: &mut Bytes<'_>) {
+        let choice = bytes.u8();
+        let until = self.pair.now.after_ns(1000 << (choice & 31).min(21));
+        for _ in 0..=(choice >> 5) * 4 {
+            self.turn();
+            if !self.pair.step(until) {
+                break;
+            }
+        }
+        self.turn();
+    }
+
+    /// Something happens to the next frame under way.
+    fn pass(&mut self, bytes: &mut Bytes<'_>) {
+        let Some(entry) = self.pair.wire.first_entry() else { return self.turn() };
+        self.pair.now = self.pair.now.max(entry.key().0);
+        let mut flight = entry.remove();
+        if self.kept.len() < 32 {
+            self.kept.push(flight.clone());
+        }
+        match bytes.u8() {
+            0..=15 => return,
+            16..=31 => self.pair.deliver(&mut flight.clone()),
+            32..=95 => mutate(&mut flight.bytes, bytes),
+            96..=99 => flight.from = address(flight.to, flight.link),
+            _ => {}
+        }
+        self.pair.deliver(&mut flight);
+        self.turn();
+    }
+
+    /// A frame of before comes again, changed or not.
+    fn replay(&mut self, host: usize, bytes: &mut Bytes<'_>) {
+        let index = usize::from(bytes.u8()) % self.kept.len().max(1);
+        let Some(mut flight) = self.kept.get(index).cloned() else { return };
+        let choice = bytes.u8();
+        if choice & 1 == 1 {
+            mutate(&mut flight.bytes, bytes);
+        }
+        if choice & 6 == 6 {
+            // Under a number that was not used yet.
+            let seen = &mut self.seen[flight.to];
+            if let (Some(link), Some(packet)) =
+                (flight.bytes.first().map(|byte| byte >> 4), flight.bytes.get_mut(8..12))
+            {
+                let next = &mut seen.next[usize::from(link)];
+                packet.copy_from_slice(&next.to_le_bytes());
+                *next = next.wrapping_add(1);
+            }
+        }
+        match choice & 0xf0 {
+            0xf0 => flight.to = host,
+            // Somebody else repeats what he has seen.
+            0xe0 => flight.from = address(2, flight.link),
+            _ => {}
+        }
+        self.pair.deliver(&mut flight);
+    }
+
+    fn post(&mut self, host: usize, request: Request, length: u32, flags: u8) {
+        if self.pair.hosts[host].connection.is_none() {
+            return;
+        }
+        let context = self.posted[host];
+        let flags = OperationFlags {
+            fence_before: flags & 1 != 0,
+            fence_after: flags & 2 != 0,
+            ordering: if flags & 4 == 0 { Ordering::Relaxed } else { Ordering::Strict },
+            solicited: flags & 8 != 0,
+            signalled: true,
+        };
+        if self.pair.try_post(host, request, length, context, flags).is_ok() {
+            self.posted[host] += 1;
+        }
+    }
+
+    fn receive(&mut self, host: usize, offset: u64, length: u32) {
+        let context = self.received[host];
+        let Host { engine, memory, connection, region, .. } = &mut self.pair.hosts[host];
+        let Some(handle) = *connection else { return };
+        let receive = semantics::Receive { region: region.id, offset, length, context };
+        if engine.post_receive(&memory.access(), handle, receive).is_ok() {
+            self.received[host] += 1;
+        }
+    }
+
+    fn ask(&mut self, host: usize, bytes: &mut Bytes<'_>) {
+        let (kind, flags) = (bytes.u8(), bytes.u8());
+        let offset = u64::from(bytes.u16() % 8192);
+        let length = u32::from(bytes.u16() % 8192);
+        let (mut key, address) = self.pair.remote(1 - host, offset & !7);
+        if kind >= 0xf0 {
+            key.0 ^= 1;
+        }
+        let source = self.pair.source(host, offset);
+        let sink = self.pair.hosts[host].region.id;
+        let (request, length) = match kind % 5 {
+            0 => (Request::Write { source, key, address }, length),
+            1 => (Request::Read { sink, sink_offset: offset, key, address }, length),
+            2 => (Request::Send { source }, length % 600),
+            3 => (Request::FetchAdd { key, address, operand: 1 }, 8),
+            _ => (Request::CompareSwap { key, address, compare: 0, swap: 1 }, 8),
+        };
+        self.post(host, request, length, flags);
+    }
+
+    fn link_event(&mut self, host: usize, bytes: &mut Bytes<'_>) {
+        let choice = bytes.u8();
+        let link = choice & 1;
+        let plan = LinkPlan { frame_bytes_max: bytes.u16().max(256), ..LinkPlan::default() };
+        let evidence = match choice >> 4 & 3 {
+            0 => Evidence::Local,
+            1 => Evidence::Hearsay,
+            _ => Evidence::Quoted(core::array::from_fn(|_| bytes.u8())),
+        };
+        let event = match choice >> 1 & 7 {
+            0..=2 => LinkEvent::Down,
+            3 => LinkEvent::TooBig(address(1 - host, link), bytes.u16(), evidence),
+            4 => LinkEvent::Refused(address(1 - host, link), evidence),
+            _ => LinkEvent::Changed(caps(host, link, &plan)),
+        };
+        self.pair.hosts[host].engine.handle_link_event(self.pair.now, LinkId(link), event);
+    }
+
+    /// A connection frame of mostly the right names.
+    fn forge(&mut self, host: usize, bytes: &mut Bytes<'_>) {
+        let shape = bytes.u8();
+        let index = bytes.u8();
+        let link = if index < 0xf0 { index & 1 } else { index & 15 };
+        let seen = &mut self.seen[host];
+        let slot = &mut seen.next[usize::from(link)];
+        let packet = match shape >> 4 {
+            0..=11 => {
+                *slot = slot.wrapping_add(1);
+                slot.wrapping_sub(1)
+            }
+            12 => slot.wrapping_sub(bytes.small()),
+            13 => slot.wrapping_add(bytes.small()),
+            14 => {
+                *slot = slot.wrapping_add(u32::from(bytes.u8()));
+                *slot
+            }
+            _ => bytes.u32(),
+        };
+        let odd = bytes.u8();
+        let prefix = Prefix {
+            kind: wire_edge::Kind::Ack,
+            link: LinkIndex(link),
+            flags: Flags(bytes.u8()),
+            epoch: Epoch(if odd < 250 { seen.epoch } else { bytes.u16() }),
+            connection: ConnectionId(if odd < 254 { seen.connection } else { bytes.u32() }),
+            packet,
+        };
+        let operation = OperationNumber(seen.operation.wrapping_add(bytes.small()).wrapping_sub(2));
+        let message = MessageNumber(seen.message.wrapping_add(bytes.small()).wrapping_sub(2));
+        let (mut key, mut address) = self.pair.remote(1 - host, 0);
+        (key, address) = if odd & 0x18 == 0x18 {
+            (RemoteKey(bytes.u32()), bytes.u64())
+        } else {
+            let own = self.pair.remote(host, u64::from(bytes.u16() % 20_000));
+            if odd & 0x20 == 0 { own } else { (key, address + own.1 % 100) }
+        };
+        let immediate = (odd & 1 == 1).then(|| bytes.u32());
+        let offset = match bytes.u8() {
+            choice @ 0..=0xbf => u32::from(choice & 15) * 1440,
+            0xc0..=0xf7 => bytes.small(),
+            _ => (1_u32 << 31).saturating_sub(bytes.small()),
+        };
+        let header = match shape & 15 {
+            0 => Header::Ack,
+            1 | 2 => Header::Control,
+            3 => Header::Probe,
+            4..=6 => Header::Write { operation, offset, key, address, immediate },
+            7 => Header::ReadRequest { operation, length: offset, key, address },
+            8 | 9 => Header::ReadResponse { operation, offset },
+            10 | 11 => Header::Send { operation, offset, message, immediate },
+            12 | 13 => Header::Atomic {
+                operation,
+                opcode: [AtomicOpcode::FetchAdd, AtomicOpcode::CompareSwap]
+                    [usize::from(odd >> 1 & 1)],
+                key,
+                address,
+                operand: 1,
+                compare: 0,
+            },
+            _ => Header::AtomicResponse { operation, value: u64::from(offset) },
+        };
+        let mut head = [0; HEADER_BYTES_MAX];
+        let length = encode_header(&prefix, &header, &mut head);
+        let mut frame = head[..length].to_vec();
+        if frame[1] & Flags::ACK.bits() != 0 {
+            frame.extend(self.acks(host, bytes));
+        }
+        if matches!(header, Header::Control) {
+            for _ in 0..=bytes.u8() % 4 {
+                let mut message = [0; CONTROL_BYTES_MAX];
+                let length = control(bytes, &mut |control| control.encode(&mut message));
+                frame.extend_from_slice(&message[..length]);
+            }
+        } else if matches!(
+            header,
+            Header::Write { .. } | Header::Send { .. } | Header::ReadResponse { .. }
+        ) {
+            let length = match bytes.u8() {
+                0..=0x7f => 1440,
+                0x80..=0xbf => 0,
+                choice => usize::from(choice),
+            };
+            frame.resize(frame.len() + length, 0x5a);
+        }
+        // Now and then from somebody who is neither of the two.
+        let sender = if index & 0x70 == 0x70 { 2 } else { 1 - host };
+        let mut flight = Flight { to: host, link, from: pair::address(sender, link), bytes: frame };
+        self.pair.deliver(&mut flight);
+        if odd & 4 == 0 {
+            self.turn();
+        }
+    }
+
+    /// An ack section about what the host sent.
+    fn acks(&self, host: usize, bytes: &mut Bytes<'_>) -> Vec<u8> {
+        let sent = &self.seen[1 - host];
+        let mut blocks = Vec::new();
+        for _ in 0..bytes.u8() % 4 {
+            let shape = bytes.u8();
+            let link = shape & 1;
+            let next = sent.next[usize::from(link)];
+            let largest = match shape >> 5 {
+                0..=5 => next.wrapping_sub(1 + u32::from(bytes.u8() % 8)),
+                6 => next.wrapping_add(bytes.small()),
+                _ => bytes.u32(),
+            };
+            let words = shape >> 1 & 3;
+            let mut bitmap = [0; 8];
+            for word in &mut bitmap[..usize::from(words)] {
+                *word = bytes.u64();
+            }
+            let block = AckBlock {
+                link: LinkIndex(if shape & 0x18 == 0x18 { bytes.u8() & 15 } else { link }),
+                marked: u16::from(bytes.u8()),
+                delay: AckDelay(bytes.u16()),
+                run: 1 + u16::from(bytes.u8()),
+                largest,
+                words,
+                bitmap,
+            };
+            if !blocks.iter().any(|other: &AckBlock| other.link == block.link) {
+                blocks.push(block);
+            }
+        }
+        let delivered = OperationNumber(sent.operation.wrapping_add(bytes.small()).wrapping_sub(3));
+        let credit = MessageNumber(sent.message.wrapping_add(bytes.small()).wrapping_sub(3));
+        let mut out = [0; ACK_SECTION_BYTES_MAX];
+        let length = encode_acks(delivered, credit, &blocks, &mut out);
+        out[..length].to_vec()
+    }
+
+    fn handshake(&mut self, host: usize, bytes: &mut Bytes<'_>) {
+        let seen = &self.seen;
+        let choice = bytes.u8();
+        let id = |choice: u8, bytes: &mut Bytes<'_>| match choice & 3 {
+            0 => seen[0].connection,
+            1 => seen[1].connection,
+            2 => 0,
+            _ => bytes.u32(),
+        };
+        let parameters = Parameters {
+            incarnation: 1,
+            features: Features(u64::from(bytes.u8())),
+            epoch: Epoch(bytes.u16()),
+            links_max: 1 + u16::from(bytes.u8() & 15),
+            frame_bytes_max: 256 + bytes.u16() % 9000,
+            read_depth: u16::from(bytes.u8()),
+            operation_window: 1 + u32::from(bytes.u16()),
+            order_pool_bytes: u32::from(bytes.u16()),
+            receive_buffer_bytes: bytes.small(),
+            ack_delay_max_ns: bytes.small(),
+            receive_credit: MessageNumber(bytes.small()),
+            service: 0,
+        };
+        let (destination, source) =
+            (ConnectionId(id(choice, bytes)), ConnectionId(id(choice >> 2, bytes)));
+        let addresses: Vec<PeerAddr> = (0..bytes.u8() & 3).map(|link| address(1, link)).collect();
+        let addresses = Addresses::from_slice(&addresses);
+        let private_data: &[u8] = b"private";
+        let mut cookie = [0; 24];
+        let body = match bytes.u8() % 8 {
+            0 | 1 => {
+                cookie[0] = bytes.u8();
+                Handshake::Hello { parameters, cookie, addresses, private_data }
+            }
+            2 => Handshake::Retry { cookie },
+            3 => Handshake::Accept { parameters, addresses, private_data },
+            4 => Handshake::Reject { reason: RejectReason::Application, private_data },
+            5 => Handshake::Pending,
+            6 => Handshake::Reset {
+                epoch: Epoch(seen[1 - host].epoch),
+                packet: seen[1 - host].next[0].wrapping_sub(bytes.small()),
+            },
+            _ => Handshake::VersionMismatch { lowest: 2, highest: 3 },
+        };
+        let version = if choice < 0xf0 { 1 } else { bytes.u16() };
+        let mut out = vec![0; HANDSHAKE_BYTES_MAX];
+        let length = HandshakeFrame { version, destination, source, body }.encode(&mut out);
+        out.truncate(length);
+        let link = choice >> 4 & 1;
+        let mut flight = Flight { to: host, link, from: address(1 - host, link), bytes: out };
+        self.pair.deliver(&mut flight);
+        self.turn();
+    }
+
+    /// Takes completions: each context at most once.
+    fn collect(&mut self, host: usize) {
+        for completion in self.pair.done(host) {
+            let receive = completion.kind == CompletionKind::Receive;
+            if completion.kind == CompletionKind::Notification {
+                continue;
+            }
+            assert!(
+                self.done[host].insert((receive, completion.context)),
+                "completed twice: {completion:?}"
+            );
+        }
+    }
+
+    /// Everything is closed on a network that works again, and nothing may be left.
+    fn end(&mut self) {
+        self.pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
+        for host in 0..2 {
+            for link in 0..2 {
+                let caps = caps(host, link, &LinkPlan::default());
+                let event = LinkEvent::Changed(caps);
+                self.pair.hosts[host].engine.handle_link_event(self.pair.now, LinkId(link), event);
+            }
+            self.pair.hosts[host].accepts = true;
+        }
+        let now = self.pair.now;
+        for host in 0..2 {
+            for event in self.pair.hosts[host].events.clone() {
+                let (engine::Event::Established { connection, .. }
+                | engine::Event::Requested { connection, .. }) = event
+                else {
+                    continue;
+                };
+                let _ = self.pair.hosts[host].engine.close(now, connection, &[]);
+            }
+            if let Some(handle) = self.pair.hosts[host].connection {
+                let _ = self.pair.hosts[host].engine.close(now, handle, &[]);
+            }
+        }
+        self.pair.run_for(30_000_000_000);
+        for host in 0..2 {
+            // What was only being set up is established by now.
+            for event in self.pair.hosts[host].events.clone() {
+                if let engine::Event::Established { connection, .. } = event {
+                    let now = self.pair.now;
+                    let _ = self.pair.hosts[host].engine.close(now, connection, &[]);
+                }
+            }
+        }
+        self.pair.run_for(30_000_000_000);
+        for host in 0..2 {
+            self.collect(host);
+            let engine: &Engine = &self.pair.hosts[host].engine;
+            assert_eq!(engine.connection_count(), 0, "host {host}");
+            let operations = self.done[host].iter().filter(|done| !done.0).count() as u64;
+            let receives = self.done[host].iter().filter(|done| done.0).count() as u64;
+            assert_eq!(operations, self.posted[host], "host {host}: operations");
+            assert_eq!(receives, self.received[host], "host {host}: receives");
+        }
+        assert!(self.pair.now > Instant(0));
+        self.pair.assert_idle();
+        for canary in &self.canaries {
+            let mut bytes = [0; 4096];
+            canary.read(0, &mut bytes);
+            assert!(bytes == [0xc5; 4096], "memory changed that nobody granted");
+        }
+    }
+}
+
+fn mutate(frame: &mut Vec<u8>, bytes: &mut Bytes<'_>) {
+    match bytes.u8() {
+        0..=0x1f => frame.truncate(usize::from(bytes.u8())),
+        0x20..=0x2f => {
+            let longer = frame.len() + usize::from(bytes.u8());
+            frame.resize(longer, 0);
+        }
+        choice => {
+            for _ in 0..=choice % 4 {
+                let (at, value) = (usize::from(bytes.u8()), bytes.u8());
+                let length = frame.len().min(96);
+                if let Some(byte) = frame.get_mut(at % length.max(1)) {
+                    *byte ^= value;
+                }
+            }
+        }
+    }
+}
+
+fn control(bytes: &mut Bytes<'_>, encode: &mut dyn FnMut(Control<'_>) -> usize) -> usize {
+    let link = LinkIndex(bytes.u8() & 3);
+    match bytes.u8() & 31 {
+        0 => encode(Control::Padding),
+        1..=3 => encode(Control::Ping),
+        4..=10 => encode(Control::PathChallenge(bytes.u64())),
+        11..=12 => encode(Control::PathResponse(bytes.u64())),
+        13..=14 => encode(Control::LinkStatus(link, LinkStatus::Available)),
+        15..=16 => encode(Control::LinkStatus(link, LinkStatus::Backup)),
+        17..=20 => encode(Control::LinkStatus(link, LinkStatus::Down)),
+        21..=23 => encode(Control::LinkStatus(link, LinkStatus::Removed)),
+        24 => encode(Control::Close {
+            reason: CloseReason::from_code(bytes.u16() % 12),
+            operation: OperationNumber(bytes.small()),
+            private_data: b"bye",
+        }),
+        25 => encode(Control::CloseAck),
+        26..=27 => encode(Control::Links(bytes.u16())),
+        28 => encode(Control::Gone(OperationNumber(bytes.small()))),
+        _ => encode(Control::Address(address(1, 5))),
+    }
+}

@@ -1,0 +1,50 @@
+//! `cargo deny`, where it is installed: licences, known faults, duplicates and sources of what comes
+//! from outside, by the rules in `deny.toml`.
+
+use std::process::Stdio;
+
+use crate::XtaskError;
+use crate::suite::Count;
+use crate::workspace::cargo;
+
+/// Checks that need nothing but the sources of the crates.
+const OFFLINE: [&str; 3] = ["licenses", "bans", "sources"];
+
+/// Runs all checks. Without the tool, or without the list of known faults, it says what was left out.
+pub(crate) fn test() -> Result<Count, XtaskError> {
+    if !succeeds_quietly(&["--version"])? {
+        println!(
+            "skipped: cargo-deny is not installed, so licences, known faults and sources of crates"
+        );
+        println!("         are not checked. To have it: cargo install --locked cargo-deny");
+        return Ok(Count::ONE_SKIPPED);
+    }
+    let mut count = check(&OFFLINE)?;
+    // Fetched by itself, so that a machine without network is told from a crate with a fault.
+    if succeeds_quietly(&["fetch", "db"])? {
+        count.add(check(&["--disable-fetch", "advisories"])?);
+    } else {
+        println!(
+            "skipped: the list of known faults cannot be fetched, so crates are not looked up in it"
+        );
+        count.add(Count::ONE_SKIPPED);
+    }
+    Ok(count)
+}
+
+fn check(what: &[&str]) -> Result<Count, XtaskError> {
+    let status = cargo().args(["deny", "check"]).args(what).stdin(Stdio::null()).status();
+    let status = status.map_err(start_error)?;
+    Ok(if status.success() { Count::ONE_PASSED } else { Count::ONE_FAILED })
+}
+
+fn succeeds_quietly(arguments: &[&str]) -> Result<bool, XtaskError> {
+    let mut command = cargo();
+    command.arg("deny").args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command.status().map_err(start_error)?.success())
+}
+
+fn start_error(cause: std::io::Error) -> XtaskError {
+    XtaskError::Start { program: "cargo deny".into(), cause }
+}

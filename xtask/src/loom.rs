@@ -1,0 +1,28 @@
+//! `cargo xtask loom`: models of what threads do to each other, in every interleaving.
+
+use std::env;
+
+use crate::XtaskError;
+use crate::suite::Count;
+use crate::workspace::{Workspace, cargo};
+
+/// Crates with models: modules called `model`, which only exist under `--cfg loom`.
+const PACKAGES: [&str; 2] = ["mem", "runtime"];
+
+/// Runs the models in a folder of their own: all below them is built anew, for loom's atomics.
+pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
+    let mut flags = env::var("RUSTFLAGS").unwrap_or_default();
+    flags.push_str(" --cfg loom");
+    let mut command = cargo();
+    command.args(["test", "--lib", "--quiet"]);
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
+    command.arg("--target-dir").arg(workspace.target_dir.join("loom"));
+    command.args(["--", "model::"]).env("RUSTFLAGS", flags);
+    match command.status() {
+        Ok(status) if status.success() => Ok(Count::ONE_PASSED),
+        Ok(_) => Ok(Count::ONE_FAILED),
+        Err(cause) => Err(XtaskError::Start { program: "cargo test".into(), cause }),
+    }
+}

@@ -1,0 +1,97 @@
+//! `cargo xtask miri`: tests of the crates that do nothing but compute, in an interpreter that sees
+//! undefined behaviour. It needs a nightly compiler.
+
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::XtaskError;
+use crate::workspace::Workspace;
+
+/// What is interpreted: of each crate the tests with these words in their names, or all, but for those
+/// that take a minute or more there: many generated inputs, or whole scenarios.
+const PACKAGES: [(&str, &[&str]); 3] = [
+    (
+        "wire-edge",
+        &[
+            "--skip=a_split_frame_decodes_as_the_whole",
+            "--skip=decode_returns_what_was_encoded",
+            "--skip=every_prefix_of_a_frame",
+            "--skip=messages_come_back_in_order",
+            "--skip=the_codec_agrees_with_the_table",
+            "--skip=the_fast_path_decides",
+        ],
+    ),
+    (
+        "semantics",
+        &[
+            "completion::",
+            "order_pool::",
+            "range_set::",
+            "slab::",
+            "status::",
+            "exactly_once::a_duplicate_of_a_stalled_operation",
+        ],
+    ),
+    (
+        "delivery",
+        &[
+            "boundary::",
+            "cookie::",
+            "pack::",
+            "received::",
+            "sent_packets::",
+            "timer_queue::",
+            "--skip=behaves_like",
+        ],
+    ),
+];
+
+/// Runs them, or says why not: a machine without the compiler has not failed.
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
+    if !is_installed() {
+        println!("skipped: Miri is not installed. To have it:");
+        println!("  rustup toolchain install nightly --profile minimal -c miri -c rust-src");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let started = |cause| XtaskError::Start { program: "cargo miri".into(), cause };
+    let mut failed = Vec::new();
+    for (package, tests) in PACKAGES {
+        println!("== miri {package}");
+        let status = cargo_miri()
+            .args(["test", "--lib", "--package", package, "--target-dir"])
+            .arg(workspace.target_dir.join("miri"))
+            .args(["--", "--quiet"])
+            .args(tests)
+            // Each instruction takes hundreds. The generator of inputs asks for chance.
+            .env("PROPTEST_CASES", "1")
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+            .current_dir(&workspace.root)
+            .status()
+            .map_err(started)?;
+        if !status.success() {
+            failed.push(package);
+        }
+    }
+    if failed.is_empty() {
+        println!("miri: {} crates, nothing found", PACKAGES.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("miri: found something in {}", failed.join(", "));
+    Ok(ExitCode::FAILURE)
+}
+
+fn is_installed() -> bool {
+    let version = cargo_miri()
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success())
+}
+
+/// `cargo miri` of the nightly compiler. Not the CARGO that runs us: the proxy picks the toolchain.
+fn cargo_miri() -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "miri"]).env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTFLAGS");
+    command
+}

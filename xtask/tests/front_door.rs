@@ -1,0 +1,233 @@
+//! `./x` on machines that lack tools: stand-ins for the package manager, the download and Rust
+//! itself write down how they are called. Nothing is installed and nothing leaves this machine.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, id};
+use std::{env, fs};
+
+/// What `x` may find on the barest machine.
+const TOOLS: [&str; 12] =
+    ["sh", "cat", "chmod", "cp", "dirname", "env", "head", "mkdir", "printf", "rm", "sed", "true"];
+
+/// A Rust that is newer than what the project asks for.
+const NEW: &str = "1.999.0";
+
+/// A machine of stand-ins: programs in one folder, a home, a log.
+struct Machine {
+    folder: PathBuf,
+}
+
+impl Machine {
+    /// Debian 12 with nothing but its base and a compiler: its Rust is too old, and it has no rustup.
+    fn bare(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("ethernot-x-{}-{name}", id()));
+        let machine = Self { folder };
+        for part in ["bin", "home", "spare"] {
+            fs::create_dir_all(machine.path(part)).expect("a folder");
+        }
+        for tool in TOOLS {
+            let place = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(tool));
+            let found = place.into_iter().find(|path| path.exists());
+            if let Some(found) = found {
+                symlink(found, machine.path("bin").join(tool)).expect("a link");
+            }
+        }
+        machine.program("bin/cc", "");
+        machine.program("bin/id", "echo 0");
+        machine.program(
+            "bin/apt-get",
+            "for package; do\n\
+             \x20   [ ! -e \"$SPARE/$package\" ] || cp \"$SPARE/$package\" \"$BIN/$package\"\n\
+             done",
+        );
+        machine.offer("rustc", "1.63.0");
+        machine.spare_curl("cp \"$SPARE/rustup-init\" \"$to\"");
+        machine.program("spare/rustup-init", &format!("[ \"$1\" = -y ] || exit 2\n{}", bring(NEW)));
+        machine
+    }
+
+    fn path(&self, part: &str) -> PathBuf {
+        self.folder.join(part)
+    }
+
+    /// A program that writes down its name and arguments, then does `body`.
+    fn program(&self, part: &str, body: &str) {
+        let path = self.path(part);
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let script = format!("#!/bin/sh\necho \"{name} $*\" >> \"$LOG\"\n{body}\n");
+        fs::write(&path, script).expect("a program");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+    }
+
+    /// `apt-cache` that knows one package.
+    fn offer(&self, package: &str, version: &str) {
+        let body = format!(
+            "[ \"$2\" != {package} ] || printf '%s:\\n  Candidate: {version}+x1\\n' \"$2\""
+        );
+        self.program("bin/apt-cache", &body);
+    }
+
+    /// `curl`, once it is installed, that answers with `body` into the file `$to`.
+    fn spare_curl(&self, body: &str) {
+        let find = "while [ $# -gt 0 ]; do [ \"$1\" != -o ] || to=$2; shift; done";
+        self.program("spare/curl", &format!("{find}\n{body}"));
+    }
+
+    fn rust(&self, version: &str) {
+        self.program("bin/rustc", &format!("echo 'rustc {version} (stand-in)'"));
+        self.program("bin/cargo", "");
+    }
+
+    fn x(&self, is_refused: bool) -> Output {
+        let door = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
+        let mut command = Command::new(door);
+        command
+            .arg("bench")
+            .env_clear()
+            .env("PATH", self.path("bin"))
+            .env("BIN", self.path("bin"))
+            .env("SPARE", self.path("spare"))
+            .env("HOME", self.path("home"))
+            .env("LOG", self.path("log"));
+        if is_refused {
+            command.env("X_NO_INSTALL", "1");
+        }
+        command.output().expect("a shell")
+    }
+
+    /// How the stand-in programs were called, since the last look.
+    fn log(&self) -> String {
+        let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+        let _ = fs::remove_file(self.path("log"));
+        log
+    }
+
+    /// What is in the home, by name.
+    fn home(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("home")).expect("a home");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What rustup and its installer do: a toolchain in their folder.
+fn bring(version: &str) -> String {
+    format!(
+        "bin=$RUSTUP_HOME/toolchains/stable-here/bin\n\
+         mkdir -p \"$bin\"\n\
+         printf '#!/bin/sh\\necho \"rustc {version} (stand-in)\"\\n' > \"$bin/rustc\"\n\
+         printf '#!/bin/sh\\necho \"cargo $*\" >> \"$LOG\"\\n' > \"$bin/cargo\"\n\
+         chmod +x \"$bin/rustc\" \"$bin/cargo\""
+    )
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn ran_the_chores(log: &str) -> bool {
+    log.lines().any(|line| line.starts_with("cargo run ") && line.ends_with("-- bench"))
+}
+
+#[test]
+fn rust_comes_to_a_bare_machine_into_a_folder_of_its_own_and_is_announced() {
+    let machine = Machine::bare("bare");
+    let output = machine.x(false);
+    let log = machine.log();
+    assert!(output.status.success(), "{}{log}", errors(&output));
+    assert!(ran_the_chores(&log), "{log}");
+    assert!(log.contains("https://sh.rustup.rs"), "{log}");
+    assert!(log.contains("--no-modify-path"), "{log}");
+    assert_eq!(machine.home(), [".local"]);
+    let told = errors(&output);
+    let folder = machine.path("home/.local/share/ethernot/rust");
+    assert!(told.contains(&format!("installs Rust into {}", folder.display())), "{told}");
+}
+
+#[test]
+fn rust_that_was_brought_is_found_again_without_a_download() {
+    let machine = Machine::bare("again");
+    assert!(machine.x(false).status.success());
+    machine.log();
+    assert!(machine.x(true).status.success());
+    let log = machine.log();
+    assert!(ran_the_chores(&log), "{log}");
+    assert!(!log.contains("curl") && !log.contains("rustup"), "{log}");
+}
+
+#[test]
+fn rust_that_was_brought_and_is_too_old_now_is_made_newer() {
+    let machine = Machine::bare("aged");
+    machine.program("spare/rustup-init", &bring("1.60.0"));
+    assert!(!machine.x(false).status.success());
+    fs::create_dir_all(machine.path("home/.local/share/ethernot/rust/cargo/bin"))
+        .expect("a folder");
+    machine.program("home/.local/share/ethernot/rust/cargo/bin/rustup", &bring(NEW));
+    machine.log();
+    let output = machine.x(false);
+    let log = machine.log();
+    assert!(output.status.success(), "{}{log}", errors(&output));
+    assert!(log.contains("rustup toolchain install stable") && !log.contains("curl"), "{log}");
+}
+
+#[test]
+fn nothing_is_installed_when_that_is_refused_and_one_command_is_printed() {
+    let machine = Machine::bare("refused");
+    let output = machine.x(true);
+    assert!(!output.status.success());
+    assert_eq!(machine.log(), "");
+    assert_eq!(machine.home(), [""; 0]);
+    let told = errors(&output);
+    assert_eq!(told.lines().filter(|line| line.contains("curl --proto")).count(), 1, "{told}");
+}
+
+#[test]
+fn rust_that_is_new_enough_is_used_as_it_is() {
+    let machine = Machine::bare("ready");
+    machine.rust(NEW);
+    assert!(machine.x(false).status.success());
+    let log = machine.log();
+    assert!(ran_the_chores(&log), "{log}");
+    assert!(!log.contains("curl") && machine.home().is_empty(), "{log}");
+}
+
+#[test]
+fn rust_of_the_account_that_is_too_old_is_left_as_it_is() {
+    let machine = Machine::bare("old");
+    machine.rust("1.63.0");
+    machine.program("bin/rustup", &bring(NEW));
+    assert!(machine.x(false).status.success());
+    let log = machine.log();
+    assert!(log.contains("rustup toolchain install stable --no-self-update"), "{log}");
+    assert!(ran_the_chores(&log) && !log.contains("curl"), "{log}");
+    assert_eq!(machine.home(), [".local"]);
+}
+
+#[test]
+fn rustup_of_the_distribution_comes_before_a_download() {
+    let machine = Machine::bare("packaged");
+    machine.offer("rustup", "1.27.1");
+    machine.program("spare/rustup", &bring(NEW));
+    let output = machine.x(false);
+    let log = machine.log();
+    assert!(output.status.success(), "{}{log}", errors(&output));
+    assert!(ran_the_chores(&log) && !log.contains("curl"), "{log}");
+}
+
+#[test]
+fn a_download_that_fails_ends_with_one_command() {
+    let machine = Machine::bare("offline");
+    machine.spare_curl("exit 6");
+    let output = machine.x(false);
+    assert!(!output.status.success());
+    let told = errors(&output);
+    assert_eq!(told.lines().filter(|line| line.contains("| sh -s --")).count(), 1, "{told}");
+    let log = machine.log();
+    assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
+}
