@@ -380,6 +380,7 @@ fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationEr
             latency_ps: keys.number("latency_ps", 5_000_000, 0, TIME_MAX_PS)?,
             gap_ps: keys.number("gap_ps", 1_000_000, 0, TIME_MAX_PS)?,
             byte_ps: keys.number("byte_ps", 80, 0, BYTE_TIME_MAX_PS)?,
+            holds_receiver: keys.flag("holds_receiver", true)?,
         }),
     })
 }

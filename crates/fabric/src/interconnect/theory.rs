@@ -173,8 +173,7 @@ fn torus_saturation() -> Result<Comparison, TheoryError> {
 
 /// A message there and back: 2 (2 o + L + (k − 1) G).
 fn ping_pong() -> Result<Comparison, TheoryError> {
-    let configuration =
-        LogGpConfiguration { latency_ps: 5_000_000, gap_ps: 1_000_000, byte_ps: 800 };
+    let configuration = LogGpConfiguration::new(5_000_000, 1_000_000, 800);
     let rounds = 100_u32;
     let token = TokenPass::new(2, 4_096, 0, 2 * rounds);
     let fabric = LogGp::new(2, configuration);

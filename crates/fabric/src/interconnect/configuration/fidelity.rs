@@ -84,6 +84,8 @@ impl Configuration {
                     latency_ps: idle.latency_ps.round() as u64,
                     gap_ps: idle.gap_ps.round() as u64,
                     byte_ps: idle.byte_ps.round() as u64,
+                    // Cards receive packets, whatever the processor does.
+                    holds_receiver: false,
                 })
             }
             (Fidelity::Fluid, Some(rates))
