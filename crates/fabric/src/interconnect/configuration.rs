@@ -21,7 +21,7 @@ use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
 use super::receiving::ReceivingConfiguration;
-use super::routing::{LanePolicy, Routing, RoutingError};
+use super::routing::{Choice, LanePolicy, Routing, RoutingError};
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
 use super::workload::{MeshConfiguration, Pattern, Sizes, SizesError};
@@ -374,6 +374,12 @@ fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationEr
                     RATE_MAX_BPS,
                 )?,
                 link_latency_ps: keys.number("link_latency_ps", 500_000, 0, TIME_MAX_PS)?,
+                choice: match keys.word("choice", "per_flow", &["per_flow", "per_source"])?.as_str()
+                {
+                    "per_source" => Choice::PerSource,
+                    _ => Choice::PerFlow,
+                },
+                salt: 0,
             })
         }
         _ => FabricConfiguration::LogGp(LogGpConfiguration {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use mem::prefetch;
 
 use super::records::Grant;
-use super::routing::{self, Choice, RouteTable};
+use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
 use super::statistics::mix;
@@ -223,21 +223,15 @@ impl Ethernet {
 
     #[inline]
     fn choose(&self, candidates: &[u32], switch: u32, base: u32, frame: &Frame) -> u32 {
-        let count = candidates.len() as u64;
-        let at = match self.configuration.choice {
-            Choice::PerSource => u64::from(frame.flow) % count,
-            Choice::LeastLoaded => return self.least_loaded(candidates, base),
-            _ => {
-                // The switch is part of the hash: else all switches would choose alike.
-                let hash = mix(u64::from(frame.flow), u64::from(switch)) >> 32;
-                (hash * count) >> 32
-            }
-        };
-        let link = candidates[at as usize];
+        if self.configuration.choice == Choice::LeastLoaded {
+            return self.least_loaded(candidates, base);
+        }
+        let at = self.configuration.choice.place(frame.flow, switch, candidates.len());
+        let link = candidates[at];
         if !self.is_down(base + link) {
             return link;
         }
-        let ways = candidates.iter().cycle().skip(at as usize).take(candidates.len());
+        let ways = candidates.iter().cycle().skip(at).take(candidates.len());
         ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
@@ -453,14 +447,15 @@ impl Ethernet {
     /// The flow of a frame that leaves a host by `link`.
     #[inline]
     fn flow(&self, source: u32, destination: u32, link: u32) -> u32 {
-        let ends = u64::from(routing::flow(source, destination));
-        match self.configuration.choice {
-            Choice::PerSource => source,
+        let EthernetConfiguration { choice, salt, .. } = self.configuration;
+        let flow = choice.flow(source, destination, salt);
+        match choice {
             Choice::Spray | Choice::Ugal => {
                 let waiting = self.queues.as_ref().map_or(0, |queues| queues.waiting_bytes(link));
-                mix(ends, mix(self.ports[link as usize].bytes + waiting, 1)) as u32
+                let sent = self.ports[link as usize].bytes + waiting;
+                mix(u64::from(flow), mix(sent, 1)) as u32
             }
-            _ => ends as u32,
+            _ => flow,
         }
     }
 

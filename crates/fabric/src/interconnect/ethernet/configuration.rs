@@ -32,6 +32,8 @@ pub struct EthernetConfiguration {
     pub forwarding: Forwarding,
     /// Which of equal ways a frame takes.
     pub choice: Choice,
+    /// Has flows hashed otherwise ([`salt`](super::super::routing::salt)).
+    pub salt: u64,
     /// Cards of the hosts.
     pub nic: NicConfiguration,
     /// Shared buffers, marks, priorities and pauses; none of it by default.
@@ -133,6 +135,7 @@ impl EthernetConfiguration {
             buffer_bytes: 0,
             forwarding: Forwarding::StoreAndForward,
             choice: Choice::PerFlow,
+            salt: 0,
             nic: NicConfiguration::SINGLE,
             queues: QueueConfiguration::NONE,
         }
