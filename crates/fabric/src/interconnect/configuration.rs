@@ -483,6 +483,24 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_beyond_the_end_is_an_error() {
+        let run = |warmup_ps: u64, threads: u32| {
+            let text = format!(
+                "[topology]\nkind = \"leaf_spine\"\n[workload]\nkind = \"ring\"\niterations = 3\n\
+                 [run]\nwarmup_ps = {warmup_ps}\nthreads = {threads}\n"
+            );
+            let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+            configuration.run().map(|outcome| outcome.latency.count())
+        };
+        assert!(run(1, 1).is_ok_and(|count| count > 0));
+        for threads in [1, 2] {
+            let error = run(1_000_000_000_000, threads).expect_err("nothing is left").to_string();
+            assert!(error.contains("nothing was measured"), "{error}");
+            assert!(error.contains("warmup_ps"), "{error}");
+        }
+    }
+
+    #[test]
     fn an_empty_configuration_has_defaults_and_reads_back() {
         let configuration = Configuration::parse("a.toml", "").expect("all is optional");
         assert_eq!(configuration.topology.hosts(), 16);

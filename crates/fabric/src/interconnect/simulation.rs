@@ -407,6 +407,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let left = !self.context.messages.is_empty();
         let stuck = left.then(|| self.fabric.diagnose(&self.context));
         check_end(self.context.dropped, stuck, &self.workload)?;
+        self.outcome.check_measured(&self.limits)?;
         Ok((self.outcome, self.fabric))
     }
 

@@ -246,6 +246,7 @@ impl<W: Separable> Parts<W> {
         outcome.ports = whole.fabric.port_counters();
         let stuck = (messages > 0).then(|| whole.fabric.stuck(&waits, messages));
         check_end(outcome.dropped, stuck, &whole.workload)?;
+        outcome.check_measured(&whole.limits)?;
         Ok(outcome)
     }
 }
