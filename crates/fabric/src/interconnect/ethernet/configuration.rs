@@ -25,8 +25,9 @@ pub struct EthernetConfiguration {
     /// Least time between two frames from hosts that the engine of a switch forwards, in
     /// picoseconds; 0 for no limit. A rate, not a latency.
     pub host_frame_interval_ps: u64,
-    /// Queue of each output, in bytes; frames that find no room are lost. 0 for no limit. Lossless
-    /// classes have another limit.
+    /// Most at each output, in bytes: frames that wait and the one being sent, as long as they are on the
+    /// wire, without gaps, when a frame comes out of the latency of its switch. One that finds no room
+    /// beside them is lost. 0 for no limit. Lossless classes have another limit.
     pub buffer_bytes: u64,
     /// When a switch begins to send a frame on.
     pub forwarding: Forwarding,
