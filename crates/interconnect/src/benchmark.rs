@@ -111,7 +111,7 @@ pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkEr
 /// Messages of 8 bytes among 1024 hosts with the LogGP model, as many as the hosts can send.
 pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     let hosts = 1024;
-    let configuration = LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 80 };
+    let configuration = LogGpConfiguration::new(1_000_000, 100_000, 80);
     let workload = OpenLoad::new(hosts, Pattern::Uniform, Sizes::Fixed(8), 250_000, duration_ps, 1);
     let placement: Vec<u32> = (0..hosts).collect();
     let fabric = LogGp::new(hosts, configuration);
@@ -124,7 +124,7 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
 pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     let ranks = 1024;
     let trace = Goal::parse("ring", &Goal::ring(ranks, rounds))?;
-    let configuration = LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 80 };
+    let configuration = LogGpConfiguration::new(1_000_000, 100_000, 80);
     let placement: Vec<u32> = (0..ranks).collect();
     let fabric = LogGp::new(ranks, configuration);
     let simulation = Simulation::new(fabric, trace, &placement, HostCosts::symmetric(200_000, 10));

@@ -107,11 +107,11 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
     };
     let host_ps = ((fixed_ps - latency_ps) / 2.0).round() as u64;
     let host_ps_per_byte = ((per_byte_ps - byte_ps) / 2.0).round() as u64;
-    let loggp = LogGpConfiguration {
-        latency_ps: latency_ps.round() as u64,
-        gap_ps: (interval_us.max(0.0) * PS_PER_US).round() as u64,
-        byte_ps: byte_ps.round() as u64,
-    };
+    let loggp = LogGpConfiguration::new(
+        latency_ps.round() as u64,
+        (interval_us.max(0.0) * PS_PER_US).round() as u64,
+        byte_ps.round() as u64,
+    );
     let costs = HostCosts::symmetric(host_ps, host_ps_per_byte);
     let (rms_error_percent, worst_error_percent) = errors(latencies, &loggp, &costs);
     Ok(Calibration { loggp, costs, rms_error_percent, worst_error_percent })
@@ -180,8 +180,7 @@ mod tests {
     use super::super::workload::TokenPass;
     use super::*;
 
-    const LOGGP: LogGpConfiguration =
-        LogGpConfiguration { latency_ps: 3_000_000, gap_ps: 700_000, byte_ps: 800 };
+    const LOGGP: LogGpConfiguration = LogGpConfiguration::new(3_000_000, 700_000, 800);
     const LENGTHS: [u64; 7] = [1, 8, 64, 512, 4_096, 65_536, 1_048_576];
 
     /// What a ping-pong measures on the model.

@@ -21,7 +21,7 @@ use super::flit::{FlitConfiguration, PortConfiguration};
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
 use super::receiving::ReceivingConfiguration;
-use super::routing::{LanePolicy, Routing, RoutingError};
+use super::routing::{Choice, LanePolicy, Routing, RoutingError};
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
 use super::workload::{MeshConfiguration, Pattern, Sizes, SizesError};
@@ -374,12 +374,19 @@ fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationEr
                     RATE_MAX_BPS,
                 )?,
                 link_latency_ps: keys.number("link_latency_ps", 500_000, 0, TIME_MAX_PS)?,
+                choice: match keys.word("choice", "per_flow", &["per_flow", "per_source"])?.as_str()
+                {
+                    "per_source" => Choice::PerSource,
+                    _ => Choice::PerFlow,
+                },
+                salt: 0,
             })
         }
         _ => FabricConfiguration::LogGp(LogGpConfiguration {
             latency_ps: keys.number("latency_ps", 5_000_000, 0, TIME_MAX_PS)?,
             gap_ps: keys.number("gap_ps", 1_000_000, 0, TIME_MAX_PS)?,
             byte_ps: keys.number("byte_ps", 80, 0, BYTE_TIME_MAX_PS)?,
+            holds_receiver: keys.flag("holds_receiver", true)?,
         }),
     })
 }
@@ -473,6 +480,24 @@ mod tests {
 
     fn refused(text: &str) -> String {
         Configuration::parse("a.toml", text).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn a_warm_up_beyond_the_end_is_an_error() {
+        let run = |warmup_ps: u64, threads: u32| {
+            let text = format!(
+                "[topology]\nkind = \"leaf_spine\"\n[workload]\nkind = \"ring\"\niterations = 3\n\
+                 [run]\nwarmup_ps = {warmup_ps}\nthreads = {threads}\n"
+            );
+            let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+            configuration.run().map(|outcome| outcome.latency.count())
+        };
+        assert!(run(1, 1).is_ok_and(|count| count > 0));
+        for threads in [1, 2] {
+            let error = run(1_000_000_000_000, threads).expect_err("nothing is left").to_string();
+            assert!(error.contains("nothing was measured"), "{error}");
+            assert!(error.contains("warmup_ps"), "{error}");
+        }
     }
 
     #[test]

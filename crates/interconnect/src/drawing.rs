@@ -48,7 +48,15 @@ fn draw_with(topology: &Topology, heat: Option<&Heat>) -> String {
     let places = places(topology);
     let width = places.iter().map(|place| place.0).fold(0.0, f64::max) + 2.0 * MARGIN;
     let height = places.iter().map(|place| place.1).fold(0.0, f64::max) + 2.0 * MARGIN + TITLE;
-    let widened = width.max(if heat.is_some() { WIDTH_MIN } else { 0.0 });
+    let title = format!(
+        "{}: {} hosts, {} switches, {} cables",
+        topology.name(),
+        topology.hosts(),
+        topology.switches(),
+        topology.links().len() / 2,
+    );
+    let title_width = title.chars().count() as f64 * LETTER + 2.0 * MARGIN;
+    let widened = width.max(title_width).max(if heat.is_some() { WIDTH_MIN } else { 0.0 });
     let (left, width) = (MARGIN + (widened - width) / 2.0, widened);
     let mut svg = String::new();
     // Writing to a `String` cannot fail.
@@ -56,12 +64,9 @@ fn draw_with(topology: &Topology, heat: Option<&Heat>) -> String {
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
          font-family=\"sans-serif\" font-size=\"11\" fill=\"currentColor\">\n<title>{name}</title>\n\
-         <text x=\"{MARGIN}\" y=\"20\" font-size=\"14\">{name}: {} hosts, {} switches, {} \
-         cables</text>\n",
-        topology.hosts(),
-        topology.switches(),
-        topology.links().len() / 2,
+         <text x=\"{MARGIN}\" y=\"20\" font-size=\"14\">{title}</text>\n",
         name = escaped(topology.name()),
+        title = escaped(&title),
     );
     let at = |switch: u32| {
         let (x, y) = places.get(switch as usize).copied().unwrap_or_default();
@@ -238,6 +243,8 @@ const STEP: f64 = 64.0;
 const BOX: f64 = 34.0;
 const MARGIN: f64 = 40.0;
 const TITLE: f64 = 20.0;
+/// Width of a letter of the title on average, and a little more.
+const LETTER: f64 = 8.5;
 const BEND: f64 = 22.0;
 /// So that small networks are not drawn as giants on a page.
 const WIDTH_MIN: f64 = 720.0;
@@ -260,6 +267,20 @@ mod tests {
             assert_eq!(svg.matches("<rect").count(), topology.switches() as usize);
             assert_eq!(svg.matches("<path").count(), bundles(&topology).len());
             assert!(svg.ends_with("</svg>\n"));
+        }
+    }
+
+    #[test]
+    fn the_title_fits_into_the_drawing() {
+        for topology in [Topology::star(2), Topology::cascade(2, 1, 1), Topology::fat_tree(4)] {
+            let topology = topology.expect("a topology");
+            let svg = draw(&topology);
+            let width = svg.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split(' ').next());
+            let width: f64 = width.and_then(|width| width.parse().ok()).expect("a width");
+            let title = svg.split("font-size=\"14\">").nth(1).expect("a title");
+            let title = title.split('<').next().expect("its text");
+            // Most letters of a sans-serif are narrower than 0.6 of their height.
+            assert!(width >= MARGIN + title.len() as f64 * 0.6 * 14.0, "{title}: {width}");
         }
     }
 

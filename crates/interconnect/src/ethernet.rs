@@ -4,9 +4,10 @@
 //! at once, and the time when it will have crossed the next link is known then: departure = the
 //! later of "ready" and "port free", plus its serialisation. The queue itself need not exist; its
 //! length is the time until the port is free. Shared buffers, marks, priorities and pauses need
-//! queues that exist ([`QueueConfiguration::is_needed`]); then there are three events.
+//! queues that exist ([`QueueConfiguration::is_needed`]); then there are two events or more.
 
 mod adaptive;
+mod backlog;
 mod configuration;
 mod counters;
 mod exchange;
@@ -20,15 +21,16 @@ use std::sync::Arc;
 use mem::prefetch;
 
 use super::records::Grant;
-use super::routing::{self, Choice, RouteTable};
+use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
 use super::statistics::mix;
 use super::topology::{LinkKind, Topology};
 use super::wheel::Event;
 use adaptive::Adaptive;
+use backlog::Backlog;
 use exchange::Exchange;
-use queues::Queues;
+use queues::{Pool, Queues};
 
 pub use configuration::{
     CLASSES_MAX, ClassBy, EthernetConfiguration, Forwarding, NicConfiguration, QueueConfiguration,
@@ -64,6 +66,8 @@ pub struct Ethernet {
     nics: Vec<Nic>,
     adaptive: Option<Box<Adaptive>>,
     queues: Option<Box<Queues>>,
+    /// Of each port, where a buffer has a limit and no queues exist; else empty.
+    backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
     /// Frames lost at each port that lost any.
     dropped: BTreeMap<u32, u64>,
@@ -118,6 +122,8 @@ struct FrameState {
     input: u32,
     class: u8,
     is_marked: bool,
+    /// Where a switch stores it, if it does.
+    pool: Option<Pool>,
 }
 
 /// The card of a host.
@@ -168,6 +174,7 @@ impl Ethernet {
             adaptive: is_adaptive
                 .then(|| Box::new(Adaptive::new(&configuration, switches * rails))),
             queues: None,
+            backlogs: Vec::new(),
             exchange: None,
             dropped: BTreeMap::new(),
             down: Vec::new(),
@@ -178,6 +185,8 @@ impl Ethernet {
         ethernet.is_large = ethernet.bytes() > CACHED_BYTES;
         if configuration.queues.is_needed() {
             ethernet.queues = Some(Box::new(Queues::new(&ethernet)));
+        } else if configuration.buffer_bytes > 0 {
+            ethernet.backlogs = vec![Backlog::default(); ports];
         }
         ethernet.is_plain = ethernet.can_be_plain();
         ethernet
@@ -208,7 +217,8 @@ impl Ethernet {
                 _ => self.way(at, &frame),
             }
         };
-        let ready_ps = context.wheel.now_ps() + self.configuration.latency_ps + slack_ps;
+        let latency_ps = if self.arrives_ready() { 0 } else { self.configuration.latency_ps };
+        let ready_ps = context.wheel.now_ps() + latency_ps + slack_ps;
         self.transmit(context, link, index, frame, ready_ps);
     }
 
@@ -223,21 +233,15 @@ impl Ethernet {
 
     #[inline]
     fn choose(&self, candidates: &[u32], switch: u32, base: u32, frame: &Frame) -> u32 {
-        let count = candidates.len() as u64;
-        let at = match self.configuration.choice {
-            Choice::PerSource => u64::from(frame.flow) % count,
-            Choice::LeastLoaded => return self.least_loaded(candidates, base),
-            _ => {
-                // The switch is part of the hash: else all switches would choose alike.
-                let hash = mix(u64::from(frame.flow), u64::from(switch)) >> 32;
-                (hash * count) >> 32
-            }
-        };
-        let link = candidates[at as usize];
+        if self.configuration.choice == Choice::LeastLoaded {
+            return self.least_loaded(candidates, base);
+        }
+        let at = self.configuration.choice.place(frame.flow, switch, candidates.len());
+        let link = candidates[at];
         if !self.is_down(base + link) {
             return link;
         }
-        let ways = candidates.iter().cycle().skip(at as usize).take(candidates.len());
+        let ways = candidates.iter().cycle().skip(at).take(candidates.len());
         ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
@@ -282,14 +286,19 @@ impl Ethernet {
         let end = self.ends[link as usize];
         let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
         let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
-        if self.configuration.buffer_bytes > 0 && !end.is_from_host() {
-            let queued = ((start_ps - ready_ps) << 8) / byte_time.max(1);
-            if queued + u64::from(frame.bytes) > self.configuration.buffer_bytes {
+        let has_limit = !self.backlogs.is_empty() && !end.is_from_host();
+        if has_limit {
+            let backlog = &mut self.backlogs[link as usize];
+            if !backlog.has_room(ready_ps, frame.bytes, self.configuration.buffer_bytes) {
                 self.lose(context, link, index);
                 return;
             }
         }
         let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
+        if has_limit {
+            let left_ps = self.ports[link as usize].free_ps;
+            self.backlogs[link as usize].add(left_ps, frame.bytes);
+        }
         let first_ps = match self.configuration.forwarding {
             Forwarding::CutThrough { header_bytes } if end.node() >= self.hosts => {
                 (u64::from(header_bytes.min(frame.bytes)) * byte_time) >> 8
@@ -453,14 +462,15 @@ impl Ethernet {
     /// The flow of a frame that leaves a host by `link`.
     #[inline]
     fn flow(&self, source: u32, destination: u32, link: u32) -> u32 {
-        let ends = u64::from(routing::flow(source, destination));
-        match self.configuration.choice {
-            Choice::PerSource => source,
+        let EthernetConfiguration { choice, salt, .. } = self.configuration;
+        let flow = choice.flow(source, destination, salt);
+        match choice {
             Choice::Spray | Choice::Ugal => {
                 let waiting = self.queues.as_ref().map_or(0, |queues| queues.waiting_bytes(link));
-                mix(ends, mix(self.ports[link as usize].bytes + waiting, 1)) as u32
+                let sent = self.ports[link as usize].bytes + waiting;
+                mix(u64::from(flow), mix(sent, 1)) as u32
             }
-            _ => ends as u32,
+            _ => flow,
         }
     }
 
@@ -519,7 +529,13 @@ impl Ethernet {
             if self.has_states() {
                 let queues = &self.configuration.queues;
                 let class = queues.class_of(source, message.tag, message.bytes);
-                let state = FrameState { via: UNDECIDED, input: NOWHERE, class, is_marked: false };
+                let state = FrameState {
+                    via: UNDECIDED,
+                    input: NOWHERE,
+                    class,
+                    is_marked: false,
+                    pool: None,
+                };
                 self.set_state(frame_index, state);
             }
             self.transmit(context, link, frame_index, frame, ready_ps);

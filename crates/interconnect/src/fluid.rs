@@ -19,6 +19,10 @@ pub struct FluidConfiguration {
     pub trunk_rate_bps: u64,
     /// From the last bit sent to the last bit received, in picoseconds for each link.
     pub link_latency_ps: u64,
+    /// Which of equal ways a message takes; by a hash where that depends on what is free.
+    pub choice: Choice,
+    /// Has flows hashed otherwise ([`salt`](super::routing::salt)).
+    pub salt: u64,
 }
 
 /// A network of fluids.
@@ -51,7 +55,7 @@ struct Flow {
 }
 
 impl Fluid {
-    /// Fluids over a topology. Of equal ways each pair of hosts has one, by a hash.
+    /// Fluids over a topology. Of equal ways each pair of hosts has one.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let capacity = |kind: LinkKind| match kind {
             LinkKind::Host => configuration.host_rate_bps as f64 * 1e-12,
@@ -72,12 +76,14 @@ impl Fluid {
     }
 
     fn path(&self, source: u32, destination: u32) -> Vec<u32> {
+        let FluidConfiguration { choice, salt, .. } = self.configuration;
+        let flow = choice.flow(source, destination, salt);
         let mut links = vec![self.routes.host_link(source) ^ 1];
         let mut at = self.ends[links[0] as usize];
         while at != destination {
-            let candidates = self.routes.candidates(at - self.hosts, destination);
-            let place = Choice::hashed(source, destination, at, candidates.len());
-            let link = candidates[place];
+            let switch = at - self.hosts;
+            let candidates = self.routes.candidates(switch, destination);
+            let link = candidates[choice.place(flow, switch, candidates.len())];
             links.push(link);
             at = self.ends[link as usize];
         }

@@ -141,6 +141,8 @@ pub enum Cause {
     Start,
     /// A message was there: place in [`Records::messages`].
     Received(u32),
+    /// A message was sent: place in [`Records::messages`].
+    Sent(u32),
     /// Work was done: place in [`Records::works`].
     Worked(u32),
     /// Something that there was no room to record.
@@ -309,6 +311,38 @@ impl Recorder {
         work.cause = self.cause;
         slot(&mut self.pending, work.rank).push(self.works.len() as u32);
         self.works.push(work);
+    }
+
+    /// Work that a rank asked for begins.
+    #[cold]
+    pub(super) fn on_begun(&mut self, rank: u32, tag: u32, started_ps: u64, ended_ps: u64) {
+        for &work in slot(&mut self.pending, rank).iter() {
+            if let Some(work) = self.works.get_mut(work as usize)
+                && work.ended_ps == NEVER_PS
+                && work.tag == tag
+            {
+                (work.started_ps, work.ended_ps) = (started_ps, ended_ps);
+                return;
+            }
+        }
+    }
+
+    /// A rank is told that its processor has sent a message.
+    #[cold]
+    pub(super) fn on_sent(&mut self, index: u32) {
+        let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
+        let is_known = (record as usize) < self.messages.len();
+        self.cause = if is_known { Cause::Sent(record) } else { Cause::Unknown };
+    }
+
+    /// What the rank that acts was told before that.
+    pub(super) const fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// A rank goes on with what it was told before others were told something.
+    pub(super) const fn resume(&mut self, cause: Cause) {
+        self.cause = cause;
     }
 
     /// A rank is told that work is done.

@@ -51,23 +51,43 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// The place among `count` candidates that a flow takes at a node.
+    /// The place among `count` candidates that a flow takes at a switch, from 0, where that does not
+    /// depend on what is free. All fabrics ask here, so that flows share the same links in each.
     #[inline]
-    pub(super) const fn hashed(source: u32, destination: u32, node: u32, count: usize) -> usize {
-        let hash = mix(flow(source, destination) as u64, node as u64) >> 32;
+    pub(super) const fn place(self, flow: u32, switch: u32, count: usize) -> usize {
+        if let Self::PerSource = self {
+            return flow as usize % count;
+        }
+        // The switch is part of the hash: else all switches would choose alike.
+        let hash = mix(flow as u64, switch as u64) >> 32;
         ((hash * count as u64) >> 32) as usize
+    }
+
+    /// The flow of what `source` sends to `destination`: a hash, or the source.
+    #[inline]
+    pub(super) const fn flow(self, source: u32, destination: u32, salt: u64) -> u32 {
+        match self {
+            Self::PerSource => source,
+            _ => flow(source, destination, salt),
+        }
     }
 }
 
 /// The flow of what `source` sends to `destination`. Both are mixed in on their own: pairs that differ
-/// in the same bits are different flows.
+/// in the same bits are different flows. With another salt all flows are others.
 #[inline]
-pub(super) const fn flow(source: u32, destination: u32) -> u32 {
-    mix(mix(source as u64, FLOW), destination as u64) as u32
+pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
+    mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
+}
+
+/// The salt of the hashes of flows in runs with a seed; the seed itself is for workloads.
+pub const fn salt(seed: u64) -> u64 {
+    mix(mix(seed, SALT), SALT)
 }
 
 /// Not a number of a node.
 const FLOW: u64 = 1 << 40;
+const SALT: u64 = 1 << 41;
 
 /// Which parallel lanes (cables or virtual channels) a packet may use on its way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -459,11 +479,40 @@ mod tests {
             let mut taken = [0_u32; 8];
             for source in 0..8 {
                 for destination in 8..16 {
-                    taken[Choice::hashed(source + shift, destination + shift, 100, 8)] += 1;
+                    let flow = flow(source + shift, destination + shift, 0);
+                    taken[Choice::PerFlow.place(flow, 100, 8)] += 1;
                 }
             }
             assert!(taken.iter().all(|&flows| (1..=20).contains(&flows)), "{taken:?}");
         }
+    }
+
+    /// Balls into bins: 64 flows on 8 ways have, over many salts, the mean of the chi-square of 7 degrees
+    /// of freedom, which is 7 with a variance of 14; and each flow takes each way as often.
+    #[test]
+    fn flows_of_other_seeds_are_other_balls_into_bins() {
+        const SEEDS: u64 = 100;
+        let mut sum = 0.0;
+        let mut of_first = [0_u32; 8];
+        for seed in 1..=SEEDS {
+            let mut taken = [0_u32; 8];
+            for source in 0..8 {
+                for destination in 8..16 {
+                    let flow = flow(source, destination, salt(seed));
+                    let way = Choice::PerFlow.place(flow, 0, 8);
+                    taken[way] += 1;
+                    of_first[way] += u32::from((source, destination) == (0, 8));
+                }
+            }
+            sum += taken.iter().map(|&flows| (f64::from(flows) - 8.0).powi(2) / 8.0).sum::<f64>();
+        }
+        let interval = 2.576 * (14.0 / SEEDS as f64).sqrt();
+        let mean = sum / SEEDS as f64;
+        assert!((mean - 7.0).abs() < interval, "{mean}");
+        // 99 % of the chi-square of 7 degrees of freedom lie below 18.48.
+        let expected = SEEDS as f64 / 8.0;
+        let square = |flows: &u32| (f64::from(*flows) - expected).powi(2) / expected;
+        assert!(of_first.iter().map(square).sum::<f64>() < 18.48, "{of_first:?}");
     }
 
     fn table(topology: &Topology, routing: Routing) -> RouteTable {

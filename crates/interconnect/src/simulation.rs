@@ -2,18 +2,21 @@
 
 mod outcome;
 mod parallel;
+mod processors;
 
 use std::ops::ControlFlow;
 
 use super::ethernet::PortCounters;
+use super::loggp::LogGpConfiguration;
 use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
-use super::records::{Recorder, Work};
+use super::records::{NEVER_PS, Recorder, Work};
 use super::slab::Slab;
 use super::statistics::mix;
 use super::wheel::{Event, Wheel};
 use super::workload::{Action, Actions, Received, Workload};
 
 use outcome::check_end;
+use processors::{Processors, What};
 
 pub use outcome::{Outcome, Progress, Stuck, Watcher};
 pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
@@ -46,6 +49,12 @@ pub trait Fabric {
     /// What happened at ports where something was lost, marked or paused.
     fn port_counters(&self) -> Vec<PortCounters> {
         Vec::new()
+    }
+
+    /// The parameters of the LogGP model, if this is it: then the run has processors and interfaces
+    /// of hosts do things in the order of that model.
+    fn loggp(&self) -> Option<LogGpConfiguration> {
+        None
     }
 
     /// Packet-hops (flit-hops of a flit fabric) so far: links crossed.
@@ -230,6 +239,9 @@ pub struct Simulation<F, W> {
     receiving: ReceivingConfiguration,
     /// Of hosts that are interrupted; none of hosts that poll.
     interrupts: Option<Interrupts>,
+    /// What processors and interfaces do when, in the LogGP model; in others they do one thing after
+    /// the other, in the order in which they are asked.
+    processors: Option<Box<Processors>>,
     /// Messages from hosts to themselves: when they will be there, the rank, and which.
     loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
@@ -244,13 +256,17 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             ranks[host as usize] = rank as u32;
         }
         let context = Context::new(fabric.slot_ps());
+        let processors = fabric.loggp().map(|loggp| {
+            Box::new(Processors::new(loggp, placement.len(), workload.is_unordered()))
+        });
         Self {
+            actions: Actions::new(processors.is_some()),
+            processors,
             fabric,
             workload,
             costs,
             limits: Limits::default(),
             context,
-            actions: Actions::default(),
             hosts: placement.to_vec(),
             free_ps: vec![0; placement.len()],
             receiving: ReceivingConfiguration::default(),
@@ -332,6 +348,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// Lets a rank begin.
     fn start(&mut self, rank: u32) {
+        self.begin_anew();
         self.workload.start(rank, &mut self.actions);
         self.act(rank);
     }
@@ -381,7 +398,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     fn finish(mut self) -> Result<(Outcome, F), Stuck> {
         self.outcome.dropped = self.context.dropped;
-        self.outcome.hops = self.fabric.hops();
+        let sent = self.processors.as_ref().map(|processors| processors.messages);
+        self.outcome.hops = sent.unwrap_or_else(|| self.fabric.hops());
         self.outcome.messages_max = self.context.messages.len_max();
         self.outcome.ports = self.fabric.port_counters();
         let recorder = self.context.recorder.take();
@@ -389,6 +407,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let left = !self.context.messages.is_empty();
         let stuck = left.then(|| self.fabric.diagnose(&self.context));
         check_end(self.context.dropped, stuck, &self.workload)?;
+        self.outcome.check_measured(&self.limits)?;
         Ok((self.outcome, self.fabric))
     }
 
@@ -407,39 +426,38 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             WAKE => {
                 self.outcome.completed_ps = self.outcome.completed_ps.max(event.time_ps);
                 self.actions.now_ps = event.time_ps;
+                self.go_on(rank);
                 if let Some(recorder) = &mut self.context.recorder {
                     recorder.on_worked(rank, event.subject, event.time_ps);
                 }
                 self.workload.on_wake(rank, event.subject, &mut self.actions);
                 self.act(rank);
             }
+            INJECT if self.holds_receivers() => self.on_sent(rank, event.subject),
             INJECT => {
                 if let Some(recorder) = &mut self.context.recorder {
                     recorder.on_handed(event.subject, event.time_ps);
                 }
                 self.fabric.inject(&mut self.context, event.subject);
+                self.on_sent(rank, event.subject);
             }
-            _ => self.on_received(rank, event.subject),
+            LOOK => self.on_look(event),
+            _ => {
+                if self.holds_receivers() {
+                    // Its last byte was there before the processor had its overhead.
+                    let bytes = self.context.messages.get(event.subject).bytes;
+                    let delivered_ps = event.time_ps - self.receive_ps(bytes);
+                    self.note_delivery(event.subject, delivered_ps);
+                }
+                self.on_received(rank, event.subject);
+            }
         }
     }
 
     /// The last byte of a message is at its host.
     fn on_delivered(&mut self, index: u32) {
         let now_ps = self.context.wheel.now_ps();
-        let message = *self.context.messages.get(index);
-        if let Some(recorder) = &mut self.context.recorder {
-            recorder.on_delivered(index, now_ps);
-        }
-        if message.posted_ps >= self.limits.warmup_ps {
-            self.outcome.latency.add(now_ps - message.posted_ps);
-            self.outcome.histogram.add(now_ps - message.posted_ps);
-        }
-        self.outcome.delivered += 1;
-        self.outcome.delivered_bytes += u64::from(message.bytes);
-        let ends = u64::from(message.source) << 32 | u64::from(message.destination);
-        let what = u64::from(message.tag) << 32 | u64::from(message.bytes);
-        let hash = mix(mix(mix(message.posted_ps, now_ps), ends), what);
-        self.outcome.hash = self.outcome.hash.wrapping_add(hash);
+        let message = self.note_delivery(index, now_ps);
 
         let rank = self.ranks[message.destination as usize];
         if let Some(interrupts) = &mut self.interrupts {
@@ -454,10 +472,35 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.process(rank, index);
     }
 
+    /// Counts a message whose last byte was at its host at a time.
+    #[inline]
+    fn note_delivery(&mut self, index: u32, time_ps: u64) -> Message {
+        let message = *self.context.messages.get(index);
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.on_delivered(index, time_ps);
+        }
+        if message.posted_ps >= self.limits.warmup_ps {
+            self.outcome.latency.add(time_ps - message.posted_ps);
+            self.outcome.histogram.add(time_ps - message.posted_ps);
+        }
+        self.outcome.delivered += 1;
+        self.outcome.delivered_bytes += u64::from(message.bytes);
+        let ends = u64::from(message.source) << 32 | u64::from(message.destination);
+        let what = u64::from(message.tag) << 32 | u64::from(message.bytes);
+        let hash = mix(mix(mix(message.posted_ps, time_ps), ends), what);
+        self.outcome.hash = self.outcome.hash.wrapping_add(hash);
+        message
+    }
+
+    /// What a message costs the processor that receives it, in picoseconds.
+    fn receive_ps(&self, bytes: u32) -> u64 {
+        self.costs.receive(bytes) + self.receiving.reassembly_ps(bytes)
+    }
+
     /// The processor of a rank's host turns to a message.
     fn process(&mut self, rank: u32, index: u32) {
         let bytes = self.context.messages.get(index).bytes;
-        let mut cost_ps = self.costs.receive(bytes) + self.receiving.reassembly_ps(bytes);
+        let mut cost_ps = self.receive_ps(bytes);
         if self.interrupts.is_some() {
             // What one interrupt brings happens one after the other.
             cost_ps = cost_ps.max(1);
@@ -467,6 +510,14 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             return;
         }
         let free = &mut self.free_ps[rank as usize];
+        if self.interrupts.is_none()
+            && let Some(processors) = &mut self.processors
+        {
+            processors.begin_anew();
+            let what = What::Receive { message: index, bytes };
+            processors.ask(&mut self.context, rank, what, *free);
+            return;
+        }
         *free = (*free).max(self.context.wheel.now_ps()) + cost_ps;
         self.context.schedule(*free, RECEIVED | rank, index);
     }
@@ -490,6 +541,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     fn on_received(&mut self, rank: u32, index: u32) {
         let message = self.context.messages.remove(index);
         let now_ps = self.context.wheel.now_ps();
+        self.go_on(rank);
         self.outcome.completed_ps = self.outcome.completed_ps.max(now_ps);
         self.actions.now_ps = now_ps;
         if let Some(recorder) = &mut self.context.recorder {
@@ -504,6 +556,26 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
+    /// What ranks ask for now comes about after all else so far.
+    #[inline]
+    fn begin_anew(&mut self) {
+        if let Some(processors) = &mut self.processors {
+            processors.begin_anew();
+        }
+    }
+
+    /// A rank is told that its processor is done with something, or of a time it waited for.
+    #[inline]
+    fn go_on(&mut self, rank: u32) {
+        if let Some(processors) = &mut self.processors {
+            if self.free_ps[rank as usize] == self.context.wheel.now_ps() {
+                processors.go_on(rank);
+            } else {
+                processors.begin_anew();
+            }
+        }
+    }
+
     /// Does what a rank asked for.
     fn act(&mut self, rank: u32) {
         if self.actions.list.is_empty() {
@@ -514,7 +586,14 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         for action in list.drain(..) {
             let free = &mut self.free_ps[rank as usize];
             match action {
-                Action::Send { to, bytes, tag } => {
+                Action::Turn { name } => {
+                    if let Some(processors) = &mut self.processors {
+                        let cause = self.context.recorder.as_ref().map(|recorder| recorder.cause());
+                        let what = What::Turn { name, cause };
+                        processors.ask(&mut self.context, rank, what, *free);
+                    }
+                }
+                Action::Send { to, bytes, tag, name } => {
                     let source = self.hosts[rank as usize];
                     let destination = self.hosts[to as usize];
                     let message = Message {
@@ -531,6 +610,11 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                     if let Some(recorder) = &mut self.context.recorder {
                         recorder.on_posted(index, &message);
                     }
+                    if let Some(processors) = &mut self.processors {
+                        let what = What::Send { message: index, bytes, name };
+                        processors.ask(&mut self.context, rank, what, *free);
+                        continue;
+                    }
                     let cost_ps = self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
                     if source == destination {
                         let time_ps = (*free).max(now_ps) + self.costs.send(bytes);
@@ -544,6 +628,23 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                     }
                 }
                 Action::Compute { time_ps, tag } => {
+                    if let Some(processors) = &mut self.processors {
+                        if let Some(recorder) = &mut self.context.recorder {
+                            recorder.on_asked(Work::new(
+                                rank,
+                                tag,
+                                [now_ps, NEVER_PS, NEVER_PS],
+                                false,
+                            ));
+                        }
+                        processors.ask(
+                            &mut self.context,
+                            rank,
+                            What::Compute { time_ps, tag },
+                            *free,
+                        );
+                        continue;
+                    }
                     let start_ps = (*free).max(now_ps);
                     *free = start_ps + time_ps;
                     if let Some(recorder) = &mut self.context.recorder {
@@ -580,7 +681,9 @@ const INJECT: u32 = 2 << 30;
 const RECEIVED: u32 = 3 << 30;
 /// An interrupt of a host, and a message to itself.
 const INTERRUPT: u32 = WAKE | OTHER;
-const LOOPBACK: u32 = RECEIVED | OTHER;
+const LOOPBACK: u32 = INJECT | OTHER;
+/// A look at what waits for processors: after all that ends at the same time.
+const LOOK: u32 = RECEIVED | OTHER;
 const OTHER: u32 = 1 << 29;
 const RANK_MASK: u32 = OTHER - 1;
 const NO_RANK: u32 = u32::MAX;

@@ -5,7 +5,7 @@ use super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
 use super::fluid::{Fluid, FluidConfiguration};
 use super::goal::Goal;
 use super::loggp::{LogGp, LogGpConfiguration};
-use super::routing::{RouteTable, Routing};
+use super::routing::{Choice, RouteTable, Routing};
 use super::simulation::{HostCosts, Outcome, Simulation, Stuck};
 use super::topology::{LinkKind, Topology};
 use super::workload::{OpenLoad, Pattern, Sizes, TokenPass};
@@ -173,8 +173,7 @@ fn torus_saturation() -> Result<Comparison, TheoryError> {
 
 /// A message there and back: 2 (2 o + L + (k − 1) G).
 fn ping_pong() -> Result<Comparison, TheoryError> {
-    let configuration =
-        LogGpConfiguration { latency_ps: 5_000_000, gap_ps: 1_000_000, byte_ps: 800 };
+    let configuration = LogGpConfiguration::new(5_000_000, 1_000_000, 800);
     let rounds = 100_u32;
     let token = TokenPass::new(2, 4_096, 0, 2 * rounds);
     let fabric = LogGp::new(2, configuration);
@@ -206,6 +205,8 @@ fn max_min_share() -> Result<Comparison, TheoryError> {
         host_rate_bps: 10_000_000_000,
         trunk_rate_bps: 1_000_000_000,
         link_latency_ps: 0,
+        choice: Choice::PerFlow,
+        salt: 0,
     };
     let fluid = Fluid::new(&topology, routes, configuration);
     let placement: Vec<u32> = (0..6).collect();

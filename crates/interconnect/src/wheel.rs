@@ -187,6 +187,13 @@ impl Wheel {
         self.pop_due()
     }
 
+    /// Whether an event is due at this time whose place is below another.
+    #[inline]
+    pub fn has_due_before(&self, place: u32) -> bool {
+        let next = self.current.last();
+        next.is_some_and(|event| event.time_ps == self.now_ps && event.place < place)
+    }
+
     /// The events of the slot that is being drained, latest first.
     pub fn due(&self) -> &[Event] {
         &self.current

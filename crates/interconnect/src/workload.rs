@@ -18,6 +18,18 @@ pub trait Workload {
     /// A message is there.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
+    /// The processor has sent a message that the rank gave a name ([`Actions::tells_sent`]), or its
+    /// turn has come ([`Actions::take_turn`]).
+    fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
+        let _ = (rank, name, actions);
+    }
+
+    /// Whether what a rank asks for has no order but what it waits for, as in a trace: then its
+    /// processor computes while a send waits for the interface. A program goes on after it has sent.
+    fn is_unordered(&self) -> bool {
+        false
+    }
+
     /// Told when a rank is likely to be woken soon.
     #[inline]
     fn foresee(&self, _rank: u32) {}
@@ -70,19 +82,42 @@ pub struct Actions {
     /// The time, in picoseconds.
     pub now_ps: u64,
     pub(super) list: Vec<Action>,
+    tells_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    Send { to: u32, bytes: u32, tag: u32 },
+    Send { to: u32, bytes: u32, tag: u32, name: u32 },
     Compute { time_ps: u64, tag: u32 },
     Wake { time_ps: u64, tag: u32 },
+    Turn { name: u32 },
 }
 
 impl Actions {
+    pub(super) fn new(tells_sent: bool) -> Self {
+        Self { now_ps: 0, list: Vec::new(), tells_sent }
+    }
+
+    /// Whether the run tells when a message with a name has been sent ([`Workload::on_sent`]). It does
+    /// where a send may wait for an interface, in the LogGP model; elsewhere it is sent when posted.
+    pub const fn tells_sent(&self) -> bool {
+        self.tells_sent
+    }
+
+    /// Sends a message to a rank and gives it a name to be told by.
+    pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
+        self.list.push(Action::Send { to, bytes, tag, name });
+    }
+
+    /// Has the rank told of a name at the same time, after what began to be waited for before: what it
+    /// asks for then comes after what those lead to. For runs that tell of sends.
+    pub fn take_turn(&mut self, name: u32) {
+        self.list.push(Action::Turn { name });
+    }
+
     /// Sends a message to a rank.
     pub fn send(&mut self, to: u32, bytes: u32, tag: u32) {
-        self.list.push(Action::Send { to, bytes, tag });
+        self.list.push(Action::Send { to, bytes, tag, name: NAMELESS });
     }
 
     /// Keeps the processor busy for so long after what it does already, then wakes the rank.
@@ -95,6 +130,9 @@ impl Actions {
         self.list.push(Action::Wake { time_ps, tag });
     }
 }
+
+/// Name of messages that nobody asks for.
+pub(super) const NAMELESS: u32 = u32::MAX;
 
 /// A token goes round a ring of ranks: each waits for it from the left, delays, and sends it on to
 /// the right.

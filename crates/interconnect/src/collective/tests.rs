@@ -4,8 +4,7 @@ use super::*;
 
 const O_PS: u64 = 1_500_000;
 const O_PS_PER_BYTE: u64 = 30;
-const LOGGP: LogGpConfiguration =
-    LogGpConfiguration { latency_ps: 5_000_000, gap_ps: 1_000_000, byte_ps: 800 };
+const LOGGP: LogGpConfiguration = LogGpConfiguration::new(5_000_000, 1_000_000, 800);
 const REDUCE_PS: u64 = 120;
 
 fn run(collective: Collective, ranks: u32, iterations: u32) -> Outcome {
@@ -13,6 +12,16 @@ fn run(collective: Collective, ranks: u32, iterations: u32) -> Outcome {
 }
 
 fn run_with(costs: HostCosts, collective: Collective, ranks: u32, iterations: u32) -> Outcome {
+    run_on(LOGGP, costs, collective, ranks, iterations)
+}
+
+fn run_on(
+    loggp: LogGpConfiguration,
+    costs: HostCosts,
+    collective: Collective,
+    ranks: u32,
+    iterations: u32,
+) -> Outcome {
     let configuration = CollectiveConfiguration {
         collective,
         ranks,
@@ -21,7 +30,7 @@ fn run_with(costs: HostCosts, collective: Collective, ranks: u32, iterations: u3
         reduce_ps_per_byte: REDUCE_PS,
     };
     let placement: Vec<u32> = (0..ranks).collect();
-    let fabric = LogGp::new(ranks, LOGGP);
+    let fabric = LogGp::new(ranks, loggp);
     Simulation::new(fabric, CollectiveLoop::new(configuration), &placement, costs)
         .run()
         .expect("it ends")
@@ -78,7 +87,8 @@ fn a_broadcast_takes_the_height_of_its_tree() {
 #[test]
 fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let bytes = 100_000;
-    let spacing_ps = u64::from(bytes) * LOGGP.byte_ps;
+    let body_ps = (u64::from(bytes) - 1) * LOGGP.byte_ps;
+    let spacing_ps = LOGGP.gap_ps + body_ps;
     let fabric = LogGp::new(8, LogGpConfiguration { latency_ps: 100, ..LOGGP });
     let configuration = CollectiveConfiguration {
         collective: Collective::Broadcast { bytes, root: 0 },
@@ -90,7 +100,7 @@ fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let placement: Vec<u32> = (0..8).collect();
     let ranks = CollectiveLoop::new(configuration);
     let outcome = Simulation::new(fabric, ranks, &placement, HostCosts::default()).run();
-    let hop_ps = 100 + spacing_ps - LOGGP.byte_ps;
+    let hop_ps = 100 + body_ps;
     // The longest of the ways through the tree: three hops, or fewer and the root's waits.
     let longest = [3 * hop_ps, spacing_ps + 2 * hop_ps, 2 * spacing_ps + hop_ps];
     assert_eq!(Some(outcome.expect("it ends").completed_ps), longest.into_iter().max());
@@ -234,10 +244,12 @@ fn messages_of_all_iterations_arrive() {
 #[test]
 fn an_all_to_all_at_once_waits_once() {
     let exchange = Exchange::AtOnce;
-    let outcome =
-        run_with(HostCosts::default(), Collective::AllToAll { bytes: 10_000, exchange }, 9, 1);
-    let sending_ps = 8 * 10_000 * LOGGP.byte_ps;
-    assert_eq!(outcome.completed_ps, sending_ps + LOGGP.latency_ps - LOGGP.byte_ps);
+    let all_to_all = Collective::AllToAll { bytes: 10_000, exchange };
+    let body_ps = 9_999 * LOGGP.byte_ps;
+    let sending_ps = 7 * (LOGGP.gap_ps + body_ps) + body_ps;
+    let loggp = LogGpConfiguration { holds_receiver: false, ..LOGGP };
+    let outcome = run_on(loggp, HostCosts::default(), all_to_all, 9, 1);
+    assert_eq!(outcome.completed_ps, sending_ps + LOGGP.latency_ps);
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(super) fn read_ethernet(
             header_bytes => Forwarding::CutThrough { header_bytes },
         },
         choice: read_choice(keys)?,
+        salt: 0,
         nic: read_nic(keys)?,
         queues: read_queues(keys)?,
     })

@@ -6,6 +6,7 @@
 
 use super::super::fluid::FluidConfiguration;
 use super::super::loggp::LogGpConfiguration;
+use super::super::routing::Choice;
 use super::super::simulation::{HostCosts, Limits, Outcome};
 use super::super::workload::{Actions, Received, Workload};
 use super::{Configuration, ConfigurationError, FabricConfiguration};
@@ -84,6 +85,8 @@ impl Configuration {
                     latency_ps: idle.latency_ps.round() as u64,
                     gap_ps: idle.gap_ps.round() as u64,
                     byte_ps: idle.byte_ps.round() as u64,
+                    // Cards receive packets, whatever the processor does.
+                    holds_receiver: false,
                 })
             }
             (Fidelity::Fluid, Some(rates))
@@ -98,6 +101,11 @@ impl Configuration {
                     host_rate_bps: scaled(rates.host_bps),
                     trunk_rate_bps: scaled(rates.trunk_bps),
                     link_latency_ps: (idle.latency_ps / idle.links.max(1.0)).round() as u64,
+                    choice: match self.fabric {
+                        FabricConfiguration::Ethernet(ethernet) => ethernet.choice,
+                        _ => Choice::PerFlow,
+                    },
+                    salt: 0,
                 })
             }
             _ => self.fabric,

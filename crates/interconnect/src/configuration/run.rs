@@ -5,10 +5,10 @@ use super::super::dependency;
 use super::super::edge::{EdgeConfiguration, EdgeFabric, Tap};
 use super::super::ethernet::{Ethernet, EthernetConfiguration};
 use super::super::flit::FlitFabric;
-use super::super::fluid::Fluid;
+use super::super::fluid::{Fluid, FluidConfiguration};
 use super::super::loggp::LogGp;
 use super::super::records::{RecordLimits, Recorder};
-use super::super::routing::{Paths, RouteTable};
+use super::super::routing::{Paths, RouteTable, salt};
 use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Watcher};
 use super::super::statistics::mix;
 use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
@@ -95,7 +95,7 @@ impl Configuration {
             }
             FabricConfiguration::Ethernet(ethernet) => {
                 let routes = RouteTable::new(&self.topology, self.routing)?;
-                let ethernet = Ethernet::new(&self.topology, routes, *ethernet);
+                let ethernet = Ethernet::new(&self.topology, routes, self.salted(*ethernet));
                 let simulation = self.simulation(ethernet, workload, ranks);
                 let parts = simulation.divide(&self.topology, self.threads);
                 return Ok(match watch.progress {
@@ -135,10 +135,11 @@ impl Configuration {
         }
         match &self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
+                let ethernet = self.salted(*ethernet);
                 if let Some(edge) = &self.edge {
-                    return self.run_edge(*ethernet, edge, workload, ranks, watch);
+                    return self.run_edge(ethernet, edge, workload, ranks, watch);
                 }
-                let fabric = Ethernet::new(&self.topology, table()?, *ethernet);
+                let fabric = Ethernet::new(&self.topology, table()?, ethernet);
                 self.finish(fabric, workload, ranks, watch)
             }
             FabricConfiguration::Wormhole(wormhole) => {
@@ -151,12 +152,18 @@ impl Configuration {
                 self.finish(FlitFabric::new(&self.topology, paths, *flit), workload, ranks, watch)
             }
             FabricConfiguration::Fluid(fluid) => {
-                self.finish(Fluid::new(&self.topology, table()?, *fluid), workload, ranks, watch)
+                let fluid = FluidConfiguration { salt: salt(self.seed), ..*fluid };
+                self.finish(Fluid::new(&self.topology, table()?, fluid), workload, ranks, watch)
             }
             FabricConfiguration::LogGp(loggp) => {
                 self.finish(LogGp::new(self.topology.hosts(), *loggp), workload, ranks, watch)
             }
         }
+    }
+
+    /// An Ethernet whose flows are hashed as the seed says.
+    const fn salted(&self, ethernet: EthernetConfiguration) -> EthernetConfiguration {
+        EthernetConfiguration { salt: salt(self.seed), ..ethernet }
     }
 
     /// Runs a workload on hosts with the real engine.

@@ -5,8 +5,7 @@ use super::super::wheel::Event;
 use super::*;
 
 const O_PS: u64 = 1_500_000;
-const LOGGP: LogGpConfiguration =
-    LogGpConfiguration { latency_ps: 5_000_000, gap_ps: 1_000_000, byte_ps: 800 };
+const LOGGP: LogGpConfiguration = LogGpConfiguration::new(5_000_000, 1_000_000, 800);
 
 fn run<P, F>(ranks: u32, program: P) -> Result<Outcome, Stuck>
 where

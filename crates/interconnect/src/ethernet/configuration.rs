@@ -25,13 +25,16 @@ pub struct EthernetConfiguration {
     /// Least time between two frames from hosts that the engine of a switch forwards, in
     /// picoseconds; 0 for no limit. A rate, not a latency.
     pub host_frame_interval_ps: u64,
-    /// Queue of each output, in bytes; frames that find no room are lost. 0 for no limit. Lossless
-    /// classes have another limit.
+    /// Most at each output, in bytes: frames that wait and the one being sent, as long as they are on the
+    /// wire, without gaps, when a frame comes out of the latency of its switch. One that finds no room
+    /// beside them is lost. 0 for no limit. Lossless classes have another limit.
     pub buffer_bytes: u64,
     /// When a switch begins to send a frame on.
     pub forwarding: Forwarding,
     /// Which of equal ways a frame takes.
     pub choice: Choice,
+    /// Has flows hashed otherwise ([`salt`](super::super::routing::salt)).
+    pub salt: u64,
     /// Cards of the hosts.
     pub nic: NicConfiguration,
     /// Shared buffers, marks, priorities and pauses; none of it by default.
@@ -133,6 +136,7 @@ impl EthernetConfiguration {
             buffer_bytes: 0,
             forwarding: Forwarding::StoreAndForward,
             choice: Choice::PerFlow,
+            salt: 0,
             nic: NicConfiguration::SINGLE,
             queues: QueueConfiguration::NONE,
         }

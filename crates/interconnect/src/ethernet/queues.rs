@@ -12,6 +12,8 @@ pub(super) struct Queues {
     pub(super) configuration: EthernetConfiguration,
     pub(super) classes: usize,
     pub(super) outputs: Vec<Output>,
+    /// What is in the latency of its switch, by port; empty until there is such.
+    coming: Vec<Coming>,
     /// Shared buffer in use, in bytes, of each switch.
     used_bytes: Vec<u64>,
     /// What came by each port and is in the switch at its other end, by port and class.
@@ -37,6 +39,14 @@ pub(super) struct Output {
     /// When the paused classes were last counted.
     paused_since_ps: u64,
     counters: Counters,
+}
+
+/// Frames that will join the queue of a port.
+#[derive(Clone, Debug, Default)]
+struct Coming {
+    /// When, and which: the first of a time is the one that arrived first.
+    frames: VecDeque<(u64, u32)>,
+    bytes: u64,
 }
 
 /// What an output counted.
@@ -126,16 +136,49 @@ impl Queues {
             configuration,
             classes,
             outputs: vec![output; ethernet.ports.len()],
+            coming: Vec::new(),
             used_bytes: vec![0; ethernet.engines_ps.len()],
             inputs: vec![Input::default(); inputs],
             headroom_bytes,
         }
     }
 
-    /// Bytes that wait for a link, the frame being sent excluded.
+    /// Bytes that wait for a link or will, the frame being sent excluded.
     pub(super) fn waiting_bytes(&self, port: u32) -> u64 {
+        self.stored_bytes(port) + self.coming.get(port as usize).map_or(0, |coming| coming.bytes)
+    }
+
+    /// A frame will join the queue of a port at a time.
+    pub(super) fn expect(&mut self, port: u32, ready_ps: u64, (index, bytes): (u32, u32)) {
+        if self.coming.is_empty() {
+            self.coming.resize(self.outputs.len(), Coming::default());
+        }
+        let coming = &mut self.coming[port as usize];
+        coming.bytes += u64::from(bytes);
+        // Nearly always the last.
+        let place = coming.frames.iter().rposition(|other| other.0 <= ready_ps);
+        coming.frames.insert(place.map_or(0, |place| place + 1), (ready_ps, index));
+    }
+
+    /// The first frame that is to join the queue of a port.
+    pub(super) fn expected(&mut self, port: u32) -> Option<u32> {
+        self.coming[port as usize].frames.pop_front().map(|(_, index)| index)
+    }
+
+    /// A frame of so many bytes that was to join the queue of a port does, or is lost.
+    pub(super) fn forget(&mut self, port: u32, bytes: u32) {
+        self.coming[port as usize].bytes -= u64::from(bytes);
+    }
+
+    /// Bytes that wait for a link, the frame being sent excluded.
+    pub(super) fn stored_bytes(&self, port: u32) -> u64 {
         let output = &self.outputs[port as usize];
         output.bytes - output.sending.map_or(0, |sending| u64::from(sending.bytes))
+    }
+
+    /// Whether frames of a class are held back at their sender and not lost.
+    pub(super) const fn is_lossless(&self, class: u8) -> bool {
+        self.configuration.queues.lossless >> class & 1 == 1
     }
 
     /// How long a pause takes on a wire, in picoseconds.
@@ -153,13 +196,14 @@ impl Queues {
         is_trunk: bool,
     ) -> Admission {
         let EthernetConfiguration { queues, buffer_bytes, .. } = self.configuration;
+        let is_lossless = self.is_lossless(class);
         let used = &mut self.used_bytes[switch as usize];
         let free = match queues.shared_bytes {
             0 => u64::MAX / 1024,
             shared => shared.saturating_sub(*used),
         };
         let threshold = free.saturating_mul(u64::from(queues.alpha_percent)) / 100;
-        if queues.lossless >> class & 1 == 0 {
+        if !is_lossless {
             let output = &self.outputs[output as usize];
             let queue = output.waiting[usize::from(class)].bytes;
             let is_full = buffer_bytes > 0 && output.bytes + bytes > buffer_bytes;

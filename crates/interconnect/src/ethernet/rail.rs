@@ -2,6 +2,7 @@
 //! that look how much they have handed over, a new start.
 
 use super::adaptive::Adaptive;
+use super::backlog::Backlog;
 use super::queues::Queues;
 use super::{ENGINE, Ethernet, EthernetConfiguration, Forwarding, Nic, QUEUE};
 
@@ -57,6 +58,7 @@ impl Ethernet {
             let switches = self.engines_ps.len() as u32;
             self.adaptive = Some(Box::new(Adaptive::new(&self.configuration, switches)));
         }
+        self.backlogs.fill(Backlog::default());
         if self.queues.is_some() {
             self.queues = Some(Box::new(Queues::new(self)));
         }

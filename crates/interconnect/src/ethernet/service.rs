@@ -1,42 +1,86 @@
 //! How queues that exist are filled and served.
 //!
-//! Three events a frame and hop: it arrives, it begins to leave, it has left and its room is free. A
-//! port that is busy takes the next frame when the last has left, so that these are one.
+//! A frame arrives, begins to leave, and has left, so that its room is free. A port that is busy takes the
+//! next frame when the last has left, so that these two are one event. A frame joins the queue of its
+//! output when it has the latency of the switch behind it: it is told of as arrived then, unless a
+//! pause or the engine of the switch must be asked before.
 
 use super::super::simulation::Context;
 use super::super::wheel::Event;
 use super::queues::{Admission, Pool, Queues, Sending, Waiting};
-use super::{Ethernet, Forwarding, NOWHERE, QUEUE};
+use super::{Ethernet, Forwarding, FrameState, NOWHERE, QUEUE};
 
 impl Ethernet {
-    /// Puts a frame that can leave at `ready_ps` into the queue of a port, or loses it.
+    /// Whether frames are told of as arrived at a switch only when they have its latency behind them:
+    /// an event less. Pauses and the engine of a switch need to know before.
+    pub(super) fn arrives_ready(&self) -> bool {
+        self.configuration.host_frame_interval_ps == 0
+            && self.queues.as_ref().is_some_and(|queues| queues.configuration.queues.lossless == 0)
+    }
+
+    /// Has a frame join the queue of a port at `ready_ps`. Of lossless classes it occupies the buffer from
+    /// now on, as its sender must learn in time; of others from then on.
     pub(super) fn enqueue(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
         let bytes = self.frames.get(index).bytes;
-        let state = self.states[index as usize];
-        let admission = if self.ends[port as usize].is_from_host() {
-            Admission::Stored(Pool::Host)
-        } else {
-            let switch = self.switch_of(port);
-            let is_trunk = self.ends[state.input as usize].is_trunk();
-            let Some(queues) = &mut self.queues else { return };
-            let links = (state.input, port);
-            queues.admit(switch, links, (state.class, u64::from(bytes)), is_trunk)
-        };
-        let pool = match admission {
-            Admission::Dropped => return self.lose(context, port, index),
+        let FrameState { class, input, .. } = self.states[index as usize];
+        let Some(queues) = &mut self.queues else { return };
+        if self.ends[port as usize].is_from_host() {
+            self.states[index as usize].pool = Some(Pool::Host);
+            self.join(context, port, index, ready_ps);
+            return;
+        }
+        let is_lossless = queues.is_lossless(class);
+        self.states[index as usize].pool = None;
+        if is_lossless && !self.admit(context, port, index) {
+            return;
+        }
+        if ready_ps <= context.wheel.now_ps() {
+            self.join(context, port, index, ready_ps);
+            return;
+        }
+        debug_assert_ne!(input, NOWHERE, "it came by a link");
+        let Some(queues) = &mut self.queues else { return };
+        queues.expect(port, ready_ps, (index, bytes));
+        context.schedule(ready_ps, QUEUE | port, READY);
+    }
+
+    /// Asks the buffer of a switch for room for a frame, or loses it.
+    fn admit(&mut self, context: &mut Context, port: u32, index: u32) -> bool {
+        let bytes = self.frames.get(index).bytes;
+        let FrameState { class, input, .. } = self.states[index as usize];
+        let switch = self.switch_of(port);
+        let is_trunk = self.ends[input as usize].is_trunk();
+        let Some(queues) = &mut self.queues else { return false };
+        let pool = match queues.admit(switch, (input, port), (class, u64::from(bytes)), is_trunk) {
+            Admission::Dropped => {
+                self.lose(context, port, index);
+                return false;
+            }
             Admission::Stored(pool) => pool,
             Admission::StoredAndPause(pool) => {
-                self.send_pause(context, state.input, state.class, true);
+                self.send_pause(context, input, class, true);
                 pool
             }
         };
-        let number = self.ports[port as usize].bytes;
+        self.states[index as usize].pool = Some(pool);
+        true
+    }
+
+    /// A frame joins the queue of a port, if there is room.
+    fn join(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
+        if self.states[index as usize].pool.is_none() && !self.admit(context, port, index) {
+            return;
+        }
+        let bytes = self.frames.get(index).bytes;
+        let FrameState { class, is_marked, pool, .. } = self.states[index as usize];
+        let pool = pool.unwrap_or(Pool::Shared);
+        let sent = self.ports[port as usize].bytes;
         let Some(queues) = &mut self.queues else { return };
-        let number = number + queues.waiting_bytes(port);
-        if !state.is_marked && pool != Pool::Host && queues.marks(port, number) {
+        let number = sent + queues.stored_bytes(port);
+        if !is_marked && pool != Pool::Host && queues.marks(port, number) {
             self.states[index as usize].is_marked = true;
         }
-        queues.store(port, state.class, bytes, Waiting { index, pool, ready_ps });
+        queues.store(port, class, bytes, Waiting { index, pool, ready_ps });
         if queues.outputs[port as usize].sending.is_none() {
             self.look_at(context, port, ready_ps.max(context.wheel.now_ps()));
         }
@@ -46,6 +90,12 @@ impl Ethernet {
     pub(super) fn handle_queue(&mut self, context: &mut Context, port: u32, subject: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(queues) = &mut self.queues else { return };
+        if subject == READY {
+            let Some(index) = queues.expected(port) else { return };
+            queues.forget(port, self.frames.get(index).bytes);
+            self.join(context, port, index, now_ps);
+            return;
+        }
         if subject == SERVE {
             let output = &mut queues.outputs[port as usize];
             if output.serve_ps == now_ps {
@@ -132,8 +182,11 @@ impl Ethernet {
             let busy_ps = now_ps + time_ps(frame.bytes);
             self.record(context, port, index, ready_ps, [now_ps, sent_ps, arrival_ps, busy_ps]);
         }
-        if !self.cross(arrival_ps, port, index) {
-            context.schedule(arrival_ps, port, index);
+        let is_switch = self.ends[port as usize].node() >= self.hosts;
+        let latency_ps =
+            if is_switch && self.arrives_ready() { self.configuration.latency_ps } else { 0 };
+        if !self.cross(arrival_ps + latency_ps, port, index) {
+            context.schedule(arrival_ps + latency_ps, port, index);
         }
         self.look_at(context, port, free_ps);
     }
@@ -176,8 +229,10 @@ impl Ethernet {
     }
 }
 
-/// Subjects of events: a look at the queue, or a pause with its class and whether it begins.
-const SERVE: u32 = 0;
-const PAUSE: u32 = 1;
-const IS_ON: u32 = 2;
-const CLASS_SHIFT: u32 = 2;
+/// Subjects of events: a frame that has the latency of its switch behind it, a look at the queue, or a
+/// pause with its class and whether it begins.
+const READY: u32 = 0;
+const SERVE: u32 = 1;
+const PAUSE: u32 = 2;
+const IS_ON: u32 = 4;
+const CLASS_SHIFT: u32 = 3;

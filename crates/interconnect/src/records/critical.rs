@@ -152,6 +152,10 @@ impl Records {
                     let work = self.works.get(index as usize).ok_or(left_out)?;
                     way.back_through_work(work)
                 }
+                Cause::Sent(index) => {
+                    let message = self.messages.get(index as usize).ok_or(left_out)?;
+                    self.back_through_send(&mut way, index, message)
+                }
                 Cause::Received(index) => {
                     let message = self.messages.get(index as usize).ok_or(left_out)?;
                     if self.left_out.crossings > 0 && message.last_crossing.is_none() {
@@ -176,10 +180,7 @@ impl Records {
         let about = Place { link: None, host: Some(message.destination), message: Some(index) };
         if message.delivered_ps == NEVER_PS {
             // From a host to itself: only its processor works.
-            let started_ps = way.at_ps.saturating_sub(self.costs.send(message.bytes));
-            way.step(StepKind::Send, started_ps, about);
-            way.step(StepKind::ProcessorWait, message.posted_ps, about);
-            return Some(message.cause);
+            return Some(self.back_through_send(way, index, message));
         }
         let cost_ps = self.costs.receive(message.bytes);
         way.step(StepKind::Receive, way.at_ps.saturating_sub(cost_ps), about);
@@ -195,10 +196,16 @@ impl Records {
         }
         let about = Place { host: Some(message.source), ..about };
         way.step(StepKind::LinkWait, message.handed_ps, about);
+        Some(self.back_through_send(way, index, message))
+    }
+
+    /// What the processor of the sender did for a message.
+    fn back_through_send(&self, way: &mut Way, index: u32, message: &MessageRecord) -> Cause {
+        let about = Place { link: None, host: Some(message.source), message: Some(index) };
         let cost_ps = self.costs.send(message.bytes);
         way.step(StepKind::Send, way.at_ps.saturating_sub(cost_ps), about);
         way.step(StepKind::ProcessorWait, message.posted_ps, about);
-        Some(message.cause)
+        message.cause
     }
 }
 

@@ -7,6 +7,7 @@ use super::super::ethernet::PortCounters;
 use super::super::records::{Backlog, Records};
 use super::super::statistics::{Histogram, Summary};
 use super::super::workload::Workload;
+use super::Limits;
 
 /// What a run came to.
 #[derive(Clone, Debug)]
@@ -114,6 +115,17 @@ pub enum Stuck {
         /// Virtual time.
         now_ps: u64,
     },
+    /// The warm-up was longer than the run.
+    #[error(
+        "nothing was measured: the run was over after {completed_ps} ps, and messages posted before \
+         {warmup_ps} ps do not count; shorten warmup_ps, or run for longer"
+    )]
+    WarmUp {
+        /// The warm-up.
+        warmup_ps: u64,
+        /// When the last rank did its last thing.
+        completed_ps: u64,
+    },
     /// Messages stopped on their way.
     #[error("{messages} messages are under way, and nothing will happen any more")]
     Silent {
@@ -140,6 +152,15 @@ impl Outcome {
             records: None,
             engines: None,
         }
+    }
+
+    /// Whether something was measured of what was delivered.
+    pub(super) const fn check_measured(&self, limits: &Limits) -> Result<(), Stuck> {
+        if self.delivered > 0 && self.latency.count() == 0 {
+            let (warmup_ps, completed_ps) = (limits.warmup_ps, self.completed_ps);
+            return Err(Stuck::WarmUp { warmup_ps, completed_ps });
+        }
+        Ok(())
     }
 
     /// Adds what another part of the same run came to, except for what its fabric counted.

@@ -178,12 +178,13 @@ impl<W: Separable> Simulation<Ethernet, W> {
             workload: self.workload.clone(),
             costs: self.costs,
             limits: self.limits,
-            actions: super::Actions::default(),
+            actions: super::Actions::new(false),
             hosts: self.hosts.clone(),
             ranks: self.ranks.clone(),
             free_ps: self.free_ps.clone(),
             receiving: self.receiving,
             interrupts: self.interrupts.clone(),
+            processors: None,
             loopback: Vec::new(),
             outcome: Outcome::new(),
         }
@@ -245,6 +246,7 @@ impl<W: Separable> Parts<W> {
         outcome.ports = whole.fabric.port_counters();
         let stuck = (messages > 0).then(|| whole.fabric.stuck(&waits, messages));
         check_end(outcome.dropped, stuck, &whole.workload)?;
+        outcome.check_measured(&whole.limits)?;
         Ok(outcome)
     }
 }

@@ -28,8 +28,7 @@ const BYTES: &[&[u8]] = &[
 ];
 
 fn replay(goal: Goal) -> u64 {
-    let configuration =
-        LogGpConfiguration { latency_ps: 1_000_000, gap_ps: 100_000, byte_ps: 1_000 };
+    let configuration = LogGpConfiguration::new(1_000_000, 100_000, 1_000);
     let placement: Vec<u32> = (0..goal.ranks()).collect();
     let fabric = LogGp::new(goal.ranks(), configuration);
     Simulation::new(fabric, goal, &placement, HostCosts::default()).run().expect("it ends").hash

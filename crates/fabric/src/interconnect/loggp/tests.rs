@@ -1,0 +1,255 @@
+//! Times of traces against those of `LogGOPSim`.
+//!
+//! The expected figures were made by an independent implementation of its algorithm, in another
+//! language, with L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
+
+use std::fmt::Write as _;
+
+use super::super::goal::Goal;
+use super::super::simulation::{HostCosts, Outcome, Simulation};
+use super::{LogGp, LogGpConfiguration};
+
+const LATENCY_NS: u64 = 2_500;
+const OVERHEAD_NS: u64 = 1_500;
+const GAP_NS: u64 = 1_000;
+const BYTE_NS: u64 = 6;
+
+const LOGGP: LogGpConfiguration =
+    LogGpConfiguration::new(LATENCY_NS * 1_000, GAP_NS * 1_000, BYTE_NS * 1_000);
+
+fn replay_with(loggp: LogGpConfiguration, goal: Goal) -> Outcome {
+    let ranks = goal.ranks();
+    let placement: Vec<u32> = (0..ranks).collect();
+    let costs = HostCosts::symmetric(OVERHEAD_NS * 1_000, 0);
+    Simulation::new(LogGp::new(ranks, loggp), goal, &placement, costs).run().expect("it ends")
+}
+
+fn parse(text: &str) -> Goal {
+    Goal::parse("a.goal", text).expect("it is well formed")
+}
+
+/// When the last rank is done, in nanoseconds.
+fn replay(text: &str) -> u64 {
+    replay_with(LOGGP, parse(text)).completed_ps / 1_000
+}
+
+/// The trace of ranks of which each does what `program` writes.
+fn trace(ranks: u32, program: impl Fn(u32, &mut String)) -> String {
+    let mut text = format!("num_ranks {ranks}\n");
+    for rank in 0..ranks {
+        let _ = writeln!(text, "rank {rank} {{");
+        program(rank, &mut text);
+        text.push_str("}\n");
+    }
+    text
+}
+
+/// A binomial tree from rank 0, the largest part first.
+fn broadcast(ranks: u32, bytes: u32) -> String {
+    trace(ranks, |rank, text| {
+        let own = if rank == 0 { ranks } else { rank & rank.wrapping_neg() };
+        if rank > 0 {
+            let _ = writeln!(text, "r: recv {bytes}b from {}", rank - own);
+        }
+        let mut part = own / 2;
+        while part > 0 {
+            let _ = writeln!(text, "s{part}: send {bytes}b to {}", rank + part);
+            if rank > 0 {
+                let _ = writeln!(text, "s{part} requires r");
+            }
+            part /= 2;
+        }
+    })
+}
+
+/// A binomial tree to rank 0, with a computation for each message.
+fn reduce(ranks: u32, bytes: u32, computes_ns: u32) -> String {
+    trace(ranks, |rank, text| {
+        let mut before = String::new();
+        let mut part = 1;
+        while part < ranks {
+            if rank & part != 0 {
+                let _ = writeln!(text, "s: send {bytes}b to {}", rank - part);
+                if !before.is_empty() {
+                    let _ = writeln!(text, "s requires {before}");
+                }
+                break;
+            }
+            let _ = writeln!(text, "r{part}: recv {bytes}b from {}", rank + part);
+            let _ = writeln!(text, "c{part}: calc {computes_ns}\nc{part} requires r{part}");
+            if !before.is_empty() {
+                let _ = writeln!(text, "c{part} requires {before}");
+            }
+            before = format!("c{part}");
+            part *= 2;
+        }
+    })
+}
+
+/// A chain from rank 0 in pieces.
+fn chain(ranks: u32, bytes: u32, pieces: u32) -> String {
+    trace(ranks, |rank, text| {
+        for piece in 0..pieces {
+            if rank > 0 {
+                let from = rank - 1;
+                let _ = writeln!(text, "r{piece}: recv {bytes}b from {from} tag {piece}");
+            }
+            if rank + 1 < ranks {
+                let to = rank + 1;
+                let _ = writeln!(text, "s{piece}: send {bytes}b to {to} tag {piece}");
+                if rank > 0 {
+                    let _ = writeln!(text, "s{piece} requires r{piece}");
+                }
+            }
+        }
+    })
+}
+
+/// Pieces of all ranks go round a ring, so many rounds.
+fn ring(ranks: u32, bytes: u32, pieces: u32, rounds: u32) -> String {
+    trace(ranks, |rank, text| {
+        let (right, left) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        for tag in 0..pieces * rounds {
+            let _ = writeln!(text, "s{tag}: send {bytes}b to {right} tag {tag}");
+            let _ = writeln!(text, "r{tag}: recv {bytes}b from {left} tag {tag}");
+            if tag % rounds > 0 {
+                let _ = writeln!(text, "s{tag} requires r{}", tag - 1);
+            }
+        }
+    })
+}
+
+/// Everyone sends to everyone: first to the next, or first to rank 0.
+fn all_to_all(ranks: u32, bytes: u32, is_linear: bool) -> String {
+    trace(ranks, |rank, text| {
+        for step in 0..ranks {
+            let (to, from) = if is_linear {
+                (step, step)
+            } else {
+                ((rank + step) % ranks, (rank + ranks - step) % ranks)
+            };
+            if to != rank {
+                let _ = writeln!(text, "recv {bytes}b from {from}\nsend {bytes}b to {to}");
+            }
+        }
+    })
+}
+
+fn gather(ranks: u32, bytes: u32) -> String {
+    trace(ranks, |rank, text| match rank {
+        0 => {
+            for from in 1..ranks {
+                let _ = writeln!(text, "recv {bytes}b from {from}");
+            }
+        }
+        _ => {
+            let _ = writeln!(text, "send {bytes}b to 0");
+        }
+    })
+}
+
+fn scatter(ranks: u32, bytes: u32) -> String {
+    trace(ranks, |rank, text| match rank {
+        0 => {
+            for to in 1..ranks {
+                let _ = writeln!(text, "send {bytes}b to {to}");
+            }
+        }
+        _ => {
+            let _ = writeln!(text, "recv {bytes}b from 0");
+        }
+    })
+}
+
+/// Everyone hears of everyone, from twice as far in each round.
+fn dissemination(ranks: u32, bytes: u32) -> String {
+    trace(ranks, |rank, text| {
+        let mut round = 0;
+        while 1 << round < ranks {
+            let (to, from) = ((rank + (1 << round)) % ranks, (rank + ranks - (1 << round)) % ranks);
+            let _ = writeln!(text, "s{round}: send {bytes}b to {to} tag {round}");
+            let _ = writeln!(text, "r{round}: recv {bytes}b from {from} tag {round}");
+            if round > 0 {
+                let _ = writeln!(text, "s{round} requires r{}", round - 1);
+            }
+            round += 1;
+        }
+    })
+}
+
+#[test]
+fn trees_take_what_they_take_in_loggopsim() {
+    assert_eq!(replay(&broadcast(16, 8)), 22_168);
+    assert_eq!(replay(&broadcast(64, 1_000)), 68_964);
+    assert_eq!(replay(&reduce(64, 1_000, 500)), 71_964);
+    assert_eq!(replay(&dissemination(64, 8)), 33_252);
+}
+
+#[test]
+fn rings_and_chains_take_what_they_take_in_loggopsim() {
+    assert_eq!(replay(&ring(16, 8, 1, 20)), 110_840);
+    assert_eq!(replay(&ring(64, 500, 4, 8)), 194_302);
+    assert_eq!(replay(&chain(16, 1_000, 10)), 268_344);
+}
+
+#[test]
+fn all_to_alls_take_what_they_take_in_loggopsim() {
+    assert_eq!(replay(&all_to_all(16, 8, false)), 45_630);
+    assert_eq!(replay(&all_to_all(64, 100, false)), 226_610);
+    assert_eq!(replay(&all_to_all(16, 8, true)), 48_130);
+    assert_eq!(replay(&all_to_all(64, 1_000, true)), 909_750);
+}
+
+#[test]
+fn gathers_and_scatters_take_what_they_take_in_loggopsim() {
+    assert_eq!(replay(&gather(16, 8)), 27_130);
+    assert_eq!(replay(&gather(64, 1_000)), 476_122);
+    assert_eq!(replay(&scatter(16, 8)), 26_542);
+    assert_eq!(replay(&scatter(64, 1_000)), 445_122);
+}
+
+/// `LogGOPSim` sends the data of a message above S at once and only holds back the end of the send.
+/// Here a request and a clearance go before them, as they do in an implementation: each level of a tree
+/// takes two messages of a byte more, and a receiver of many serves three messages of each.
+#[test]
+fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
+    let control_ns = 2 * OVERHEAD_NS + LATENCY_NS;
+    let rendezvous = |text: &str| {
+        let goal = parse(text).with_rendezvous_above(999).expect("tags are small");
+        replay_with(LOGGP, goal).completed_ps / 1_000
+    };
+    // From LogGOPSim with S = 999: a pair, and a ring of 16 whose data go round once.
+    assert_eq!(rendezvous(&chain(2, 1_000, 1)), PAIR_NS + 2 * control_ns);
+    assert_eq!(rendezvous(&chain(16, 1_000, 1)), CHAIN_NS + 15 * 2 * control_ns);
+    // At S nothing changes.
+    assert_eq!(rendezvous(&gather(64, 999)), replay(&gather(64, 999)));
+}
+
+const PAIR_NS: u64 = 11_494;
+const CHAIN_NS: u64 = 172_410;
+
+/// By hand: a message keeps the interface of its sender for g + (k − 1) G and that of its receiver as
+/// long; the processor there works o when the last byte is there.
+#[test]
+fn processors_that_are_not_held_compute_while_bytes_come_in() {
+    let free = LogGpConfiguration { holds_receiver: false, ..LOGGP };
+    let body_ns = 999 * BYTE_NS;
+    let gathered = replay_with(free, parse(&gather(64, 1_000))).completed_ps / 1_000;
+    let interface_ns = GAP_NS + body_ns;
+    let one_ns = 2 * OVERHEAD_NS + LATENCY_NS + body_ns;
+    assert_eq!(gathered, one_ns + 62 * interface_ns);
+    // Beside 20 µs of work.
+    let text =
+        "num_ranks 2\nrank 0 {\nsend 1000b to 1\n}\nrank 1 {\nrecv 1000b from 0\ncalc 20000\n}\n";
+    let done = |loggp| replay_with(loggp, parse(text)).completed_ps / 1_000;
+    assert_eq!(done(free), 20_000 + OVERHEAD_NS);
+    assert_eq!(done(LOGGP), 20_000 + OVERHEAD_NS + body_ns);
+}
+
+#[test]
+fn a_trace_computes_while_a_send_waits_for_the_interface() {
+    let text = "num_ranks 2\nrank 0 {\na: send 10000b to 1\nb: send 1b to 1\nc: calc 50000\nb requires \
+                a\nc requires a\n}\nrank 1 {\nrecv 10000b from 0\nrecv 1b from 0\n}\n";
+    // From LogGOPSim: work from 1.5 to 51.5 µs, the second send at 60.994 µs.
+    assert_eq!(replay(text), 66_994);
+}

@@ -1,0 +1,418 @@
+//! What processors and interfaces do when in the LogGP model.
+//!
+//! What a rank asks for waits until the processor of its host is free, and for a send the interface,
+//! too; so does a message whose first byte has arrived. Where several could begin, the one that came
+//! about first does: a message comes about when it begins to be sent, and what a rank asks for when
+//! that begins whose end the rank was told of. All this is numbered in one row, and looks at hosts
+//! that fall together happen in that order.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::super::loggp::LogGpConfiguration;
+use super::super::records::Cause;
+use super::super::wheel::Event;
+use super::super::workload::{NAMELESS, Workload};
+use super::{
+    Context, Fabric, INJECT, LOOK, LOOPBACK, Message, RANK_MASK, RECEIVED, Simulation, WAKE,
+};
+
+/// Processors and interfaces of all ranks' hosts.
+#[derive(Debug)]
+pub(super) struct Processors {
+    pub(super) loggp: LogGpConfiguration,
+    /// Whether what ranks ask for has no order but what it waits for.
+    is_unordered: bool,
+    hosts: Vec<Host>,
+    /// Looks at this time that came up at this time, by number: line and rank. They are too many to
+    /// put them among the events that are due.
+    due: BinaryHeap<Reverse<(u64, u8, u32)>>,
+    /// The last time for which the end of these looks is scheduled.
+    flush_ps: u64,
+    /// The number of what comes about next.
+    next: u64,
+    /// The number of what is asked for now.
+    pub(super) number: u64,
+    /// Messages sent.
+    pub(super) messages: u64,
+}
+
+/// The host of a rank. When its processor is free, the run knows.
+#[derive(Clone, Debug, Default)]
+struct Host {
+    /// When its interface can send.
+    send_ps: u64,
+    /// When its interface can receive.
+    receive_ps: u64,
+    lines: [Line; LINES],
+    /// The number of what will be asked for when the processor is done with what it does.
+    number: u64,
+    /// What the rank calls the send that the processor does.
+    sending: u32,
+}
+
+/// What waits for the same, by number.
+#[derive(Clone, Debug)]
+struct Line {
+    tasks: VecDeque<Task>,
+    /// The look at the first that is scheduled: when, and for which number.
+    look: (u64, u64),
+}
+
+/// Something that a processor is to do.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    number: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    /// Send a message of so many bytes, which the rank calls so.
+    Send { message: u32, bytes: u32, name: u32 },
+    /// Compute.
+    Compute { time_ps: u64, tag: u32 },
+    /// Receive a message of so many bytes.
+    Receive { message: u32, bytes: u32 },
+    /// Tell the rank of a name, which takes nothing.
+    Turn { name: u32, cause: Option<Cause> },
+}
+
+impl Processors {
+    /// Idle hosts.
+    pub(super) fn new(loggp: LogGpConfiguration, ranks: usize, is_unordered: bool) -> Self {
+        let hosts = vec![Host::default(); ranks];
+        let (due, flush_ps) = (BinaryHeap::new(), u64::MAX);
+        Self { loggp, is_unordered, hosts, due, flush_ps, next: 0, number: 0, messages: 0 }
+    }
+
+    /// A new number: what has it came about after all else so far.
+    pub(super) const fn renew(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// What a rank asks for from now on came about now.
+    pub(super) const fn begin_anew(&mut self) {
+        self.number = self.renew();
+    }
+
+    /// What a rank asks for from now on came about with what its processor has just ended.
+    pub(super) fn go_on(&mut self, rank: u32) {
+        self.number = self.hosts[rank as usize].number;
+    }
+
+    /// What a rank calls the send that its processor did last.
+    fn sending(&self, rank: u32) -> u32 {
+        self.hosts[rank as usize].sending
+    }
+
+    /// Has a task wait that came about with what is asked for now; `free_ps` is when the processor is
+    /// free.
+    pub(super) fn ask(&mut self, context: &mut Context, rank: u32, what: What, free_ps: u64) {
+        self.wait(context, rank, Task { number: self.number, what }, free_ps);
+    }
+
+    /// Has a task wait.
+    fn wait(&mut self, context: &mut Context, rank: u32, task: Task, free_ps: u64) {
+        let line = match task.what {
+            What::Receive { .. } => RECEIVES,
+            What::Turn { .. } => TURNS,
+            What::Compute { .. } if self.is_unordered => WORKS,
+            _ => OWN,
+        };
+        let tasks = &mut self.hosts[rank as usize].lines[line].tasks;
+        // Nearly always the last.
+        let place = tasks.iter().rposition(|other| other.number <= task.number);
+        tasks.insert(place.map_or(0, |place| place + 1), task);
+        self.arrange(context, rank, line, free_ps);
+    }
+
+    /// Schedules a look at the first of a line, if there is none.
+    fn arrange(&mut self, context: &mut Context, rank: u32, line: usize, free_ps: u64) {
+        let host = &mut self.hosts[rank as usize];
+        let Some(&first) = host.lines[line].tasks.front() else { return };
+        let ready_ps = host.ready_ps(first.what, free_ps).max(context.wheel.now_ps());
+        let look = &mut host.lines[line].look;
+        if *look == (ready_ps, first.number) {
+            return;
+        }
+        *look = (ready_ps, first.number);
+        let now_ps = context.wheel.now_ps();
+        if ready_ps > now_ps {
+            let subject = (line as u32) << LINE_SHIFT | rank;
+            context.schedule(ready_ps, LOOK | first.number as u32 & RANK_MASK, subject);
+            return;
+        }
+        self.due.push(Reverse((first.number, line as u8, rank)));
+        if self.flush_ps != now_ps {
+            self.flush_ps = now_ps;
+            context.schedule(now_ps, LOOK | RANK_MASK, FLUSH);
+        }
+    }
+
+    /// The next look that came up now, of those before a number.
+    fn next_due(&mut self, number: u64) -> Option<(u64, u8, u32)> {
+        let Reverse(first) = *self.due.peek()?;
+        (first.0 <= number).then(|| self.due.pop().map(|Reverse(first)| first)).flatten()
+    }
+
+    /// The number in a place, which has the low bits: it came about less than all of them ago.
+    const fn number_at(&self, place: u32) -> u64 {
+        let age = (self.next as u32).wrapping_sub(place) & RANK_MASK;
+        self.next - age as u64
+    }
+
+    /// The first of a line, if this is the look at it that was scheduled last, and it may begin: then
+    /// it waits no longer.
+    fn take(
+        &mut self,
+        context: &mut Context,
+        (rank, line): (u32, usize),
+        number: u64,
+        free_ps: u64,
+    ) -> Option<Task> {
+        let now_ps = context.wheel.now_ps();
+        let host = &mut self.hosts[rank as usize];
+        if host.lines[line].look != (now_ps, number) {
+            return None;
+        }
+        host.lines[line].look = Line::NO_LOOK;
+        let first = *host.lines[line].tasks.front()?;
+        if host.ready_ps(first.what, free_ps) > now_ps {
+            self.arrange(context, rank, line, free_ps);
+            return None;
+        }
+        host.lines[line].tasks.pop_front()
+    }
+
+    /// The first byte of a message is there. Whether it is received at once; else it waits.
+    fn arrive(
+        &mut self,
+        context: &mut Context,
+        (rank, what): (u32, What),
+        number: u64,
+        free_ps: u64,
+    ) -> bool {
+        if self.hosts[rank as usize].ready_ps(what, free_ps) <= context.wheel.now_ps() {
+            return true;
+        }
+        self.wait(context, rank, Task { number, what }, free_ps);
+        false
+    }
+
+    /// The interface of a rank begins to send so many bytes; returns the number of the message.
+    fn begin_send(&mut self, rank: u32, bytes: u32, name: u32, now_ps: u64) -> u64 {
+        self.messages += 1;
+        let number = self.renew();
+        let after = self.renew();
+        let host = &mut self.hosts[rank as usize];
+        host.send_ps = now_ps + self.loggp.occupied_ps(bytes);
+        host.number = after;
+        host.sending = name;
+        number
+    }
+
+    /// The processor of a rank begins to send to the rank itself.
+    fn begin_loopback(&mut self, rank: u32, name: u32) {
+        self.begin(rank);
+        self.hosts[rank as usize].sending = name;
+    }
+
+    /// The interface of a rank begins to receive so many bytes.
+    fn begin_receive(&mut self, rank: u32, bytes: u32, now_ps: u64) {
+        self.hosts[rank as usize].receive_ps = now_ps + self.loggp.occupied_ps(bytes);
+    }
+
+    /// The processor of a rank begins with something.
+    fn begin(&mut self, rank: u32) {
+        self.hosts[rank as usize].number = self.renew();
+    }
+
+    /// Schedules the arrival of the first byte of a message.
+    fn schedule_arrival(context: &mut Context, time_ps: u64, number: u64, message: u32) {
+        let subject = (LINES as u32) << LINE_SHIFT | message;
+        context.schedule(time_ps, LOOK | number as u32 & RANK_MASK, subject);
+    }
+}
+
+impl Host {
+    /// When something can begin at the earliest.
+    const fn ready_ps(&self, what: What, free_ps: u64) -> u64 {
+        let interface_ps = match what {
+            What::Send { .. } => self.send_ps,
+            What::Receive { .. } => self.receive_ps,
+            What::Compute { .. } => 0,
+            What::Turn { .. } => return 0,
+        };
+        if interface_ps > free_ps { interface_ps } else { free_ps }
+    }
+}
+
+impl Line {
+    const NO_LOOK: (u64, u64) = (u64::MAX, u64::MAX);
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { tasks: VecDeque::new(), look: Self::NO_LOOK }
+    }
+}
+
+/// What a run does where there are [`Processors`].
+impl<F: Fabric, W: Workload> Simulation<F, W> {
+    /// Something may begin: first what came up at this time and about before it.
+    pub(super) fn on_look(&mut self, event: Event) {
+        let is_flush = event.subject == FLUSH;
+        let Some(processors) = &mut self.processors else { return };
+        let number = if is_flush { u64::MAX } else { processors.number_at(event.place) };
+        if is_flush {
+            processors.flush_ps = u64::MAX;
+        }
+        while let Some((number, line, rank)) =
+            self.processors.as_mut().and_then(|processors| processors.next_due(number))
+        {
+            self.look_at(rank, usize::from(line), number);
+            if self.context.wheel.has_due_before(LOOK) {
+                // Something has ended at once, of which ranks are told first.
+                self.context.schedule(event.time_ps, event.place, event.subject);
+                return;
+            }
+        }
+        if is_flush {
+            return;
+        }
+        match (event.subject >> LINE_SHIFT) as usize {
+            LINES => self.on_first_byte(event.subject & MESSAGE_MASK, number),
+            line => self.look_at(event.subject & MESSAGE_MASK, line, number),
+        }
+    }
+
+    /// The first byte of a message has arrived.
+    fn on_first_byte(&mut self, message: u32, number: u64) {
+        let &Message { destination, bytes, .. } = self.context.messages.get(message);
+        let rank = self.ranks[destination as usize];
+        let what = What::Receive { message, bytes };
+        let free_ps = self.free_ps[rank as usize];
+        let Some(processors) = &mut self.processors else { return };
+        if processors.arrive(&mut self.context, (rank, what), number, free_ps) {
+            self.begin(rank, what);
+        }
+    }
+
+    /// The first of a line may begin.
+    fn look_at(&mut self, rank: u32, line: usize, number: u64) {
+        let free_ps = self.free_ps[rank as usize];
+        let Some(processors) = &mut self.processors else { return };
+        let taken = processors.take(&mut self.context, (rank, line), number, free_ps);
+        let Some(task) = taken else { return };
+        self.begin(rank, task.what);
+        let free_ps = self.free_ps[rank as usize];
+        if let Some(processors) = &mut self.processors {
+            processors.arrange(&mut self.context, rank, line, free_ps);
+        }
+    }
+
+    /// The processor of a rank begins with something.
+    fn begin(&mut self, rank: u32, what: What) {
+        let now_ps = self.context.wheel.now_ps();
+        let Some(processors) = &mut self.processors else { return };
+        match what {
+            What::Send { message, bytes, name } => self.begin_send(rank, message, bytes, name),
+            What::Compute { time_ps, tag } => {
+                processors.begin(rank);
+                self.free_ps[rank as usize] = now_ps + time_ps;
+                if let Some(recorder) = &mut self.context.recorder {
+                    recorder.on_begun(rank, tag, now_ps, now_ps + time_ps);
+                }
+                self.context.schedule(now_ps + time_ps, WAKE | rank, tag);
+            }
+            What::Turn { name, cause } => {
+                processors.begin_anew();
+                if let (Some(recorder), Some(cause)) = (&mut self.context.recorder, cause) {
+                    recorder.resume(cause);
+                }
+                self.tell(rank, name);
+            }
+            What::Receive { message, bytes } => {
+                processors.begin(rank);
+                let mut end_ps = now_ps + self.receive_ps(bytes);
+                if self.holds_receivers() {
+                    let Some(processors) = &mut self.processors else { return };
+                    processors.begin_receive(rank, bytes, now_ps);
+                    end_ps += processors.loggp.body_ps(bytes);
+                }
+                self.free_ps[rank as usize] = end_ps;
+                self.context.schedule(end_ps, RECEIVED | rank, message);
+            }
+        }
+    }
+
+    fn begin_send(&mut self, rank: u32, message: u32, bytes: u32, name: u32) {
+        let now_ps = self.context.wheel.now_ps();
+        let holds_receivers = self.holds_receivers();
+        let Some(processors) = &mut self.processors else { return };
+        let end_ps = now_ps + self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
+        self.free_ps[rank as usize] = end_ps;
+        let Message { source, destination, .. } = *self.context.messages.get(message);
+        if source == destination {
+            processors.begin_loopback(rank, name);
+            self.loopback.push((end_ps, rank, message));
+            self.context.schedule(end_ps, LOOPBACK | rank, 0);
+        } else {
+            let number = processors.begin_send(rank, bytes, name, now_ps);
+            if holds_receivers {
+                if let Some(recorder) = &mut self.context.recorder {
+                    recorder.on_handed(message, end_ps);
+                }
+                let arrived_ps = end_ps + processors.loggp.latency_ps;
+                Processors::schedule_arrival(&mut self.context, arrived_ps, number, message);
+            }
+        }
+        if name != NAMELESS || !holds_receivers {
+            self.context.schedule(end_ps, INJECT | rank, message);
+        }
+    }
+
+    /// The processor of a rank has sent a message.
+    pub(super) fn on_sent(&mut self, rank: u32, message: u32) {
+        let Some(processors) = &mut self.processors else { return };
+        let name = processors.sending(rank);
+        if name == NAMELESS {
+            return;
+        }
+        processors.go_on(rank);
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.on_sent(message);
+        }
+        self.tell(rank, name);
+    }
+
+    fn tell(&mut self, rank: u32, name: u32) {
+        self.actions.now_ps = self.context.wheel.now_ps();
+        self.workload.on_sent(rank, name, &mut self.actions);
+        self.act(rank);
+    }
+
+    /// Whether processors do nothing else while bytes come in. One that is interrupted is not told of
+    /// a message before it is there.
+    pub(super) fn holds_receivers(&self) -> bool {
+        let holds = |processors: &Processors| processors.loggp.holds_receiver;
+        self.interrupts.is_none() && self.processors.as_deref().is_some_and(holds)
+    }
+}
+
+/// Sends, and computations where ranks want them in order.
+const OWN: usize = 0;
+/// What takes no time.
+const TURNS: usize = 1;
+/// Computations where only processors order them.
+const WORKS: usize = 2;
+/// Messages that have arrived.
+const RECEIVES: usize = 3;
+const LINES: usize = 4;
+/// A subject is a rank with its line, or a message after the last line.
+const LINE_SHIFT: u32 = 29;
+const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
+/// The subject of the event after all looks of a time.
+const FLUSH: u32 = u32::MAX;
