@@ -9,6 +9,7 @@ use super::super::edge::{
 use super::super::ethernet::{ClassBy, EthernetConfiguration, NicConfiguration};
 use super::super::receiving::ReceivingConfiguration;
 use super::reader::Reader;
+use super::reference::Key;
 use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
 
 /// Reads what `[host]` says of the engine, if its kind is `edge`.
@@ -20,7 +21,8 @@ pub(super) fn read(
         return Ok(None);
     }
     let FabricConfiguration::Ethernet(ethernet) = fabric else {
-        return Err(keys.wrong_word("kind", "edge", "model, but on a fabric of kind ethernet"));
+        let expected = "\"model\" on this fabric, or [fabric] kind = \"ethernet\"";
+        return Err(keys.wrong_word("kind", "edge", expected));
     };
     let default = EdgeConfiguration::default();
     let protocol = match keys.word("protocol", "edge", &["edge", "multiedge"])?.as_str() {
@@ -137,16 +139,17 @@ pub(super) fn outage_tables(
     Reader::sections(file, root, "outage")
 }
 
-/// Reads outages, and how they are written.
+/// Reads outages, how they are written, and which keys they have.
 pub(super) fn read_outages(
     sections: Vec<Reader>,
     has_engines: bool,
-) -> Result<(Vec<Outage>, String), ConfigurationError> {
-    let (mut outages, mut effective) = (Vec::new(), String::new());
+) -> Result<(Vec<Outage>, String, Vec<Key>), ConfigurationError> {
+    let (mut outages, mut effective, mut known) = (Vec::new(), String::new(), Vec::new());
     for mut keys in sections {
         if !has_engines {
+            let place = keys.text("place", "s0")?;
             let expected = "absent, or [host] kind = \"edge\": only the engine repairs losses";
-            return Err(keys.wrong_word("outage", "there", expected));
+            return Err(keys.wrong_word("place", &place, expected));
         }
         let from_ps = keys.number("from_ps", 0, 0, TIME_MAX_PS)?;
         outages.push(Outage {
@@ -156,9 +159,11 @@ pub(super) fn read_outages(
             until_ps: keys.number("until_ps", TIME_MAX_PS, from_ps, TIME_MAX_PS)?,
             is_silent: keys.flag("is_silent", false)?,
         });
-        effective.push_str(&keys.finish()?);
+        let (text, keys) = keys.finish()?;
+        effective.push_str(&text);
+        known = keys;
     }
-    Ok((outages, effective))
+    Ok((outages, effective, known))
 }
 
 /// Headers of a datagram: IPv4 and UDP.
