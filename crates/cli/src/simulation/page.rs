@@ -19,7 +19,13 @@ pub(super) fn page(
 ) -> Result<String, Failure> {
     let topology = &configuration.topology;
     let Finished { outcome, seconds } = finished;
-    let heat: Vec<f64> = records.links.iter().map(|link| records.busy_share(link)).collect();
+    // Of several copies of the network, the busiest.
+    let mut heat = vec![0.0_f64; topology.links().len()];
+    for (link, record) in records.links.iter().enumerate() {
+        if let Some(most) = link.checked_rem(heat.len()).and_then(|at| heat.get_mut(at)) {
+            *most = most.max(records.busy_share(record));
+        }
+    }
     let mut latencies: Vec<u64> = records
         .messages
         .iter()
@@ -165,8 +171,8 @@ fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
         .take(LINKS_SHOWN)
         .map(|link| {
             let record = &records.links[link];
-            let kind = configuration.topology.links()[link].kind;
-            let is_host = kind == LinkKind::Host;
+            let end = configuration.topology.link(link as u32);
+            let is_host = end.is_some_and(|end| end.kind == LinkKind::Host);
             let rate_bps = rates.map_or(0, |r| if is_host { r.host_bps } else { r.trunk_bps });
             LinkRow {
                 name: configuration.topology.link_name(link as u32),

@@ -198,11 +198,6 @@ pub enum ConfigurationError {
         /// What was asked for.
         threads: u32,
     },
-    /// A run that cannot be recorded.
-    #[error(
-        "hosts of kind edge cannot be recorded: leave out --why and the files, or use kind model"
-    )]
-    Unrecorded,
     /// Hosts without an engine, whose frames are wanted.
     #[error(
         "there are no frames to capture: only hosts with the real engine have them, on a fabric of kind \

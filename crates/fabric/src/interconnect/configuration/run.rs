@@ -230,10 +230,8 @@ impl Configuration {
         ranks: u32,
         watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
-        if watch.records.is_some() {
-            return Err(ConfigurationError::Unrecorded);
-        }
         let edge = edge.clone();
+        let (rails, links) = (u32::from(edge.rails), self.topology.links().len());
         let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
         let pairs = workload.pairs();
         fabric.check_memory(&pairs, ranks)?;
@@ -241,7 +239,11 @@ impl Configuration {
         if let Some(tap) = watch.tap {
             fabric.set_tap(tap);
         }
-        let simulation = self.simulation(fabric, workload, ranks);
+        let mut simulation = self.simulation(fabric, workload, ranks);
+        if let Some(limits) = watch.records {
+            let recorder = Recorder::new(limits, links * rails as usize, 1);
+            simulation = simulation.with_recorder(recorder.with_engines(rails, links as u32));
+        }
         let (mut outcome, mut fabric) = match watch.progress {
             Some(progress) => simulation.run_watched(progress),
             None => simulation.run_to_end(),

@@ -56,6 +56,9 @@ pub enum StepKind {
     Serialisation,
     /// A packet was on a cable or within a switch.
     Latency,
+    /// Engines had it: their processors worked or were busy, windows were full, frames of the same or
+    /// of other messages went before it.
+    Engine,
     /// A message was in a network of which only a formula is known.
     Network,
 }
@@ -72,6 +75,7 @@ impl StepKind {
             Self::LinkWait => "waits for links",
             Self::Serialisation => "serialisation",
             Self::Latency => "cables and switches",
+            Self::Engine => "processors and windows",
             Self::Network => "network",
         }
     }
@@ -188,13 +192,18 @@ impl Records {
         if next.is_none() {
             way.step(StepKind::Network, message.handed_ps, Place { host: None, ..about });
         }
+        if let Some(last) = next.filter(|_| self.has_engines) {
+            let arrived_ps = self.crossings.get(last as usize)?.arrived_ps;
+            way.step(StepKind::Engine, arrived_ps, about);
+        }
         while let Some(at) = next {
             let crossing = self.crossings.get(at as usize)?;
-            way.back_through_link(crossing, message, index);
+            way.back_through_link(crossing, message, (index, self.has_engines));
             next = crossing.previous;
         }
         let about = Place { host: Some(message.source), ..about };
-        way.step(StepKind::LinkWait, message.handed_ps, about);
+        let waits = if self.has_engines { StepKind::Engine } else { StepKind::LinkWait };
+        way.step(waits, message.handed_ps, about);
         let cost_ps = self.costs.send(message.bytes);
         way.step(StepKind::Send, way.at_ps.saturating_sub(cost_ps), about);
         way.step(StepKind::ProcessorWait, message.posted_ps, about);
@@ -234,12 +243,17 @@ impl Way {
         work.cause
     }
 
-    fn back_through_link(&mut self, crossing: &Crossing, message: &MessageRecord, index: u32) {
+    fn back_through_link(
+        &mut self,
+        crossing: &Crossing,
+        message: &MessageRecord,
+        (index, has_engines): (u32, bool),
+    ) {
         let place = Place { link: Some(crossing.link), host: None, message: Some(index) };
         self.step(StepKind::Latency, crossing.arrived_ps, place);
         self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
         self.step(StepKind::Serialisation, crossing.started_ps, place);
-        if crossing.previous.is_none() {
+        if crossing.previous.is_none() && !has_engines {
             // The packets of the message before this one.
             self.step(StepKind::Serialisation, message.started_ps, place);
         }
