@@ -56,10 +56,11 @@ fn draw_with(topology: &Topology, heat: Option<&Heat>) -> String {
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
          font-family=\"sans-serif\" font-size=\"11\" fill=\"currentColor\">\n<title>{name}</title>\n\
-         <text x=\"{MARGIN}\" y=\"20\" font-size=\"14\">{name}: {} hosts, {} switches, {} \
+         <text x=\"{MARGIN}\" y=\"20\" font-size=\"14\">{name}: {} hosts, {} switch{}, {} \
          cables</text>\n",
         topology.hosts(),
         topology.switches(),
+        if topology.switches() == 1 { "" } else { "es" },
         topology.links().len() / 2,
         name = escaped(topology.name()),
     );
