@@ -257,7 +257,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             interrupts: None,
             loopback: Vec::new(),
             ranks,
-            outcome: Outcome::new(),
+            outcome: Outcome { finished_ps: vec![0; placement.len()], ..Outcome::new() },
         }
     }
 
@@ -379,7 +379,15 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
+    /// The processors of ranks may be busy when there is nothing more to tell them.
+    fn finish_ranks(&mut self) {
+        for (rank, free_ps) in self.free_ps.iter().enumerate() {
+            self.outcome.finish_rank(rank, *free_ps);
+        }
+    }
+
     fn finish(mut self) -> Result<(Outcome, F), Stuck> {
+        self.finish_ranks();
         self.outcome.dropped = self.context.dropped;
         self.outcome.hops = self.fabric.hops();
         self.outcome.messages_max = self.context.messages.len_max();
@@ -405,7 +413,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 }
             }
             WAKE => {
-                self.outcome.completed_ps = self.outcome.completed_ps.max(event.time_ps);
+                self.outcome.on_told(rank, event.time_ps);
                 self.actions.now_ps = event.time_ps;
                 if let Some(recorder) = &mut self.context.recorder {
                     recorder.on_worked(rank, event.subject, event.time_ps);
@@ -490,7 +498,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     fn on_received(&mut self, rank: u32, index: u32) {
         let message = self.context.messages.remove(index);
         let now_ps = self.context.wheel.now_ps();
-        self.outcome.completed_ps = self.outcome.completed_ps.max(now_ps);
+        self.outcome.on_told(rank, now_ps);
         self.actions.now_ps = now_ps;
         if let Some(recorder) = &mut self.context.recorder {
             recorder.on_received(index, now_ps);
