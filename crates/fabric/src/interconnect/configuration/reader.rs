@@ -289,7 +289,11 @@ fn unknown(
     known: &[&str],
 ) -> Result<(), ConfigurationError> {
     let Some(key) = left.keys().next() else { return Ok(()) };
-    let remedy = match (reference::elsewhere(section, key), nearest(key, known)) {
+    let elsewhere = match file {
+        reference::FILE => None,
+        _ => reference::elsewhere(section, key),
+    };
+    let remedy = match (elsewhere, nearest(key, known)) {
         (Some(place), _) => place,
         (None, Some(name)) => format!("did you mean `{name}`?"),
         (None, None) => format!("known are {}", known.join(", ")),

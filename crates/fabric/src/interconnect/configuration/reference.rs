@@ -206,8 +206,11 @@ fn read(chosen: &[Choice]) -> Option<Vec<Key>> {
     if chosen.iter().any(has_engines) {
         root.insert("outage".to_owned(), vec![Table::new()].into());
     }
-    Configuration::from_table("the reference", root).ok().map(|(_, keys)| keys)
+    Configuration::from_table(FILE, root).ok().map(|(_, keys)| keys)
 }
+
+/// What is read for the reference is called so: it must not ask the reference what is wrong with it.
+pub(super) const FILE: &str = "the reference";
 
 /// All there are, as they are written out.
 const SECTIONS: [&str; 7] = ["topology", "routing", "fabric", "host", "outage", "workload", "run"];
