@@ -91,12 +91,11 @@ fn bill(
         Ok(bill) => return Ok(bill),
         Err(missing) => missing,
     };
-    let remedy = match is_included {
-        true => {
-            "\nexamples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s to put prices to: \
-                 --prices names it"
-        }
-        false => "",
+    let remedy = if is_included {
+        "\nexamples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s to put prices to: --prices \
+         names it"
+    } else {
+        ""
     };
     Err(format!("{missing}{remedy}").into())
 }

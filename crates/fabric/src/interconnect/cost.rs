@@ -91,11 +91,10 @@ impl PriceBook {
             Err(lack) => lacks.push(lack),
         };
         take(&mut bill, self.cheapest(PartKind::Interface, fabric, rates.host_bps), hosts);
-        let whole;
         let has_switches = self.fitting(PartKind::Switch, fabric).next().is_some();
         let has_fabric = self.fitting(PartKind::Fabric, fabric).next().is_some();
-        if has_fabric && !has_switches {
-            whole = self.add_whole_fabric(&mut bill, wanted);
+        let whole = if has_fabric && !has_switches {
+            self.add_whole_fabric(&mut bill, wanted)
         } else {
             let switches = self.add_switches(&mut bill, wanted);
             let trunks = topology.links().len() as u64 / 2 - hosts;
@@ -105,8 +104,8 @@ impl PriceBook {
                     .or_else(|_| self.cheapest(PartKind::Cable, fabric, rates.trunk_bps));
                 take(&mut bill, cable, trunks);
             }
-            whole = switches;
-        }
+            switches
+        };
         take(&mut bill, self.cheapest(PartKind::Cable, fabric, rates.host_bps), hosts);
         lacks.extend(whole.err());
         // The same part may lack twice: a cable of hosts and of switches.

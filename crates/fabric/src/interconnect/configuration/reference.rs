@@ -140,9 +140,10 @@ fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
             if without.is_empty() {
                 continue;
             }
-            let need = match with.len() > 3 && without.len() < 3 {
-                true => need(key, "is not", without.iter().map(|branch| branch.0)),
-                false => need(key, "=", with.iter().map(|branch| branch.0)),
+            let need = if with.len() > 3 && without.len() < 3 {
+                need(key, "is not", without.iter().map(|branch| branch.0))
+            } else {
+                need(key, "=", with.iter().map(|branch| branch.0))
             };
             add(if is_in(&here, other) { &mut found } else { &mut with_this }, other, &need);
         }
@@ -278,10 +279,9 @@ mod tests {
     #[test]
     fn every_default_can_be_given() {
         for key in keys().iter().filter(|key| key.needs.is_empty() && !key.default.is_empty()) {
-            let value = match key.default.contains(' ') && !key.default.starts_with(['[', '"']) {
-                true => format!("\"{}\"", key.default),
-                false => key.default.clone(),
-            };
+            let has_unit = key.default.contains(' ') && !key.default.starts_with(['[', '"']);
+            let quote = if has_unit { "\"" } else { "" };
+            let value = format!("{quote}{}{quote}", key.default);
             let text = format!("[{}]\n{} = {value}\n", key.section, key.name);
             let read = Configuration::parse("a.toml", &text);
             assert!(read.is_ok(), "{text}{}", read.expect_err("it is wrong"));
