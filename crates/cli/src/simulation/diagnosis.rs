@@ -85,7 +85,7 @@ pub(super) fn fitted_time(us: f64) -> String {
     let (value, unit) = match us {
         us if us >= 1e6 => (us * 1e-6, "s"),
         us if us >= 1e3 => (us * 1e-3, "ms"),
-        us if us >= 1.0 || us == 0.0 => (us, "µs"),
+        us if us >= 1.0 || us == 0.0 => (us, "us"),
         us => (us * 1e3, "ns"),
     };
     format!("{value:.2} {unit}")

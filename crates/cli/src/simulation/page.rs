@@ -8,7 +8,7 @@ use fabric::interconnect::topology::LinkKind;
 use report::simulation::{Cause, Fact, LinkOnPath, LinkRow, Path, Simulation, simulation_page};
 
 use super::Finished;
-use super::diagnosis::{fitted_time, saturation, us, verdict};
+use super::diagnosis::{self, saturation, us, verdict};
 use crate::Failure;
 
 /// The page of a recorded run.
@@ -43,7 +43,7 @@ pub(super) fn page(
         heat_scale: [0.0, 0.25, 0.5, 0.75, 1.0].map(drawing::heat_colour),
         links: links(configuration, records),
         path: records.critical_path().ok().map(|path| Path {
-            verdict: verdict(&path, topology),
+            verdict: verdict(&path, topology).replace(" us", " µs"),
             completed_us: us(path.completed_ps),
             messages: path.messages,
             causes: path
@@ -95,6 +95,11 @@ const fn colour(kind: StepKind) -> usize {
         StepKind::Timer => 7,
         StepKind::Receive => 8,
     }
+}
+
+/// A time in the unit that suits, as pages write it.
+fn fitted_time(us: f64) -> String {
+    diagnosis::fitted_time(us).replace("us", "µs")
 }
 
 fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {

@@ -249,6 +249,21 @@ mod tests {
         }
     }
 
+    /// What was sent before the last frame is known to have been sent, not only to have taken time.
+    #[test]
+    fn what_a_busy_link_of_a_host_took_is_serialisation() {
+        let text = format!(
+            "{HOSTS}[topology]\nhosts = 2\n[workload]\nkind = \"broadcast\"\nbytes = 5_000_000\n\
+             iterations = 1\n"
+        );
+        let outcome = recorded(&text);
+        let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
+        let (most, share) = path.by_kind()[0];
+        assert_eq!(most, StepKind::Serialisation);
+        // 5 MB at 10 Gb/s; windows are small at the beginning, so there is more.
+        assert!(share.total_ps > 4_000_000_000, "{share:?} of {}", outcome.completed_ps);
+    }
+
     /// Each frame crosses the cables of its sender and of its receiver, on one of the rails.
     #[test]
     fn recorded_links_carry_what_engines_send() {
