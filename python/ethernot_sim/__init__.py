@@ -10,22 +10,24 @@
     480
 
 The names of settings are those of the TOML files of `ethernot sim run`, and so are their defaults;
-`ethernot sim show` lists them. A run is the same, bit for bit, on every machine.
+`ethernot sim keys` lists them. A run is the same, bit for bit, on every machine.
 """
 
 from ._calibration import Calibration, calibrate
 from ._configuration import Fabric, Topology, to_toml
 from ._native import ConfigurationError, SimulationError
-from ._run import Result, run
+from ._run import CriticalPath, Result, Saturation, run
 from ._sweep import Point, points, results, run_point, slurm_array, sweep
 from ._table import Table
 
 __all__ = [
     "Calibration",
     "ConfigurationError",
+    "CriticalPath",
     "Fabric",
     "Point",
     "Result",
+    "Saturation",
     "SimulationError",
     "Table",
     "Topology",

@@ -71,6 +71,15 @@ class Topology:
         """Groups of so many switches, with hosts and cables to other groups at each."""
         return cls("dragonfly", {"switches": switches, "hosts": hosts, "global": global_links})
 
+    @classmethod
+    def from_dict(cls, settings: Settings) -> Topology:
+        """What `to_dict` gives: the keys of `[topology]`, of which `kind` is one."""
+        return cls(*_kind("topology", settings, "star"))
+
+    def to_dict(self) -> dict[str, Setting]:
+        """The keys of `[topology]`, for JSON or for other programs."""
+        return {"kind": self.kind, **self.settings}
+
     def to_toml(self) -> str:
         """The section `[topology]`."""
         return _section("topology", {"kind": self.kind, **self.settings})
@@ -108,6 +117,10 @@ class Fabric:
     kind: str
     settings: Settings = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # What is wrong is told here, not when it is run.
+        _native.effective("fabric", self.to_toml(), "")
+
     @classmethod
     def ethernet(cls, **settings: Setting) -> Fabric:
         """Ethernet switches: `host_rate_bps`, `mtu_bytes`, `latency_ps`, `choice` and others."""
@@ -133,6 +146,15 @@ class Fabric:
         """No network, only costs: `latency_ps`, `gap_ps`, `byte_ps`."""
         return cls("loggp", settings)
 
+    @classmethod
+    def from_dict(cls, settings: Settings) -> Fabric:
+        """The keys of `[fabric]`, of which `kind` is one."""
+        return cls(*_kind("fabric", settings, "ethernet"))
+
+    def to_dict(self) -> dict[str, Setting]:
+        """The keys of `[fabric]`."""
+        return {"kind": self.kind, **self.settings}
+
     def to_toml(self) -> str:
         """The section `[fabric]`."""
         return _section("fabric", {"kind": self.kind, **self.settings})
@@ -140,8 +162,8 @@ class Fabric:
 
 def to_toml(
     *,
-    topology: Optional[Topology] = None,
-    fabric: Optional[Fabric] = None,
+    topology: Optional[Union[Topology, Settings]] = None,
+    fabric: Optional[Union[Fabric, Settings]] = None,
     workload: Optional[Settings] = None,
     routing: Optional[Settings] = None,
     host: Optional[Settings] = None,
@@ -150,6 +172,10 @@ def to_toml(
 ) -> str:
     """A configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
     combinations."""
+    if isinstance(topology, Mapping):
+        topology = Topology.from_dict(topology)
+    if isinstance(fabric, Mapping):
+        fabric = Fabric.from_dict(fabric)
     _expect("topology", topology, Topology)
     _expect("fabric", fabric, Fabric)
     parts = [part.to_toml() for part in (topology, fabric) if part is not None]
@@ -194,6 +220,13 @@ def _expect(name: str, value: Any, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
         found = type(value).__name__
         raise _native.ConfigurationError(f"{name} is of type {found}, but must be a {kind.__name__}")
+
+
+def _kind(name: str, settings: Settings, default: str) -> tuple[str, Settings]:
+    if not isinstance(settings, Mapping):
+        raise _native.ConfigurationError(f"{name} is {settings!r}, but must be a dict of settings")
+    others = {key: value for key, value in settings.items() if key != "kind"}
+    return settings.get("kind", default), others  # type: ignore[return-value]
 
 
 def _section(name: str, settings: Mapping[str, Any]) -> str:

@@ -13,8 +13,21 @@ def effective(file: str, text: str, folder: str) -> str: ...
 def points(
     file: str, text: str, folder: str
 ) -> list[tuple[str, str, str, dict[str, Any]]]: ...
-def run(file: str, text: str, folder: str, stop: Optional[Stop] = None) -> dict[str, Any]: ...
-def replay(file: str, text: str, folder: str, trace_file: str, trace: bytes) -> dict[str, Any]: ...
+def run(
+    file: str,
+    text: str,
+    folder: str,
+    stop: Optional[Stop] = None,
+    is_recorded: bool = False,
+) -> tuple[dict[str, Any], Optional[dict[str, Any]]]: ...
+def replay(
+    file: str,
+    text: str,
+    folder: str,
+    trace_file: str,
+    trace: bytes,
+    is_recorded: bool = False,
+) -> tuple[dict[str, Any], Optional[dict[str, Any]]]: ...
 def topology(text: str) -> dict[str, Any]: ...
 def calibrate(
     sizes: list[int],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -12,12 +12,51 @@ from ._configuration import Fabric, Settings, Source, Topology, is_path, read, t
 from ._table import Table
 
 
+_PORT = (
+    "name",
+    "lost",
+    "marked",
+    "pauses",
+    "paused_us",
+    "queue_bytes_max",
+    "headroom_bytes_max",
+)
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Whether a load is more than what hosts and links carry."""
+
+    is_saturated: bool
+    messages_under_way: Optional[tuple[float, float]]
+    """Early and late means, if they kept growing."""
+    links: Table
+    """Those whose queues kept growing: `link`, `early_wait_us`, `late_wait_us`, `busy_share`."""
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The steps that the end of a run came from, without a gap from its start."""
+
+    completed_us: float
+    messages: int
+    """How many are on it, one after another."""
+    causes_us: dict[str, float]
+    """Time by cause, longest first; the sum is `completed_us`."""
+    links: Table
+    """Time by `link`, longest waits first: `us` in all, `wait_us` of them waits."""
+    steps: Table
+    """Each step: `cause`, `from_us`, `until_us`, and the `link`, or an empty text."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a simulation came to."""
 
     manifest: dict[str, Any]
     """All of it, as `ethernot sim run --manifest` writes it and `ethernot sim verify` reads it."""
+    records: Optional[dict[str, Any]] = field(default=None, repr=False)
+    """What was recorded besides, if anything."""
 
     @property
     def completed_us(self) -> float:
@@ -50,6 +89,59 @@ class Result:
         """Hash of all deliveries: equal if and only if nothing is different."""
         return str(self.manifest["result_hash"])
 
+    @property
+    def finished_us(self) -> list[float]:
+        """When each rank of a trace had done its last thing, in us; only with `goal`."""
+        if "finished_us" not in self.manifest:
+            raise _native.ConfigurationError("only a run of a trace (goal=...) has finished_us")
+        return list(self.manifest["finished_us"])
+
+    @property
+    def ports(self) -> Table:
+        """Ports where something was lost, marked or paused: `name`, `lost`, `marked`, `pauses`,
+        `paused_us`, `queue_bytes_max`, `headroom_bytes_max`."""
+        ports = self.manifest["ports"]
+        return Table({name: [port[name] for port in ports] for name in _PORT})
+
+    @property
+    def links(self) -> Table:
+        """Each direction of a cable: `link`, `rate_bps`, `packets`, `bytes`, `busy_share`,
+        `wait_mean_us`, `wait_max_us`, `wait_max_at_us`. Needs `record=True`."""
+        return Table(self._recorded("links"))
+
+    @property
+    def queues(self) -> Table:
+        """The longest wait before each `link` in windows of time: `from_us`, `wait_max_us`,
+        `busy_share`. Needs `record=True`."""
+        return Table(self._recorded("queues"))
+
+    @property
+    def saturation(self) -> Saturation:
+        """Whether more was asked for than hosts and links carry. Needs `record=True`."""
+        found = self._recorded("saturation")
+        return Saturation(
+            bool(found["is_saturated"]), found["messages_under_way"], Table(found["links"])
+        )
+
+    @property
+    def critical_path(self) -> CriticalPath:
+        """What the completion time came from. Needs `record=True`."""
+        path = self._recorded("critical_path")
+        if "error" in path:
+            raise _native.SimulationError(path["error"])
+        return CriticalPath(
+            float(path["completed_us"]),
+            int(path["messages"]),
+            dict(path["causes_us"]),
+            Table(path["links"]),
+            Table(path["steps"]),
+        )
+
+    def _recorded(self, name: str) -> Any:
+        if self.records is None:
+            raise _native.ConfigurationError(f"{name} was not recorded: run(..., record=True) does")
+        return self.records[name]
+
     def histogram(self) -> Table:
         """Latencies by class: the largest of each class, within 3 %, and how many `messages`."""
         return Table(self.manifest["histogram"])
@@ -58,15 +150,19 @@ class Result:
 def run(
     configuration: Optional[Source] = None,
     *,
-    topology: Optional[Topology] = None,
-    fabric: Optional[Fabric] = None,
+    topology: Optional[Union[Topology, Settings]] = None,
+    fabric: Optional[Union[Fabric, Settings]] = None,
     workload: Optional[Settings] = None,
     routing: Optional[Settings] = None,
     host: Optional[Settings] = None,
     seed: Optional[int] = None,
     goal: Optional[Union[str, bytes, "PathLike[str]"]] = None,
+    record: bool = False,
 ) -> Result:
     """Simulates a configuration: a path, a text in TOML, or its parts.
+
+    With `record`, the result has links, queues, saturation and the critical path, too, which takes
+    memory (at most 400 MB) and time.
 
     With `goal`, a trace in GOAL as text, as bytes of its binary form or as a path, this is replayed
     in the place of the workload. A run takes one thread, whatever `threads` in `[run]` says, as the
@@ -85,11 +181,11 @@ def run(
         raise _native.ConfigurationError("give a configuration or its parts, not both")
     file, text, folder = read(configuration)
     if goal is None:
-        return Result(_native.run(file, text, folder))
+        return Result(*_native.run(file, text, folder, None, record))
     name = "trace"
     if isinstance(goal, str) and ("{" in goal or not is_path(goal)):
         goal = goal.encode()
     elif not isinstance(goal, bytes):
         name = str(goal)
         goal = Path(goal).read_bytes()
-    return Result(_native.replay(file, text, folder, name, goal))
+    return Result(*_native.replay(file, text, folder, name, goal, record))

@@ -40,7 +40,7 @@ def points(grid: Source) -> list[Point]:
 
 def run_point(point: Point) -> dict[str, Any]:
     """Simulates a point. Depends on nothing but the point: any machine gives the same result."""
-    return _native.run(point.name, point.configuration, "")
+    return _native.run(point.name, point.configuration, "")[0]
 
 
 def sweep(
@@ -161,7 +161,7 @@ def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> No
         if _finished(folder, point) is not None:
             # Somebody else has finished it meanwhile.
             return None
-        return _native.run(point.name, point.configuration, "", stop)
+        return _native.run(point.name, point.configuration, "", stop)[0]
 
     with ThreadPoolExecutor(jobs) as threads:
 

@@ -31,7 +31,7 @@ pub(crate) fn configuration_error(error: &Cause) -> PyErr {
 /// An error of a run: the run's own, or of what it was asked to be.
 pub(crate) fn run_error(error: &Cause) -> PyErr {
     match error {
-        Cause::Stuck(stuck) => SimulationError::new_err(stuck.to_string()),
+        Cause::Stuck(_) | Cause::Lossy { .. } => SimulationError::new_err(error.to_string()),
         other => wrong(other),
     }
 }

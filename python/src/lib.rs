@@ -2,6 +2,7 @@
 //! classes and functions that users see are Python, in the folder `ethernot_sim`.
 
 mod errors;
+mod records;
 mod stop;
 mod values;
 
@@ -9,11 +10,10 @@ use std::fs;
 use std::path::Path;
 
 use interconnect::calibration::{Measurements, calibrate as fit};
-use interconnect::configuration::{
-    Configuration, ConfigurationError, Point, Watch, parse_sweep,
-};
+use interconnect::configuration::{Configuration, ConfigurationError, Point, Watch, parse_sweep};
 use interconnect::drawing;
 use interconnect::goal::Goal;
+use interconnect::records::RecordLimits;
 use interconnect::simulation::{InTurns, Outcome};
 use interconnect::topology::LinkKind;
 use pyo3::prelude::*;
@@ -65,33 +65,49 @@ fn points<'py>(
     points.map_err(|error| configuration_error(&error))?.into_iter().map(plain).collect()
 }
 
-/// Runs a configuration, until its end or until `stop` is told to stop.
+/// What a run came to, and what was recorded of it.
+type PlainResult<'py> = (Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
+
+/// Runs a configuration, until its end or until `stop` is told to stop; recorded if that is wanted.
 #[pyfunction]
-#[pyo3(signature = (file, text, folder, stop = None))]
+#[pyo3(signature = (file, text, folder, stop = None, is_recorded = false))]
 fn run<'py>(
     python: Python<'py>,
     file: &str,
     text: &str,
     folder: &str,
     stop: Option<&Stop>,
-) -> PyResult<Bound<'py, PyDict>> {
+    is_recorded: bool,
+) -> PyResult<PlainResult<'py>> {
     let mut configuration = parse(file, text, folder)?;
     // The result is the same.
     configuration.threads = 1;
-    let outcome = watched(python, stop, |watch| configuration.run_watched(&InTurns, watch))?;
-    values::result(python, &configuration, &outcome)
+    let run = |watch: Watch| configuration.run_watched(&InTurns, watch);
+    let outcome = watched(python, stop, is_recorded, run)?;
+    plain(python, &configuration, &outcome)
+}
+
+fn plain<'py>(
+    python: Python<'py>,
+    configuration: &Configuration,
+    outcome: &Outcome,
+) -> PyResult<PlainResult<'py>> {
+    let result = values::result(python, configuration, outcome)?;
+    Ok((result, records::plain(python, configuration, outcome)?))
 }
 
 /// Runs while other threads of Python go on; a signal or `stop` ends it.
 fn watched(
     python: Python<'_>,
     stop: Option<&Stop>,
+    is_recorded: bool,
     run: impl FnOnce(Watch) -> Result<Outcome, ConfigurationError> + Send,
 ) -> PyResult<Outcome> {
     let (outcome, signalled) = python.detach(|| {
         let mut watching = Watching::new(stop);
         let mut progress = |_| watching.look();
-        let outcome = run(Watch { progress: Some(&mut progress), ..Watch::default() });
+        let records = is_recorded.then(RecordLimits::default);
+        let outcome = run(Watch { progress: Some(&mut progress), records, ..Watch::default() });
         (outcome, watching.signalled())
     });
     match signalled {
@@ -102,6 +118,7 @@ fn watched(
 
 /// Replays a trace in GOAL, as text or in its binary form, instead of the configuration's workload.
 #[pyfunction]
+#[pyo3(signature = (file, text, folder, trace_file, trace, is_recorded = false))]
 fn replay<'py>(
     python: Python<'py>,
     file: &str,
@@ -109,7 +126,8 @@ fn replay<'py>(
     folder: &str,
     trace_file: &str,
     trace: &[u8],
-) -> PyResult<Bound<'py, PyDict>> {
+    is_recorded: bool,
+) -> PyResult<PlainResult<'py>> {
     let configuration = parse(file, text, folder)?;
     let goal = Goal::read(trace_file, trace).map_err(|error| wrong(&error))?;
     let (ranks, hosts) = (goal.ranks(), configuration.topology.hosts());
@@ -119,8 +137,11 @@ fn replay<'py>(
         )));
     }
     let run = |watch: Watch| configuration.run_workload_watched(goal, ranks, watch);
-    let outcome = watched(python, None, run)?;
-    values::result(python, &configuration, &outcome)
+    let outcome = watched(python, None, is_recorded, run)?;
+    let (result, records) = plain(python, &configuration, &outcome)?;
+    let finished_us = outcome.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
+    result.set_item("finished_us", finished_us.collect::<Vec<f64>>())?;
+    Ok((result, records))
 }
 
 /// The topology of a configuration.

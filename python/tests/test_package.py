@@ -117,6 +117,84 @@ def test_errors_say_what_to_do() -> None:
         run(topology=Topology.star(2), goal=trace)
 
 
+def test_a_recorded_run_tells_of_links_queues_ports_saturation_and_causes() -> None:
+    parts: dict[str, Any] = {
+        "topology": {"kind": "leaf_spine", "leaves": 2, "hosts": 4, "spines": 1},
+        "fabric": {"kind": "ethernet", "host_rate_bps": "10 Gb/s", "buffer_bytes": "30 kB"},
+        "workload": {"load_percent": 90, "until_ps": "200 us"},
+    }
+    plain = run(**parts)
+    result = run(**parts, record=True)
+    assert result.hash == plain.hash
+    assert result.manifest == plain.manifest
+    # Eight cables of hosts and two trunks, both ways.
+    assert len(result.links) == 2 * (8 + 2)
+    assert set(result.links["link"]) >= {"h0->s0", "s0->s2"}
+    by_share = max(result.links.rows(), key=lambda row: row["busy_share"])
+    assert 0.9 < by_share["busy_share"] <= 1 and by_share["rate_bps"] == 10_000_000_000
+    assert max(result.queues["wait_max_us"]) == max(result.links["wait_max_us"])
+    assert sum(result.ports["lost"]) == result.packets_lost > 0
+    assert isinstance(result.saturation.is_saturated, bool)
+    path = result.critical_path
+    assert path.completed_us == result.completed_us
+    assert sum(path.causes_us.values()) == pytest.approx(path.completed_us)
+    assert path.steps["from_us"][0] == 0
+    for name in ("links", "queues", "saturation", "critical_path"):
+        with pytest.raises(ConfigurationError, match=rf"{name} was not recorded: .*record=True"):
+            getattr(plain, name)
+
+
+def test_a_topology_and_a_fabric_may_be_dicts() -> None:
+    tree = Topology.fat_tree(radix=4)
+    settings = json.loads(json.dumps(tree.to_dict()))
+    assert settings == {"kind": "fat_tree", "radix": 4}
+    assert Topology.from_dict(settings) == tree
+    fabric = Fabric.ethernet(choice="spray")
+    assert Fabric.from_dict(fabric.to_dict()) == fabric
+    workload = {"kind": "barrier", "iterations": 1}
+    from_dicts = run(topology=settings, fabric=fabric.to_dict(), workload=workload)
+    assert from_dicts.hash == run(topology=tree, fabric=fabric, workload=workload).hash
+
+
+def test_what_is_wrong_with_an_object_is_told_when_it_is_made() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean `mtu_bytes`"):
+        Fabric.ethernet(mtu_byte=9000)
+    with pytest.raises(ConfigurationError, match="mtu_bytes .* is 12, but must be from 64 B"):
+        Fabric.from_dict({"kind": "flit", "mtu_bytes": 12})
+    with pytest.raises(ConfigurationError, match="it needs .topology. kind = \"leaf_spine\""):
+        Topology.from_dict({"kind": "star", "leaves": 4})
+
+
+def test_examples_of_the_documentation_do_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "simulator.md"
+    if not page.exists():
+        pytest.skip("the documentation is not here")
+    blocks = page.read_text(encoding="utf-8").split("```")[1::2]
+    programs = 0
+    for block, following in zip(blocks, [*blocks[1:], ""]):
+        language, _, code = block.partition("\n")
+        if language != "python":
+            continue
+        program = compile(code, "simulator.md", "exec")
+        if "dask" in code:
+            continue
+        exec(program, {"__name__": "example"})
+        shown, programs = capsys.readouterr().out, programs + 1
+        assert shown == following.partition("\n")[2]
+    assert programs == 2
+
+
+def test_ranks_of_a_trace_are_finished_when_they_are() -> None:
+    trace = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n"
+    result = run(topology=Topology.star(2), goal=trace)
+    assert result.finished_us == [0.0, result.completed_us]
+    with pytest.raises(ConfigurationError, match="only a run of a trace"):
+        run(topology=Topology.star(2)).finished_us  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [

@@ -93,8 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if configuration.edge.is_some() {
         return Err(format!(
-            "{}: single messages of hosts with the real engine are not recorded, so there is nothing to \
-             compare; set kind = \"model\" in [host], or run both and compare their manifests",
+            "{}: the coarse models that are compared have no hosts with the real engine; set kind = \"model\" in [host], or run both and compare their manifests",
             arguments.configuration.display()
         )
         .into());

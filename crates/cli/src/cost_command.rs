@@ -19,7 +19,8 @@ use crate::run_command::read;
 /// The bill follows from the topology: an interface for each host, for each switch the cheapest with
 /// enough ports of the rate, and the cables. Switches that do not exist with so many ports are told.
 /// The book that is included is that of a study of 1999; no prices of today are invented, so write
-/// a book with those you were quoted.
+/// a book with those you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
+/// without prices: what lacks one is told with its line.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim cost cluster.toml\n  \
@@ -66,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         arguments.result.as_deref().map(|path| completed_us(path, &configuration)).transpose()?
     };
     let cost = Cost {
-        bill: book.bill(&configuration.wanted()?)?,
+        bill: bill(&book, &configuration, arguments.prices.is_none())?,
         bisection: configuration.bisection()?,
         hosts: configuration.topology.hosts(),
         book,
@@ -78,6 +79,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         to_text(&configuration, &cost)
     };
     print(&text)
+}
+
+/// The bill, or what it lacks and where that belongs.
+fn bill(
+    book: &PriceBook,
+    configuration: &Configuration,
+    is_included: bool,
+) -> Result<Bill, Failure> {
+    let missing = match book.bill(&configuration.wanted()?) {
+        Ok(bill) => return Ok(bill),
+        Err(missing) => missing,
+    };
+    let remedy = if is_included {
+        "\nexamples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s to put prices to: --prices \
+         names it"
+    } else {
+        ""
+    };
+    Err(format!("{missing}{remedy}").into())
 }
 
 struct Cost {

@@ -11,6 +11,7 @@ mod doctor;
 mod doctor_command;
 mod failover_command;
 mod host_costs;
+mod keys_command;
 mod link_names;
 mod multiedge_command;
 mod output;
@@ -83,6 +84,7 @@ enum Simulation {
     Scenario(scenario_command::Arguments),
     Run(run_command::RunArguments),
     Show(run_command::ShowArguments),
+    Keys(keys_command::Arguments),
     Cost(cost_command::Arguments),
     Compare(compare_command::Arguments),
     Verify(run_command::VerifyArguments),
@@ -124,6 +126,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
         Simulation::Churn(arguments) => churn_command::run(&arguments),
         Simulation::Scenario(arguments) => scenario_command::run(&arguments),
         Simulation::Run(arguments) => run_command::run(&arguments),
+        Simulation::Keys(arguments) => keys_command::run(&arguments),
         Simulation::Show(arguments) => run_command::show(&arguments),
         Simulation::Compare(arguments) => compare_command::run(&arguments),
         Simulation::Cost(arguments) => cost_command::run(&arguments),

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use interconnect::configuration::{Configuration, Watch};
+use interconnect::configuration::{Configuration, Watch, WorkloadConfiguration};
 use interconnect::drawing;
 use interconnect::edge::Counts;
 use interconnect::ethernet::PortCounters;
@@ -77,6 +77,7 @@ pub(crate) struct ShowArguments {
     ethernot sim goal trace.goal\n  \
     ethernot sim goal trace.goal --configuration cluster.toml\n  \
     ethernot sim goal trace.goal --configuration cluster.toml --why --html report.html\n  \
+    ethernot sim goal trace.goal -L 2us -o 500ns -g 1us -G 0.08ns -S 65535\n  \
     ethernot sim goal trace.goal --rendezvous-above 65535\n  \
     ethernot sim goal trace.goal --to-binary trace.bin")]
 pub(crate) struct GoalArguments {
@@ -86,18 +87,59 @@ pub(crate) struct GoalArguments {
     /// What to replay it on
     #[arg(long, value_name = "FILE")]
     configuration: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArguments,
     /// Messages of more than so many bytes wait for their receive before their data move (S of
     /// `LogGOPSim`); without, all are sent at once
-    #[arg(long, value_name = "BYTES")]
+    #[arg(short = 'S', long, value_name = "BYTES")]
     rendezvous_above: Option<u32>,
     /// Write the trace in the binary form of LogGOPSim, and do not replay it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "rendezvous_above", "OutputArguments"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "rendezvous_above", "ModelArguments", "OutputArguments"])]
     to_binary: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     outputs: OutputArguments,
+}
+
+/// The LogGP model, as LogGOPSim names it. Times are nanoseconds, or have a unit: `2us`.
+#[derive(Debug, Args)]
+struct ModelArguments {
+    /// L: from the first byte sent to the first byte received [default: 5us]
+    #[arg(short = 'L', long, value_name = "TIME", conflicts_with = "configuration")]
+    latency: Option<String>,
+    /// o: time of the processor for each message sent, and for each received [default: 0]
+    #[arg(short = 'o', long, value_name = "TIME", conflicts_with = "configuration")]
+    overhead: Option<String>,
+    /// g: least time between two messages of one host [default: 1us]
+    #[arg(short = 'g', long, value_name = "TIME", conflicts_with = "configuration")]
+    gap: Option<String>,
+    /// G: time of each byte [default: 80ps]
+    #[arg(short = 'G', long, value_name = "TIME", conflicts_with = "configuration")]
+    gap_per_byte: Option<String>,
+}
+
+impl ModelArguments {
+    /// The configuration of so many hosts.
+    fn configuration(&self, hosts: u32) -> Result<Configuration, Failure> {
+        let mut text = format!("[topology]\nhosts = {hosts}\n[fabric]\nkind = \"loggp\"\n");
+        let keys = [
+            ("latency_ps", &self.latency),
+            ("gap_ps", &self.gap),
+            ("byte_ps", &self.gap_per_byte),
+            ("[host]\nsend_ps", &self.overhead),
+            ("receive_ps", &self.overhead),
+        ];
+        for (key, value) in keys {
+            if let Some(value) = value {
+                let unit = if value.parse::<f64>().is_ok() { " ns" } else { "" };
+                // Writing to a `String` cannot fail.
+                let _ = writeln!(text, "{key} = {:?}", value.clone() + unit);
+            }
+        }
+        Ok(Configuration::parse("-L, -o, -g, -G", &text)?)
+    }
 }
 
 /// Run again what a manifest describes, and compare.
@@ -136,7 +178,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         let manifest = to_json(&configuration, &finished.outcome);
         writing(path, |file| writeln!(file, "{manifest:#}"))?;
     }
-    finish(&configuration, &finished, &arguments.outputs, arguments.json)
+    finish(&configuration, &finished, &arguments.outputs, arguments.json, Program::Workload)
 }
 
 /// Writes files and prints what a run came to.
@@ -145,6 +187,7 @@ fn finish(
     finished: &Finished,
     outputs: &OutputArguments,
     is_json: bool,
+    program: Program,
 ) -> Result<(), Failure> {
     outputs.write(configuration, finished)?;
     let Finished { outcome, seconds } = finished;
@@ -153,12 +196,22 @@ fn finish(
         if let Some(entries) = json.as_object_mut() {
             let diagnosis = outputs.diagnosis_json(configuration, outcome);
             entries.insert("diagnosis".to_owned(), diagnosis);
+            if program == Program::Trace {
+                let us = outcome.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
+                entries.insert("finished_us".to_owned(), us.collect());
+                entries.remove("collective");
+            }
         }
         format!("{json:#}\n")
     } else {
         let engines = outcome.engines.as_deref();
         let engines = engines.map(|counts| counts_summary(counts, outcome, *seconds));
+        let more = match program {
+            Program::Workload => collective_summary(configuration, outcome),
+            Program::Trace => ranks_summary(outcome),
+        };
         summary(configuration, outcome, *seconds)
+            + &more
             + &engines.unwrap_or_default()
             + &outputs.diagnosis(configuration, outcome)
     };
@@ -188,10 +241,7 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     let ranks = trace.ranks();
     let configuration = match &arguments.configuration {
         Some(path) => read(path)?,
-        None => Configuration::parse(
-            "the default",
-            &format!("[topology]\nhosts = {}\n[fabric]\nkind = \"loggp\"\n", ranks.max(2)),
-        )?,
+        None => arguments.model.configuration(ranks.max(2))?,
     };
     let hosts = configuration.topology.hosts();
     if hosts < ranks {
@@ -199,7 +249,16 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     }
     let run = |watch: Watch| configuration.run_divided(trace, ranks, &OnThreads, watch);
     let finished = arguments.outputs.watch(&configuration, run)?;
-    finish(&configuration, &finished, &arguments.outputs, arguments.json)
+    finish(&configuration, &finished, &arguments.outputs, arguments.json, Program::Trace)
+}
+
+/// What ranks did.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Program {
+    /// The workload of the configuration.
+    Workload,
+    /// A trace in its place.
+    Trace,
 }
 
 pub(crate) fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
@@ -289,6 +348,38 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
         outcome.events as f64 / seconds * 1e-6,
         outcome.hash,
     )
+}
+
+/// How often a collective was done, and what one took; nothing of other workloads.
+fn collective(configuration: &Configuration, outcome: &Outcome) -> Option<(u32, f64)> {
+    match &configuration.workload {
+        WorkloadConfiguration::Collective(collective) if collective.iterations > 0 => {
+            let one_us = outcome.completed_ps as f64 / 1e6 / f64::from(collective.iterations);
+            Some((collective.iterations, one_us))
+        }
+        _ => None,
+    }
+}
+
+fn collective_summary(configuration: &Configuration, outcome: &Outcome) -> String {
+    match collective(configuration, outcome) {
+        Some((iterations, one_us)) => {
+            format!("done {iterations} times, one in {one_us:.3} us on average\n")
+        }
+        None => String::new(),
+    }
+}
+
+/// When ranks were finished: the first, the one in the middle, the last few.
+fn ranks_summary(outcome: &Outcome) -> String {
+    let mut ranks: Vec<(u64, usize)> = outcome.finished_ps.iter().copied().zip(0..).collect();
+    ranks.sort_unstable();
+    let shown =
+        |&(time_ps, rank): &(u64, usize)| format!("rank {rank} at {:.3} us", time_ps as f64 / 1e6);
+    let middle = ranks.get(ranks.len() / 2).map(shown).unwrap_or_default();
+    let first = ranks.first().map(shown).unwrap_or_default();
+    let last: Vec<String> = ranks.iter().rev().take(RANKS_SHOWN).map(shown).collect();
+    format!("finished: first {first}, middle {middle}, last {}; all with --json\n", last.join(", "))
 }
 
 /// What engines counted, for a reader.
@@ -417,11 +508,19 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
         },
         "ports": outcome.ports.iter().map(port).collect::<Vec<_>>(),
     });
+    if let (Some((iterations, one_us)), Some(entries)) =
+        (collective(configuration, outcome), json.as_object_mut())
+    {
+        let collective = json!({ "iterations": iterations, "one_us": one_us });
+        entries.insert("collective".to_owned(), collective);
+    }
     if let (Some(counts), Some(entries)) = (&outcome.engines, json.as_object_mut()) {
         entries.insert("engines".to_owned(), counts_to_json(counts));
     }
     json
 }
 
+/// Those that made the trace late, as far as they fit into a line.
+const RANKS_SHOWN: usize = 3;
 /// Lines that fit on a screen with the rest.
 const PORTS_SHOWN: usize = 8;

@@ -226,6 +226,99 @@ fn threads_change_no_result_and_are_refused_where_there_is_one() {
     }
 }
 
+#[test]
+fn a_trace_runs_with_the_parameters_of_loggopsim_and_tells_when_ranks_were_finished() {
+    let folder = folder("loggp");
+    let trace = folder.join("a.goal");
+    // Two messages of 1000 bytes from rank 0 to rank 1, and nothing for rank 2.
+    let text = "num_ranks 3\nrank 0 {\na: send 1000b to 1 tag 1\nb: send 1000b to 1 tag 2\n}\nrank 1 {\n\
+                recv 1000b from 0 tag 1\nrecv 1000b from 0 tag 2\n}\nrank 2 {\n}\n";
+    fs::write(&trace, text).unwrap();
+    let trace = trace.to_str().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = ethernot(&[&["sim", "goal", trace], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let finished = |arguments: &[&str]| -> Vec<f64> {
+        let result: Value = serde_json::from_str(&run(&[arguments, &["--json"]].concat())).unwrap();
+        let times = result["finished_us"].as_array().unwrap();
+        times.iter().map(|time| time.as_f64().unwrap()).collect()
+    };
+    let model = ["-L", "2us", "-o", "0.5us", "-g", "1000", "-G", "0.1"];
+    let times = finished(&model);
+    assert_eq!((times[0], times[2]), (1.0, 0.0));
+    // o, then g until the second may follow, L and 999 G, and o.
+    assert!((times[1] - (0.5 + 1.0 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
+    // S: requests and answers, three messages each.
+    assert!(finished(&[&model[..], &["-S", "500"]].concat())[1] > times[1] + 4.0);
+    assert!(run(&model).contains("finished: first rank 2 at 0.000 us, middle rank 0 at 1.000 us"));
+
+    let refused = |arguments: &[&str]| {
+        let output = ethernot(&[&["sim", "goal", trace], arguments].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["-L", "soon"]).contains("latency_ps in [fabric] is \"soon\""));
+    assert!(refused(&["-L", "1", "--configuration", "a.toml"]).contains("cannot be used with"));
+}
+
+#[test]
+fn a_collective_says_how_often_it_ran_and_what_one_took() {
+    let folder = folder("collective");
+    let path = folder.join("a.toml");
+    fs::write(&path, "[workload]\nkind = \"barrier\"\niterations = 4\n").unwrap();
+    let path = path.to_str().unwrap();
+    let text = String::from_utf8(ethernot(&["sim", "run", path]).stdout).unwrap();
+    let json = ethernot(&["sim", "run", path, "--json"]).stdout;
+    let result: Value = serde_json::from_slice(&json).unwrap();
+    let one_us = result["completed_us"].as_f64().unwrap() / 4.0;
+    assert_eq!(result["collective"]["iterations"], 4);
+    assert!((result["collective"]["one_us"].as_f64().unwrap() - one_us).abs() < 1e-9);
+    assert!(text.contains(&format!("done 4 times, one in {one_us:.3} us on average")), "{text}");
+}
+
+#[test]
+fn a_run_with_engines_has_a_report_with_pictures_and_tables() {
+    let folder = folder("engines");
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/simulator/multiedge.toml"),
+    )
+    .unwrap();
+    let path = folder.join("multiedge.toml");
+    fs::write(&path, text.replace("iterations = 4", "iterations = 1")).unwrap();
+    let [page, links, messages] =
+        ["page.html", "links.csv", "messages.csv"].map(|name| folder.join(name));
+    let output = Command::new(env!("CARGO_BIN_EXE_ethernot"))
+        .args(["sim", "run", "--why", "--html"])
+        .args([&page, Path::new("--links"), &links, Path::new("--messages"), &messages, &path])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        told.contains("processors and windows"),
+        "{told}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let page = fs::read_to_string(page).unwrap();
+    for part in [
+        "2 rails, hosts with the real engine",
+        "Latency of messages",
+        "Messages under way",
+        "busiest links",
+        "rail 1 s0-&gt;h",
+        "star 16: 16 hosts, 1 switch, 16 cables",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let links = fs::read_to_string(links).unwrap();
+    // Sixteen cables of two directions on each of two rails.
+    assert_eq!(links.lines().count(), 1 + 2 * 2 * 16);
+    assert!(links.contains("\nrail 1 h15->s0,h15,s0,1000000000,"), "{links}");
+    let messages = fs::read_to_string(messages).unwrap();
+    assert_eq!(messages.lines().count(), 1 + 16 * 15);
+}
+
 /// A grid of its own and a folder for results.
 struct Sweep {
     folder: PathBuf,

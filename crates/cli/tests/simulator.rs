@@ -51,6 +51,38 @@ impl Drop for Folder {
 }
 
 #[test]
+fn keys_are_listed_by_prefix_for_readers_and_machines() {
+    let folder = Folder::new("keys");
+    let listed = folder.json(&["keys", "fabric.mtu", "--json"]);
+    let fabrics: Vec<&str> =
+        listed.as_array().unwrap().iter().filter_map(|key| key["only_with"][0].as_str()).collect();
+    assert_eq!(fabrics, ["[fabric] kind = \"ethernet\"", "[fabric] kind = \"flit\""]);
+    assert_eq!(listed[0]["default"], "1500 B");
+    let text = String::from_utf8(folder.sim(&["keys", "loss"]).stdout).unwrap();
+    assert!(text.contains("loss_ppm = 0  (from 0 to 1000000 ppm)") && text.contains("lossless"));
+    let page = String::from_utf8(folder.sim(&["keys", "--markdown"]).stdout).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulator-keys.md");
+    assert_eq!(page, fs::read_to_string(path).unwrap());
+    assert!(folder.refused(&["keys", "nothing"]).contains("no key begins with nothing"));
+}
+
+#[test]
+fn units_mean_what_plain_numbers_do() {
+    let folder = Folder::new("units");
+    let shown = |text: &str| {
+        fs::write(folder.0.join("a.toml"), text).unwrap();
+        let output = folder.sim(&["show", "a.toml"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = "[fabric]\nhost_rate_bps = 25_000_000_000\nlatency_ps = 2_000_000\n[workload]\n\
+                 kind = \"ring\"\nbytes = 4_194_304\n";
+    let units = "[fabric]\nhost_rate_bps = \"25 Gb/s\"\nlatency_ps = \"2 us\"\n[workload]\n\
+                 kind = \"ring\"\nbytes = \"4 MiB\"\n";
+    assert_eq!(shown(plain), shown(units));
+}
+
+#[test]
 fn everything_that_is_asked_for_is_written() {
     let folder = Folder::new("all");
     let result = folder.json(&[

@@ -6,10 +6,16 @@
 mod ethernet;
 mod fidelity;
 mod hosts;
+mod lines;
+mod meanings;
+#[cfg(test)]
+mod mistakes;
 mod purchase;
 mod reader;
+mod reference;
 mod run;
 mod sweep;
+mod units;
 mod workloads;
 
 use toml::Table;
@@ -27,13 +33,16 @@ use super::topology::{Topology, TopologyError};
 use super::workload::{MeshConfiguration, Pattern, Sizes, SizesError};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use ethernet::{check_ethernet, read_ethernet, read_receiving};
+use lines::Written;
 use reader::Reader;
 
 pub use fidelity::{Fidelity, IdleNetwork};
+pub use reference::{Key, keys, markdown};
 pub use run::Watch;
 pub use sweep::{Point, parse_sweep};
 /// A value that a key of a configuration has.
 pub use toml::Value as Setting;
+pub use units::Unit;
 
 /// A simulation that can be run.
 #[derive(Clone, Debug)]
@@ -62,6 +71,8 @@ pub struct Configuration {
     pub threads: u32,
     /// All settings, defaults included, as TOML.
     pub effective: String,
+    /// As it was written.
+    written: Written,
 }
 
 /// What carries messages.
@@ -113,12 +124,16 @@ pub enum WorkloadConfiguration {
 #[non_exhaustive]
 pub enum ConfigurationError {
     /// Not TOML.
-    #[error("{file}: {}", .cause.to_string().trim_end())]
+    #[error("{file}:{line}: {cause}{remedy}")]
     Syntax {
         /// The file.
         file: String,
-        /// What the parser says, with line and column.
-        cause: toml::de::Error,
+        /// Where, from 1.
+        line: usize,
+        /// What the parser says.
+        cause: String,
+        /// What was probably meant.
+        remedy: String,
     },
     /// A key that means nothing.
     #[error("{file}: unknown key `{key}` {}; {remedy}", place(.section))]
@@ -145,6 +160,14 @@ pub enum ConfigurationError {
         value: String,
         /// What may.
         expected: String,
+    },
+    /// Another of these, and where in the file.
+    #[error("{place}: {cause}")]
+    Within {
+        /// File, line and section.
+        place: String,
+        /// What is wrong there.
+        cause: Box<Self>,
     },
     /// No such topology.
     #[error(transparent)]
@@ -175,17 +198,20 @@ pub enum ConfigurationError {
         /// What was asked for.
         threads: u32,
     },
-    /// A run that cannot be recorded.
-    #[error(
-        "hosts of kind edge cannot be recorded: leave out --why and the files, or use kind model"
-    )]
-    Unrecorded,
     /// Hosts without an engine, whose frames are wanted.
     #[error(
         "there are no frames to capture: only hosts with the real engine have them, on a fabric of kind \
          ethernet; set kind = \"edge\" in [host]"
     )]
     NoFrames,
+    /// Nothing sends again what was lost, and the workload waits for it.
+    #[error("{wrong}; {packets} packets were lost, and the workload waits for their messages")]
+    Lossy {
+        /// The key that has them lost.
+        wrong: Box<Self>,
+        /// How many.
+        packets: u64,
+    },
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),
@@ -213,10 +239,19 @@ impl Configuration {
         text: &str,
         read: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Self, ConfigurationError> {
-        Self::from_table(file, parse_table(file, text, read)?)
+        let written = Written { file: file.to_owned(), text: text.to_owned() };
+        Self::from_written(&written, parse_table(file, text, read)?)
     }
 
-    fn from_table(file: &str, mut root: Table) -> Result<Self, ConfigurationError> {
+    /// Reads a table that was made of a text.
+    fn from_written(written: &Written, root: Table) -> Result<Self, ConfigurationError> {
+        let read = Self::from_table(&written.file, root);
+        let (configuration, _) = read.map_err(|error| written.locate(error))?;
+        Ok(Self { written: written.clone(), ..configuration })
+    }
+
+    /// Reads a table; returns the keys it was asked for, too.
+    fn from_table(file: &str, mut root: Table) -> Result<(Self, Vec<Key>), ConfigurationError> {
         let mut effective = String::new();
         let outages = hosts::outage_tables(file, &mut root)?;
         let mut section = |name: &str| Reader::section(file, &mut root, name);
@@ -245,7 +280,8 @@ impl Configuration {
         if edge.is_some() {
             hosts::check(&host_keys, &fabric_keys, &fabric, &receiving)?;
         }
-        let (outages, outages_effective) = hosts::read_outages(outages, edge.is_some())?;
+        let (outages, outages_effective, outage_keys) =
+            hosts::read_outages(outages, edge.is_some())?;
         if let Some(edge) = &mut edge {
             edge.outages = outages;
         }
@@ -257,11 +293,22 @@ impl Configuration {
             warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
             events: run_keys.number("events", Limits::default().events, 1, u64::MAX >> 1)?,
         };
+        if let WorkloadConfiguration::OpenLoad { until_ps, .. } = workload
+            && limits.warmup_ps >= until_ps
+        {
+            let half = Unit::Time.quoted(until_ps / 2);
+            let until = Unit::Time.written(until_ps);
+            let expected = format!("less than [workload] until_ps, {until}; {half} would do");
+            return Err(run_keys.wrong_number("warmup_ps", limits.warmup_ps, &expected));
+        }
+        let mut known = outage_keys;
         for keys in [topology_keys, routing_keys, fabric_keys, host_keys, workload_keys, run_keys] {
-            effective.push_str(&keys.finish()?);
+            let (text, keys) = keys.finish()?;
+            effective.push_str(&text);
+            known.extend(keys);
         }
         effective.push_str(&outages_effective);
-        Ok(Self {
+        let configuration = Self {
             topology,
             routing,
             lanes,
@@ -274,7 +321,9 @@ impl Configuration {
             seed,
             threads,
             effective,
-        })
+            written: Written::default(),
+        };
+        Ok((configuration, known))
     }
 }
 
@@ -284,10 +333,9 @@ fn parse_table(
     text: &str,
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Table, ConfigurationError> {
-    let table: Table = text
-        .parse()
-        .map_err(|cause| ConfigurationError::Syntax { file: file.to_owned(), cause })?;
-    workloads::insert_size_table(file, table, read)
+    let table: Table = text.parse().map_err(|cause| lines::syntax(file, text, &cause))?;
+    let written = Written { file: file.to_owned(), text: text.to_owned() };
+    workloads::insert_size_table(file, table, read).map_err(|error| written.locate(error))
 }
 
 /// Where a key stands, in words.
@@ -318,7 +366,14 @@ fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
             number("spines", 4)?,
             number("trunks", 1)?,
         )?,
-        "fat_tree" => Topology::fat_tree(number("radix", 8)?)?,
+        "fat_tree" => {
+            let radix = number("radix", 8)?;
+            if !radix.is_multiple_of(2) {
+                let expected = format!("even; {} would do", (radix + 1).min(128));
+                return Err(keys.wrong_number("radix", radix.into(), &expected));
+            }
+            Topology::fat_tree(radix)?
+        }
         "dragonfly" => {
             Topology::dragonfly(number("switches", 4)?, number("hosts", 2)?, number("global", 2)?)?
         }
@@ -344,7 +399,17 @@ fn read_routing(
     let routing = match kind.as_str() {
         "shortest" => Routing::Shortest,
         "spanning_tree" => {
-            Routing::SpanningTree { root: keys.number("root", 0, 0, u32::MAX.into())? as u32 }
+            let root = keys.number("root", 0, 0, u32::MAX.into())?;
+            if root >= topology.switches().into() {
+                let last = topology.switches().saturating_sub(1);
+                let expected = format!("a switch of {}, from 0 to {last}", topology.name());
+                return Err(keys.wrong_number("root", root, &expected));
+            }
+            Routing::SpanningTree { root: root as u32 }
+        }
+        _ if topology.grid().is_none() => {
+            let expected = format!("\"shortest\" on {}, which has no dimensions", topology.name());
+            return Err(keys.wrong_word("kind", &kind, &expected));
         }
         _ => Routing::DimensionOrder { is_reversed: keys.flag("is_reversed", false)? },
     };

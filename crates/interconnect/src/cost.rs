@@ -84,22 +84,40 @@ impl PriceBook {
         let Wanted { topology, fabric, rates, rails } = *wanted;
         let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };
         let hosts = u64::from(topology.hosts());
-        bill.add(self.cheapest(PartKind::Interface, fabric, rates.host_bps)?, hosts);
+        // All that lacks is told at once.
+        let mut lacks = Vec::new();
+        let mut take = |bill: &mut Bill, part: Result<&Part, BookError>, count| match part {
+            Ok(part) => bill.add(part, count),
+            Err(lack) => lacks.push(lack),
+        };
+        take(&mut bill, self.cheapest(PartKind::Interface, fabric, rates.host_bps), hosts);
         let has_switches = self.fitting(PartKind::Switch, fabric).next().is_some();
         let has_fabric = self.fitting(PartKind::Fabric, fabric).next().is_some();
-        if has_fabric && !has_switches {
-            self.add_whole_fabric(&mut bill, wanted)?;
+        let whole = if has_fabric && !has_switches {
+            self.add_whole_fabric(&mut bill, wanted)
         } else {
-            self.add_switches(&mut bill, wanted)?;
+            let switches = self.add_switches(&mut bill, wanted);
             let trunks = topology.links().len() as u64 / 2 - hosts;
             if trunks > 0 {
                 let cable = self
                     .cheapest(PartKind::TrunkCable, fabric, rates.trunk_bps)
-                    .or_else(|_| self.cheapest(PartKind::Cable, fabric, rates.trunk_bps))?;
-                bill.add(cable, trunks);
+                    .or_else(|_| self.cheapest(PartKind::Cable, fabric, rates.trunk_bps));
+                take(&mut bill, cable, trunks);
             }
+            switches
+        };
+        take(&mut bill, self.cheapest(PartKind::Cable, fabric, rates.host_bps), hosts);
+        lacks.extend(whole.err());
+        // The same part may lack twice: a cable of hosts and of switches.
+        lacks.dedup_by_key(|lack| lack.to_string());
+        match lacks.pop() {
+            Some(only) if lacks.is_empty() => return Err(only),
+            Some(last) => {
+                lacks.push(last);
+                return Err(BookError::Several { lacks });
+            }
+            None => {}
         }
-        bill.add(self.cheapest(PartKind::Cable, fabric, rates.host_bps)?, hosts);
         for line in &mut bill.lines {
             line.count *= u64::from(rails);
         }
@@ -282,5 +300,22 @@ mod tests {
         let error = book(&[CARD, CABLE]).bill(&wanted).expect_err("no switch").to_string();
         assert!(error.contains("a.toml: no switch for ethernet of 10 b/s"), "{error}");
         assert!(error.contains("add a [[part]] with kind = \"switch\""), "{error}");
+    }
+
+    #[test]
+    fn each_part_that_lacks_a_price_is_told_with_its_line() {
+        let topology = Topology::leaf_spine(2, 4, 1, 1).expect("a leaf-spine");
+        let wanted =
+            Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
+        let switch = "part = \"switch\"; kind = \"switch\"; rate_bps = 40; ports = 9";
+        let cable = "part = \"cable\"; kind = \"cable\"; rate_bps = 40";
+        let error = book(&[CARD, cable, switch]).bill(&wanted).expect_err("no prices").to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        let put = "has no price; put `price`, `source` and `date` there";
+        assert_eq!(
+            lines,
+            [format!("a.toml:12: cable {put}"), format!("a.toml:19: switch {put}")],
+            "{error}"
+        );
     }
 }

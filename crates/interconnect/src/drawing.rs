@@ -49,10 +49,11 @@ fn draw_with(topology: &Topology, heat: Option<&Heat>) -> String {
     let width = places.iter().map(|place| place.0).fold(0.0, f64::max) + 2.0 * MARGIN;
     let height = places.iter().map(|place| place.1).fold(0.0, f64::max) + 2.0 * MARGIN + TITLE;
     let title = format!(
-        "{}: {} hosts, {} switches, {} cables",
+        "{}: {} hosts, {} switch{}, {} cables",
         topology.name(),
         topology.hosts(),
         topology.switches(),
+        if topology.switches() == 1 { "" } else { "es" },
         topology.links().len() / 2,
     );
     let title_width = title.chars().count() as f64 * LETTER + 2.0 * MARGIN;

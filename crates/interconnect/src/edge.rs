@@ -374,25 +374,28 @@ impl EdgeFabric {
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));
         for message in arrived.drain(..) {
             let arrived = context.messages.remove(message);
-            self.on_arrived(context, &arrived);
+            self.on_arrived(context, message, &arrived);
         }
         self.work.arrived = arrived;
     }
 
     /// A frame is at its host.
-    fn on_arrived(&mut self, context: &mut Context, arrived: &Message) {
+    fn on_arrived(&mut self, context: &mut Context, number: u32, arrived: &Message) {
         let Message { tag: frame, source, destination, is_marked, .. } = *arrived;
         let host = &mut self.hosts[destination as usize];
         let configuration = &self.configuration;
         if configuration.loss_ppm > 0 && host.random.chance_ppm(configuration.loss_ppm) {
             self.counts.frames_lost_at_random += 1;
-            self.frames.remove(frame);
+            self.lose(context, number, frame);
             return;
         }
         if host.inbox.len() >= configuration.receive_queue_frames as usize {
             self.counts.frames_lost_at_hosts += 1;
-            self.frames.remove(frame);
+            self.lose(context, number, frame);
             return;
+        }
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_frame_arrived(number, Some((source, destination)));
         }
         let now_ps = context.wheel.now_ps();
         host.inbox.push_back(Arrived { frame, source, is_marked, at_ps: now_ps });
@@ -404,6 +407,15 @@ impl EdgeFabric {
             self.turn(context, destination);
         } else {
             self.schedule_turn(context, destination, ready_ps);
+        }
+    }
+
+    /// A frame that has arrived is of no use.
+    #[cold]
+    fn lose(&mut self, context: &mut Context, number: u32, frame: u32) {
+        self.frames.remove(frame);
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_frame_arrived(number, None);
         }
     }
 
@@ -493,6 +505,9 @@ impl Fabric for EdgeFabric {
             (message.source, message.destination)
         };
         self.on_opened(context);
+        if let Some(recorder) = &mut context.recorder {
+            recorder.on_taken(message, (source, destination));
+        }
         let (pair, is_new) = self.pair(source, destination);
         let stream = 2 * pair + u32::from(source > destination);
         push(&mut self.streams[stream as usize].waiting, message, &mut self.spare_lists);
@@ -515,6 +530,9 @@ impl Fabric for EdgeFabric {
         let rail = event.place >> RAIL_SHIFT & RAIL_MASK;
         let place = event.place & !(RAIL_MASK << RAIL_SHIFT);
         context.set_place_base(rail << RAIL_SHIFT);
+        if let Some(recorder) = &mut context.recorder {
+            recorder.set_rail(rail);
+        }
         self.rails[rail as usize].handle(context, Event { place, ..event });
         context.set_place_base(0);
         self.on_rails(context);

@@ -6,6 +6,7 @@
 //! [`Records::left_out`] says whether there were more.
 
 mod critical;
+mod engines;
 mod links;
 mod saturation;
 
@@ -14,6 +15,7 @@ pub use links::{LinkRecord, Window};
 pub use saturation::{Backlog, Growth, SaturatedLink};
 
 use super::simulation::{HostCosts, Message};
+use engines::Engines;
 use links::LinkTable;
 
 /// The most that is kept of a run.
@@ -41,7 +43,9 @@ pub struct Records {
     pub crossings: Vec<Crossing>,
     /// What occupied the processors of ranks, and their waits for a time.
     pub works: Vec<Work>,
-    /// Each link of the topology.
+    /// Each link of the topology, or of each copy of it: [`Topology::link_name`] knows them.
+    ///
+    /// [`Topology::link_name`]: super::topology::Topology::link_name
     pub links: Vec<LinkRecord>,
     /// Width of the windows of the links, in picoseconds.
     pub window_ps: u64,
@@ -50,6 +54,8 @@ pub struct Records {
     /// What is missing.
     pub left_out: LeftOut,
     costs: HostCosts,
+    /// Of hosts with the real engine, frames of which are told apart from their messages.
+    has_engines: bool,
     last: Cause,
     completed_ps: u64,
 }
@@ -171,6 +177,8 @@ pub struct Recorder {
     channels: usize,
     /// Works that have not ended, of each rank.
     pending: Vec<Vec<u32>>,
+    /// Of hosts with the real engine.
+    engines: Option<Box<Engines>>,
 }
 
 /// What a fabric tells of a packet that is given a link.
@@ -222,6 +230,7 @@ impl Recorder {
             open: vec![NONE; links * channels.max(1)],
             channels: channels.max(1),
             pending: Vec::new(),
+            engines: None,
         }
     }
 
@@ -238,6 +247,7 @@ impl Recorder {
             posting_ended_ps: self.posting_ended_ps,
             left_out: self.left_out,
             costs: self.costs,
+            has_engines: self.engines.is_some(),
             last,
             completed_ps,
         }
@@ -367,6 +377,7 @@ impl Recorder {
     /// A packet is given a link.
     #[cold]
     pub fn on_granted(&mut self, grant: Grant) {
+        let grant = self.of_rail(grant);
         let previous = if grant.is_first {
             NONE
         } else {
@@ -451,8 +462,11 @@ impl Recorder {
     /// A packet has reached its host. The one told of last is what its message waited for.
     #[cold]
     pub fn on_arrived(&mut self, packet: u32, message: u32) {
+        let packet = self.packet_of_rail(packet);
         let crossing = self.crossing_of.get(packet as usize).copied().unwrap_or(NONE);
-        if let Some(message) = self.message(message) {
+        if let Some(engines) = &mut self.engines {
+            engines.on_arrived(message, crossing);
+        } else if let Some(message) = self.message(message) {
             message.last_crossing = (crossing != NONE).then_some(crossing);
         }
     }
@@ -491,8 +505,8 @@ impl Records {
             let crossing = self.crossings.get(at as usize)?;
             // Behind packets of its own message it does not wait for others.
             let started_ps = match crossing.previous {
-                None => message.started_ps.min(crossing.started_ps),
-                Some(_) => crossing.started_ps,
+                None if !self.has_engines => message.started_ps.min(crossing.started_ps),
+                _ => crossing.started_ps,
             };
             wait_ps += started_ps.saturating_sub(crossing.ready_ps);
             next = crossing.previous;

@@ -273,7 +273,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             interrupts: None,
             loopback: Vec::new(),
             ranks,
-            outcome: Outcome::new(),
+            outcome: Outcome { finished_ps: vec![0; placement.len()], ..Outcome::new() },
         }
     }
 
@@ -396,7 +396,15 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
+    /// The processors of ranks may be busy when there is nothing more to tell them.
+    fn finish_ranks(&mut self) {
+        for (rank, free_ps) in self.free_ps.iter().enumerate() {
+            self.outcome.finish_rank(rank, *free_ps);
+        }
+    }
+
     fn finish(mut self) -> Result<(Outcome, F), Stuck> {
+        self.finish_ranks();
         self.outcome.dropped = self.context.dropped;
         let sent = self.processors.as_ref().map(|processors| processors.messages);
         self.outcome.hops = sent.unwrap_or_else(|| self.fabric.hops());
@@ -424,7 +432,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 }
             }
             WAKE => {
-                self.outcome.completed_ps = self.outcome.completed_ps.max(event.time_ps);
+                self.outcome.on_told(rank, event.time_ps);
                 self.actions.now_ps = event.time_ps;
                 self.go_on(rank);
                 if let Some(recorder) = &mut self.context.recorder {
@@ -542,7 +550,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let message = self.context.messages.remove(index);
         let now_ps = self.context.wheel.now_ps();
         self.go_on(rank);
-        self.outcome.completed_ps = self.outcome.completed_ps.max(now_ps);
+        self.outcome.on_told(rank, now_ps);
         self.actions.now_ps = now_ps;
         if let Some(recorder) = &mut self.context.recorder {
             recorder.on_received(index, now_ps);

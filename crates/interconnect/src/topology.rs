@@ -168,11 +168,22 @@ impl Topology {
         if self.is_host(node) { format!("h{node}") } else { format!("s{}", node - self.hosts) }
     }
 
-    /// How a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables.
+    /// How a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables. Of several copies
+    /// of the topology, numbers go on from one to the next: `rail 1 s1->s2`.
     pub fn link_name(&self, link: u32) -> String {
-        let Link { from, to, lane, .. } = self.links[link as usize];
+        let count = self.links.len() as u32;
+        let Link { from, to, lane, .. } = self.links[(link % count) as usize];
         let lane = if lane > 0 { format!("#{lane}") } else { String::new() };
-        format!("{}->{}{lane}", self.node_name(from), self.node_name(to))
+        let name = format!("{}->{}{lane}", self.node_name(from), self.node_name(to));
+        match link / count {
+            0 => name,
+            rail => format!("rail {rail} {name}"),
+        }
+    }
+
+    /// A link of the topology, or of a copy of it.
+    pub fn link(&self, link: u32) -> Option<&Link> {
+        self.links.get((link as usize).checked_rem(self.links.len())?)
     }
 
     /// Ports in use at each switch, the most of all.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::chart::ChartError;
 use crate::curve::{self, Curve};
-use crate::format::{digits, scaled};
+use crate::format::{scaled, time_ns};
 use crate::page::{document, escaped};
 
 /// A run, as it is shown. All times are in microseconds of virtual time.
@@ -58,6 +58,8 @@ pub struct LinkRow {
     pub bytes: u64,
     /// Share of the run for which it was occupied, from 0 to 1.
     pub busy_share: f64,
+    /// The colour of that share in the heat map, as CSS.
+    pub busy_colour: String,
     /// Mean wait of a packet.
     pub wait_mean_us: f64,
     /// The longest wait: the queue at its longest.
@@ -88,6 +90,8 @@ pub struct Path {
 pub struct Cause {
     /// What it is.
     pub name: String,
+    /// Number of its colour in the style sheet: the same for the same cause on every page.
+    pub colour: usize,
     /// How long it took.
     pub us: f64,
 }
@@ -131,7 +135,7 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
          included</summary><pre>{}</pre></details></section>\n<footer>Times are of the simulated \
          clock. busy: share of the run for which a link was occupied, gaps between frames left out. \
          longest wait: how long the packet that waited longest did so, which is the queue in units of \
-         time; in KB it is what the link sends meanwhile.<br>ethernot {}</footer>",
+         time; in bytes it is what the link sends meanwhile.<br>ethernot {}</footer>",
         escaped(&run.configuration),
         escaped(&run.version)
     );
@@ -149,40 +153,43 @@ fn path_section(body: &mut String, run: &Simulation) {
         path.messages,
         escaped(&path.verdict)
     );
-    for (cause, colour) in path.causes.iter().zip(CAUSE_COLOURS.iter().cycle()) {
+    for cause in &path.causes {
         let share = percent(cause.us);
         let _ = write!(
             body,
-            "<span style=\"width:{share:.3}%;background:var(--series-{colour})\" title=\"{}: {share:.1} \
+            "<span style=\"width:{share:.3}%;background:var(--series-{})\" title=\"{}: {share:.1} \
              %\"></span>",
+            cause.colour,
             escaped(&cause.name)
         );
     }
     body.push_str("</div>\n<ul class=\"legend\">");
-    for (cause, colour) in path.causes.iter().zip(CAUSE_COLOURS.iter().cycle()) {
+    for cause in &path.causes {
         let _ = write!(
             body,
-            "<li><span style=\"background:var(--series-{colour})\"></span>{} <b>{:.1} %</b> ({} \
-             µs)</li>",
+            "<li><span style=\"background:var(--series-{})\"></span>{} <b>{:.1} %</b> ({})</li>",
+            cause.colour,
             escaped(&cause.name),
             percent(cause.us),
-            digits(cause.us)
+            time(cause.us)
         );
     }
     body.push_str("</ul>\n");
-    if !path.links.is_empty() {
+    // Where nothing waited, nothing made it late.
+    let waits = || path.links.iter().filter(|link| link.wait_us > 0.0);
+    if waits().next().is_some() {
         body.push_str(
             "<div class=\"wide narrow\"><table class=\"plain\"><thead><tr><th>link on the path</th>\
-             <th>waits µs</th><th>waits %</th><th>in all µs</th></tr></thead><tbody>\n",
+             <th>waits for it</th><th>%</th><th>with sending</th></tr></thead><tbody>\n",
         );
-        for link in path.links.iter().take(PATH_LINKS_SHOWN) {
+        for link in waits().take(PATH_LINKS_SHOWN) {
             let _ = writeln!(
                 body,
                 "<tr><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td></tr>",
                 escaped(&link.name),
-                digits(link.wait_us),
+                time(link.wait_us),
                 percent(link.wait_us),
-                digits(link.us)
+                time(link.us)
             );
         }
         body.push_str("</tbody></table></div>\n");
@@ -191,31 +198,34 @@ fn path_section(body: &mut String, run: &Simulation) {
 }
 
 fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
+    let (latencies, latency_unit) = fitted(&run.latencies_us);
+    let (completions, completion_unit) = fitted(&run.completions_us);
+    let (backlog, backlog_unit) = fitted(&run.backlog);
     let curves = [
         Curve {
             title: "Latency of messages",
-            x_axis: "latency (µs)",
+            x_axis: &format!("latency ({latency_unit})"),
             y_axis: "share of messages",
             colour: 0,
-            points: &run.latencies_us,
+            points: &latencies,
             is_logarithmic: true,
             has_steps: true,
         },
         Curve {
             title: "Hosts that had received their last message",
-            x_axis: "time (µs)",
+            x_axis: &format!("time ({completion_unit})"),
             y_axis: "share of hosts",
-            colour: 2,
-            points: &run.completions_us,
+            colour: 0,
+            points: &completions,
             is_logarithmic: false,
             has_steps: true,
         },
         Curve {
             title: "Messages under way",
-            x_axis: "time (µs)",
+            x_axis: &format!("time ({backlog_unit})"),
             y_axis: "messages",
-            colour: 4,
-            points: &run.backlog,
+            colour: 0,
+            points: &backlog,
             is_logarithmic: false,
             has_steps: false,
         },
@@ -253,8 +263,8 @@ fn links_section(body: &mut String, run: &Simulation) {
     }
     body.push_str(
         "<section><h2>busiest links</h2><div class=\"wide\"><table class=\"plain\"><thead><tr>\
-         <th>link</th><th>rate</th><th>busy</th><th>packets</th><th>MB</th><th>mean wait µs</th>\
-         <th>longest wait µs</th><th>queue at most, KB</th><th>at µs</th></tr></thead><tbody>\n",
+         <th>link</th><th>rate</th><th>busy</th><th>packets</th><th>carried</th><th>mean wait</th>\
+         <th>longest wait</th><th>queue at most</th><th>at</th></tr></thead><tbody>\n",
     );
     for link in &run.links {
         let rate = match link.rate_bps {
@@ -265,22 +275,38 @@ fn links_section(body: &mut String, run: &Simulation) {
         let bar = link.busy_share * BAR_REM;
         let _ = writeln!(
             body,
-            "<tr><td>{}</td><td>{rate}</td><td class=\"busy\"><i style=\"width:{bar:.2}rem\"></i>\
+            "<tr><td>{}</td><td>{rate}</td><td class=\"busy\"><i style=\"width:{bar:.2}rem;background:{}\"></i>\
              {percent:.1} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&link.name),
+            escaped(&link.busy_colour),
             link.packets,
-            digits(link.bytes as f64 * 1e-6),
-            digits(link.wait_mean_us),
-            digits(link.wait_max_us),
-            digits(link.queue_max_bytes * 1e-3),
-            digits(link.wait_max_at_us)
+            scaled(link.bytes as f64, "B"),
+            time(link.wait_mean_us),
+            time(link.wait_max_us),
+            scaled(link.queue_max_bytes, "B"),
+            time(link.wait_max_at_us)
         );
     }
     body.push_str("</tbody></table></div></section>\n");
 }
 
-/// Causes beyond the first few get the paler colours.
-const CAUSE_COLOURS: [usize; 8] = [0, 1, 2, 3, 4, 7, 6, 5];
+/// A time of so many microseconds, in the unit that suits.
+fn time(us: f64) -> String {
+    if us > 0.0 { time_ns(us * 1e3) } else { "0".to_string() }
+}
+
+/// Points by microseconds in the unit that suits the last of them, and that unit.
+fn fitted(points: &[(f64, f64)]) -> (Vec<(f64, f64)>, &'static str) {
+    let most = points.iter().map(|point| point.0).fold(0.0, f64::max);
+    let (divisor, unit) = match most {
+        us if us >= 2e6 => (1e6, "s"),
+        us if us >= 2e3 => (1e3, "ms"),
+        us if us >= 2.0 || us == 0.0 => (1.0, "µs"),
+        _ => (1e-3, "ns"),
+    };
+    (points.iter().map(|point| (point.0 / divisor, point.1)).collect(), unit)
+}
+
 const PATH_LINKS_SHOWN: usize = 8;
 /// Width of the bar of a link that is always busy, which its column has room for.
 const BAR_REM: f64 = 4.5;
@@ -301,7 +327,7 @@ mod tests {
                 verdict: "it waits".into(),
                 completed_us: 10.0,
                 messages: 2,
-                causes: vec![Cause { name: "computation".into(), us: 7.5 }],
+                causes: vec![Cause { name: "computation".into(), colour: 2, us: 7.5 }],
                 links: vec![LinkOnPath { name: "s0->s1".into(), us: 2.5, wait_us: 1.0 }],
             }),
             links: vec![LinkRow {
@@ -310,6 +336,7 @@ mod tests {
                 packets: 3,
                 bytes: 4_500_000,
                 busy_share: 0.5,
+                busy_colour: "#f0c040".into(),
                 wait_mean_us: 0.1,
                 wait_max_us: 0.5,
                 queue_max_bytes: 62.5,
@@ -330,6 +357,41 @@ mod tests {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("<b>torus"));
+    }
+
+    #[test]
+    fn a_colour_means_the_same_wherever_it_is() {
+        let mut later = run();
+        let causes = &mut later.path.as_mut().unwrap().causes;
+        causes.insert(0, Cause { name: "waits for links".into(), colour: 3, us: 2.0 });
+        for page in [simulation_page(&run()).unwrap(), simulation_page(&later).unwrap()] {
+            assert!(page.contains("var(--series-2)\"></span>computation"), "{page}");
+        }
+        let page = simulation_page(&run()).unwrap();
+        // Busy is what it is in the heat map.
+        assert!(page.contains("rem;background:#f0c040\"></i>50.0 %"));
+        let body = page.split("</style>").nth(1).unwrap();
+        assert!(!body.contains("series-3"), "nothing waited long enough to be a cause");
+    }
+
+    #[test]
+    fn times_and_lengths_have_units_that_fit() {
+        let page = simulation_page(&run()).unwrap();
+        for part in ["4.50 MB", "62.5 B", "100 ns", "500 ns", "3.00 µs", "(7.50 µs)"] {
+            assert!(page.contains(part), "{part}");
+        }
+        let long: Vec<(f64, f64)> = vec![(1.0, 0.5), (50_000.0, 1.0)];
+        assert_eq!(fitted(&long), (vec![(0.001, 0.5), (50.0, 1.0)], "ms"));
+        assert_eq!(fitted(&[(0.5, 1.0)]), (vec![(500.0, 1.0)], "ns"));
+        assert_eq!(fitted(&[]).1, "µs");
+    }
+
+    #[test]
+    fn nothing_is_late_that_did_not_wait() {
+        let mut punctual = run();
+        punctual.path.as_mut().unwrap().links[0].wait_us = 0.0;
+        assert!(simulation_page(&run()).unwrap().contains("link on the path"));
+        assert!(!simulation_page(&punctual).unwrap().contains("link on the path"));
     }
 
     #[test]

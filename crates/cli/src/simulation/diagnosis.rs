@@ -55,16 +55,40 @@ pub(super) fn verdict(path: &CriticalPath, topology: &Topology) -> String {
         percent(share.total_ps, path.completed_ps),
         kind.name()
     );
-    match path.by_link().first() {
-        Some((link, share)) if share.wait_ps > 0 => format!(
-            "{most}; the link that made it late is {}, with waits of {:.3} us ({:.1} %)",
+    let links = path.by_link();
+    match links.first() {
+        Some((link, share)) if is_late(share.wait_ps, path) => format!(
+            "{most}; the link that made it late is {}, with waits of {} ({:.1} %)",
             topology.link_name(*link),
-            us(share.wait_ps),
+            fitted_time(us(share.wait_ps)),
             percent(share.wait_ps, path.completed_ps)
         ),
+        Some((_, share)) if share.wait_ps > 0 => {
+            let waits: u64 = links.iter().map(|(_, share)| share.wait_ps).sum();
+            format!(
+                "{most}; no link made it late: waits for all of them are {:.1} %",
+                percent(waits, path.completed_ps)
+            )
+        }
         Some(_) => format!("{most}; nothing on it waited for a link"),
         None => most,
     }
+}
+
+/// Whether waits for a link are worth speaking of.
+const fn is_late(wait_ps: u64, path: &CriticalPath) -> bool {
+    wait_ps > path.completed_ps / LATE_FROM
+}
+
+/// A time in the unit that suits.
+pub(super) fn fitted_time(us: f64) -> String {
+    let (value, unit) = match us {
+        us if us >= 1e6 => (us * 1e-6, "s"),
+        us if us >= 1e3 => (us * 1e-3, "ms"),
+        us if us >= 1.0 || us == 0.0 => (us, "us"),
+        us => (us * 1e3, "ns"),
+    };
+    format!("{value:.2} {unit}")
 }
 
 /// What is asked of the network and not carried, in sentences.
@@ -173,5 +197,39 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 const LINKS_SHOWN: usize = 5;
+/// A link that took a fiftieth of the time away by its queue made the run late.
+const LATE_FROM: u64 = 50;
 /// A few megabytes.
 const STEPS_IN_JSON: usize = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interconnect::records::Step;
+
+    fn told(wait_ps: u64) -> String {
+        let step = |kind, from_ps, until_ps| Step {
+            kind,
+            from_ps,
+            until_ps,
+            link: Some(0),
+            host: None,
+            message: Some(0),
+        };
+        let steps = vec![
+            step(StepKind::LinkWait, 0, wait_ps),
+            step(StepKind::Serialisation, wait_ps, 5_000_000_000),
+        ];
+        let path = CriticalPath { steps, completed_ps: 5_000_000_000, messages: 1 };
+        verdict(&path, &Topology::star(2).unwrap())
+    }
+
+    #[test]
+    fn a_link_made_a_run_late_only_if_its_waits_count() {
+        assert!(
+            told(2_000_000_000).contains("made it late is h0->s0, with waits of 2.00 ms (40.0 %)")
+        );
+        assert!(told(50_000_000).contains("no link made it late: waits for all of them are 1.0 %"));
+        assert!(told(0).contains("nothing on it waited for a link"));
+    }
+}

@@ -2,13 +2,13 @@
 
 use interconnect::configuration::Configuration;
 use interconnect::drawing;
-use interconnect::records::{NEVER_PS, Records};
+use interconnect::records::{NEVER_PS, Records, StepKind};
 use interconnect::simulation::Outcome;
 use interconnect::topology::LinkKind;
 use report::simulation::{Cause, Fact, LinkOnPath, LinkRow, Path, Simulation, simulation_page};
 
 use super::Finished;
-use super::diagnosis::{saturation, us, verdict};
+use super::diagnosis::{self, saturation, us, verdict};
 use crate::Failure;
 
 /// The page of a recorded run.
@@ -19,7 +19,13 @@ pub(super) fn page(
 ) -> Result<String, Failure> {
     let topology = &configuration.topology;
     let Finished { outcome, seconds } = finished;
-    let heat: Vec<f64> = records.links.iter().map(|link| records.busy_share(link)).collect();
+    // Of several copies of the network, the busiest.
+    let mut heat = vec![0.0_f64; topology.links().len()];
+    for (link, record) in records.links.iter().enumerate() {
+        if let Some(most) = link.checked_rem(heat.len()).and_then(|at| heat.get_mut(at)) {
+            *most = most.max(records.busy_share(record));
+        }
+    }
     let mut latencies: Vec<u64> = records
         .messages
         .iter()
@@ -27,7 +33,7 @@ pub(super) fn page(
         .map(|message| message.delivered_ps - message.posted_ps)
         .collect();
     let simulation = Simulation {
-        title: format!("{}, {}", topology.name(), configuration.fabric.name()),
+        title: title(configuration),
         facts: facts(outcome, *seconds),
         findings: findings(configuration, outcome, records),
         latencies_us: distribution(&mut latencies),
@@ -37,13 +43,17 @@ pub(super) fn page(
         heat_scale: [0.0, 0.25, 0.5, 0.75, 1.0].map(drawing::heat_colour),
         links: links(configuration, records),
         path: records.critical_path().ok().map(|path| Path {
-            verdict: verdict(&path, topology),
+            verdict: verdict(&path, topology).replace(" us", " µs"),
             completed_us: us(path.completed_ps),
             messages: path.messages,
             causes: path
                 .by_kind()
                 .into_iter()
-                .map(|(kind, share)| Cause { name: kind.name().to_owned(), us: us(share.total_ps) })
+                .map(|(kind, share)| Cause {
+                    name: kind.name().to_owned(),
+                    colour: colour(kind),
+                    us: us(share.total_ps),
+                })
                 .collect(),
             links: path
                 .by_link()
@@ -62,26 +72,68 @@ pub(super) fn page(
     Ok(simulation_page(&simulation)?)
 }
 
+/// What ran, in a line.
+fn title(configuration: &Configuration) -> String {
+    let network = format!("{}, {}", configuration.topology.name(), configuration.fabric.name());
+    match configuration.edge.as_ref().map(|edge| edge.rails) {
+        None => network,
+        Some(1) => format!("{network}, hosts with the real engine"),
+        Some(rails) => format!("{network}, {rails} rails, hosts with the real engine"),
+    }
+}
+
+/// The colour of a cause.
+const fn colour(kind: StepKind) -> usize {
+    match kind {
+        StepKind::Serialisation | StepKind::Network => 0,
+        StepKind::Engine => 1,
+        StepKind::Compute => 2,
+        StepKind::LinkWait => 3,
+        StepKind::Send => 4,
+        StepKind::Latency => 5,
+        StepKind::ProcessorWait => 6,
+        StepKind::Timer => 7,
+        StepKind::Receive => 8,
+    }
+}
+
+/// A time in the unit that suits, as pages write it.
+fn fitted_time(us: f64) -> String {
+    diagnosis::fitted_time(us).replace("us", "µs")
+}
+
 fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
-    let quantile = |share| format!("{:.2} µs", outcome.histogram.quantile_us(share));
+    let quantile = |share| fitted_time(outcome.histogram.quantile_us(share));
     let rate = outcome.delivered_bytes as f64 * 8e3 / outcome.completed_ps.max(1) as f64;
-    vec![
-        fact("completed", format!("{:.2} µs", us(outcome.completed_ps))),
+    let mut facts = vec![
+        fact("completed", fitted_time(us(outcome.completed_ps))),
         fact("messages", outcome.delivered.to_string()),
         fact("delivered", format!("{rate:.2} Gb/s")),
         fact("latency, median", quantile(0.5)),
         fact("99 %", quantile(0.99)),
-        fact("largest", format!("{:.2} µs", outcome.latency.max_us())),
+        fact("largest", fitted_time(outcome.latency.max_us())),
         fact("packets lost", outcome.dropped.to_string()),
-        fact("simulated in", format!("{seconds:.2} s")),
-    ]
+    ];
+    if let Some(counts) = &outcome.engines {
+        facts.push(fact("frames sent", counts.frames_sent.to_string()));
+        facts.push(fact("sent again", counts.links().retransmissions.to_string()));
+    }
+    facts.push(fact("simulated in", format!("{seconds:.2} s")));
+    facts
 }
 
 fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records) -> Vec<String> {
     let mut findings = saturation(outcome, &configuration.topology);
     if outcome.dropped > 0 {
-        findings.push(format!("{} packets were lost in full queues", outcome.dropped));
+        let repair = match outcome.engines {
+            None => "",
+            Some(_) => ", which engines repaired",
+        };
+        findings.push(format!(
+            "{} packets were lost in full queues or at links that were down{repair}",
+            outcome.dropped
+        ));
     }
     let left_out = records.left_out;
     if left_out.messages + left_out.crossings > 0 {
@@ -165,8 +217,8 @@ fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
         .take(LINKS_SHOWN)
         .map(|link| {
             let record = &records.links[link];
-            let kind = configuration.topology.links()[link].kind;
-            let is_host = kind == LinkKind::Host;
+            let end = configuration.topology.link(link as u32);
+            let is_host = end.is_some_and(|end| end.kind == LinkKind::Host);
             let rate_bps = rates.map_or(0, |r| if is_host { r.host_bps } else { r.trunk_bps });
             LinkRow {
                 name: configuration.topology.link_name(link as u32),
@@ -174,6 +226,7 @@ fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
                 packets: record.packets,
                 bytes: record.bytes,
                 busy_share: records.busy_share(record),
+                busy_colour: drawing::heat_colour(records.busy_share(record)),
                 wait_mean_us: record.wait_mean_ps() * 1e-6,
                 wait_max_us: us(record.wait_max_ps),
                 queue_max_bytes: record.wait_max_ps as f64 * rate_bps as f64 / 8e12,

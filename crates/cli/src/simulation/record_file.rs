@@ -87,13 +87,14 @@ pub(super) fn messages(records: &Records) -> Table<'_> {
     }
 }
 
-/// Each link of the topology.
+/// Each link of the topology, or of each copy of it.
 pub(super) fn links<'a>(
     records: &'a Records,
     topology: &'a Topology,
     rates: Option<LinkRates>,
 ) -> Table<'a> {
-    let (links, ends) = (&records.links, topology.links());
+    let links = &records.links;
+    let end = |row: usize| topology.link(row as u32);
     let number = |name, unit, value: fn(&LinkRecord) -> u64| {
         Column::number(name, unit, move |row| Some(value(&links[row])))
     };
@@ -101,11 +102,15 @@ pub(super) fn links<'a>(
         rows: links.len(),
         columns: vec![
             Column::text("link", |row| topology.link_name(row as u32)),
-            Column::text("from", |row| topology.node_name(ends[row].from)),
-            Column::text("to", |row| topology.node_name(ends[row].to)),
+            Column::text("from", move |row| {
+                end(row).map_or(String::new(), |end| topology.node_name(end.from))
+            }),
+            Column::text("to", move |row| {
+                end(row).map_or(String::new(), |end| topology.node_name(end.to))
+            }),
             Column::number("rate_bps", "bit/s", move |row| {
                 let rates = rates?;
-                let is_host = ends[row].kind == LinkKind::Host;
+                let is_host = end(row)?.kind == LinkKind::Host;
                 Some(if is_host { rates.host_bps } else { rates.trunk_bps })
             }),
             number("packets", "packets", |link| link.packets),

@@ -126,7 +126,7 @@ fn names(
                 (rank, PROCESSOR, "processor".to_owned())
             }
             What::Link(link, channel, ..) => {
-                let node = topology.links().get(link as usize).map_or(0, |link| link.from);
+                let node = topology.link(link).map_or(0, |link| link.from);
                 let lane = if channel > 0 { format!(" channel {channel}") } else { String::new() };
                 (node, thread(link, channel), format!("{}{lane}", topology.link_name(link)))
             }
@@ -189,7 +189,7 @@ impl Span {
             }
             What::Link(link, channel, index, packets) => {
                 let Some(message) = records.messages.get(index as usize) else { return Ok(()) };
-                let node = topology.links().get(link as usize).map_or(0, |link| link.from);
+                let node = topology.link(link).map_or(0, |link| link.from);
                 events.event(format_args!(
                     "\"ph\": \"X\", \"name\": \"h{} to h{}\", \"pid\": {node}, \"tid\": {}, \"ts\": \
                      {at:.6}, \"dur\": {duration:.6}, \"args\": {{\"message\": {index}, \"packets\": \

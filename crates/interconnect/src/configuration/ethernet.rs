@@ -192,7 +192,10 @@ mod tests {
                 .run_watched(&InTurns, Watch::default())
         };
         let whole = run("ethernet", 1).expect("it ends");
-        assert_eq!(run("ethernet", 4).expect("it ends").hash, whole.hash);
+        let divided = run("ethernet", 4).expect("it ends");
+        assert_eq!(divided.hash, whole.hash);
+        assert_eq!(divided.finished_ps, whole.finished_ps);
+        assert_eq!(whole.finished_ps.iter().max(), Some(&whole.completed_ps));
         let refused = run("fluid", 2).expect_err("it cannot").to_string();
         assert!(refused.contains("fluid") && refused.contains("1 thread"), "{refused}");
         assert!(run("fluid", 1).is_ok());

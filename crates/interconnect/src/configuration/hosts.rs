@@ -9,6 +9,7 @@ use super::super::edge::{
 use super::super::ethernet::{ClassBy, EthernetConfiguration, NicConfiguration};
 use super::super::receiving::ReceivingConfiguration;
 use super::reader::Reader;
+use super::reference::Key;
 use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
 
 /// Reads what `[host]` says of the engine, if its kind is `edge`.
@@ -20,7 +21,8 @@ pub(super) fn read(
         return Ok(None);
     }
     let FabricConfiguration::Ethernet(ethernet) = fabric else {
-        return Err(keys.wrong_word("kind", "edge", "model, but on a fabric of kind ethernet"));
+        let expected = "\"model\" on this fabric, or [fabric] kind = \"ethernet\"";
+        return Err(keys.wrong_word("kind", "edge", expected));
     };
     let default = EdgeConfiguration::default();
     let protocol = match keys.word("protocol", "edge", &["edge", "multiedge"])?.as_str() {
@@ -137,16 +139,17 @@ pub(super) fn outage_tables(
     Reader::sections(file, root, "outage")
 }
 
-/// Reads outages, and how they are written.
+/// Reads outages, how they are written, and which keys they have.
 pub(super) fn read_outages(
     sections: Vec<Reader>,
     has_engines: bool,
-) -> Result<(Vec<Outage>, String), ConfigurationError> {
-    let (mut outages, mut effective) = (Vec::new(), String::new());
+) -> Result<(Vec<Outage>, String, Vec<Key>), ConfigurationError> {
+    let (mut outages, mut effective, mut known) = (Vec::new(), String::new(), Vec::new());
     for mut keys in sections {
         if !has_engines {
+            let place = keys.text("place", "s0")?;
             let expected = "absent, or [host] kind = \"edge\": only the engine repairs losses";
-            return Err(keys.wrong_word("outage", "there", expected));
+            return Err(keys.wrong_word("place", &place, expected));
         }
         let from_ps = keys.number("from_ps", 0, 0, TIME_MAX_PS)?;
         outages.push(Outage {
@@ -156,9 +159,11 @@ pub(super) fn read_outages(
             until_ps: keys.number("until_ps", TIME_MAX_PS, from_ps, TIME_MAX_PS)?,
             is_silent: keys.flag("is_silent", false)?,
         });
-        effective.push_str(&keys.finish()?);
+        let (text, keys) = keys.finish()?;
+        effective.push_str(&text);
+        known = keys;
     }
-    Ok((outages, effective))
+    Ok((outages, effective, known))
 }
 
 /// Headers of a datagram: IPv4 and UDP.
@@ -169,8 +174,8 @@ const POSTED_MAX: u64 = 8192;
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::records::RecordLimits;
-    use super::super::super::simulation::InTurns;
+    use super::super::super::records::{LinkRecord, MessageRecord, RecordLimits, StepKind};
+    use super::super::super::simulation::{InTurns, Outcome};
     use super::super::{Configuration, Watch};
 
     const HOSTS: &str = "[host]\nkind = \"edge\"\n";
@@ -192,19 +197,88 @@ mod tests {
         }
     }
 
+    fn run(text: &str, watch: Watch) -> Result<Outcome, String> {
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        configuration.run_watched(&InTurns, watch).map_err(|error| error.to_string())
+    }
+
+    fn recorded(text: &str) -> Outcome {
+        let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
+        run(text, watch).expect("it ends")
+    }
+
     #[test]
-    fn runs_with_engines_are_neither_divided_nor_recorded() {
+    fn runs_with_engines_are_not_divided() {
         let text =
             format!("{HOSTS}[workload]\nkind = \"ring\"\niterations = 1\n[run]\nthreads = 2\n");
-        let mut configuration = Configuration::parse("a.toml", &text).expect("it is valid");
-        let run = |configuration: &Configuration, watch| configuration.run_watched(&InTurns, watch);
-        let divided = run(&configuration, Watch::default()).expect_err("it cannot").to_string();
+        let divided = run(&text, Watch::default()).expect_err("it cannot");
         assert!(divided.contains("edge runs on 1 thread, not on 2"), "{divided}");
-        configuration.threads = 1;
-        let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
-        let recorded = run(&configuration, watch).expect_err("it cannot").to_string();
-        assert!(recorded.contains("cannot be recorded"), "{recorded}");
-        let outcome = run(&configuration, Watch::default()).expect("it ends");
-        assert!(outcome.engines.is_some_and(|counts| counts.operations > 0));
+        let outcome = run(&text.replace("threads = 2", "threads = 1"), Watch::default());
+        assert!(outcome.expect("it ends").engines.is_some_and(|counts| counts.operations > 0));
+    }
+
+    #[test]
+    fn recording_engines_changes_nothing_and_their_end_has_causes_without_a_gap() {
+        for workload in
+            ["kind = \"all_reduce\"\nbytes = 300_000\n", "kind = \"incast\"\nbytes = 9000\n"]
+        {
+            let text = format!(
+                "{HOSTS}rails = 2\nframe_receive_ps = 300_000\nloss_ppm = 1000\nconnects_ahead = \
+                 false\n[topology]\nhosts = 4\n[workload]\niterations = 2\n{workload}"
+            );
+            let plain = run(&text, Watch::default()).expect("it ends");
+            let outcome = recorded(&text);
+            assert_eq!((outcome.hash, outcome.events), (plain.hash, plain.events));
+            let records = outcome.records.expect("it was recorded");
+            let path = records.critical_path().expect("all was kept");
+            let mut at_ps = 0;
+            for step in &path.steps {
+                assert_eq!(step.from_ps, at_ps, "{step:?}");
+                at_ps = step.until_ps;
+            }
+            assert_eq!(at_ps, outcome.completed_ps);
+            let kinds: Vec<StepKind> = path.by_kind().into_iter().map(|(kind, _)| kind).collect();
+            assert!(kinds.contains(&StepKind::Engine), "{kinds:?}");
+            assert!(kinds.contains(&StepKind::Serialisation), "{kinds:?}");
+            assert!(!kinds.contains(&StepKind::Network), "{kinds:?}");
+            for message in &records.messages {
+                let MessageRecord { posted_ps, started_ps, delivered_ps, .. } = *message;
+                assert!(posted_ps <= started_ps && started_ps < delivered_ps, "{message:?}");
+                assert!(records.link_wait_ps(message).is_some(), "{message:?}");
+            }
+        }
+    }
+
+    /// What was sent before the last frame is known to have been sent, not only to have taken time.
+    #[test]
+    fn what_a_busy_link_of_a_host_took_is_serialisation() {
+        let text = format!(
+            "{HOSTS}[topology]\nhosts = 2\n[workload]\nkind = \"broadcast\"\nbytes = 5_000_000\n\
+             iterations = 1\n"
+        );
+        let outcome = recorded(&text);
+        let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
+        let (most, share) = path.by_kind()[0];
+        assert_eq!(most, StepKind::Serialisation);
+        // 5 MB at 10 Gb/s; windows are small at the beginning, so there is more.
+        assert!(share.total_ps > 4_000_000_000, "{share:?} of {}", outcome.completed_ps);
+    }
+
+    /// Each frame crosses the cables of its sender and of its receiver, on one of the rails.
+    #[test]
+    fn recorded_links_carry_what_engines_send() {
+        let text = format!(
+            "{HOSTS}rails = 2\n[topology]\nhosts = 3\n[workload]\nkind = \"all_to_all\"\nbytes = \
+             200_000\n"
+        );
+        let outcome = recorded(&text);
+        let records = outcome.records.expect("it was recorded");
+        assert_eq!(records.links.len(), 2 * 6);
+        let packets = |links: &[LinkRecord]| links.iter().map(|link| link.packets).sum::<u64>();
+        let sent = outcome.engines.expect("hosts have engines").frames_sent;
+        assert_eq!(packets(&records.links), 2 * sent);
+        assert!(records.links.chunks(6).all(|rail| packets(rail) > sent / 4));
+        assert_eq!(outcome.hops, 2 * sent);
+        assert!(records.messages.iter().all(|message| message.last_crossing.is_some()));
     }
 }

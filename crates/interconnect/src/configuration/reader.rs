@@ -5,13 +5,18 @@ use std::fmt::Write as _;
 use toml::{Table, Value};
 
 use super::ConfigurationError;
+use super::reference::{self, Key};
+use super::units::Unit;
 
 /// A section of a configuration.
+///
+/// What its methods are asked for is the declaration of a key: it is read, checked, written out with
+/// all settings, and listed in the reference ([`Self::finish`]).
 pub(super) struct Reader {
     file: String,
     section: String,
     table: Table,
-    known: Vec<String>,
+    known: Vec<Key>,
     /// What was read, defaults included, as lines of TOML.
     effective: String,
 }
@@ -67,13 +72,20 @@ impl Reader {
 
     /// Any text.
     pub(super) fn text(&mut self, key: &str, default: &str) -> Result<String, ConfigurationError> {
-        let text = match self.take(key) {
+        let text = match self.take(key, format!("\"{default}\""), "a text".to_owned()) {
             None => default.to_owned(),
             Some(Value::String(text)) => text,
-            Some(value) => return Err(self.wrong(key, &value, "a text".to_owned())),
+            Some(value) => {
+                return Err(self.wrong(key, &value, format!("a text; \"{default}\" would do")));
+            }
         };
         self.note(key, format!("{text:?}"));
         Ok(text)
+    }
+
+    /// A key that was taken before: what it named is read already.
+    pub(super) fn declare(&mut self, key: &str, values: &str) {
+        self.take(key, String::new(), values.to_owned());
     }
 
     /// Complains about sections nobody took.
@@ -82,11 +94,10 @@ impl Reader {
         root: &Table,
         known: &[&str],
     ) -> Result<(), ConfigurationError> {
-        let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
-        unknown(file, "", root, &known)
+        unknown(file, "", root, known)
     }
 
-    /// A number between two bounds.
+    /// A number between two bounds: a whole one, or a text with a unit.
     pub(super) fn number(
         &mut self,
         key: &str,
@@ -94,18 +105,22 @@ impl Reader {
         least: u64,
         most: u64,
     ) -> Result<u64, ConfigurationError> {
-        let value = match self.take(key) {
+        let unit = Unit::of(key);
+        let range = range(unit, least, most);
+        let number = match self.take(key, unit.written(unit.below(default)), range.clone()) {
             None => default,
-            Some(value) => value
-                .as_integer()
-                .and_then(|number| u64::try_from(number).ok())
-                .filter(|number| (least..=most).contains(number))
-                .ok_or_else(|| {
-                    self.wrong(key, &value, format!("a whole number from {least} to {most}"))
-                })?,
+            Some(value) => match number(unit, &value) {
+                Some(number) if (least..=most).contains(&number) => number,
+                _ => {
+                    let meant = meant(unit, &value).unwrap_or(default);
+                    let near = meant.clamp(least, unit.below(most).max(least));
+                    let expected = format!("{range}; {} would do", unit.quoted(near));
+                    return Err(self.wrong(key, &value, expected));
+                }
+            },
         };
-        self.note(key, value);
-        Ok(value)
+        self.note(key, number);
+        Ok(number)
     }
 
     /// A list of numbers between two bounds.
@@ -116,21 +131,24 @@ impl Reader {
         least: u64,
         most: u64,
     ) -> Result<Vec<u64>, ConfigurationError> {
-        let numbers = match self.take(key) {
+        let unit = Unit::of(key);
+        let range = format!("a list of numbers, each {}", range(unit, least, most));
+        let numbers = match self.take(key, format!("{default:?}"), range.clone()) {
             None => default.to_vec(),
-            Some(value) => value
-                .as_array()
-                .and_then(|list| {
-                    let number = |item: &Value| {
-                        let number = u64::try_from(item.as_integer()?).ok()?;
-                        (least..=most).contains(&number).then_some(number)
+            Some(value) => {
+                let item = |item: &Value| {
+                    number(unit, item).filter(|number| (least..=most).contains(number))
+                };
+                let items = value.as_array().map(|list| list.iter().map(item).collect());
+                items.flatten().ok_or_else(|| {
+                    let near = match &value {
+                        Value::Array(_) => default.to_vec(),
+                        alone => meant(unit, alone)
+                            .map_or(default.to_vec(), |number| vec![number.clamp(least, most)]),
                     };
-                    list.iter().map(number).collect::<Option<Vec<u64>>>()
-                })
-                .ok_or_else(|| {
-                    let expected = format!("a list of whole numbers from {least} to {most}");
-                    self.wrong(key, &value, expected)
-                })?,
+                    self.wrong(key, &value, format!("{range}; {near:?} would do"))
+                })?
+            }
         };
         self.note(key, format!("{numbers:?}"));
         Ok(numbers)
@@ -138,11 +156,13 @@ impl Reader {
 
     /// True or false.
     pub(super) fn flag(&mut self, key: &str, default: bool) -> Result<bool, ConfigurationError> {
-        let value = match self.take(key) {
+        let value = match self.take(key, default.to_string(), "true or false".to_owned()) {
             None => default,
-            Some(value) => value
-                .as_bool()
-                .ok_or_else(|| self.wrong(key, &value, "true or false".to_owned()))?,
+            Some(value) => value.as_bool().ok_or_else(|| {
+                let meant = matches!(&value, Value::String(text) if text == "true" || text == "yes")
+                    || matches!(value, Value::Integer(1));
+                self.wrong(key, &value, format!("true or false; {meant} would do"))
+            })?,
         };
         self.note(key, value);
         Ok(value)
@@ -155,22 +175,30 @@ impl Reader {
         default: &str,
         words: &[&str],
     ) -> Result<String, ConfigurationError> {
-        let word = match self.take(key) {
+        let values = format!("one of {}", words.join(", "));
+        let word = match self.take(key, format!("\"{default}\""), values.clone()) {
             None => default.to_owned(),
-            Some(value) => value
-                .as_str()
-                .filter(|word| words.contains(word))
-                .map(ToOwned::to_owned)
-                .ok_or_else(|| self.wrong(key, &value, format!("one of {}", words.join(", "))))?,
+            Some(value) => {
+                let word = value.as_str().filter(|word| words.contains(word));
+                word.map(ToOwned::to_owned).ok_or_else(|| {
+                    let near = value.as_str().and_then(|word| nearest(word, words));
+                    let near = near.unwrap_or(default);
+                    self.wrong(key, &value, format!("{values}; \"{near}\" would do"))
+                })?
+            }
         };
+        if let Some(known) = self.known.last_mut() {
+            known.words = words.iter().map(|&word| word.to_owned()).collect();
+        }
         self.note(key, format!("\"{word}\""));
         Ok(word)
     }
 
-    /// The section as it was read. Keys that nobody asked for are errors.
-    pub(super) fn finish(self) -> Result<String, ConfigurationError> {
-        unknown(&self.file, &self.section, &self.table, &self.known)?;
-        Ok(self.effective + "\n")
+    /// The section as it was read, and the keys that it may have. Keys that nobody asked for are errors.
+    pub(super) fn finish(self) -> Result<(String, Vec<Key>), ConfigurationError> {
+        let known: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
+        unknown(&self.file, &self.section, &self.table, &known)?;
+        Ok((self.effective + "\n", self.known))
     }
 
     /// The file, for errors.
@@ -194,8 +222,8 @@ impl Reader {
         self.wrong(key, &Value::String(value.to_owned()), expected.to_owned())
     }
 
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.known.push(key.to_owned());
+    fn take(&mut self, key: &str, default: String, values: String) -> Option<Value> {
+        self.known.push(Key::new(&self.section, key, default, values));
         self.table.remove(key)
     }
 
@@ -215,6 +243,33 @@ impl Reader {
     }
 }
 
+/// The bounds of a number, in words.
+fn range(unit: Unit, least: u64, most: u64) -> String {
+    match unit {
+        Unit::Count => format!("a whole number from {least} to {most}"),
+        unit => format!("from {} to {}", unit.written(least), unit.written(unit.below(most))),
+    }
+}
+
+/// The number that a value is.
+fn number(unit: Unit, value: &Value) -> Option<u64> {
+    match value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::String(text) => unit.parse(text),
+        _ => None,
+    }
+}
+
+/// The number that a value was probably meant to be.
+fn meant(unit: Unit, value: &Value) -> Option<u64> {
+    match value {
+        Value::Integer(number) => Some(u64::try_from(*number).unwrap_or_default()),
+        Value::Float(number) => unit.nearest(*number),
+        Value::String(text) => unit.parse(text).or_else(|| unit.guess(text)),
+        _ => None,
+    }
+}
+
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),
@@ -231,15 +286,17 @@ fn unknown(
     file: &str,
     section: &str,
     left: &Table,
-    known: &[String],
+    known: &[&str],
 ) -> Result<(), ConfigurationError> {
     let Some(key) = left.keys().next() else { return Ok(()) };
-    let nearest = known.iter().min_by_key(|name| distance(key, name));
-    let remedy = match nearest {
-        Some(name) if distance(key, name) <= key.len().div_ceil(3) => {
-            format!("did you mean `{name}`?")
-        }
-        _ => format!("known are {}", known.join(", ")),
+    let elsewhere = match file {
+        reference::FILE => None,
+        _ => reference::elsewhere(section, key),
+    };
+    let remedy = match (elsewhere, nearest(key, known)) {
+        (Some(place), _) => place,
+        (None, Some(name)) => format!("did you mean `{name}`?"),
+        (None, None) => format!("known are {}", known.join(", ")),
     };
     Err(ConfigurationError::UnknownKey {
         file: file.to_owned(),
@@ -247,6 +304,12 @@ fn unknown(
         key: key.clone(),
         remedy,
     })
+}
+
+/// The nearest of some words, if one is near.
+pub(super) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
+    let nearest = words.iter().copied().min_by_key(|known| distance(word, known))?;
+    (distance(word, nearest) <= word.len().div_ceil(3)).then_some(nearest)
 }
 
 /// Letters to insert, delete or change to make one word of the other (Levenshtein).

@@ -9,10 +9,11 @@ use super::super::fluid::{Fluid, FluidConfiguration};
 use super::super::loggp::LogGp;
 use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable, salt};
-use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Watcher};
+use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Stuck, Watcher};
 use super::super::statistics::mix;
 use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
+use super::units::Unit;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
 /// What is to be told of a run.
@@ -88,10 +89,20 @@ impl Configuration {
         driver: &dyn Driver,
         watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
+        self.judge(self.run_parts(workload, ranks, driver, watch))
+    }
+
+    fn run_parts(
+        &self,
+        workload: impl Separable,
+        ranks: u32,
+        driver: &dyn Driver,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
         let fabric = match &self.fabric {
             FabricConfiguration::Ethernet(_) if self.edge.is_some() && self.threads > 1 => "edge",
             _ if self.threads == 1 || watch.records.is_some() || watch.tap.is_some() => {
-                return self.run_workload_watched(workload, ranks, watch);
+                return self.run_whole(workload, ranks, watch);
             }
             FabricConfiguration::Ethernet(ethernet) => {
                 let routes = RouteTable::new(&self.topology, self.routing)?;
@@ -122,6 +133,57 @@ impl Configuration {
 
     /// The same, recorded or watched.
     pub fn run_workload_watched(
+        &self,
+        workload: impl Workload,
+        ranks: u32,
+        watch: Watch,
+    ) -> Result<Outcome, ConfigurationError> {
+        self.judge(self.run_whole(workload, ranks, watch))
+    }
+
+    /// What a run came to, or which key is why it came to nothing.
+    fn judge(
+        &self,
+        ended: Result<Outcome, ConfigurationError>,
+    ) -> Result<Outcome, ConfigurationError> {
+        let wrong = |section: &str, key: &str, value: u64, expected: String| {
+            self.written.locate(ConfigurationError::Value {
+                file: self.written.file.clone(),
+                section: section.to_owned(),
+                key: key.to_owned(),
+                value: value.to_string(),
+                expected,
+            })
+        };
+        match ended {
+            Err(ConfigurationError::Stuck(Stuck::Lost { packets })) => {
+                let Some((key, bytes)) = self.fabric.lossy() else {
+                    return Err(Stuck::Lost { packets }.into());
+                };
+                let remedy = "0, or [fabric] lossless = [0], or [host] kind = \"edge\", as hosts of \
+                              kind model send nothing again";
+                let wrong = Box::new(wrong("fabric", key, bytes, remedy.to_owned()));
+                Err(ConfigurationError::Lossy { wrong, packets })
+            }
+            Err(error) => Err(self.written.locate(error)),
+            Ok(outcome) => {
+                let warmup_ps = self.limits.warmup_ps;
+                if warmup_ps > 0 && outcome.delivered > 0 && outcome.latency.count() == 0 {
+                    let end_ps = outcome.completed_ps;
+                    let half = Unit::Time.quoted(Unit::Time.below(end_ps / 2));
+                    let expected = format!(
+                        "less, as all messages were posted before, and the run ended at {}; {half} \
+                         would do",
+                        Unit::Time.written(Unit::Time.below(end_ps))
+                    );
+                    return Err(wrong("run", "warmup_ps", warmup_ps, expected));
+                }
+                Ok(outcome)
+            }
+        }
+    }
+
+    fn run_whole(
         &self,
         workload: impl Workload,
         ranks: u32,
@@ -175,10 +237,8 @@ impl Configuration {
         ranks: u32,
         watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
-        if watch.records.is_some() {
-            return Err(ConfigurationError::Unrecorded);
-        }
         let edge = edge.clone();
+        let (rails, links) = (u32::from(edge.rails), self.topology.links().len());
         let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
         let pairs = workload.pairs();
         fabric.check_memory(&pairs, ranks)?;
@@ -186,7 +246,11 @@ impl Configuration {
         if let Some(tap) = watch.tap {
             fabric.set_tap(tap);
         }
-        let simulation = self.simulation(fabric, workload, ranks);
+        let mut simulation = self.simulation(fabric, workload, ranks);
+        if let Some(limits) = watch.records {
+            let recorder = Recorder::new(limits, links * rails as usize, 1);
+            simulation = simulation.with_recorder(recorder.with_engines(rails, links as u32));
+        }
         let (mut outcome, mut fabric) = match watch.progress {
             Some(progress) => simulation.run_watched(progress),
             None => simulation.run_to_end(),
@@ -234,5 +298,17 @@ impl Configuration {
         Simulation::new(fabric, workload, &placement, self.costs)
             .with_receiving(self.receiving)
             .with_limits(self.limits)
+    }
+}
+
+impl FabricConfiguration {
+    /// The key that lets frames be lost, and its value.
+    fn lossy(&self) -> Option<(&'static str, u64)> {
+        let Self::Ethernet(ethernet) = self else { return None };
+        let keys = [
+            ("buffer_bytes", ethernet.buffer_bytes),
+            ("shared_bytes", ethernet.queues.shared_bytes),
+        ];
+        keys.into_iter().find(|(_, bytes)| *bytes > 0)
     }
 }

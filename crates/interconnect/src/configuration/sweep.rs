@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::lines::Written;
 use super::reader::shown;
 use super::{Configuration, ConfigurationError, Setting, parse_table};
 
@@ -26,6 +27,7 @@ pub fn parse_sweep(
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Vec<Point>, ConfigurationError> {
     let mut root = parse_table(file, text, read)?;
+    let written = Written { file: file.to_owned(), text: text.to_owned() };
     let mut settings = Vec::new();
     if let Some(sweep) = root.remove("sweep") {
         for (section, keys) in table(file, "sweep", sweep)? {
@@ -48,11 +50,11 @@ pub fn parse_sweep(
             expected: format!("from 1 to {POINTS_MAX}"),
         });
     }
-    (0..points).map(|number| point(file, &root, &settings, number)).collect()
+    (0..points).map(|number| point(&written, &root, &settings, number)).collect()
 }
 
 fn point(
-    file: &str,
+    source: &Written,
     root: &Table,
     settings: &[(String, String, Vec<Value>)],
     number: usize,
@@ -70,7 +72,7 @@ fn point(
         }
     }
     chosen.reverse();
-    let configuration = Configuration::from_table(file, root)?;
+    let configuration = Configuration::from_written(source, root)?;
     let names: Vec<String> =
         chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
     Ok(Point { name: names.join(" "), settings: chosen, configuration })

@@ -129,6 +129,7 @@ fn read_open_load(
         "permutation" => Pattern::random_permutation(hosts, seed),
         _ => Pattern::Uniform,
     };
+    keys.declare("sizes_file", "the name of a file");
     let sizes = read_sizes(keys, bytes)?;
     let interval_ps = keys.number("interval_ps", 10_000_000, 1, TIME_MAX_PS)?;
     let until_ps = keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?;
@@ -207,7 +208,7 @@ pub(super) fn insert_size_table(
             section: "workload".to_owned(),
             key: "sizes_file".to_owned(),
             value: shown(&value),
-            expected: "the name of a file".to_owned(),
+            expected: "the name of a file; \"sizes.cdf\" would do".to_owned(),
         });
     };
     let text = read(path).map_err(|reason| ConfigurationError::File {

@@ -14,8 +14,10 @@ pub struct PriceBook {
     pub name: String,
     /// What prices are in, e.g. `US dollars of 1999`.
     pub currency: String,
-    /// In the order of the file, at least one.
+    /// Those with a price, in the order of the file.
     pub parts: Vec<Part>,
+    /// Those without: they can be named, but not bought. Their price is no number.
+    pub unpriced: Vec<Part>,
 }
 
 /// A part and its price.
@@ -35,7 +37,7 @@ pub struct Part {
     pub uplink_ports: u32,
     /// Rate of each of them, in bits per second.
     pub uplink_rate_bps: u64,
-    /// Price of one, in the currency of the book.
+    /// Price of one, in the currency of the book; no number if nobody has said one.
     pub price: f64,
     /// Electrical power of one, if the book knows it.
     pub watts: Option<f64>,
@@ -113,6 +115,22 @@ pub enum BookError {
         /// Parts there are.
         parts: usize,
     },
+    /// A part that the network needs is there without a price.
+    #[error("{file}:{line}: {part} has no price; put `price`, `source` and `date` there")]
+    NoPrice {
+        /// The file.
+        file: String,
+        /// Line of the part, from 1.
+        line: usize,
+        /// What it is.
+        part: String,
+    },
+    /// Several of these.
+    #[error("{}", .lacks.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Several {
+        /// Which.
+        lacks: Vec<Self>,
+    },
     /// The simulated fabric is a formula, not a thing that can be bought.
     #[error(
         "fabric {fabric} is a model without switches and cables, so it has no cost; set [fabric] kind to ethernet, wormhole or flit"
@@ -130,12 +148,19 @@ impl PriceBook {
             .map_err(|cause| BookError::Syntax { file: file.to_owned(), cause })?;
         let parts: Result<Vec<Part>, BookError> =
             book.part.into_iter().map(|entry| checked(file, text, entry)).collect();
-        let parts = parts?;
-        if parts.is_empty() {
+        let (parts, unpriced): (Vec<Part>, Vec<Part>) =
+            parts?.into_iter().partition(|part| !part.price.is_nan());
+        if parts.is_empty() && unpriced.is_empty() {
             let what = "no [[part]] at all".to_owned();
             return Err(BookError::Value { file: file.to_owned(), line: 1, what });
         }
-        Ok(Self { file: file.to_owned(), name: book.name, currency: book.currency, parts })
+        Ok(Self {
+            file: file.to_owned(),
+            name: book.name,
+            currency: book.currency,
+            parts,
+            unpriced,
+        })
     }
 
     /// The cheapest part of a kind that is as fast as this.
@@ -156,7 +181,18 @@ impl PriceBook {
         self.parts.iter().filter(move |part| part.kind == kind && part.fabric == fabric)
     }
 
+    /// What is to be said where no part with a price will do.
     pub(super) fn missing(&self, kind: PartKind, fabric: PartFabric, rate_bps: u64) -> BookError {
+        let unpriced = self.unpriced.iter().filter(|part| {
+            part.kind == kind
+                && part.fabric == fabric
+                && part.rate_bps.max(part.uplink_rate_bps) >= rate_bps
+        });
+        // The slowest that will do is likely the one that is meant.
+        if let Some(part) = unpriced.min_by_key(|part| part.rate_bps.max(part.uplink_rate_bps)) {
+            let (file, part, line) = (self.file.clone(), part.name.clone(), part.line);
+            return BookError::NoPrice { file, line, part };
+        }
         let (file, parts) = (self.file.clone(), self.parts.len());
         BookError::MissingPart { file, kind, fabric, rate_bps, parts }
     }
@@ -207,10 +243,10 @@ struct Entry {
     uplink_ports: u32,
     #[serde(default)]
     uplink_rate_bps: u64,
-    price: f64,
+    price: Option<f64>,
     watts: Option<f64>,
-    source: String,
-    date: String,
+    source: Option<String>,
+    date: Option<String>,
 }
 
 fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, BookError> {
@@ -219,8 +255,8 @@ fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, BookEr
     let wrong = |what: String| BookError::Value { file: file.to_owned(), line, what };
     let name = &entry.part;
     let is_amount = |amount: f64| amount.is_finite() && amount >= 0.0;
-    if !is_amount(entry.price) {
-        return Err(wrong(format!("the price of {name} is {}, not 0 or more", entry.price)));
+    if let Some(price) = entry.price.filter(|price| !is_amount(*price)) {
+        return Err(wrong(format!("the price of {name} is {price}, not 0 or more")));
     }
     if let Some(watts) = entry.watts.filter(|watts| !is_amount(*watts)) {
         return Err(wrong(format!("the watts of {name} are {watts}, not 0 or more")));
@@ -234,7 +270,8 @@ fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, BookEr
     if entry.uplink_ports > 0 && entry.uplink_rate_bps == 0 {
         return Err(wrong(format!("{name} has uplink_ports, but no uplink_rate_bps")));
     }
-    if entry.source.trim().is_empty() || entry.date.trim().is_empty() {
+    let (source, date) = (entry.source.unwrap_or_default(), entry.date.unwrap_or_default());
+    if entry.price.is_some() && (source.trim().is_empty() || date.trim().is_empty()) {
         return Err(wrong(format!("{name} needs a source and a date: a price without is a guess")));
     }
     Ok(Part {
@@ -245,10 +282,10 @@ fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, BookEr
         rate_bps: entry.rate_bps,
         uplink_ports: entry.uplink_ports,
         uplink_rate_bps: entry.uplink_rate_bps,
-        price: entry.price,
+        price: entry.price.unwrap_or(f64::NAN),
         watts: entry.watts,
-        source: entry.source,
-        date: entry.date,
+        source,
+        date,
         line,
     })
 }
@@ -276,7 +313,7 @@ mod tests {
         let error = refused(&part(&format!("{cable}prise = 1\n{rest}")));
         assert!(error.contains("line 8") && error.contains("`prise`"), "{error}");
         let error = refused(&part("kind = \"cable\"\nrate_bps = 5\nprice = 1\n"));
-        assert!(error.contains("missing field `source`"), "{error}");
+        assert!(error.contains("needs a source and a date"), "{error}");
         let switch = "kind = \"switch\"\nrate_bps = 5\nprice = 1\n";
         assert!(refused(&part(&format!("{switch}{rest}"))).contains("without ports"));
         let unsourced = "source = \" \"\ndate = \"2001\"\n";

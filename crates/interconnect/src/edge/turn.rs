@@ -123,6 +123,10 @@ impl EdgeFabric {
             bytes.on_notified(&mut self.ledger, stream);
         }
         self.ledger.on_notified(stream, message);
+        if let Some(recorder) = &mut context.recorder {
+            let hosts = self.pairs[pair as usize].hosts;
+            recorder.on_notified(message, (hosts[usize::from(is_lower)], number));
+        }
         if host.free_ps <= context.wheel.now_ps() {
             context.deliver(message);
         } else {
@@ -297,6 +301,10 @@ impl EdgeFabric {
                         tap::on_sent(&mut **tap, frames, &mut work.received, ends, &message);
                     }
                     let message = context.messages.insert(message);
+                    if let Some(recorder) = &mut context.recorder {
+                        recorder.set_rail(link.0.into());
+                        recorder.on_frame(message, (number, destination));
+                    }
                     context.set_place_base(u32::from(link.0) << RAIL_SHIFT);
                     rail.inject_at(context, message, *free_ps);
                 }

@@ -52,10 +52,14 @@ pub enum StepKind {
     Receive,
     /// A packet waited for a link that others used.
     LinkWait,
-    /// A packet was sent on a link, or the packets of its message before it.
+    /// A packet was sent on a link, or the packets of its message before it; of an engine, those of
+    /// its host.
     Serialisation,
     /// A packet was on a cable or within a switch.
     Latency,
+    /// Engines had it, and its host sent nothing on its link: their processors worked or were busy, or
+    /// windows were full.
+    Engine,
     /// A message was in a network of which only a formula is known.
     Network,
 }
@@ -72,6 +76,7 @@ impl StepKind {
             Self::LinkWait => "waits for links",
             Self::Serialisation => "serialisation",
             Self::Latency => "cables and switches",
+            Self::Engine => "processors and windows",
             Self::Network => "network",
         }
     }
@@ -142,7 +147,8 @@ impl Records {
             messages: self.left_out.messages,
             crossings: self.left_out.crossings,
         };
-        let mut way = Way { steps: Vec::new(), at_ps: self.completed_ps, messages: 0 };
+        let spans = if self.has_engines { self.host_spans() } else { BTreeMap::new() };
+        let mut way = Way { steps: Vec::new(), at_ps: self.completed_ps, messages: 0, spans };
         let mut cause = self.last;
         loop {
             cause = match cause {
@@ -189,12 +195,19 @@ impl Records {
         if next.is_none() {
             way.step(StepKind::Network, message.handed_ps, Place { host: None, ..about });
         }
+        if let Some(last) = next.filter(|_| self.has_engines) {
+            let arrived_ps = self.crossings.get(last as usize)?.arrived_ps;
+            way.step(StepKind::Engine, arrived_ps, about);
+        }
         while let Some(at) = next {
             let crossing = self.crossings.get(at as usize)?;
-            way.back_through_link(crossing, message, index);
+            way.back_through_link(crossing, message, (index, self.has_engines));
             next = crossing.previous;
         }
         let about = Place { host: Some(message.source), ..about };
+        if self.has_engines {
+            way.back_through_engine(message.handed_ps, about);
+        }
         way.step(StepKind::LinkWait, message.handed_ps, about);
         Some(self.back_through_send(way, index, message))
     }
@@ -207,6 +220,29 @@ impl Records {
         way.step(StepKind::ProcessorWait, message.posted_ps, about);
         message.cause
     }
+
+    /// For which times hosts sent on each of their links, in order; frames close behind each other are
+    /// one.
+    fn host_spans(&self) -> BTreeMap<u32, Vec<(u64, u64)>> {
+        let mut spans: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for crossing in self.crossings.iter().filter(|crossing| crossing.previous.is_none()) {
+            let span = (crossing.started_ps, crossing.busy_until_ps);
+            spans.entry(crossing.link).or_default().push(span);
+        }
+        for spans in spans.values_mut() {
+            spans.sort_unstable();
+            spans.dedup_by(|later, earlier| {
+                // Gaps between frames are shorter than a fiftieth of large ones.
+                let gap_ps = (later.1 - later.0) / 50;
+                let is_next = later.0 <= earlier.1 + gap_ps;
+                if is_next {
+                    earlier.1 = earlier.1.max(later.1);
+                }
+                is_next
+            });
+        }
+        spans
+    }
 }
 
 /// What has been found, from the end on.
@@ -214,6 +250,8 @@ struct Way {
     steps: Vec<Step>,
     at_ps: u64,
     messages: u64,
+    /// Of hosts with engines, when they sent on each link.
+    spans: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
 #[derive(Clone, Copy)]
@@ -241,12 +279,35 @@ impl Way {
         work.cause
     }
 
-    fn back_through_link(&mut self, crossing: &Crossing, message: &MessageRecord, index: u32) {
+    /// What an engine did with a message before its last frame could be sent: other frames left by the
+    /// same link, or not.
+    fn back_through_engine(&mut self, handed_ps: u64, about: Place) {
+        let first = self.steps.iter().rev().take_while(|step| step.message == about.message);
+        let link = first.filter_map(|step| step.link).next();
+        let spans = link.and_then(|link| self.spans.remove(&link)).unwrap_or_default();
+        let end = spans.partition_point(|&(from_ps, _)| from_ps < self.at_ps);
+        for &(from_ps, until_ps) in spans.iter().take(end).rev() {
+            if until_ps <= handed_ps {
+                break;
+            }
+            self.step(StepKind::Engine, until_ps, about);
+            self.step(StepKind::Serialisation, from_ps.max(handed_ps), Place { link, ..about });
+        }
+        self.step(StepKind::Engine, handed_ps, about);
+        self.spans.extend(link.map(|link| (link, spans)));
+    }
+
+    fn back_through_link(
+        &mut self,
+        crossing: &Crossing,
+        message: &MessageRecord,
+        (index, has_engines): (u32, bool),
+    ) {
         let place = Place { link: Some(crossing.link), host: None, message: Some(index) };
         self.step(StepKind::Latency, crossing.arrived_ps, place);
         self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
         self.step(StepKind::Serialisation, crossing.started_ps, place);
-        if crossing.previous.is_none() {
+        if crossing.previous.is_none() && !has_engines {
             // The packets of the message before this one.
             self.step(StepKind::Serialisation, message.started_ps, place);
         }

@@ -14,6 +14,9 @@ use super::Limits;
 pub struct Outcome {
     /// When the last rank did its last thing, in picoseconds.
     pub completed_ps: u64,
+    /// When each rank had done its last thing, and its processor was free, in picoseconds; 0 of a rank that
+    /// only posted.
+    pub finished_ps: Vec<u64>,
     /// From posting a message to its last byte at the destination host.
     pub latency: Summary,
     /// The same as counts by size.
@@ -138,6 +141,7 @@ impl Outcome {
     pub(super) fn new() -> Self {
         Self {
             completed_ps: 0,
+            finished_ps: Vec::new(),
             latency: Summary::new(),
             histogram: Histogram::new(),
             delivered: 0,
@@ -163,9 +167,26 @@ impl Outcome {
         Ok(())
     }
 
+    /// A rank is told something.
+    pub(super) fn on_told(&mut self, rank: u32, now_ps: u64) {
+        self.completed_ps = self.completed_ps.max(now_ps);
+        self.finish_rank(rank as usize, now_ps);
+    }
+
+    /// The processor of a rank is busy until then, if it is not longer.
+    pub(super) fn finish_rank(&mut self, rank: usize, time_ps: u64) {
+        if let Some(finished_ps) = self.finished_ps.get_mut(rank) {
+            *finished_ps = (*finished_ps).max(time_ps);
+        }
+    }
+
     /// Adds what another part of the same run came to, except for what its fabric counted.
     pub(super) fn merge(&mut self, part: &Self) {
         self.completed_ps = self.completed_ps.max(part.completed_ps);
+        self.finished_ps.resize(part.finished_ps.len(), 0);
+        for (rank, finished_ps) in part.finished_ps.iter().enumerate() {
+            self.finish_rank(rank, *finished_ps);
+        }
         self.latency.merge(&part.latency);
         self.histogram.merge(&part.histogram);
         self.delivered += part.delivered;

@@ -186,7 +186,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
             interrupts: self.interrupts.clone(),
             processors: None,
             loopback: Vec::new(),
-            outcome: Outcome::new(),
+            outcome: self.outcome.clone(),
         }
     }
 }
@@ -231,6 +231,7 @@ impl<W: Separable> Parts<W> {
         let mut waits: Vec<Wait> = Vec::new();
         let mut messages = 0;
         for Share { mut simulation, ranks, .. } in shares {
+            simulation.finish_ranks();
             simulation.outcome.dropped = simulation.context.dropped;
             outcome.merge(&simulation.outcome);
             outcome.messages_max += simulation.context.messages.len_max();

@@ -1,8 +1,8 @@
 //! What fidelities of the interconnect simulator must have in common.
 
-use fabric::interconnect::configuration::{Configuration, Fidelity, Watch};
-use fabric::interconnect::records::{LinkRecord, RecordLimits};
-use fabric::interconnect::simulation::InTurns;
+use interconnect::configuration::{Configuration, Fidelity, Watch};
+use interconnect::records::{LinkRecord, RecordLimits};
+use interconnect::simulation::InTurns;
 
 /// Networks with several equal ways.
 const TOPOLOGIES: [&str; 10] = [

@@ -1,13 +1,11 @@
 //! What a limited output of a switch loses and marks, against the theory of an M/D/1 queue with and
 //! without room for K frames.
 
-use fabric::interconnect::ethernet::{
-    ClassBy, Ethernet, EthernetConfiguration, QueueConfiguration,
-};
-use fabric::interconnect::routing::{RouteTable, Routing};
-use fabric::interconnect::simulation::{HostCosts, Outcome, Simulation};
-use fabric::interconnect::topology::Topology;
-use fabric::interconnect::workload::{Actions, OpenLoad, Pattern, Received, Sizes, Workload};
+use interconnect::ethernet::{ClassBy, Ethernet, EthernetConfiguration, QueueConfiguration};
+use interconnect::routing::{RouteTable, Routing};
+use interconnect::simulation::{HostCosts, Outcome, Simulation};
+use interconnect::topology::Topology;
+use interconnect::workload::{Actions, OpenLoad, Pattern, Received, Sizes, Workload};
 
 const PAYLOAD_BYTES: u32 = 1_474;
 /// With preamble, header and check sequence.

@@ -1,0 +1,147 @@
+//! What docs/simulator.md says can be typed works: each command in it is run, in the order of the page.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A command of the page.
+#[derive(Debug)]
+struct Documented {
+    words: Vec<String>,
+    /// It is marked as `(long)` or as `(root)`, or is only a name: then its help is asked for, which still
+    /// refuses options that are not there.
+    is_only_parsed: bool,
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/simulator.md")).unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Commands in blocks and in running text.
+fn documented(page: &str) -> Vec<Documented> {
+    let mut commands = Vec::new();
+    let mut block: Option<String> = None;
+    for line in page.lines() {
+        if let Some(language) = line.strip_prefix("```") {
+            block = block.is_none().then(|| language.to_owned());
+        } else if let Some(language) = &block {
+            let command = line.strip_prefix("exec ").unwrap_or(line);
+            if language == "sh" && command.starts_with("ethernot ") {
+                commands.push(documented_command(command, ""));
+            }
+        } else {
+            let mut spans = line.split('`').skip(1);
+            while let (Some(code), rest) = (spans.next(), spans.next().unwrap_or_default()) {
+                if code.starts_with("ethernot ") {
+                    commands.push(documented_command(code, rest));
+                }
+            }
+        }
+    }
+    commands
+}
+
+fn documented_command(code: &str, rest: &str) -> Documented {
+    let code = code.split('#').next().unwrap().replace("$SLURM_ARRAY_TASK_ID", "3");
+    let words: Vec<String> = code.split_whitespace().skip(1).map(str::to_owned).collect();
+    let is_marked = [" (long)", " (root)"].iter().any(|mark| rest.starts_with(mark));
+    let is_only_parsed = is_marked || words.len() < 3 || words[0] != "sim";
+    Documented { words, is_only_parsed }
+}
+
+fn ethernot(folder: &Path, words: &[String]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+    command.current_dir(folder).args(words).output().unwrap()
+}
+
+/// A folder with the files that the page names.
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("documentation");
+    // It is not there the first time.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("examples/simulator")).unwrap();
+    for example in fs::read_dir(root().join("examples/simulator")).unwrap() {
+        let example = example.unwrap();
+        fs::copy(example.path(), folder.join("examples/simulator").join(example.file_name()))
+            .unwrap();
+    }
+    let cluster = "[topology]\nkind = \"leaf_spine\"\nleaves = 2\nhosts = 8\nspines = 1\n[fabric]\n\
+                   host_rate_bps = \"1 Gb/s\"\n[workload]\nkind = \"mesh\"\niterations = 3\n";
+    let engines = "[topology]\nhosts = 6\n[host]\nkind = \"edge\"\n[workload]\nkind = \"ring\"\n";
+    let grid = "[workload]\nkind = \"ring\"\n[sweep.workload]\nbytes = [64, 1500]\n[sweep.run]\n\
+                seed = [1, 2, 3, 4, 5, 6, 7, 8]\n";
+    let trace = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n";
+    let book = ethernot(&folder, &["sim", "cost", "--print-book"].map(str::to_owned)).stdout;
+    for (name, text) in [
+        ("cluster.toml", cluster.as_bytes()),
+        ("engines.toml", engines.as_bytes()),
+        ("grid.toml", grid.as_bytes()),
+        ("trace.goal", trace.as_bytes()),
+        ("book.toml", &book),
+    ] {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn every_command_of_the_page_on_the_simulator_works() {
+    let folder = folder();
+    let commands = documented(&page());
+    let run = commands.iter().filter(|command| !command.is_only_parsed).count();
+    assert!(commands.len() > 25 && run > 15, "{} commands, {run} of them run", commands.len());
+    for Documented { mut words, is_only_parsed } in commands {
+        if is_only_parsed {
+            words.push("--help".to_owned());
+        }
+        let output = ethernot(&folder, &words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ethernot {}: {error}", words.join(" "));
+        let pairs = words.windows(2).filter(|pair| FILES.contains(&pair[0].as_str()));
+        for pair in pairs.filter(|_| !is_only_parsed) {
+            let written = fs::metadata(folder.join(&pair[1])).unwrap();
+            assert!(written.len() > 0, "{} of {}", pair[1], words.join(" "));
+        }
+    }
+}
+
+/// Options in running text are those of some command of the simulator.
+#[test]
+fn every_option_of_the_page_on_the_simulator_is_there() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let help = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        String::from_utf8(ethernot(folder, &words).stdout).unwrap()
+    };
+    let overview = help(&["sim", "--help"]);
+    let names = overview.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let all: String =
+        names.filter(|name| !name.is_empty()).map(|name| help(&["sim", name, "--help"])).collect();
+    let page = page();
+    let spans = page.lines().filter(|line| !line.starts_with("```"));
+    let options = spans.flat_map(|line| line.split('`').skip(1).step_by(2));
+    let mut count = 0;
+    for option in options.filter(|code| code.starts_with("--")) {
+        let name = option.split([' ', '=']).next().unwrap();
+        assert!(all.contains(name), "no command of the simulator has {name}");
+        count += 1;
+    }
+    assert!(count > 15, "{count} options");
+}
+
+/// Options whose value is written.
+const FILES: &[&str] = &[
+    "--manifest",
+    "--html",
+    "--trace",
+    "--messages",
+    "--links",
+    "--queues",
+    "--pcapng",
+    "--svg",
+    "--to-binary",
+];

@@ -1,0 +1,154 @@
+//! Where in a file a mistake is.
+
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table};
+
+use super::super::edge::{EdgeError, OutageError};
+use super::super::topology::TopologyError;
+use super::ConfigurationError;
+use super::reader::shown;
+use super::units::Unit;
+
+/// A configuration as it was written, to point at its lines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Written {
+    pub(super) file: String,
+    pub(super) text: String,
+}
+
+impl Written {
+    /// The same error with the line it is about, and with what stands there.
+    pub(super) fn locate(&self, error: ConfigurationError) -> ConfigurationError {
+        match error {
+            ConfigurationError::UnknownKey { section, key, remedy, .. } => {
+                let file = self.place(&section, &key, "");
+                ConfigurationError::UnknownKey { file, section, key, remedy }
+            }
+            ConfigurationError::Value { file, section, key, value, expected } => {
+                let Some(entry) = self.entry(&section, &key, &value) else {
+                    return ConfigurationError::Value { file, section, key, value, expected };
+                };
+                let file = format!("{}:{}", self.file, entry.line);
+                // What was read may be more, or less, than what stands there.
+                let text = entry.written.trim_matches(['"', '\'']);
+                let is_it = Unit::of(&key).parse(text).is_some_and(|it| it.to_string() == value);
+                let is_shown = entry.shown == value || is_it;
+                let is_shown = is_shown && entry.written.len() <= WRITTEN_MAX;
+                let value = if is_shown { entry.written } else { value };
+                ConfigurationError::Value { file, section, key, value, expected }
+            }
+            ConfigurationError::Topology(TopologyError::Size { what, .. })
+                if self.entry("topology", what, "").is_some() =>
+            {
+                self.within("topology", what, "", error)
+            }
+            ConfigurationError::Topology(_) => self.within("topology", "kind", "", error),
+            ConfigurationError::Routing(_) => self.within("routing", "kind", "", error),
+            ConfigurationError::Undivided { .. } => self.within("run", "threads", "", error),
+            ConfigurationError::Edge(EdgeError::Outage(OutageError::Place {
+                ref place, ..
+            })) => {
+                let shown = format!("\"{place}\"");
+                self.within("outage", "place", &shown, error)
+            }
+            ConfigurationError::Edge(EdgeError::Outage(OutageError::Rail { rail, .. })) => {
+                self.within("outage", "rail", &rail.to_string(), error)
+            }
+            ConfigurationError::Edge(EdgeError::FrameBytes { .. }) => {
+                self.within("fabric", "mtu_bytes", "", error)
+            }
+            other => other,
+        }
+    }
+
+    fn within(
+        &self,
+        section: &str,
+        key: &str,
+        value: &str,
+        cause: ConfigurationError,
+    ) -> ConfigurationError {
+        let place = format!("{}, [{section}]", self.place(section, key, value));
+        ConfigurationError::Within { place, cause: Box::new(cause) }
+    }
+
+    /// The file, and the line of a key if it is there.
+    fn place(&self, section: &str, key: &str, value: &str) -> String {
+        let entry = self.entry(section, key, value);
+        let line = entry.map_or(String::new(), |entry| format!(":{}", entry.line));
+        self.file.clone() + &line
+    }
+
+    /// The entry of a key with this value; if no value is this one, its first.
+    fn entry(&self, section: &str, key: &str, value: &str) -> Option<Entry> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let mut entries = Vec::new();
+        let sweep = root.get_ref().get("sweep").and_then(|sweep| sweep.get_ref().as_table());
+        for tables in [Some(root.get_ref()), sweep].into_iter().flatten() {
+            if section.is_empty() {
+                entries.extend(self.read(tables, key));
+            }
+            match tables.get(section).map(Spanned::get_ref) {
+                Some(DeValue::Table(table)) => entries.extend(self.read(table, key)),
+                Some(DeValue::Array(list)) => {
+                    let tables = list.iter().filter_map(|item| item.get_ref().as_table());
+                    entries.extend(tables.filter_map(|table| self.read(table, key)));
+                }
+                _ => {}
+            }
+        }
+        let found = entries.iter().position(|entry| entry.shown == value).unwrap_or_default();
+        (found < entries.len()).then(|| entries.swap_remove(found))
+    }
+
+    fn read(&self, table: &DeTable<'_>, key: &str) -> Option<Entry> {
+        let (name, value) = table.get_key_value(key)?;
+        let written = self.text.get(value.span()).unwrap_or_default().to_owned();
+        let alone: Table = format!("value = {written}").parse().unwrap_or_default();
+        let before = self.text.bytes().take(name.span().start);
+        Some(Entry {
+            line: before.filter(|&byte| byte == b'\n').count() + 1,
+            shown: alone.get("value").map(shown).unwrap_or_default(),
+            written,
+        })
+    }
+}
+
+/// What is no TOML, in a sentence.
+pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> ConfigurationError {
+    let start = cause.span().map_or(0, |span| span.start);
+    let before = text.get(..start).unwrap_or_default();
+    let line = before.matches('\n').count();
+    let content = text.lines().nth(line).unwrap_or_default().trim();
+    // `key = 10 Gb/s`, and the like.
+    let remedy = Some(content).and_then(|content| {
+        let (key, value) = content.split_once('=')?;
+        let (key, value) = (key.trim(), value.split('#').next()?.trim());
+        let unit = Unit::of(key);
+        let number = unit.parse(value).or_else(|| unit.guess(value))?;
+        Some(format!("; {key} = {} would do", unit.quoted(number)))
+    });
+    let message = cause.message().lines().collect::<Vec<_>>().join(", ");
+    ConfigurationError::Syntax {
+        file: file.to_owned(),
+        line: line + 1,
+        cause: match content {
+            "" => message,
+            content => format!("{message}, in `{content}`"),
+        },
+        remedy: remedy.unwrap_or_default(),
+    }
+}
+
+/// A key in the file.
+struct Entry {
+    /// From 1.
+    line: usize,
+    /// Its value, as errors show it.
+    shown: String,
+    /// Its value, as it stands there.
+    written: String,
+}
+
+/// What fits into a sentence.
+const WRITTEN_MAX: usize = 60;

@@ -1,0 +1,271 @@
+//! Units as people write them: `"10 Gb/s"`, `"4 MiB"`, `"2 us"`, beside plain numbers.
+
+/// What a number counts, by the end of its key's name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unit {
+    /// Picoseconds.
+    Time,
+    /// Picoseconds for each byte.
+    TimePerByte,
+    /// Bits per second.
+    Rate,
+    /// Bytes.
+    Size,
+    /// Hundredths.
+    Percent,
+    /// Millionths.
+    Millionths,
+    /// Thousands of millionths.
+    Billionths,
+    /// Things.
+    Count,
+}
+
+impl Unit {
+    /// The unit of a key.
+    pub(super) fn of(key: &str) -> Self {
+        let ends = [
+            ("ps_per_byte", Self::TimePerByte),
+            ("byte_ps", Self::TimePerByte),
+            ("_ps", Self::Time),
+            ("_bps", Self::Rate),
+            ("bytes", Self::Size),
+            ("_percent", Self::Percent),
+            ("_ppm", Self::Millionths),
+            ("_ppb", Self::Billionths),
+        ];
+        ends.into_iter().find(|(end, _)| key.ends_with(end)).map_or(Self::Count, |(_, unit)| unit)
+    }
+
+    /// What a plain number is in.
+    pub const fn plain(self) -> &'static str {
+        match self {
+            Self::Time => "ps",
+            Self::TimePerByte => "ps per byte",
+            Self::Rate => "b/s",
+            Self::Size => "bytes",
+            Self::Percent => "%",
+            Self::Millionths => "ppm",
+            Self::Billionths => "ppb",
+            Self::Count => "",
+        }
+    }
+
+    /// Names and how many plain ones they are, the names to write first.
+    const fn names(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Self::Time | Self::TimePerByte => &[
+                ("ps", 1),
+                ("ns", 1_000),
+                ("us", 1_000_000),
+                ("µs", 1_000_000),
+                ("μs", 1_000_000),
+                ("ms", 1_000_000_000),
+                ("s", 1_000_000_000_000),
+            ],
+            Self::Rate => &[
+                ("b/s", 1),
+                ("kb/s", 1_000),
+                ("Mb/s", 1_000_000),
+                ("Gb/s", 1_000_000_000),
+                ("Tb/s", 1_000_000_000_000),
+                ("bit/s", 1),
+                ("kbit/s", 1_000),
+                ("Mbit/s", 1_000_000),
+                ("Gbit/s", 1_000_000_000),
+                ("Tbit/s", 1_000_000_000_000),
+            ],
+            Self::Size => &[
+                ("B", 1),
+                ("kB", 1_000),
+                ("MB", 1_000_000),
+                ("GB", 1_000_000_000),
+                ("KiB", 1 << 10),
+                ("MiB", 1 << 20),
+                ("GiB", 1 << 30),
+                ("TiB", 1 << 40),
+            ],
+            Self::Percent => &[("%", 1)],
+            Self::Millionths => &[("ppm", 1)],
+            Self::Billionths => &[("ppb", 1)],
+            Self::Count => &[],
+        }
+    }
+
+    /// The number that a text with a unit means, if it is whole.
+    pub(super) fn parse(self, text: &str) -> Option<u64> {
+        let (number, name) = split(text);
+        let (_, factor) = self.names().iter().find(|(known, _)| *known == name)?;
+        exact(number, *factor)
+    }
+
+    /// What was probably meant: a unit in other letters, or a number with an exponent.
+    pub(super) fn guess(self, text: &str) -> Option<u64> {
+        let (number, name) = split(text);
+        let letters = |name: &str| {
+            let name = name.to_lowercase().replace("bps", "b/s").replace("bit/s", "b/s");
+            let name = name.replace("percent", "%").replace("sec", "s");
+            name.trim_end_matches("ytes").trim_end_matches("yte").to_owned()
+        };
+        let meant = self.names().iter().find(|(known, _)| letters(known) == letters(name));
+        if let Some(number) = meant.and_then(|(_, factor)| exact(number, *factor)) {
+            return Some(number);
+        }
+        let value: f64 = text.trim().replace('_', "").parse().ok()?;
+        self.nearest(value)
+    }
+
+    /// The number that a fraction was probably meant to be: the nearest, or a share as percents.
+    pub(super) fn nearest(self, value: f64) -> Option<u64> {
+        let is_share = self == Self::Percent && value > 0.0 && value < 1.0;
+        let value = if is_share { value * 100.0 } else { value };
+        // What is below 0 becomes 0.
+        value.is_finite().then_some(value.round() as u64)
+    }
+
+    /// A number as one would write it, exactly.
+    pub(super) fn written(self, value: u64) -> String {
+        let names = self.names();
+        let is_short = |factor: u64| {
+            let thousandths = u128::from(value) * 1_000;
+            thousandths.is_multiple_of(factor.into())
+        };
+        let best = names
+            .iter()
+            .filter(|(_, factor)| *factor > 1 && value >= *factor && is_short(*factor))
+            .filter(|(_, factor)| {
+                // Powers of two where they fit, powers of ten for the rest; small sizes as they are.
+                self != Self::Size
+                    || factor.is_power_of_two() && value.is_multiple_of(*factor)
+                    || !factor.is_power_of_two()
+                        && value >= 10_000
+                        && !value.is_multiple_of(1 << 10)
+            })
+            .max_by_key(|(name, factor)| (*factor, std::cmp::Reverse(name.len())));
+        match best {
+            Some((name, factor)) => {
+                let thousandths = u128::from(value) * 1_000 / u128::from(*factor);
+                let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+                format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'))
+            }
+            None => match names.first() {
+                Some((name, _)) if value > 0 => format!("{value} {name}"),
+                _ => value.to_string(),
+            },
+        }
+    }
+
+    /// A number as it stands in a configuration: a text if it has a unit.
+    pub(super) fn quoted(self, value: u64) -> String {
+        let text = self.written(value);
+        if text.contains(' ') { format!("\"{text}\"") } else { text }
+    }
+
+    /// The largest number up to this one that is short to write.
+    pub(super) fn below(self, value: u64) -> u64 {
+        let is_long = self.written(value).chars().filter(char::is_ascii_digit).count() > 6;
+        if self == Self::Count || !is_long {
+            return value;
+        }
+        let place = 10_u64.pow(value.ilog10().saturating_sub(3));
+        value / place * place
+    }
+}
+
+/// Number and unit.
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '_'));
+    let (number, name) = text.split_at(end.unwrap_or(text.len()));
+    (number, name.trim())
+}
+
+/// A decimal number times a factor, if that is whole.
+fn exact(number: &str, factor: u64) -> Option<u64> {
+    let number = number.replace('_', "");
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let divisor = 10_u128.checked_pow(fraction.len().try_into().ok()?)?;
+    let product = digits.checked_mul(factor.into())?;
+    product.is_multiple_of(divisor).then(|| u64::try_from(product / divisor).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_read_exactly() {
+        for (unit, text, value) in [
+            (Unit::Rate, "10 Gb/s", 10_000_000_000),
+            (Unit::Rate, "2.5Gbit/s", 2_500_000_000),
+            (Unit::Rate, "100 Mb/s", 100_000_000),
+            (Unit::Size, "4 MiB", 4 << 20),
+            (Unit::Size, "1.5 kB", 1_500),
+            (Unit::Size, "64 B", 64),
+            (Unit::Time, "2 us", 2_000_000),
+            (Unit::Time, "0.5 µs", 500_000),
+            (Unit::Time, "1_000 ns", 1_000_000),
+            (Unit::TimePerByte, "80 ps", 80),
+            (Unit::Percent, "50 %", 50),
+        ] {
+            assert_eq!(unit.parse(text), Some(value), "{text}");
+        }
+        for (unit, text) in [
+            (Unit::Rate, "10 gb/s"),
+            (Unit::Rate, "10e9"),
+            (Unit::Rate, "10"),
+            (Unit::Time, "0.5 ps"),
+            (Unit::Time, "-2 us"),
+            (Unit::Time, "2 MiB"),
+            (Unit::Size, "99999999999 TiB"),
+            (Unit::Size, "1.2.3 B"),
+            (Unit::Count, "3 things"),
+        ] {
+            assert_eq!(unit.parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_guessed() {
+        assert_eq!(Unit::Rate.guess("10e9"), Some(10_000_000_000));
+        assert_eq!(Unit::Rate.guess("10 Gbps"), Some(10_000_000_000));
+        assert_eq!(Unit::Size.guess("4 mib"), Some(4 << 20));
+        assert_eq!(Unit::Size.guess("64 bytes"), Some(64));
+        assert_eq!(Unit::Time.guess("2US"), Some(2_000_000));
+        assert_eq!(Unit::Percent.guess("50 percent"), Some(50));
+        assert_eq!(Unit::Percent.guess("0.5"), Some(50));
+        assert_eq!(Unit::Time.guess("soon"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_again(value: u64) {
+            for unit in [Unit::Time, Unit::Rate, Unit::Size, Unit::Percent] {
+                let text = unit.written(value);
+                let again = unit.parse(&text).or_else(|| text.parse().ok());
+                proptest::prop_assert_eq!(again, Some(value), "{}", text);
+                proptest::prop_assert!(unit.below(value) <= value);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_people_do() {
+        for (unit, value, text) in [
+            (Unit::Rate, 10_000_000_000, "10 Gb/s"),
+            (Unit::Rate, 2_500_000_000, "2.5 Gb/s"),
+            (Unit::Size, 1_500, "1500 B"),
+            (Unit::Size, 9_000, "9000 B"),
+            (Unit::Size, 50_000, "50 kB"),
+            (Unit::Size, 1 << 20, "1 MiB"),
+            (Unit::Time, 500_000, "500 ns"),
+            (Unit::Time, 1_000_000_000, "1 ms"),
+            (Unit::Time, 0, "0"),
+            (Unit::Count, 17, "17"),
+        ] {
+            assert_eq!(unit.written(value), text);
+        }
+        assert_eq!(Unit::Time.written(Unit::Time.below(1 << 50)), "1125 s");
+    }
+}
