@@ -63,6 +63,8 @@ const MISTAKES: &[(&str, &str)] = &[
      "a.toml:2: lossless in [fabric] is [1], but must be a list of numbers, each a whole number from 0 to 0; [] would do"),
     ("[fabric]\nbuffer_bytes = 3000\n[workload]\nkind = \"incast\"\n",
      "a.toml:2: buffer_bytes in [fabric] is 3000, but must be 0, or [fabric] lossless = [0], or [host] kind = \"edge\", as hosts of kind model send nothing again; 140 packets were lost, and the workload waits for their messages"),
+    ("[host]\nkind = \"edge\"\nrail = 2\n",
+     "a.toml:3: unknown key `rail` in [host]; did you mean `rails`?"),
     ("[host]\nwindow = 4\n",
      "a.toml:2: unknown key `window` in [host]; it needs [host] kind = \"edge\""),
     ("[host]\nkind = \"edge\"\necn = \"yes\"\n",

@@ -289,15 +289,14 @@ fn unknown(
     known: &[&str],
 ) -> Result<(), ConfigurationError> {
     let Some(key) = left.keys().next() else { return Ok(()) };
-    let elsewhere = match file {
+    let near = || nearest(key, known).map(|name| format!("did you mean `{name}`?"));
+    let remedy = match file {
         reference::FILE => None,
-        _ => reference::elsewhere(section, key),
+        _ => {
+            reference::needed_here(section, key).or_else(near).or_else(|| reference::elsewhere(key))
+        }
     };
-    let remedy = match (elsewhere, nearest(key, known)) {
-        (Some(place), _) => place,
-        (None, Some(name)) => format!("did you mean `{name}`?"),
-        (None, None) => format!("known are {}", known.join(", ")),
-    };
+    let remedy = remedy.unwrap_or_else(|| format!("known are {}", known.join(", ")));
     Err(ConfigurationError::UnknownKey {
         file: file.to_owned(),
         section: section.to_owned(),

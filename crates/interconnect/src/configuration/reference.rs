@@ -101,17 +101,18 @@ pub fn markdown() -> String {
     text
 }
 
-/// In which other section, or with which other setting, a key means something.
-pub(super) fn elsewhere(section: &str, name: &str) -> Option<String> {
-    let found: Vec<Key> = keys().into_iter().filter(|key| key.name == name).collect();
-    let here = found.iter().filter(|key| key.section == section && !key.needs.is_empty());
-    let mut needs: Vec<String> = here.map(|key| key.needs.join(" and ")).collect();
+/// What a key of a section needs to mean something there, if anything makes it.
+pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
+    let found = keys().into_iter().filter(|key| key.section == section && key.name == name);
+    let mut needs: Vec<String> = found.map(|key| key.needs.join(" and ")).collect();
     needs.dedup();
-    match found.first() {
-        _ if !needs.is_empty() => Some(format!("it needs {}", needs.join(", or "))),
-        Some(key) => Some(format!("it is a key of [{}]", key.section)),
-        None => None,
-    }
+    (!needs.is_empty()).then(|| format!("it needs {}", needs.join(", or ")))
+}
+
+/// In which other section a key means something.
+pub(super) fn elsewhere(name: &str) -> Option<String> {
+    let found = keys().into_iter().find(|key| key.name == name);
+    found.map(|key| format!("it is a key of [{}]", key.section))
 }
 
 /// A word that was chosen: section, key, word.

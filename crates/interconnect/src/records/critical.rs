@@ -282,8 +282,8 @@ impl Way {
     /// What an engine did with a message before its last frame could be sent: other frames left by the
     /// same link, or not.
     fn back_through_engine(&mut self, handed_ps: u64, about: Place) {
-        let first = self.steps.iter().rev().take_while(|step| step.message == about.message);
-        let link = first.filter_map(|step| step.link).next();
+        let mut own = self.steps.iter().rev().take_while(|step| step.message == about.message);
+        let link = own.find_map(|step| step.link);
         let spans = link.and_then(|link| self.spans.remove(&link)).unwrap_or_default();
         let end = spans.partition_point(|&(from_ps, _)| from_ps < self.at_ps);
         for &(from_ps, until_ps) in spans.iter().take(end).rev() {
