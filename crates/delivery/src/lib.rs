@@ -29,6 +29,7 @@ mod scheduler;
 mod send_config;
 mod send_half;
 mod sent_packets;
+mod setting;
 mod time;
 mod timer_queue;
 
@@ -54,5 +55,6 @@ pub use scheduler::{
 pub use send_config::SendConfig;
 pub use send_half::{ASK_FRAMES_MAX, AckSummary, Fate, SendHalf, TimeoutOutcome};
 pub use sent_packets::{PacketClass, SentPool};
+pub use setting::SettingError;
 pub use time::Instant;
 pub use timer_queue::TimerQueue;

@@ -81,12 +81,15 @@ impl<T: Copy> SentPool<T> {
     /// frames are 6 MB, the product of 100 Gb/s and 490 µs.
     pub const RECORDS: usize = 4096;
 
+    /// Fewest that a pool can have.
+    pub const RECORDS_MIN: usize = 256;
+
     /// A pool for `halves` connections at a time, each with up to `records` packets in flight.
     ///
     /// # Panics
-    /// If `records` is not between 256 and 32768.
+    /// If `records` is not between [`Self::RECORDS_MIN`] and 32768.
     pub fn new(halves: usize, records: usize) -> Self {
-        assert!((256..=32768).contains(&records));
+        assert!((Self::RECORDS_MIN..=32768).contains(&records));
         Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), halves, records }
     }
 

@@ -1,7 +1,12 @@
 //! The settings of an endpoint: its limits, its sending policy, its patience.
 
-use delivery::{AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy};
+use delivery::{
+    AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy, SentPool, SettingError,
+};
 use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};
+use wire_edge::LinkIndex;
+
+use crate::table::CONNECTIONS_MAX;
 
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -25,9 +30,9 @@ pub struct EngineConfig {
     pub links_max: u8,
     /// Records of operations, shared by all connections.
     pub pools: PoolLimits,
-    /// Operations of a peer tracked beyond the last delivered one.
+    /// Operations of a peer tracked beyond the last delivered one, 1 to 65536.
     pub operation_window: u32,
-    /// Reads and atomics of a peer answered at a time.
+    /// Reads and atomics of a peer answered at a time, at most 4096.
     pub read_depth: u16,
     /// Bytes held per connection for operations that must wait.
     pub order_pool_bytes: u32,
@@ -59,7 +64,7 @@ pub struct EngineConfig {
     /// Connections with packets in flight at a time that need no allocation, and connections that wake up
     /// from rest at a time that need none.
     pub active_connections: usize,
-    /// Packets in flight on one link of one connection, at most 4096.
+    /// Packets in flight on one link of one connection, 256 to 4096.
     pub packets_max: u16,
     /// Whether what the limits allow is allocated when the endpoint is made, so that its data path
     /// never allocates. Not so where thousands of endpoints live in one process: see
@@ -72,6 +77,27 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// Refuses what no endpoint works with, or would only work with another value than was asked for.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let within =
+            |setting, value: u64, wanted| SettingError::unless_within(setting, &value, &wanted);
+        within("connections_max", self.connections_max.into(), 1..=CONNECTIONS_MAX.into())?;
+        within("links_max", self.links_max.into(), 1..=u64::from(LinkIndex::MAX) + 1)?;
+        within("pools.operations", self.pools.operations.into(), 1..=u32::MAX.into())?;
+        within("operation_window", self.operation_window.into(), 1..=OPERATION_WINDOW_MAX.into())?;
+        within("read_depth", self.read_depth.into(), 0..=READ_DEPTH_MAX.into())?;
+        within("initial_window_frames", self.initial_window_frames.into(), 1..=u32::MAX.into())?;
+        within("probe_timeout_min_ns", self.probe_timeout_min_ns, 1..=self.probe_timeout_max_ns)?;
+        within("silence_budget_ns", self.silence_budget_ns, 1..=u64::MAX)?;
+        within("rest_ns", self.rest_ns, 1..=u64::MAX)?;
+        let packets = SentPool::<()>::RECORDS_MIN as u64..=SentPool::<()>::RECORDS as u64;
+        within("packets_max", self.packets_max.into(), packets)?;
+        if self.numbers_from != 0 {
+            within("numbers_from", self.numbers_from.into(), NUMBERS_FROM_MIN..=u32::MAX.into())?;
+        }
+        Ok(())
+    }
+
     /// What each connection grants its peer.
     pub(crate) const fn inbound_limits(&self) -> InboundLimits {
         InboundLimits {
@@ -105,6 +131,15 @@ impl EngineConfig {
         }
     }
 }
+
+/// Largest window of operations that the protocol lets a peer be told.
+pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
+
+/// Most reads and atomics of a peer answered at a time, by the protocol.
+pub(crate) const READ_DEPTH_MAX: u16 = 4096;
+
+/// Lowest number to begin with, but for 0: what comes before must be older than any window.
+const NUMBERS_FROM_MIN: u64 = 2048;
 
 /// Going to rest and waking up take some microseconds together, so a connection that does so all the time
 /// costs less than a thousandth of a processor, and one that is in use never does.

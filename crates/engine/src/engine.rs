@@ -147,7 +147,11 @@ const LISTED_AHEAD: u32 = 64;
 impl Engine {
     //= protocol.md: reset.4
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
-    /// is where handles of operations look.
+    /// is where handles of operations look. What a user has set goes through
+    /// [`EngineConfig::check`] first.
+    ///
+    /// # Panics
+    /// If [`EngineConfig::packets_max`] is too small or too large.
     pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
         let mut entropy = ChaCha8Rng::from_seed(seed);
         let incarnation = entropy.next_u64();

@@ -10,6 +10,7 @@ use wire_edge::{
     HandshakeFrame, LinkIndex, PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
 };
 
+use crate::config::{OPERATION_WINDOW_MAX, READ_DEPTH_MAX};
 use crate::connection::{Connection, HandshakeState, Phase};
 use crate::control::PING;
 use crate::engine::{Engine, REPLIES_MAX};
@@ -659,8 +660,8 @@ impl Engine {
             epoch: connection.epoch,
             links_max: u16::from(self.config.links_max.clamp(1, LinkIndex::MAX + 1)),
             frame_bytes_max: links().map(|link| link.caps.frame_bytes_max).max().unwrap_or(1472),
-            read_depth: self.config.read_depth.min(4096),
-            operation_window: self.config.operation_window.clamp(1, 65_536),
+            read_depth: self.config.read_depth.min(READ_DEPTH_MAX),
+            operation_window: self.config.operation_window.clamp(1, OPERATION_WINDOW_MAX),
             order_pool_bytes: self.config.order_pool_bytes,
             receive_buffer_bytes: links()
                 .map(|link| link.caps.receive_buffer_bytes)

@@ -13,7 +13,7 @@ use crate::event::ConnectionHandle;
 use crate::rest::Resting;
 
 /// Connections at a time, at most: of 4096 guessed ids one is in use then.
-const CONNECTIONS_MAX: u32 = 1 << 20;
+pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///

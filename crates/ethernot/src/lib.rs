@@ -76,7 +76,7 @@ pub use region::{MemoryRegion, RemoteRegion};
 
 pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
-    SchedulingPolicy,
+    SchedulingPolicy, SettingError,
 };
 pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
 pub use link::{

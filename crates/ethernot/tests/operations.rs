@@ -326,7 +326,8 @@ fn links_that_lose_repeat_and_reorder_frames_are_not_noticed() {
             reordering: 0.02,
             ..FaultConfig::default()
         };
-        Endpoint::builder().link(Box::new(Fault::new(udp, config)))
+        Endpoint::builder()
+            .link(Box::new(Fault::new(udp, config).expect("such faults are possible")))
     };
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let pair = Pair::build(faulty(1), faulty(2), rights);

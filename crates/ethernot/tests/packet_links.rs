@@ -214,7 +214,7 @@ fn interface_is_as_before_after_every_way_to_end() {
             let config = PacketConfig { port: PORT, ..PacketConfig::new("edge0") };
             let error = PacketLink::open(&config).expect_err("the port is in use");
             assert!(matches!(error, PacketError::PortTaken { port: PORT, .. }), "{error}");
-            kill(Pid::from_raw(child.id() as i32), signal).expect("a child of ours");
+            kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a child of ours");
             child.wait().expect("a child");
             assert_eq!(state(), before, "after {signal}");
             open_when_free(&config);

@@ -21,6 +21,7 @@ mod turn;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use delivery::SettingError;
 use engine::{ConnectionHandle, Scratch};
 use mem::{GhostPlacement, MemoryTable, RegisterError, TableLimits};
 use semantics::{CompletionQueue, StatusTable};
@@ -55,17 +56,17 @@ pub struct EdgeConfiguration {
     pub operation_bytes: u32,
     /// Operations of one host to another that are under way at a time, at most 4096.
     pub window: u32,
-    /// Operations of one host that are under way at a time.
+    /// Operations of one host that are under way at a time, at most 8192.
     pub operations: u32,
     /// Who waits for whom.
     pub order: Order,
     /// Bytes of a frame on the wire before those of the edge protocol.
     pub envelope_bytes: u32,
-    /// Frames that a driver takes at a time.
+    /// Frames that a driver takes at a time, at most 64.
     pub segments: u16,
     /// Frames that may wait in a host for its link.
     pub transmit_queue_frames: u32,
-    /// Frames that may wait for the processor of a host; more are lost.
+    /// Frames that may wait for the processor of a host, at most 32768; more are lost.
     pub receive_queue_frames: u32,
     /// Least time between two interrupts for frames, in picoseconds: what arrives before waits. The
     /// first frame after a pause does not. 0 is a host that polls.
@@ -105,6 +106,22 @@ pub enum Protocol {
     MultiEdge,
 }
 
+impl EdgeConfiguration {
+    /// Refuses what no run is possible with.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let within =
+            |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
+        within("rails", self.rails.into(), 1..=RAILS_MAX as u32)?;
+        within("operation_bytes", self.operation_bytes, 1..=OPERATION_BYTES_MAX)?;
+        within("window", self.window, 1..=WINDOW_MAX)?;
+        within("operations", self.operations, 1..=POSTED_MAX)?;
+        within("segments", self.segments.into(), 1..=SEGMENTS_MAX)?;
+        within("transmit_queue_frames", self.transmit_queue_frames, 1..=u32::MAX)?;
+        within("receive_queue_frames", self.receive_queue_frames, 1..=RECEIVE_QUEUE_MAX)?;
+        within("loss_ppm", self.loss_ppm, 0..=1_000_000)
+    }
+}
+
 impl Default for EdgeConfiguration {
     fn default() -> Self {
         Self {
@@ -134,6 +151,9 @@ impl Default for EdgeConfiguration {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EdgeError {
+    /// Nothing works with a setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// Frames of a size that the protocol does not have.
     #[error(
         "frames of {frame_bytes} bytes: the edge protocol needs 256 to 65507; change mtu_bytes of the fabric"
@@ -266,6 +286,7 @@ impl EdgeFabric {
         configuration: EdgeConfiguration,
         seed: u64,
     ) -> Result<Self, EdgeError> {
+        configuration.check()?;
         let frame_bytes = ethernet.mtu_bytes.saturating_sub(configuration.envelope_bytes);
         let frame_bytes_max = u16::try_from(frame_bytes)
             .ok()
@@ -615,6 +636,15 @@ const NEVER_PS: u64 = u64::MAX;
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
+
+/// Most operations of one host that are under way at a time: as many records as an engine has.
+pub(super) const POSTED_MAX: u32 = 8192;
+
+/// Most frames that a driver takes at a time: one batch of the engine.
+pub(super) const SEGMENTS_MAX: u32 = 64;
+
+/// Most frames that may wait for the processor of a host.
+pub(super) const RECEIVE_QUEUE_MAX: u32 = 1 << 15;
 
 /// The most rails.
 pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
@@ -28,6 +28,22 @@ pub struct FaultConfig {
     pub distance_frames: u32,
     /// Longest time a frame is held back, in nanoseconds of the engine's clock.
     pub hold_ns: u64,
+}
+
+impl FaultConfig {
+    /// Refuses what is no probability, and frames that nothing may pass.
+    fn check(&self) -> Result<(), SettingError> {
+        for (setting, share) in [
+            ("receive_loss", self.receive_loss),
+            ("send_loss", self.send_loss),
+            ("duplication", self.duplication),
+            ("reordering", self.reordering),
+            ("corruption", self.corruption),
+        ] {
+            SettingError::unless_within(setting, &share, &(0.0..=1.0))?;
+        }
+        SettingError::unless_within("distance_frames", &self.distance_frames, &(1..=u32::MAX))
+    }
 }
 
 impl Default for FaultConfig {
@@ -108,8 +124,9 @@ struct Held {
 
 impl<L: Link> Fault<L> {
     /// Makes `link` faulty.
-    pub fn new(link: L, config: FaultConfig) -> Self {
-        Self {
+    pub fn new(link: L, config: FaultConfig) -> Result<Self, SettingError> {
+        config.check()?;
+        Ok(Self {
             link,
             config,
             cut: Cut::None,
@@ -118,7 +135,7 @@ impl<L: Link> Fault<L> {
             remaining: TxBatch::new(0, 0),
             origins: Vec::new(),
             statistics: FaultStatistics::default(),
-        }
+        })
     }
 
     /// Cuts the link, or makes it whole again.
@@ -269,7 +286,7 @@ impl Arrivals<'_> {
     }
 
     fn keep_back(&mut self, frame: &RxFrame<'_>) {
-        let distance = u64::from(self.config.distance_frames.max(1));
+        let distance = u64::from(self.config.distance_frames);
         let mut bytes = Vec::with_capacity(frame.len());
         frame.append_to(&mut bytes);
         self.held.push_back(Held {

@@ -40,7 +40,7 @@ pub mod yardstick;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
 
 pub use capture::{Capture, CaptureClock, CaptureFile, CaptureStatistics, CapturedFrame};
 pub use delay::Delay;
@@ -52,6 +52,15 @@ pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
+
+/// Shortest frame that the edge protocol can do with, in bytes.
+const FRAME_BYTES_MIN: u16 = 256;
+
+/// Refuses an upper bound of frames below what any endpoint can do with.
+fn check_frame_bytes(frame_bytes_max: u16) -> Result<(), SettingError> {
+    let wanted = FRAME_BYTES_MIN..=u16::MAX;
+    SettingError::unless_within("frame_bytes_max", &frame_bytes_max, &wanted)
+}
 
 /// A path that carries frames to peers, with no promise about loss, order or duplication.
 ///

@@ -30,7 +30,7 @@ use crate::ethernet::{
 use crate::interface::{Interface, Monitor, request_socket};
 use crate::payload::PayloadCopier;
 use crate::refusal::Refusals;
-use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
+use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds, check_frame_bytes};
 
 pub use self::config::PacketConfig;
 pub use self::discovery::discover;
@@ -448,6 +448,7 @@ fn claim(config: &PacketConfig, interface: &Interface) -> Result<PortClaim, Pack
 }
 
 fn check_numbers(config: &PacketConfig) -> Result<(), PacketError> {
+    check_frame_bytes(config.frame_bytes_max)?;
     if let Some(vlan) = config.vlan
         && !(1..=VLAN_MAX).contains(&vlan)
     {
@@ -486,7 +487,7 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
 const SET_UP: &str = "set up a packet socket with its ring";
 
 /// Smallest frame size that is of use, in bytes: what the engine demands of a link.
-const FRAME_BYTES_MIN: u32 = 256;
+const FRAME_BYTES_MIN: u32 = crate::FRAME_BYTES_MIN as u32;
 
 /// Frames of one batch: two system calls each for copying and for sending.
 const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;

@@ -71,6 +71,7 @@ pub struct UdpLink {
 impl UdpLink {
     /// A link on `address`; port 0 takes a free one, an unspecified address serves all interfaces.
     pub fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, UdpError> {
+        config.check()?;
         let family = Family::of(&address);
         let failed = |attempt| move |source| UdpError::new(attempt, address, source);
         let socket = socket::open(family).map_err(failed("open a socket for"))?;

@@ -33,7 +33,7 @@ use crate::ethernet::{
     Arrival, ETHERTYPE_MIN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station, VLAN_MAX,
 };
 use crate::interface::{Interface, Monitor, request_socket};
-use crate::{Link, LinkStatistics, WaitFds};
+use crate::{Link, LinkStatistics, WaitFds, check_frame_bytes};
 
 pub use self::config::{XdpConfig, XdpMode};
 pub use self::error::XdpError;
@@ -474,6 +474,7 @@ fn usable(config: &XdpConfig) -> Result<(Interface, Station), XdpError> {
     if config.ethertype < ETHERTYPE_MIN {
         return Err(XdpError::Ethertype { ethertype: config.ethertype });
     }
+    check_frame_bytes(config.frame_bytes_max)?;
     for frames in [config.receive_frames, config.transmit_frames] {
         if !frames.is_power_of_two() || !(RING_FRAMES_MIN..=RING_FRAMES_MAX).contains(&frames) {
             return Err(XdpError::RingSize { frames });

@@ -11,16 +11,20 @@ use link::{
 use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
 
+fn faulty(link: Memory, config: FaultConfig) -> Fault<Memory> {
+    Fault::new(link, config).expect("such faults are possible")
+}
+
 #[test]
 fn without_faults_everything_passes_in_order() {
-    let mut link = Fault::new(Memory::with(0..100), FaultConfig::default());
+    let mut link = faulty(Memory::with(0..100), FaultConfig::default());
     assert_eq!(receive(&mut link, 0), (0..100).collect::<Vec<_>>());
 }
 
 #[test]
 fn losses_are_as_many_as_asked_for() {
     let config = FaultConfig { receive_loss: 0.2, ..FaultConfig::default() };
-    let mut link = Fault::new(Memory::with(0..10_000), config);
+    let mut link = faulty(Memory::with(0..10_000), config);
     let lost = 10_000 - receive(&mut link, 0).len();
     assert!((1800..2200).contains(&lost), "{lost}");
     assert_eq!(link.fault_statistics().receive_lost, lost as u64);
@@ -37,7 +41,7 @@ fn equal_seeds_give_equal_faults_and_unequal_ones_do_not() {
             corruption: 0.1,
             ..FaultConfig::default()
         };
-        receive(&mut Fault::new(Memory::with(0..1000), config), 0)
+        receive(&mut faulty(Memory::with(0..1000), config), 0)
     };
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
@@ -46,7 +50,7 @@ fn equal_seeds_give_equal_faults_and_unequal_ones_do_not() {
 #[test]
 fn reordered_frames_come_later_and_none_is_missing() {
     let config = FaultConfig { reordering: 0.3, duplication: 0.2, ..FaultConfig::default() };
-    let mut link = Fault::new(Memory::with(0..1000), config);
+    let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
     // What is still held comes when its time is over.
@@ -61,7 +65,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
 #[test]
 fn corruption_inverts_one_bit() {
     let config = FaultConfig { corruption: 1.0, ..FaultConfig::default() };
-    let mut link = Fault::new(Memory::with(0..100), config);
+    let mut link = faulty(Memory::with(0..100), config);
     for (sent, seen) in (0..100_u32).zip(receive(&mut link, 0)) {
         assert_eq!((sent ^ seen).count_ones(), 1);
     }
@@ -69,7 +73,7 @@ fn corruption_inverts_one_bit() {
 
 #[test]
 fn cut_takes_one_direction_and_heals() {
-    let mut link = Fault::new(Memory::with(0..10), FaultConfig::default());
+    let mut link = faulty(Memory::with(0..10), FaultConfig::default());
     link.set_cut(Cut::Incoming);
     assert_eq!(link.send(&batch(3)).unwrap(), 3);
     assert_eq!(receive(&mut link, 0), []);
@@ -83,7 +87,7 @@ fn cut_takes_one_direction_and_heals() {
 #[test]
 fn frames_lost_before_sending_count_as_sent() {
     let config = FaultConfig { send_loss: 0.5, ..FaultConfig::default() };
-    let mut link = Fault::new(Memory::with(0..0), config);
+    let mut link = faulty(Memory::with(0..0), config);
     assert_eq!(link.send(&batch(1000)).unwrap(), 1000);
     let lost = link.fault_statistics().send_lost as usize;
     assert!((400..600).contains(&lost), "{lost}");
@@ -97,7 +101,7 @@ fn full_link_and_unmapped_payload_are_told_in_frames_of_the_whole_batch() {
     let config = FaultConfig { send_loss: 0.5, seed: 3, ..FaultConfig::default() };
     let mut memory = Memory::with(0..0);
     memory.room = Some(10);
-    let mut link = Fault::new(memory, config);
+    let mut link = faulty(memory, config);
     let taken = link.send(&batch(1000)).unwrap();
     let sent = link.into_inner().sent;
     assert_eq!(sent.len(), 10);
@@ -106,8 +110,20 @@ fn full_link_and_unmapped_payload_are_told_in_frames_of_the_whole_batch() {
 
     let mut memory = Memory::with(0..0);
     memory.unmapped = Some(10);
-    let error = Fault::new(memory, config).send(&batch(1000)).unwrap_err();
+    let error = faulty(memory, config).send(&batch(1000)).unwrap_err();
     assert_eq!(PayloadUnmapped::from_io(&error), Some(PayloadUnmapped { frame: taken }));
+}
+
+#[test]
+fn what_is_no_probability_is_refused_by_name() {
+    let refused =
+        |config| Fault::new(Memory::with(0..1), config).map(|_| ()).unwrap_err().to_string();
+    for share in [-0.1, 1.5, f64::NAN] {
+        let told = refused(FaultConfig { receive_loss: share, ..FaultConfig::default() });
+        assert_eq!(told, format!("the setting `receive_loss` is {share}; 0 to 1 would do"));
+    }
+    let told = refused(FaultConfig { distance_frames: 0, ..FaultConfig::default() });
+    assert!(told.starts_with("the setting `distance_frames` is 0"), "{told}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use delivery::{Instant, LinkId};
+use delivery::{Instant, LinkId, SettingError};
 use engine::{ConnectionHandle, Engine, EngineConfig};
 use link::{Link, LinkStatistics};
 use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
@@ -62,12 +62,26 @@ impl RuntimeConfig {
             region_seed: [u64::from_ne_bytes(entropy()?), u64::from_ne_bytes(entropy()?)],
         })
     }
+
+    /// Refuses what no endpoint works with, or would only work with another value than was asked for.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let within =
+            |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
+        self.engine.check()?;
+        within("handles_max", self.handles_max, 1..=u32::MAX)?;
+        within("submissions_max", self.submissions_max, 1..=u32::MAX)?;
+        within("regions_max", self.regions.regions_max, 0..=TableLimits::REGIONS_MAX)?;
+        within("domains_max", self.regions.domains_max, 0..=TableLimits::DOMAINS_MAX)
+    }
 }
 
 /// Why a runtime could not be started.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// Nothing works with a setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// A descriptor to call the sleeping thread by could not be made.
     #[error("cannot make an eventfd (raise the limit of descriptors with `ulimit -n`?)")]
     Descriptor(#[source] io::Error),
@@ -124,6 +138,7 @@ impl Runtime {
         links: Vec<Box<dyn Link>>,
         sink: EventSink,
     ) -> Result<Self, StartError> {
+        config.check()?;
         let home = HomeProcess::here();
         let status = Arc::new(StatusTable::new(config.handles_max));
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));

@@ -3,8 +3,8 @@
 use toml::Table;
 
 use super::super::edge::{
-    EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, PayloadKind, Protocol,
-    RAILS_MAX, WINDOW_MAX,
+    EdgeConfiguration, EdgeCosts, OPERATION_BYTES_MAX, Order, Outage, POSTED_MAX, PayloadKind,
+    Protocol, RAILS_MAX, RECEIVE_QUEUE_MAX, SEGMENTS_MAX, WINDOW_MAX,
 };
 use super::super::ethernet::{ClassBy, EthernetConfiguration, NicConfiguration};
 use super::super::receiving::ReceivingConfiguration;
@@ -47,13 +47,13 @@ pub(super) fn read(
     let operation_bytes =
         number("operation_bytes", default.operation_bytes, 1, OPERATION_BYTES_MAX.into())?;
     let window = number("window", default.window, 1, WINDOW_MAX.into())?;
-    let operations = number("operations", default.operations, 1, POSTED_MAX)?;
+    let operations = number("operations", default.operations, 1, POSTED_MAX.into())?;
     let envelope_bytes = number("envelope_bytes", envelope_default, 0, 64)?;
-    let segments = number("segments", default.segments.into(), 1, 64)? as u16;
+    let segments = number("segments", default.segments.into(), 1, SEGMENTS_MAX.into())? as u16;
     let transmit_queue_frames =
         number("transmit_queue_frames", default.transmit_queue_frames, 1, BYTES_MAX)?;
     let receive_queue_frames =
-        number("receive_queue_frames", default.receive_queue_frames, 1, 1 << 15)?;
+        number("receive_queue_frames", default.receive_queue_frames, 1, RECEIVE_QUEUE_MAX.into())?;
     let loss_ppm = number("loss_ppm", 0, 0, 1_000_000)?;
     let interrupt_interval_ps = keys.number("interrupt_interval_ps", 0, 0, TIME_MAX_PS)?;
     Ok(Some(EdgeConfiguration {
@@ -168,9 +168,6 @@ pub(super) fn read_outages(
 
 /// Headers of a datagram: IPv4 and UDP.
 const DATAGRAM_BYTES: u32 = 20 + 8;
-
-/// Records of operations that an engine has.
-const POSTED_MAX: u64 = 8192;
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use delivery::SettingError;
 use thiserror::Error;
 
 use crate::Interface;
@@ -70,6 +71,9 @@ pub enum PacketError {
         /// The port asked for.
         port: u16,
     },
+    /// Nothing works with a setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// Not a VLAN.
     #[error("VLAN {vlan}: between 1 and {VLAN_MAX} are possible")]
     Vlan {

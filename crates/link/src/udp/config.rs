@@ -1,5 +1,10 @@
 //! What can be chosen about a UDP link.
 
+use delivery::SettingError;
+
+use super::receive::MESSAGES_MAX;
+use crate::check_frame_bytes;
+
 /// Settings of a UDP link; the default suits hosts on one Ethernet.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpConfig {
@@ -18,6 +23,15 @@ pub struct UdpConfig {
     pub receive_messages: u8,
     /// Which capabilities of the kernel may be used.
     pub features: UdpFeatures,
+}
+
+impl UdpConfig {
+    /// Refuses what no link works with.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        check_frame_bytes(self.frame_bytes_max)?;
+        let messages = 1..=MESSAGES_MAX as u8;
+        SettingError::unless_within("receive_messages", &self.receive_messages, &messages)
+    }
 }
 
 impl Default for UdpConfig {

@@ -3,12 +3,16 @@
 use std::io;
 use std::net::SocketAddr;
 
+use delivery::SettingError;
 use thiserror::Error;
 
 /// Why a UDP link could not be made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UdpError {
+    /// Nothing works with a setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// Another socket has the address.
     #[error(
         "cannot bind UDP {address}: the address is in use by another socket \

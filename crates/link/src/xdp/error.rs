@@ -2,6 +2,7 @@
 
 use std::io;
 
+use delivery::SettingError;
 use thiserror::Error;
 
 use super::config::{RING_FRAMES_MAX, RING_FRAMES_MIN, XdpMode};
@@ -154,6 +155,9 @@ pub enum XdpError {
         /// Bytes wanted.
         bytes: usize,
     },
+    /// Nothing works with a setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// Not a VLAN.
     #[error("VLAN {vlan}: between 1 and {VLAN_MAX} are possible")]
     Vlan {

@@ -1,0 +1,50 @@
+//! Settings with which nothing works.
+
+use core::fmt::Display;
+use core::ops::RangeInclusive;
+
+use thiserror::Error;
+
+/// A setting has a value with which nothing works. One type for all that can be set, from links to
+/// endpoints.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("the setting `{setting}` is {value}; {wanted} would do")]
+pub struct SettingError {
+    /// Name of the field.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What can be there instead.
+    pub wanted: String,
+}
+
+impl SettingError {
+    /// Refuses what is outside of `wanted`.
+    pub fn unless_within<T: Display + PartialOrd>(
+        setting: &'static str,
+        value: &T,
+        wanted: &RangeInclusive<T>,
+    ) -> Result<(), Self> {
+        if wanted.contains(value) {
+            return Ok(());
+        }
+        let wanted = format!("{} to {}", wanted.start(), wanted.end());
+        Err(Self { setting, value: value.to_string(), wanted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_and_what_would_do_is_told() {
+        let error = SettingError::unless_within("links_max", &17, &(1..=16)).unwrap_err();
+        assert_eq!(error.to_string(), "the setting `links_max` is 17; 1 to 16 would do");
+        for value in [1, 16] {
+            assert_eq!(SettingError::unless_within("links_max", &value, &(1..=16)), Ok(()));
+        }
+        // No number is within anything.
+        assert!(SettingError::unless_within("loss", &f64::NAN, &(0.0..=1.0)).is_err());
+    }
+}

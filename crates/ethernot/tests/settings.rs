@@ -1,0 +1,102 @@
+//! What a program can set about an endpoint is refused by name when nothing works with it.
+
+use std::error::Error;
+
+use ethernot::{Endpoint, EndpointBuilder, EngineConfig, UdpConfig};
+
+fn builder() -> EndpointBuilder {
+    Endpoint::builder().bind("127.0.0.1:0")
+}
+
+fn engine(change: impl FnOnce(&mut EngineConfig)) -> EndpointBuilder {
+    let mut config = EngineConfig::default();
+    change(&mut config);
+    builder().engine(config)
+}
+
+fn udp(change: impl FnOnce(&mut UdpConfig)) -> EndpointBuilder {
+    let mut config = UdpConfig::default();
+    change(&mut config);
+    builder().udp(config)
+}
+
+/// The build fails, and its error and what caused it say so.
+fn is_refused(builder: EndpointBuilder, setting: &str, value: &str, wanted: &str) {
+    let error = builder.build().err().unwrap_or_else(|| panic!("{setting}: {value} is taken"));
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        told = format!("{told}: {cause}");
+        source = cause.source();
+    }
+    for part in [setting, value, wanted] {
+        assert!(told.contains(part), "{setting}: {value}: {told}");
+    }
+}
+
+#[test]
+fn no_room_for_handles_is_refused() {
+    is_refused(builder().handles_max(0), "`handles_max` is 0", "0", "1 to");
+}
+
+#[test]
+fn too_few_packets_in_flight_are_refused() {
+    let few = engine(|config| config.packets_max = 100);
+    is_refused(few, "`packets_max`", "100", "256 to 4096");
+}
+
+#[test]
+fn sizes_of_the_engine_that_were_cut_in_silence_are_refused() {
+    is_refused(
+        engine(|config| config.connections_max = 0),
+        "`connections_max`",
+        "0",
+        "1 to 1048576",
+    );
+    is_refused(engine(|config| config.links_max = 17), "`links_max`", "17", "1 to 16");
+    is_refused(
+        engine(|config| config.operation_window = 0),
+        "`operation_window`",
+        "0",
+        "1 to 65536",
+    );
+    is_refused(engine(|config| config.read_depth = 5000), "`read_depth`", "5000", "0 to 4096");
+    is_refused(engine(|config| config.pools.operations = 0), "`pools.operations`", "0", "1 to");
+}
+
+#[test]
+fn times_with_which_nothing_would_ever_happen_are_refused() {
+    is_refused(engine(|config| config.silence_budget_ns = 0), "`silence_budget_ns`", "0", "1 to");
+    is_refused(engine(|config| config.rest_ns = 0), "`rest_ns`", "0", "1 to");
+    let turned = engine(|config| {
+        config.probe_timeout_min_ns = 2_000;
+        config.probe_timeout_max_ns = 1_000;
+    });
+    is_refused(turned, "`probe_timeout_min_ns`", "2000", "1 to 1000");
+}
+
+#[test]
+fn settings_of_a_udp_link_are_refused() {
+    is_refused(
+        udp(|config| config.frame_bytes_max = 255),
+        "`frame_bytes_max`",
+        "255",
+        "256 to 65535",
+    );
+    is_refused(udp(|config| config.receive_messages = 17), "`receive_messages`", "17", "1 to 16");
+}
+
+#[test]
+fn the_ends_of_what_is_possible_are_taken() {
+    let smallest =
+        EngineConfig { packets_max: 256, links_max: 1, rest_ns: 1, ..EngineConfig::default() };
+    let largest = EngineConfig {
+        packets_max: 4096,
+        links_max: 16,
+        rest_ns: u64::MAX,
+        ..EngineConfig::default()
+    };
+    for config in [smallest, largest, EngineConfig::multiedge()] {
+        builder().engine(config).build().expect("it works");
+    }
+}
