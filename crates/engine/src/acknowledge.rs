@@ -1,17 +1,16 @@
 //! Acknowledgements: what goes into them, and those that no data frame carried.
 
-use delivery::{Instant, PacketClass};
-use mem::PayloadSlice;
+use delivery::Instant;
 use semantics::Carried;
 use wire_edge::{
     ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, Flags, HEADER_BYTES_MAX,
-    Header, Prefix, ack_section_bytes, encode_acks,
+    Header, ack_section_bytes, encode_acks,
 };
 
 use crate::connection::Connection;
 use crate::engine::Engine;
+use crate::frames::{Body, Emit, NewFrame, Purpose};
 use crate::path::Path;
-use crate::transmit::{Emit, push_frame};
 
 impl Engine {
     /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
@@ -97,33 +96,14 @@ impl Engine {
     ) -> bool {
         let frame_bytes = connection.paths[position].mtu.current();
         self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
-        let path = &mut connection.paths[position];
-        let prefix = Prefix {
-            kind: Header::Ack.kind(),
-            link: path.index,
+        let frame = NewFrame {
+            purpose: Purpose::Acknowledge,
+            header: &Header::Ack,
             flags: Flags::ACK,
-            epoch: connection.peer_epoch,
-            connection: connection.peer_id,
-            packet: path.send.next_packet().truncate(),
+            body: Body::Bytes(&[]),
+            carried: Carried::default(),
         };
-        self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Ack, self.acks.as_slice());
-        self.batch.finish_frame(PayloadSlice::EMPTY);
-        let bytes = self.batch.frame(0).len() as u32;
-        let class = PacketClass::Unacknowledged;
-        path.send.on_sent(&mut self.sent, now, bytes, class, Carried::default());
-        path.counters.frames_sent += 1;
-        path.counters.bytes_sent += u64::from(bytes);
-        path.counters.explicit_acks_sent += 1;
-        if self.emit_one(path.link, emit) {
-            return true;
-        }
-        path.send.unsend(&mut self.sent, 1, &mut |_| {});
-        path.counters.frames_sent -= 1;
-        path.counters.bytes_sent -= u64::from(bytes);
-        path.counters.explicit_acks_sent -= 1;
-        connection.report_now = true;
-        false
+        self.send_alone(now, connection, position, &frame, emit)
     }
 }
 

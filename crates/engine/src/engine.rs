@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use delivery::{
     CookieJar, EndpointCounters, Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, RateLimiter,
-    RxFrame, SentPool, SilenceBudget, TimerQueue, TxBatch,
+    RxFrame, SentPool, SilenceBudget, TimerQueue,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -25,6 +25,7 @@ use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
+use crate::frames::FrameWriter;
 use crate::handshake::{HelloKey, Reply};
 use crate::per_host::PerHost;
 use crate::report::Report;
@@ -76,9 +77,9 @@ pub struct Engine {
     /// Reports of addresses that may be forged, which cost a look at every connection.
     pub(crate) hearsay_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
-    pub(crate) batch: TxBatch,
+    pub(crate) batch: FrameWriter,
     /// Batches for the links of a connection that has several, by position.
-    pub(crate) spare_batches: Vec<TxBatch>,
+    pub(crate) spare_batches: Vec<FrameWriter>,
     pub(crate) acks: AckBytes,
     /// What connections have for a queue before their application says more.
     nobodys_queue: Arc<CompletionQueue>,
@@ -185,7 +186,7 @@ impl Engine {
             reset_limit: RateLimiter::new(1000, 100),
             hearsay_limit: RateLimiter::new(10, 10),
             counters: EndpointCounters::default(),
-            batch: if ahead { batch() } else { TxBatch::new(0, 0) },
+            batch: if ahead { batch() } else { FrameWriter::new(0, 0) },
             spare_batches: Vec::new(),
             acks: if ahead { AckBytes::allocated() } else { AckBytes::default() },
             nobodys_queue,

@@ -17,6 +17,7 @@ mod connection;
 mod control;
 mod engine;
 mod event;
+mod frames;
 mod handshake;
 mod join;
 mod keep_alive;

@@ -1,15 +1,14 @@
 //! Control frames going out: questions, answers, and what is told of links.
 
-use delivery::{Instant, PacketClass};
-use mem::PayloadSlice;
+use delivery::Instant;
 use semantics::{Carried, CarriedKind};
-use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus, Prefix};
+use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
 use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING, STATUS};
 use crate::engine::Engine;
+use crate::frames::{Body, Emit, NewFrame, Purpose};
 use crate::path::Path;
-use crate::transmit::{Emit, push_frame};
 
 impl Engine {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
@@ -75,7 +74,6 @@ impl Engine {
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, challenge, &statuses);
         let is_open = connection.phase == Phase::Established;
-        let (peer_epoch, peer_id) = (connection.peer_epoch, connection.peer_id);
         let path = &mut connection.paths[position];
         let mut addresses = 0;
         if announces {
@@ -91,23 +89,14 @@ impl Engine {
         // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
         // it asks.
         let is_repeated = carried.slot != 0 && is_open;
-        let class = if is_repeated { PacketClass::Data } else { PacketClass::Unacknowledged };
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
-        let prefix = Prefix {
-            kind: Header::Control.kind(),
-            link: path.index,
+        let frame = NewFrame {
+            purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
+            header: &Header::Control,
             flags: if is_urgent { Flags::ACK_NOW } else { Flags::NONE },
-            epoch: peer_epoch,
-            connection: peer_id,
-            packet: path.send.next_packet().truncate(),
+            body: Body::Bytes(&body),
+            carried,
         };
-        let link = path.link;
-        self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Control, &[]);
-        self.batch.header_mut().extend_from_slice(&body);
-        self.batch.finish_frame(PayloadSlice::EMPTY);
-        let bytes = self.batch.frame(0).len() as u32;
-        path.send.on_sent(&mut self.sent, now, bytes, class, carried);
         if is_repeated {
             path.on_told();
         }
@@ -119,13 +108,7 @@ impl Engine {
                 told.announce = None;
             }
         }
-        // One that a full driver refuses is as good as lost, but was never sent.
-        if self.emit_one(link, emit) {
-            let counters = &mut connection.paths[position].counters;
-            counters.control_frames_sent += 1;
-            counters.frames_sent += 1;
-            counters.bytes_sent += u64::from(bytes);
-        }
+        self.send_alone(now, connection, position, &frame, emit);
     }
 
     /// Adds the addresses of a set of links (by bit) to the body of a control frame.
