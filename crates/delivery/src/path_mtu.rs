@@ -102,6 +102,11 @@ impl PathMtu {
         Some(size)
     }
 
+    /// The probe of just now was not sent: it is due again.
+    pub const fn on_probe_unsent(&mut self) {
+        self.outstanding = None;
+    }
+
     /// A probe of this size reached the peer.
     pub fn on_probe_acked(&mut self, size: u16) {
         if self.outstanding.is_some_and(|(outstanding, _)| outstanding == size) {

@@ -1,7 +1,8 @@
 //! Frames going out: the one place where they are made, numbered, counted and handed to drivers.
 //!
 //! There is one rule for what a driver does not take: it was never sent. Its packet number is that of the
-//! next frame, it is not counted, and what it carried is due again.
+//! next frame, it is not counted, and what it carried is due again: data and acknowledgements are given
+//! back here, control messages are pending until their frame is taken.
 
 use delivery::{Instant, LINKS_MAX, LinkCounters, LinkId, PacketClass, SentPool, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
@@ -292,12 +293,6 @@ impl Engine {
         let Connection { paths, outbound, report_now, .. } = connection;
         let path = &mut paths[position];
         let frames = batch.len() - taken;
-        if matches!(batch.purpose, Purpose::Tell | Purpose::Ask | Purpose::ProbeMtu) {
-            path.counters.frames_sent -= 1;
-            path.counters.bytes_sent -= batch.bytes_from(0);
-            *batch.purpose.counter(&mut path.counters) -= 1;
-            return Carried::default();
-        }
         let (mut first, mut payload_bytes) = (Carried::default(), 0);
         path.send.unsend(sent, frames, &mut |carried| {
             payload_bytes += u64::from(carried.length);
@@ -306,6 +301,9 @@ impl Engine {
                 outbound.on_returned(pools, carried);
             }
         });
+        if batch.purpose == Purpose::ProbeMtu {
+            path.mtu.on_probe_unsent();
+        }
         let counters = &mut path.counters;
         counters.frames_sent -= frames as u64;
         counters.bytes_sent -= batch.bytes_from(taken);

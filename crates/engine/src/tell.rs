@@ -37,58 +37,62 @@ impl Engine {
             let announces = tells
                 && position == nearest
                 && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
-            let has_news = announces || tells && path.control != 0;
-            if !challenged && path.response.is_none() && !has_news {
+            let waits = path.response.is_some() || announces || tells && path.control != 0;
+            if !challenged && !waits {
                 continue;
             }
-            if !challenged && self.is_full(path) {
-                sent = false;
+            // Its clock goes on: a way that takes no challenge is none.
+            path.counters.path_challenges_sent += u64::from(challenged);
+            if self.is_full(path) {
+                sent &= !waits;
                 continue;
             }
-            let challenge = challenged.then(|| self.random());
-            // What must not be told yet stays for later.
-            let kept = if tells { 0 } else { core::mem::take(&mut path.control) };
-            self.send_control_on(now, connection, position, challenge, announces, emit);
-            connection.paths[position].control |= kept;
+            let what = What { challenge: challenged.then(|| self.random()), tells, announces };
+            if !self.send_control_on(now, connection, position, &what, emit) {
+                sent &= !waits;
+                continue;
+            }
             // The addresses of many new links take several frames.
             while announces
                 && connection.paths[position].addresses != 0
                 && may_tell(&connection.paths[position])
             {
-                self.send_control_on(now, connection, position, None, true, emit);
+                let what = What { challenge: None, tells, announces };
+                if !self.send_control_on(now, connection, position, &what, emit) {
+                    sent = false;
+                    break;
+                }
             }
         }
         sent
     }
 
+    /// Sends a control frame with what is pending on the link at `position`; false if the link is full.
     fn send_control_on(
         &mut self,
         now: Instant,
         connection: &mut Connection,
         position: usize,
-        challenge: Option<u64>,
-        announces: bool,
+        what: &What,
         emit: Emit<'_>,
-    ) {
-        let statuses = statuses_of(connection, position, announces);
+    ) -> bool {
+        let statuses = statuses_of(connection, position, what.announces);
+        let path = &connection.paths[position];
+        let addresses = if what.announces { self.links_to_tell(path.addresses) } else { 0 };
+        // What must not be told yet stays for later.
+        let control = if what.tells { path.control } else { 0 };
+        let carried = carried(path, control, what.announces, addresses);
         let mut body = Vec::with_capacity(64);
-        gather_messages(&mut body, connection, position, challenge, &statuses);
-        let is_open = connection.phase == Phase::Established;
-        let path = &mut connection.paths[position];
-        let mut addresses = 0;
-        if announces {
-            addresses = self.links_to_tell(path.addresses);
-            self.gather_addresses(&mut body, addresses);
-        }
+        gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
+        self.gather_addresses(&mut body, addresses);
         // A peer that has forgotten the connection answers with a reset only what is no shorter than
         // that; and a frame of one Ping may be all that is ever sent to it.
         let len = body.len();
         pad(&mut body, len);
-        let (control, carried) = take_pending(path, announces, addresses);
         // What only asks or answers whether the way works is not repeated by loss detection.
         // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
         // it asks.
-        let is_repeated = carried.slot != 0 && is_open;
+        let is_repeated = carried.slot != 0 && connection.phase == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
         let frame = NewFrame {
             purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
@@ -97,18 +101,23 @@ impl Engine {
             body: Body::Bytes(&body),
             carried,
         };
+        if !self.send_alone(now, connection, position, &frame, emit) {
+            return false;
+        }
+        for path in &mut connection.paths {
+            let told = statuses.get(usize::from(path.index.0)).copied().flatten();
+            path.announce = path.announce.filter(|_| told.is_none());
+        }
+        let path = &mut connection.paths[position];
         if is_repeated {
             path.on_told();
         }
-        for (position, status) in statuses.iter().enumerate() {
-            if status.is_some()
-                && let Some(told) =
-                    connection.paths.iter_mut().find(|path| path.index.0 == position as u8)
-            {
-                told.announce = None;
-            }
+        if let Some(nonce) = what.challenge {
+            path.state.on_challenge_sent(nonce);
         }
-        self.send_alone(now, connection, position, &frame, emit);
+        path.response = None;
+        path.on_control_sent(control, what.announces, addresses);
+        true
     }
 
     /// Adds the addresses of a set of links (by bit) to the body of a control frame.
@@ -135,37 +144,42 @@ impl Engine {
     }
 }
 
-/// Adds to the body of a control frame what is asked and answered on the link at `position`, the
-/// challenge, and what is told of each link.
+/// What a control frame is to have.
+struct What {
+    challenge: Option<u64>,
+    /// What is pending on the link.
+    tells: bool,
+    /// What is to be told of all links.
+    announces: bool,
+}
+
+/// Adds to the body of a control frame these messages ([`Path::control`]), the challenge, the answer to that
+/// of the peer on the link at `position`, and what is told of each link.
 fn gather_messages(
     body: &mut Vec<u8>,
-    connection: &mut Connection,
+    connection: &Connection,
     position: usize,
+    control: u16,
     challenge: Option<u64>,
     statuses: &[Option<LinkStatus>; 16],
 ) {
-    let settled = connection.settled_links();
-    let Connection { paths, close, close_data, .. } = connection;
-    let path = &mut paths[position];
-    if path.control & PING != 0 {
+    if control & PING != 0 {
         add(body, Control::Ping);
     }
-    if path.control & LINKS != 0 {
-        add(body, Control::Links(settled));
+    if control & LINKS != 0 {
+        add(body, Control::Links(connection.settled_links()));
     }
-    if path.control & CLOSE != 0 {
-        let (reason, operation) = *close;
-        add(body, Control::Close { reason, operation, private_data: close_data });
+    if control & CLOSE != 0 {
+        let (reason, operation) = connection.close;
+        add(body, Control::Close { reason, operation, private_data: &connection.close_data });
     }
-    if path.control & CLOSE_ACK != 0 {
+    if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);
     }
     if let Some(nonce) = challenge {
         add(body, Control::PathChallenge(nonce));
-        path.state.on_challenge_sent(nonce);
-        path.counters.path_challenges_sent += 1;
     }
-    if let Some(nonce) = path.response.take() {
+    if let Some(nonce) = connection.paths[position].response {
         add(body, Control::PathResponse(nonce));
     }
     for (index, status) in statuses.iter().enumerate() {
@@ -181,25 +195,31 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
     body.extend_from_slice(&bytes[..len]);
 }
 
-/// What was pending on a path is in a frame now; if that one `announces`, with the `addresses` of
-/// these links (by bit) and the status of all that were to be told of. Returns the messages it
-/// has ([`Path::control`]), and what is remembered of it in case it is lost.
-fn take_pending(path: &mut Path, announces: bool, addresses: u16) -> (u16, Carried) {
-    let control = core::mem::take(&mut path.control);
-    let mut carried =
-        Carried { slot: u32::from(control), kind: CarriedKind::Control, ..Carried::default() };
-    if announces {
-        let told = core::mem::take(&mut path.retry_status) | core::mem::take(&mut path.removed);
-        carried.slot |= STATUS;
-        carried.offset = told & 0xffff | u32::from(addresses) << 16;
-        // If none was told, those are not attached any more.
-        path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
-        if path.addresses != 0 {
-            // The rest of them follows for the same reason.
-            path.control |= control & LINKS;
+/// What is remembered of a control frame in case it is lost: its messages, and if it `announces`, the
+/// `addresses` of these links (by bit) and the status of all that were to be told of.
+fn carried(path: &Path, control: u16, announces: bool, addresses: u16) -> Carried {
+    let told = (path.retry_status | path.removed) & 0xffff;
+    let (status, offset) =
+        if announces { (STATUS, told | u32::from(addresses) << 16) } else { (0, 0) };
+    let slot = u32::from(control) | status;
+    Carried { slot, offset, kind: CarriedKind::Control, ..Carried::default() }
+}
+
+impl Path {
+    /// A frame with these messages is on its way; if it announces, with the addresses of these links, and
+    /// the status of all that were to be told of.
+    fn on_control_sent(&mut self, control: u16, announces: bool, addresses: u16) {
+        self.control &= !control;
+        if announces {
+            (self.retry_status, self.removed) = (0, 0);
+            // If none was told, those are not attached any more.
+            self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
+            if self.addresses != 0 {
+                // The rest of them follows for the same reason.
+                self.control |= control & LINKS;
+            }
         }
     }
-    (control, carried)
 }
 
 /// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
