@@ -7,6 +7,7 @@ use wire_edge::{
     Header, ack_section_bytes, encode_acks,
 };
 
+use crate::ack_duty::{AckDuty, Moment};
 use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::frames::{Body, Emit, NewFrame, Purpose};
@@ -21,38 +22,22 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> bool {
+        let mut duty = connection.ack_duty_left(now);
         if core::mem::take(&mut connection.asked) {
             return self.acknowledge_everywhere(now, connection, emit);
         }
-        if Self::acknowledgements_may_ride(now, connection) {
-            return true;
-        }
         // What small frames have no room for goes into another one.
         for _ in 0..connection.paths.len() {
-            let due = connection.report_now
-                || connection.paths.iter().any(|path| path.received.acknowledgement_due(now));
-            if !due {
+            if duty != AckDuty::Alone {
                 break;
             }
             let Some(position) = self.acknowledging_path(connection) else { return false };
             if !self.send_acknowledgements(now, connection, position, emit) {
                 return false;
             }
+            duty = connection.ack_duty(now, Moment::NoData);
         }
         true
-    }
-
-    /// Whether data will carry what is due within [`RIDE_WAIT_NS`] of its time.
-    fn acknowledgements_may_ride(now: Instant, connection: &Connection) -> bool {
-        if connection.report_now || !connection.outbound.wants_to_send() {
-            return false;
-        }
-        let soon = now.after_ns(RIDE_WAIT_NS);
-        connection.paths.iter().all(|path| path.received.deadline().after_ns(RIDE_WAIT_NS) > now)
-            && connection.paths.iter().any(|path| {
-                let opens_at = path.send.opens_at(now, u32::from(path.mtu.current()));
-                path.state.may_carry_data() && opens_at > now && opens_at <= soon
-            })
     }
 
     /// Sends acknowledgements on every link that is up and not full.
@@ -165,10 +150,6 @@ impl AckBytes {
         &self.bytes[..self.len]
     }
 }
-
-/// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two
-/// full frames at 1 Gb/s. The time is told to the peer, so that it spoils no measurement.
-pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 /// An ack section without blocks, and its longest block.
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);

@@ -9,6 +9,7 @@ use wire_edge::{
     Parameters, PeerAddr,
 };
 
+use crate::ack_duty::{AckDuty, Moment};
 use crate::control::{PING, RETIRED_NS};
 use crate::event::ConnectionHandle;
 use crate::handshake::HelloKey;
@@ -287,16 +288,10 @@ impl Connection {
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
-            || self.report_now
             || self.join_due
             || self.outbound.wants_to_send()
+            || self.ack_duty(now, Moment::NoData) == AckDuty::Alone
             || self.paths.iter().any(|path| path.is_urgent(now))
-    }
-
-    /// Whether the peer does not know of all that it could know of deliveries and receives.
-    #[inline]
-    pub(crate) fn has_deliveries_to_tell(&self) -> bool {
-        self.told_delivered != self.inbound.delivered() || self.told_credit != self.inbound.credit()
     }
 
     pub(crate) const fn is_open(&self) -> bool {

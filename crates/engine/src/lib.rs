@@ -11,6 +11,7 @@
 //! Completions do not come out of the engine: it puts them into the completion queues itself.
 #![forbid(unsafe_code)]
 
+mod ack_duty;
 mod acknowledge;
 mod config;
 mod connection;

@@ -7,7 +7,7 @@ use delivery::{
 use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
 
-use crate::acknowledge::RIDE_WAIT_NS;
+use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
 use crate::report::Refusals;
@@ -180,10 +180,10 @@ impl Path {
         }
     }
 
-    /// Whether something is to be sent on this link now, data apart.
+    /// Whether something is to be sent on this link now, data and acknowledgements apart.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
-        self.received.acknowledgement_due(now) || self.probes_allowed > 0 || self.wants_control(now)
+        self.probes_allowed > 0 || self.wants_control(now)
     }
 
     /// Whether a control frame is to be sent because of this link.
@@ -299,15 +299,8 @@ impl Path {
     }
 
     /// The earliest of its timers, those of the path MTU apart: they only matter while data flows.
-    ///
-    /// An acknowledgement that is due and was not sent waits for a link that is full: the connection
-    /// is among those to serve when there is room, and a timer would only keep the caller busy.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
-        let acknowledgement_at = match self.received.deadline() {
-            due if due > now => due,
-            due if due.after_ns(RIDE_WAIT_NS) > now => due.after_ns(RIDE_WAIT_NS),
-            _ => Instant::NEVER,
-        };
+        let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
         self.send.deadline().min(acknowledgement_at).min(asked_at)
     }

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::frames::{COMMON_BYTES, Emit, Sent};
 use crate::path::Path;
 use crate::scratch::batch;
-use crate::transmit::{BATCH_BYTES_MAX, may_send, owes_acknowledgement};
+use crate::transmit::{BATCH_BYTES_MAX, may_send};
 
 /// What one turn has for one link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,7 +134,7 @@ impl Engine {
         spread: &mut Spread,
     ) -> Result<(), semantics::LocalFault> {
         self.acks.len = 0;
-        let mut owes = owes_acknowledgement(now, connection);
+        let mut owes = connection.acks_ride(now);
         while connection.outbound.wants_to_send() {
             let Some(position) = self.choose(now, connection, spread) else { break };
             let Some(path) = connection.paths.get(position) else { break };

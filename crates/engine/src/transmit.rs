@@ -5,6 +5,7 @@ use mem::MemoryAccess;
 use semantics::{Carried, CarriedKind, Fragment, LocalFault};
 use wire_edge::{Flags, Header};
 
+use crate::ack_duty::{AckDuty, Moment};
 use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
@@ -58,7 +59,7 @@ impl Engine {
             }
             self.settle(now, &mut connection);
             if !connection.listed_owing
-                && connection.paths.iter().any(|path| path.received.acknowledgement_owed())
+                && connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing
             {
                 connection.listed_owing = true;
                 self.owing.push(index);
@@ -81,12 +82,16 @@ impl Engine {
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
+        let now = self.turn_at;
+        let owes_last = |connection: &Connection| {
+            connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
+        };
         // Those that have not been served yet may owe some too.
         for position in 0..self.ready.len() {
             if let Some(&index) = self.ready.get(position)
                 && let Some(mut connection) = self.connections.take(index)
             {
-                connection.report_now |= owes_last_acknowledgement(&connection);
+                connection.report_now |= owes_last(&connection);
                 self.connections.put(connection);
             }
         }
@@ -96,7 +101,7 @@ impl Engine {
             }
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.listed_owing = false;
-            if owes_last_acknowledgement(&connection) {
+            if owes_last(&connection) {
                 connection.report_now = true;
                 self.mark_ready(&mut connection);
             }
@@ -216,7 +221,7 @@ impl Engine {
         let segments = self.segments(connection.paths[position].link);
         self.batch.reset(connection.paths[position].peer);
         self.acks.len = 0;
-        if owes_acknowledgement(now, connection) {
+        if connection.acks_ride(now) {
             let frame_bytes = connection.paths[position].mtu.current();
             self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
@@ -375,18 +380,4 @@ fn only_position(connection: &Connection) -> Option<usize> {
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
     path.probes_allowed > 0 || path.send.has_room(now, u32::from(path.mtu.current()))
-}
-
-#[inline]
-pub(crate) fn owes_acknowledgement(now: Instant, connection: &Connection) -> bool {
-    let is_held_back = |path: &Path| path.received.is_held_back();
-    connection.report_now
-        || connection.paths.iter().any(|path| path.received.acknowledgement_rides(now))
-        || connection.has_deliveries_to_tell() && connection.paths.iter().any(is_held_back)
-}
-
-/// Whether an acknowledgement is owed that nothing will ask for.
-fn owes_last_acknowledgement(connection: &Connection) -> bool {
-    connection.report_now
-        || connection.paths.iter().any(|path| path.received.acknowledgement_is_last())
 }
