@@ -4,9 +4,10 @@ use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, Path
 use semantics::{Carried, CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
-use crate::connection::{Connection, Phase, Retired};
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
+use crate::life::Life;
 use crate::path::Path;
 
 /// Bits of [`crate::path::Path::control`]: messages to send on that link.
@@ -85,17 +86,21 @@ impl Engine {
     ) -> Result<u8, Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost;
+        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
         if let Some(path) = connection.paths.iter().find(is_this) {
             result = Ok(path.index.0);
             connection.welcome_link(link);
         } else if connection.is_open()
             && let Some(index) = self.free_index(&connection, None)
-            && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
+            && self.open_path(
+                now,
+                &mut connection,
+                index,
+                (link, peer),
+                Life::Trial,
+                PathState::new(now),
+            )
         {
-            if let Some(path) = connection.paths.last_mut() {
-                path.is_trial = true;
-            }
             connection.ask_for((link, peer));
             result = Ok(index.0);
         }
@@ -107,8 +112,8 @@ impl Engine {
     /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let pair = connection.paths.iter().find(|path| path.index.0 == index);
-        let pair = pair.map(|path| (path.link, path.peer));
+        let index = LinkIndex(index);
+        let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
         if self.remove_path_of(&mut connection, index)
             && let Some((link, peer)) = pair
         {
@@ -119,10 +124,10 @@ impl Engine {
     }
 
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
-    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) -> bool {
-        let is_gone = index <= LinkIndex::MAX && self.drop_path(connection, LinkIndex(index));
+    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths.first_mut() {
-            path.removed |= 1 << index;
+            path.removed |= 1 << index.0;
         }
         is_gone
     }
@@ -133,7 +138,7 @@ impl Engine {
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
         let link = path.link;
-        let is_gone = self.remove_path_of(connection, index.0);
+        let is_gone = self.remove_path_of(connection, index);
         if is_gone {
             connection.tell_address(link);
         }
@@ -141,13 +146,12 @@ impl Engine {
     }
 
     /// A link of a connection is no more. If it is the last one, it stays until another is found.
-    pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: u8) {
+    pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
-            && let Some(path) = connection.path_mut(LinkIndex(index))
+            && let Some(path) = connection.path_mut(index)
         {
-            path.is_lost = true;
-            let change = path.state.on_link_down();
-            self.on_path_change(self.turn_at, connection, LinkIndex(index), change);
+            let change = path.on_lost();
+            self.on_path_change(self.turn_at, connection, index, change);
         }
         connection.join_due = true;
     }
@@ -161,10 +165,9 @@ impl Engine {
     ) {
         let now = self.turn_at;
         for path in connection.paths.iter_mut().filter(|path| path.link == link) {
-            // What waited for it goes on, if the peer still takes frames from there.
-            if path.is_lost && path.local == caps.local {
-                path.is_lost = false;
-                path.state.on_link_up(now);
+            // If the peer still takes frames from there.
+            if path.is_lost() && path.local == caps.local {
+                path.on_back(now);
             }
         }
         connection.welcome_link(link);
@@ -266,8 +269,7 @@ impl Engine {
     /// A link has answered: it takes the place of one that is no more.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
-        path.peer_opened = false;
-        path.is_trial = false;
+        path.on_answered();
         let pair = (path.link, path.peer);
         // Of two links that are one, one stays, and the initiator says which.
         let is_same = |path: &&Path| (path.link, path.peer) == pair && path.index != index;
@@ -275,15 +277,15 @@ impl Engine {
             && let Some(other) = connection.paths.iter().find(is_same)
         {
             if other.state.may_carry_data() {
-                self.remove_path_of(connection, index.0);
+                self.remove_path_of(connection, index);
                 return;
             }
-            let other = other.index.0;
+            let other = other.index;
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
         while let Some(lost) =
-            connection.paths.iter().find(|path| path.is_lost).map(|path| path.index.0)
+            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index)
             && self.remove_path_of(connection, lost)
         {}
         connection.join_due = true;
@@ -348,16 +350,16 @@ impl Engine {
     /// A link may have come back with another address: frames from there are not taken by the peer
     /// under the old index.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
-        let changed: Vec<u8> = connection
+        let changed: Vec<LinkIndex> = connection
             .paths
             .iter()
-            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost)
-            .map(|path| path.index.0)
+            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost())
+            .map(|path| path.index)
             .collect();
         for index in changed {
             self.lose_path(connection, index);
         }
-        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost) {
+        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost()) {
             connection.welcome_back(link);
         }
     }
@@ -470,7 +472,7 @@ impl Engine {
                 }
             }
             LinkStatus::Removed => {
-                let (pair, is_trial) = ((path.link, path.peer), path.is_trial);
+                let (pair, is_trial) = ((path.link, path.peer), path.is_trial());
                 if !self.drop_path(connection, which) {
                     return;
                 }
@@ -487,8 +489,7 @@ impl Engine {
 
     /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
-        let is_left = |path: &Path| path.is_validated() && path.index != index;
-        if !connection.paths.iter().any(is_left) {
+        if !connection.paths.has_answer_beside(index) {
             return false;
         }
         let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
@@ -517,7 +518,7 @@ impl Engine {
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
         }
-        if !path.is_trial {
+        if !path.is_trial() {
             self.events.push_back(Event::Path {
                 connection: *handle,
                 index: index.0,
@@ -526,10 +527,7 @@ impl Engine {
             });
         }
         let was_settled = path.is_settled();
-        if path.is_validated() {
-            connection.remember_former((path.link, path.peer));
-        }
-        connection.retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
+        connection.paths.retire(self.turn_at, path);
         if was_settled {
             connection.compare_links_soon(self.turn_at);
         }
@@ -539,8 +537,8 @@ impl Engine {
     /// Takes a link out of which the peer knows nothing, or nothing any more.
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
-        if is_gone && let Some(retired) = connection.retired.last_mut() {
-            retired.is_unnoticed = true;
+        if is_gone {
+            connection.paths.forget_last_retired();
         }
         is_gone
     }

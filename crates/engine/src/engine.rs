@@ -16,7 +16,8 @@ use semantics::{
 };
 use thiserror::Error;
 use wire_edge::{
-    CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
+    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX,
+    PeerAddr,
 };
 
 use crate::acknowledge::AckBytes;
@@ -27,6 +28,7 @@ use crate::event::{
 };
 use crate::frames::FrameWriter;
 use crate::handshake::{HelloKey, Reply};
+use crate::link_set::LinkSet;
 use crate::per_host::PerHost;
 use crate::report::Report;
 use crate::scratch::batch;
@@ -220,11 +222,11 @@ impl Engine {
         }
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
-                let gone: Vec<u8> = connection
+                let gone: Vec<LinkIndex> = connection
                     .paths
                     .iter()
                     .filter(|path| path.link == link)
-                    .map(|path| path.index.0)
+                    .map(|path| path.index)
                     .collect();
                 for index in gone {
                     engine.lose_path(connection, index);
@@ -585,7 +587,7 @@ impl Engine {
             epoch: Epoch(self.entropy.next_u32() as u16),
             peer_epoch: Epoch(0),
             peer: None,
-            paths: Vec::new(),
+            paths: LinkSet::default(),
             joining: None,
             told_addresses: 0,
             join_due: false,
@@ -602,8 +604,6 @@ impl Engine {
             queued: false,
             listed_stalled: false,
             listed_owing: false,
-            retired: Vec::new(),
-            former: Vec::new(),
             heard: false,
             heard_at: Instant::default(),
             keep_alive_at: Instant::NEVER,

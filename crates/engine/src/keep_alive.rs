@@ -74,10 +74,9 @@ impl Engine {
             connection.compare_links_soon(now);
         }
         let is_here = |index: LinkIndex| {
-            let is_retired = connection.retired.iter().any(|retired| {
-                retired.path.index == index && retired.at.after_ns(2 * RETIRED_NS) > now
-            });
-            is_retired || connection.paths.iter().any(|path| path.index == index)
+            let retired = connection.paths.retired(index);
+            retired.is_some_and(|retired| retired.at.after_ns(2 * RETIRED_NS) > now)
+                || connection.paths.with(index).is_some()
         };
         let unknown = (0..=LinkIndex::MAX)
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))

@@ -22,6 +22,8 @@ mod frames;
 mod handshake;
 mod join;
 mod keep_alive;
+mod life;
+mod link_set;
 mod path;
 mod per_host;
 mod receive;

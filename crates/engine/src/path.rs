@@ -1,8 +1,8 @@
 //! One link of one connection.
 
 use delivery::{
-    CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState,
-    ReceivedPackets, SendConfig, SendHalf,
+    CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathChange, PathMtu,
+    PathState, ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
 use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
@@ -10,6 +10,7 @@ use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
 use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
+use crate::life::Life;
 use crate::report::Refusals;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
@@ -43,15 +44,11 @@ pub(crate) struct Path {
     pub(crate) told: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
-    /// The peer opened it and has not answered here yet: nothing is known of where it leads.
-    pub(crate) peer_opened: bool,
-    /// This end tries whether the two links reach one another; nobody has answered yet.
-    pub(crate) is_trial: bool,
+    /// What it is to the connection.
+    life: Life,
     /// The peer was heard under this index before it was used anew: it may not have heard yet that the
     /// link of before is gone.
     pub(crate) was_heard: bool,
-    /// The only link of the connection, and it is no more: another takes its place when one is found.
-    pub(crate) is_lost: bool,
     /// The peer asked to use this link only when no other works.
     pub(crate) backup: bool,
     /// When it was opened.
@@ -83,10 +80,8 @@ delivery::pack_fields!(Path {
     refusals,
     told,
     probes_allowed,
-    peer_opened,
-    is_trial,
+    life,
     was_heard,
-    is_lost,
     backup,
     opened_at,
     heard_at,
@@ -130,10 +125,8 @@ impl Path {
             refusals: Refusals::NONE,
             told: 0,
             probes_allowed: 0,
-            peer_opened: false,
-            is_trial: false,
+            life: Life::Settled,
             was_heard: false,
-            is_lost: false,
             backup: false,
             opened_at: now,
             heard_at: now,
@@ -236,7 +229,7 @@ impl Path {
     /// Whether somebody has answered at the peer's address. Until then it may be somebody else's, who
     /// gets no data, and nothing but a few small frames.
     pub(crate) const fn is_validated(&self) -> bool {
-        !self.is_trial && !self.peer_opened
+        self.life.has_answered()
     }
 
     /// Whether so many bytes may go to an address from which nobody has answered: in all, up to
@@ -248,7 +241,45 @@ impl Path {
 
     /// Whether both ends should have it: it is neither on trial nor no more.
     pub(crate) const fn is_settled(&self) -> bool {
-        self.is_validated() && !self.is_lost
+        matches!(self.life, Life::Settled)
+    }
+
+    /// Whether this end tries it, and nobody has answered yet.
+    pub(crate) const fn is_trial(&self) -> bool {
+        matches!(self.life, Life::Trial)
+    }
+
+    /// Whether the peer opened it, and has not answered here yet.
+    pub(crate) const fn is_offered(&self) -> bool {
+        matches!(self.life, Life::Offered)
+    }
+
+    /// Whether it is no more, and only stays as there is no other.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(self.life, Life::Lost)
+    }
+
+    /// How its life begins, and whether anything is known of the way.
+    pub(crate) fn begin(&mut self, life: Life, state: PathState) {
+        (self.life, self.state) = (life, state);
+    }
+
+    /// The peer has answered on it.
+    pub(crate) const fn on_answered(&mut self) {
+        self.life = self.life.on_answered();
+    }
+
+    /// It is no more, and stays as there is no other.
+    #[must_use]
+    pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
+        self.life = self.life.on_lost();
+        self.state.on_link_down()
+    }
+
+    /// What it leads over is there again: what waited for it goes on.
+    pub(crate) fn on_back(&mut self, now: Instant) {
+        self.life = self.life.on_back();
+        self.state.on_link_up(now);
     }
 
     /// Whether it carries nothing and the peer has not been heard on it for a while.
@@ -259,7 +290,7 @@ impl Path {
     /// When the pair counts as one that does not answer, if it is on trial: one pause after this many
     /// challenges.
     pub(crate) const fn trial_ends_at(&self, challenges: u64) -> Instant {
-        if self.is_trial && self.counters.path_challenges_sent >= challenges {
+        if self.is_trial() && self.counters.path_challenges_sent >= challenges {
             self.state.deadline()
         } else {
             Instant::NEVER

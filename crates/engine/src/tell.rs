@@ -239,7 +239,7 @@ fn may_challenge(path: &Path) -> bool {
     } else {
         CONTROL_FRAME_BYTES
     };
-    path.is_trial || path.may_answer(bytes)
+    path.is_trial() || path.may_answer(bytes)
 }
 
 /// Collects what is to be told of the links on the nearest one.

@@ -111,7 +111,7 @@ impl Engine {
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered =
-            |path: &Path| path.peer_opened && path.state.unanswered() >= CHALLENGES_MAX;
+            |path: &Path| path.is_offered() && path.state.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
             connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
             && self.doubt_path(connection, index)
