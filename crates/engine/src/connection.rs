@@ -166,7 +166,7 @@ impl Connection {
         if self.paths.len() > 1 {
             for path in &mut self.paths {
                 if path.state.may_carry_data() && path.send.in_flight_bytes() == 0 {
-                    path.control |= PING;
+                    path.pending.say(PING);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Control messages: what is pending on a link, and what the peer's mean.
 
 use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{Carried, CarriedKind, OperationError};
+use semantics::{CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
 use crate::connection::{Connection, Phase};
@@ -9,8 +9,9 @@ use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
 use crate::path::Path;
+use crate::pending::LostControl;
 
-/// Bits of [`crate::path::Path::control`]: messages to send on that link.
+/// Bits of [`Pending::say`](crate::pending::Pending::say): messages to send on a link.
 pub(crate) const PING: u16 = 1;
 /// See [`PING`].
 pub(crate) const CLOSE: u16 = 2;
@@ -25,49 +26,6 @@ pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
 /// of its `offset`, and the addresses of those in the high half.
 pub(crate) const STATUS: u32 = 1 << 30;
-
-/// What lost control frames said that must be said again.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LostControl {
-    control: u16,
-    status: u32,
-    addresses: u16,
-    /// Frames that are no longer in flight.
-    frames: u16,
-}
-
-impl LostControl {
-    /// A frame was lost, or belongs to a link that is given up.
-    pub(crate) fn add(&mut self, carried: &Carried) {
-        if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
-            return;
-        }
-        self.frames += 1;
-        self.control |= carried.slot as u16;
-        if carried.slot & STATUS != 0 {
-            self.status |= carried.offset & 0xffff;
-            self.addresses |= (carried.offset >> 16) as u16;
-        }
-    }
-
-    /// A control frame, no probe, arrived.
-    pub(crate) const fn add_arrived(&mut self) {
-        self.frames += 1;
-    }
-
-    /// Has everything said again, on the link on which it was said or on the nearest.
-    pub(crate) const fn renew(self, path: &mut Path) {
-        path.told -= self.frames;
-        self.renew_elsewhere(path);
-    }
-
-    /// Has everything said again that was said on another link, or on the nearest.
-    pub(crate) const fn renew_elsewhere(self, path: &mut Path) {
-        path.control |= self.control;
-        path.retry_status |= self.status;
-        path.addresses |= self.addresses;
-    }
-}
 
 impl Engine {
     /// Adds a link to an established connection. It carries data once the peer has answered on it; if
@@ -127,7 +85,7 @@ impl Engine {
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths.first_mut() {
-            path.removed |= 1 << index.0;
+            path.pending.tell_statuses(1 << index.0);
         }
         is_gone
     }
@@ -190,7 +148,7 @@ impl Engine {
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
-                    path.response = Some(nonce);
+                    path.pending.answer(nonce);
                 }
             }
             Control::PathResponse(nonce) => {
@@ -240,7 +198,7 @@ impl Engine {
             PathChange::Suspected | PathChange::Failed => {
                 if change == PathChange::Failed {
                     path.counters.failures += 1;
-                    path.announce = Some(LinkStatus::Down);
+                    path.pending.announce(true);
                 } else {
                     path.counters.suspicions += 1;
                 }
@@ -305,9 +263,8 @@ impl Engine {
                 outbound.on_lost(pools, carried);
             }
         });
-        path.told = 0;
-        path.retry_status |= lost.status;
-        path.addresses |= lost.addresses;
+        path.pending.on_given_up();
+        path.pending.say_again_of_links(lost);
         path.probes_allowed = 0;
     }
 
@@ -335,7 +292,7 @@ impl Engine {
                     path.state.on_link_up(now);
                     if path.send.in_flight_bytes() > 0 {
                         // The probe timeout may have grown long while nothing got through.
-                        path.control |= PING;
+                        path.pending.say(PING);
                     }
                 }
                 LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
@@ -412,7 +369,7 @@ impl Engine {
         connection.inbound.flush(&mut self.pools, rest);
         for path in &mut connection.paths {
             path.send.drain(&mut self.sent, &mut |_| {});
-            path.told = 0;
+            path.pending.on_given_up();
         }
     }
 
@@ -425,7 +382,7 @@ impl Engine {
         private_data: &[u8],
     ) {
         if let Some(path) = connection.path_mut(index) {
-            path.control |= CLOSE_ACK;
+            path.pending.say(CLOSE_ACK);
         }
         let before = connection.phase;
         if before != Phase::Drained {
@@ -468,7 +425,7 @@ impl Engine {
                 self.on_path_change(now, connection, which, change);
                 // The peer knows already.
                 if let Some(path) = connection.path_mut(which) {
-                    path.announce = None;
+                    path.pending.announce(false);
                 }
             }
             LinkStatus::Removed => {
@@ -505,13 +462,10 @@ impl Engine {
             lost.add(&carried);
             outbound.on_lost(pools, carried);
         });
-        path.told = 0;
+        path.pending.on_given_up();
         if let Some(other) = paths.first_mut() {
-            lost.renew_elsewhere(other);
-            other.control |= core::mem::take(&mut path.control);
-            other.retry_status |= core::mem::take(&mut path.retry_status);
-            other.removed |= core::mem::take(&mut path.removed);
-            other.addresses |= core::mem::take(&mut path.addresses);
+            other.pending.say_again(lost);
+            other.pending.inherit(&mut path.pending);
         }
         path.state.on_removed();
         // Positions have shifted: what was learnt belongs to other links now.

@@ -478,7 +478,7 @@ impl Engine {
                     && let Some(path) = connection.paths.first_mut()
                     && path.send.in_flight_bytes() == 0
                 {
-                    path.control |= PING;
+                    path.pending.say(PING);
                 }
                 return;
             }
@@ -555,7 +555,7 @@ impl Engine {
         let state = PathState::validated(now);
         self.open_path(now, connection, LinkIndex(0), (link, from), Life::Settled, state);
         if let Some(path) = connection.paths.first_mut() {
-            path.control |= PING;
+            path.pending.say(PING);
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
         connection.joining = Joining::new((link, from), asked, addresses.iter());

@@ -144,7 +144,7 @@ impl Connection {
         if !self.is_initiator()
             && let Some(path) = self.paths.first_mut()
         {
-            path.addresses |= 1 << link.0;
+            path.pending.tell_addresses(1 << link.0);
             self.told_addresses |= 1 << link.0;
         }
     }
@@ -189,7 +189,7 @@ impl Connection {
         let unwanted = self.joining.as_ref().map_or(0, |joining| joining.unwanted);
         let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link.0);
         if let Some(path) = self.paths.first_mut() {
-            path.addresses |= links & self.told_addresses & !unwanted & !used;
+            path.pending.tell_addresses(links & self.told_addresses & !unwanted & !used);
         }
     }
 

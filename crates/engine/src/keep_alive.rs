@@ -40,7 +40,7 @@ impl Engine {
         connection.compares_links = false;
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.control |= LINKS;
+            path.pending.say(LINKS);
         }
         self.tell_links(connection);
     }
@@ -50,8 +50,8 @@ impl Engine {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
         if let Some(path) = connection.paths.get_mut(nearest) {
-            path.control |= LINKS;
-            path.addresses |= idle;
+            path.pending.say(LINKS);
+            path.pending.tell_addresses(idle);
         }
     }
 
@@ -82,7 +82,7 @@ impl Engine {
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
             .fold(0, |links, index| links | 1_u32 << index);
         if let Some(path) = connection.paths.first_mut() {
-            path.removed |= unknown;
+            path.pending.tell_statuses(unknown);
         }
         if self.links_without_part(connection) != 0 {
             self.tell_links(connection);

@@ -25,6 +25,7 @@ mod keep_alive;
 mod life;
 mod link_set;
 mod path;
+mod pending;
 mod per_host;
 mod receive;
 mod report;

@@ -5,12 +5,13 @@ use delivery::{
     PathState, ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
-use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
+use wire_edge::{LinkIndex, PacketNumber, Parameters, PeerAddr};
 
 use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
 use crate::life::Life;
+use crate::pending::Pending;
 use crate::report::Refusals;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
@@ -26,22 +27,10 @@ pub(crate) struct Path {
     pub(crate) mtu: PathMtu,
     pub(crate) state: PathState,
     pub(crate) counters: LinkCounters,
-    /// Control messages to send on this link, bits such as [`PING`](crate::control::PING).
-    pub(crate) control: u16,
-    /// Nonce of a challenge of the peer to answer on this link.
-    pub(crate) response: Option<u64>,
-    /// Status of this link to tell the peer, over whichever link works.
-    pub(crate) announce: Option<LinkStatus>,
-    /// Links (by bit) that are gone from this side and of which the peer must hear on this one.
-    pub(crate) removed: u32,
-    /// Links (by bit) whose status must be told again, because the frame that told it was lost.
-    pub(crate) retry_status: u32,
-    /// Links (by bit) of this endpoint whose address the peer must hear on this one.
-    pub(crate) addresses: u16,
+    /// What is to be said on it.
+    pub(crate) pending: Pending,
     /// How often nobody was found to listen at the peer's address.
     pub(crate) refusals: Refusals,
-    /// Control frames in flight that tell the peer something.
-    pub(crate) told: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
     /// What it is to the connection.
@@ -71,14 +60,8 @@ delivery::pack_fields!(Path {
     mtu,
     state,
     counters,
-    control,
-    response,
-    announce,
-    removed,
-    retry_status,
-    addresses,
+    pending,
     refusals,
-    told,
     probes_allowed,
     life,
     was_heard,
@@ -116,14 +99,8 @@ impl Path {
             mtu,
             state: PathState::new(now),
             counters: LinkCounters::default(),
-            control: 0,
-            response: None,
-            announce: None,
-            removed: 0,
-            retry_status: 0,
-            addresses: 0,
+            pending: Pending::default(),
             refusals: Refusals::NONE,
-            told: 0,
             probes_allowed: 0,
             life: Life::Settled,
             was_heard: false,
@@ -182,11 +159,9 @@ impl Path {
     /// Whether a control frame is to be sent because of this link.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
-        let has_news = self.control != 0
-            || self.announce.is_some()
-            || self.removed | self.retry_status != 0
-            || self.addresses != 0;
-        has_news && self.may_tell() || self.response.is_some() || self.state.deadline() <= now
+        self.pending.has_news() && self.may_tell()
+            || self.pending.nonce().is_some()
+            || self.state.deadline() <= now
     }
 
     /// Whether the peer may be told more that it has to acknowledge. Control frames need no window, and
@@ -195,28 +170,25 @@ impl Path {
     ///
     /// Nothing is told where nobody has answered.
     pub(crate) const fn may_tell(&self) -> bool {
-        self.is_validated() && (self.told < TOLD_MAX || self.probes_allowed > 0)
+        self.is_validated() && (self.pending.may_tell() || self.probes_allowed > 0)
     }
 
     /// A control frame that the peer has to acknowledge goes out, which [may be](Self::may_tell).
     pub(crate) const fn on_told(&mut self) {
-        if self.told >= TOLD_MAX {
+        if !self.pending.may_tell() {
             self.probes_allowed = self.probes_allowed.saturating_sub(1);
         }
-        self.told += 1;
     }
 
     /// Whether nothing is under way on it, to be told or to be acknowledged.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send.is_at_rest();
-        debug_assert!(!is_at_rest || self.told == 0, "every frame in flight comes back once");
+        let is_all_heard = self.pending.is_all_heard();
+        debug_assert!(!is_at_rest || is_all_heard, "every frame in flight comes back once");
         is_at_rest
             && self.received.is_at_rest()
-            && self.control == 0
-            && self.response.is_none()
-            && self.announce.is_none()
-            && self.removed | self.retry_status == 0
-            && self.addresses == 0
+            && !self.pending.has_news()
+            && self.pending.nonce().is_none()
             && self.probes_allowed == 0
             && self.refusals.deadline() == Instant::NEVER
     }
@@ -347,10 +319,6 @@ const OPERATION_HEADER_BYTES: u32 = 20;
 
 /// An address from which nobody has answered gets at most this many times the bytes that came from there.
 const UNPROVEN_FACTOR: u64 = 3;
-
-/// Control frames in flight on a link that tell the peer something. Three tell the addresses of 16 links,
-/// one the status of all; with 256 bytes at most they are 2 KiB.
-const TOLD_MAX: u16 = 8;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

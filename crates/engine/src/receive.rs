@@ -11,11 +11,12 @@ use wire_edge::{
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
+use crate::control::{MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::life::Life;
 use crate::path::{Path, frame_bytes_min};
+use crate::pending::LostControl;
 use crate::report::Refusals;
 
 impl Engine {
@@ -163,7 +164,7 @@ impl Engine {
         if !room || !self.gives_way(connection, place) {
             // The peer has a link here that is none to this end.
             if let Some(path) = connection.paths.first_mut() {
-                path.removed |= 1 << index.0;
+                path.pending.tell_statuses(1 << index.0);
             }
             return None;
         }
@@ -322,7 +323,7 @@ impl Engine {
                 }
             });
         let Ok(summary) = result else { return false };
-        lost.renew(path);
+        path.pending.on_returned(lost);
         path.mtu.on_frames_acked(acked_bytes);
         path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;

@@ -1,14 +1,14 @@
 //! Control frames going out: questions, answers, and what is told of links.
 
 use delivery::Instant;
-use semantics::{Carried, CarriedKind};
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING, STATUS};
+use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING};
 use crate::engine::Engine;
 use crate::frames::{Body, Emit, NewFrame, Purpose};
 use crate::path::Path;
+use crate::pending::Pending;
 
 impl Engine {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
@@ -30,14 +30,15 @@ impl Engine {
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let challenged = challenged && may_challenge(path);
-            path.response = path.response.filter(|_| path.may_answer(CONTROL_FRAME_BYTES));
+            if !path.may_answer(CONTROL_FRAME_BYTES) {
+                path.pending.drop_answer();
+            }
             let is_open = connection.phase == Phase::Established;
             let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
             let tells = may_tell(path);
-            let announces = tells
-                && position == nearest
-                && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
-            let waits = path.response.is_some() || announces || tells && path.control != 0;
+            let announces = tells && position == nearest && path.pending.has_news_of_links();
+            let says = announces || tells && path.pending.messages() != 0;
+            let waits = says || path.pending.nonce().is_some();
             if !challenged && !waits {
                 continue;
             }
@@ -54,7 +55,7 @@ impl Engine {
             }
             // The addresses of many new links take several frames.
             while announces
-                && connection.paths[position].addresses != 0
+                && connection.paths[position].pending.addresses() != 0
                 && may_tell(&connection.paths[position])
             {
                 let what = What { challenge: None, tells, announces };
@@ -78,13 +79,13 @@ impl Engine {
     ) -> bool {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths[position];
-        let addresses = if what.announces { self.links_to_tell(path.addresses) } else { 0 };
+        let addresses = what.announces.then(|| self.links_to_tell(path.pending.addresses()));
         // What must not be told yet stays for later.
-        let control = if what.tells { path.control } else { 0 };
-        let carried = carried(path, control, what.announces, addresses);
+        let control = if what.tells { path.pending.messages() } else { 0 };
+        let carried = path.pending.carried(control, addresses);
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
-        self.gather_addresses(&mut body, addresses);
+        self.gather_addresses(&mut body, addresses.unwrap_or(0));
         // A peer that has forgotten the connection answers with a reset only what is no shorter than
         // that; and a frame of one Ping may be all that is ever sent to it.
         let len = body.len();
@@ -106,7 +107,7 @@ impl Engine {
         }
         for path in &mut connection.paths {
             let told = statuses.get(usize::from(path.index.0)).copied().flatten();
-            path.announce = path.announce.filter(|_| told.is_none());
+            path.pending.announce(path.pending.announces() && told.is_none());
         }
         let path = &mut connection.paths[position];
         if is_repeated {
@@ -115,8 +116,7 @@ impl Engine {
         if let Some(nonce) = what.challenge {
             path.state.on_challenge_sent(nonce);
         }
-        path.response = None;
-        path.on_control_sent(control, what.announces, addresses);
+        path.pending.on_sent(control, addresses, is_repeated);
         true
     }
 
@@ -153,7 +153,7 @@ struct What {
     announces: bool,
 }
 
-/// Adds to the body of a control frame these messages ([`Path::control`]), the challenge, the answer to that
+/// Adds to the body of a control frame these messages ([`Pending::say`]), the challenge, the answer to that
 /// of the peer on the link at `position`, and what is told of each link.
 fn gather_messages(
     body: &mut Vec<u8>,
@@ -179,7 +179,7 @@ fn gather_messages(
     if let Some(nonce) = challenge {
         add(body, Control::PathChallenge(nonce));
     }
-    if let Some(nonce) = connection.paths[position].response {
+    if let Some(nonce) = connection.paths[position].pending.nonce() {
         add(body, Control::PathResponse(nonce));
     }
     for (index, status) in statuses.iter().enumerate() {
@@ -195,33 +195,6 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
     body.extend_from_slice(&bytes[..len]);
 }
 
-/// What is remembered of a control frame in case it is lost: its messages, and if it `announces`, the
-/// `addresses` of these links (by bit) and the status of all that were to be told of.
-fn carried(path: &Path, control: u16, announces: bool, addresses: u16) -> Carried {
-    let told = (path.retry_status | path.removed) & 0xffff;
-    let (status, offset) =
-        if announces { (STATUS, told | u32::from(addresses) << 16) } else { (0, 0) };
-    let slot = u32::from(control) | status;
-    Carried { slot, offset, kind: CarriedKind::Control, ..Carried::default() }
-}
-
-impl Path {
-    /// A frame with these messages is on its way; if it announces, with the addresses of these links, and
-    /// the status of all that were to be told of.
-    fn on_control_sent(&mut self, control: u16, announces: bool, addresses: u16) {
-        self.control &= !control;
-        if announces {
-            (self.retry_status, self.removed) = (0, 0);
-            // If none was told, those are not attached any more.
-            self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
-            if self.addresses != 0 {
-                // The rest of them follows for the same reason.
-                self.control |= control & LINKS;
-            }
-        }
-    }
-}
-
 /// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
 /// length.
 pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
@@ -234,7 +207,7 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
 /// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
 /// is a way is limited elsewhere.
 fn may_challenge(path: &Path) -> bool {
-    let bytes = if path.response.is_some() {
+    let bytes = if path.pending.nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
     } else {
         CONTROL_FRAME_BYTES
@@ -247,19 +220,15 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths.len() < 2 {
         return;
     }
-    let (mut status, mut removed, mut addresses) = (0, 0, 0);
+    let mut all = Pending::default();
     for path in &mut connection.paths {
-        status |= core::mem::take(&mut path.retry_status);
-        removed |= core::mem::take(&mut path.removed);
-        addresses |= core::mem::take(&mut path.addresses);
-        if path.announce.is_some() {
-            status |= 1 << path.index.0;
+        all.inherit_of_links(&mut path.pending);
+        if path.pending.announces() {
+            all.tell_statuses(1 << path.index.0);
         }
     }
     if let Some(path) = connection.paths.get_mut(nearest) {
-        path.retry_status = status;
-        path.removed = removed;
-        path.addresses = addresses;
+        path.pending.inherit_of_links(&mut all);
     }
 }
 
@@ -275,7 +244,7 @@ fn statuses_of(
     }
     let Some(carrier) = connection.paths.get(position) else { return statuses };
     for (index, slot) in statuses.iter_mut().enumerate() {
-        if (carrier.removed | carrier.retry_status) & 1 << index == 0 {
+        if carrier.pending.statuses() & 1 << index == 0 {
             continue;
         }
         let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);
