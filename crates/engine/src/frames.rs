@@ -70,8 +70,9 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     batch: TxBatch,
-    /// Where the open frame begins, and its flags.
-    open: Option<(usize, Flags)>,
+    /// Where the open frame begins, [`NONE_OPEN`] if there is none, and its flags.
+    open_at: u32,
+    flags: Flags,
     /// All frames of a batch are for the same.
     purpose: Purpose,
 }
@@ -80,13 +81,13 @@ impl FrameWriter {
     /// With room for so many frames and bytes of headers.
     pub(crate) fn new(frames: usize, header_bytes: usize) -> Self {
         let batch = TxBatch::new(frames, header_bytes);
-        Self { batch, open: None, purpose: Purpose::Data }
+        Self { batch, open_at: NONE_OPEN, flags: Flags::NONE, purpose: Purpose::Data }
     }
 
     /// Begins a batch of frames to one peer.
     pub(crate) fn reset(&mut self, to: PeerAddr) {
         self.batch.reset(to);
-        self.open = None;
+        self.open_at = NONE_OPEN;
     }
 
     /// Frames in the batch.
@@ -101,9 +102,7 @@ impl FrameWriter {
 
     /// The last frame of the batch, which there is, asks for an acknowledgement.
     pub(crate) const fn ask_with_last(&mut self) {
-        if let Some((_, flags)) = &mut self.open {
-            *flags = flags.with(Flags::ACK_NOW);
-        }
+        self.flags = self.flags.with(Flags::ACK_NOW);
     }
 
     /// Appends a frame of a connection whose peer has these names, with an ack section or an empty slice
@@ -135,7 +134,7 @@ impl FrameWriter {
         let start = out.len();
         out.extend_from_slice(&bytes[..len]);
         out.extend_from_slice(acks);
-        self.open = Some((start, Flags(bytes[FLAGS_OFFSET])));
+        (self.open_at, self.flags) = (start as u32, Flags(bytes[FLAGS_OFFSET]));
         self.purpose = frame.purpose;
         let outside = append_body(out, start, &frame.body)?;
         let bytes = (out.len() - start) as u32 + outside.len;
@@ -167,11 +166,11 @@ impl FrameWriter {
     /// Encodes the flags of the open frame, if there is one.
     #[inline]
     fn close(&mut self) {
-        if let Some((start, flags)) = self.open.take()
-            && let Some(byte) = self.batch.header_mut().get_mut(start + FLAGS_OFFSET)
-        {
-            *byte = flags.bits();
+        let at = self.open_at as usize + FLAGS_OFFSET;
+        if let Some(byte) = self.batch.header_mut().get_mut(at) {
+            *byte = self.flags.bits();
         }
+        self.open_at = NONE_OPEN;
     }
 
     /// Bytes of the frames from this one on.
@@ -406,3 +405,6 @@ fn append_body(out: &mut Vec<u8>, start: usize, body: &Body<'_>) -> Option<Paylo
 /// Bytes of the common header, and where its flags are.
 pub(crate) const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
 const FLAGS_OFFSET: usize = 1;
+
+/// Beyond every header of a batch.
+const NONE_OPEN: u32 = u32::MAX;
