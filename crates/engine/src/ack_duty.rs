@@ -42,27 +42,26 @@ impl AckDuty {
         data_follows: impl FnOnce() -> bool,
         links: &(impl Iterator<Item = &'a ReceivedPackets> + Clone),
     ) -> Self {
-        let any = |is: fn(&ReceivedPackets, Instant) -> bool| {
-            links.clone().any(|received| is(received, now))
-        };
-        let is_now = match moment {
-            _ if must_tell => true,
-            Moment::DataLeaves { has_news } => {
-                any(ReceivedPackets::acknowledgement_rides)
-                    || has_news && any(|received, _| received.is_held_back())
-            }
-            Moment::NoData => {
-                let is_overdue = |received: &ReceivedPackets, now| {
-                    received.deadline().after_ns(RIDE_WAIT_NS) <= now
-                };
-                any(ReceivedPackets::acknowledgement_due) && (any(is_overdue) || !data_follows())
-            }
-            Moment::BeforeSleep => any(|received, _| received.acknowledgement_is_last()),
-        };
+        // Each is one pass over the links with nothing called: this is asked in every turn.
+        let mut links = links.clone();
+        let is_now = must_tell
+            || match moment {
+                Moment::DataLeaves { has_news } => links.clone().any(|received| {
+                    received.acknowledgement_rides(now) || has_news && received.is_held_back()
+                }),
+                Moment::NoData => {
+                    let is_overdue = |received: &ReceivedPackets| {
+                        received.deadline().after_ns(RIDE_WAIT_NS) <= now
+                    };
+                    links.clone().any(|received| received.acknowledgement_due(now))
+                        && (links.clone().any(is_overdue) || !data_follows())
+                }
+                Moment::BeforeSleep => links.clone().any(ReceivedPackets::acknowledgement_is_last),
+            };
         match moment {
             Moment::DataLeaves { .. } if is_now => Self::Ride,
             _ if is_now => Self::Alone,
-            _ if any(|received, _| received.acknowledgement_owed()) => Self::Later,
+            _ if links.any(ReceivedPackets::acknowledgement_owed) => Self::Later,
             _ => Self::Nothing,
         }
     }
@@ -95,6 +94,7 @@ impl Connection {
     }
 
     /// The same, now that all data has left that could.
+    #[inline]
     pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
         let data_follows = || {
             let soon = now.after_ns(RIDE_WAIT_NS);
