@@ -102,6 +102,11 @@ impl PathMtu {
         Some(size)
     }
 
+    /// The probe of just now was not sent: it is due again.
+    pub const fn on_probe_unsent(&mut self) {
+        self.outstanding = None;
+    }
+
     //= protocol.md: size.2
     /// A probe of this size, in bytes, reached the peer.
     pub fn on_probe_acked(&mut self, size: u16) {

@@ -1,18 +1,18 @@
 //! Acknowledgements: what goes into an ack section, and the Ack frames that go out when no data frame
 //! carried one (sender.md, 3).
 
-use delivery::{Instant, PacketClass};
-use mem::PayloadSlice;
+use delivery::Instant;
 use semantics::Carried;
 use wire_edge::{
     ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, Flags, HEADER_BYTES_MAX,
-    Header, Prefix, ack_section_bytes, encode_acks,
+    Header, ack_section_bytes, encode_acks,
 };
 
+use crate::ack_duty::{AckDuty, Moment};
 use crate::connection::Connection;
 use crate::engine::Engine;
+use crate::frames::{Body, Emit, NewFrame, Purpose};
 use crate::path::Path;
-use crate::transmit::{Emit, push_frame};
 
 impl Engine {
     /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
@@ -23,38 +23,22 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> bool {
+        let mut duty = connection.ack_duty_left(now);
         if core::mem::take(&mut connection.asked) {
             return self.acknowledge_everywhere(now, connection, emit);
         }
-        if Self::acknowledgements_may_ride(now, connection) {
-            return true;
-        }
         // What small frames have no room for goes into another one.
         for _ in 0..connection.paths.len() {
-            let due = connection.report_now
-                || connection.paths.iter().any(|path| path.received.acknowledgement_due(now));
-            if !due {
+            if duty != AckDuty::Alone {
                 break;
             }
             let Some(position) = self.acknowledging_path(connection) else { return false };
             if !self.send_acknowledgements(now, connection, position, emit) {
                 return false;
             }
+            duty = connection.ack_duty(now, Moment::NoData);
         }
         true
-    }
-
-    /// Whether data will carry what is due within [`RIDE_WAIT_NS`] of its time.
-    fn acknowledgements_may_ride(now: Instant, connection: &Connection) -> bool {
-        if connection.report_now || !connection.outbound.wants_to_send() {
-            return false;
-        }
-        let soon = now.after_ns(RIDE_WAIT_NS);
-        connection.paths.iter().all(|path| path.received.deadline().after_ns(RIDE_WAIT_NS) > now)
-            && connection.paths.iter().any(|path| {
-                let opens_at = path.send.opens_at(now, u32::from(path.mtu.current()));
-                path.state.may_carry_data() && opens_at > now && opens_at <= soon
-            })
     }
 
     //= protocol.md: ack.8
@@ -99,33 +83,14 @@ impl Engine {
     ) -> bool {
         let frame_bytes = connection.paths[position].mtu.current();
         self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
-        let path = &mut connection.paths[position];
-        let prefix = Prefix {
-            kind: Header::Ack.kind(),
-            link: path.index,
+        let frame = NewFrame {
+            purpose: Purpose::Acknowledge,
+            header: &Header::Ack,
             flags: Flags::ACK,
-            epoch: connection.peer_epoch,
-            connection: connection.peer_id,
-            packet: path.send.next_packet().truncate(),
+            body: Body::Bytes(&[]),
+            carried: Carried::default(),
         };
-        self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Ack, self.acks.as_slice());
-        self.batch.finish_frame(PayloadSlice::EMPTY);
-        let bytes = self.batch.frame(0).len() as u32;
-        let class = PacketClass::Unacknowledged;
-        path.send.on_sent(&mut self.sent, now, bytes, class, Carried::default());
-        path.counters.frames_sent += 1;
-        path.counters.bytes_sent += u64::from(bytes);
-        path.counters.explicit_acks_sent += 1;
-        if self.emit_one(path.link, emit) {
-            return true;
-        }
-        path.send.unsend(&mut self.sent, 1, &mut |_| {});
-        path.counters.frames_sent -= 1;
-        path.counters.bytes_sent -= u64::from(bytes);
-        path.counters.explicit_acks_sent -= 1;
-        connection.report_now = true;
-        false
+        self.send_alone(now, connection, position, &frame, emit)
     }
 }
 
@@ -187,10 +152,6 @@ impl AckBytes {
         &self.bytes[..self.len]
     }
 }
-
-/// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two
-/// full frames at 1 Gb/s. The time is told to the peer, so that it spoils no measurement.
-pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 /// An ack section without blocks, and its longest block.
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
 use semantics::{CompletionQueue, Inbound, Outbound};
 use wire_edge::{
-    ADDRESSES_MAX, CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber,
-    Parameters, PeerAddr,
+    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
+    PeerAddr,
 };
 
-use crate::control::{PING, RETIRED_NS};
+use crate::ack_duty::{AckDuty, Moment};
+use crate::control::PING;
 use crate::event::ConnectionHandle;
 use crate::handshake::HelloKey;
 use crate::join::Joining;
+use crate::link_set::LinkSet;
 use crate::path::Path;
 
 /// Where a connection stands (protocol.md §4).
@@ -49,12 +51,7 @@ pub(crate) struct Connection {
     pub(crate) peer_epoch: Epoch,
     /// What the peer said of itself in the handshake.
     pub(crate) peer: Option<Parameters>,
-    pub(crate) paths: Vec<Path>,
-    /// Links that were taken away: their packet numbers must not be used again.
-    pub(crate) retired: Vec<Retired>,
-    /// Pairs that were links once and were taken away, the newest last: at these addresses the peer has
-    /// answered.
-    pub(crate) former: Vec<(LinkId, PeerAddr)>,
+    pub(crate) paths: LinkSet,
     /// What is known of pairs of links that may join; absent while there is none to try.
     pub(crate) joining: Option<Box<Joining>>,
     /// Links (by bit) whose address the peer was told, as they have no part in the connection.
@@ -116,27 +113,6 @@ pub(crate) struct Connection {
     pub(crate) close_data: Vec<u8>,
 }
 
-/// A link that was taken away from a connection.
-#[derive(Debug)]
-pub(crate) struct Retired {
-    /// When it was taken away.
-    pub(crate) at: Instant,
-    /// The peer does not know that it was there, or gave it up itself for another under this index:
-    /// neither end tells the other anything of it, and no later one can be taken for it.
-    pub(crate) is_unnoticed: bool,
-    pub(crate) path: Path,
-}
-
-delivery::pack_fields!(Retired { at, is_unnoticed, path });
-
-impl Retired {
-    /// When the index may serve a trial: one that the peer did not notice is new to it, another only
-    /// when the peer believes that no frame of before is under way.
-    pub(crate) fn rested_at(&self) -> Instant {
-        if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
-    }
-}
-
 /// What only the handshake needs.
 #[derive(Debug)]
 pub(crate) struct HandshakeState {
@@ -158,16 +134,7 @@ const ASK_LATE_NS: u64 = 100_000;
 impl Connection {
     /// The link with this index, if it is there.
     pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
-        self.paths.iter_mut().find(|path| path.index == index)
-    }
-
-    /// A link that has answered is taken away.
-    pub(crate) fn remember_former(&mut self, pair: (LinkId, PeerAddr)) {
-        self.former.retain(|&former| former != pair);
-        if self.former.len() == ADDRESSES_MAX {
-            self.former.remove(0);
-        }
-        self.former.push(pair);
+        self.paths.with_mut(index)
     }
 
     //= protocol.md: reset.2, index.3
@@ -176,7 +143,7 @@ impl Connection {
     /// is nobody else to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
         let is_up = |path: &Path| path.state.may_carry_data();
-        let was_link = || self.former.contains(&(path.link, path.peer));
+        let was_link = || self.paths.was_link((path.link, path.peer));
         path.is_validated() || was_link() && !self.paths.iter().any(is_up)
     }
 
@@ -201,7 +168,7 @@ impl Connection {
         if self.paths.len() > 1 {
             for path in &mut self.paths {
                 if path.state.may_carry_data() && path.send.in_flight_bytes() == 0 {
-                    path.control |= PING;
+                    path.pending.say(PING);
                 }
             }
         }
@@ -289,16 +256,10 @@ impl Connection {
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
-            || self.report_now
             || self.join_due
             || self.outbound.wants_to_send()
+            || self.ack_duty(now, Moment::NoData) == AckDuty::Alone
             || self.paths.iter().any(|path| path.is_urgent(now))
-    }
-
-    /// Whether the peer does not know of all that it could know of deliveries and receives.
-    #[inline]
-    pub(crate) fn has_deliveries_to_tell(&self) -> bool {
-        self.told_delivered != self.inbound.delivered() || self.told_credit != self.inbound.credit()
     }
 
     pub(crate) const fn is_open(&self) -> bool {

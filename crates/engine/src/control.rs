@@ -2,15 +2,17 @@
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
 use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{Carried, CarriedKind, OperationError};
+use semantics::{CarriedKind, OperationError};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
-use crate::connection::{Connection, Phase, Retired};
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
+use crate::life::Life;
 use crate::path::Path;
+use crate::pending::LostControl;
 
-/// Bits of [`crate::path::Path::control`]: messages to send on that link.
+/// Bits of [`Pending::say`](crate::pending::Pending::say): messages to send on a link.
 pub(crate) const PING: u16 = 1;
 /// See [`PING`].
 pub(crate) const CLOSE: u16 = 2;
@@ -25,50 +27,6 @@ pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
 /// of its `offset`, and the addresses of those in the high half.
 pub(crate) const STATUS: u32 = 1 << 30;
-
-/// What lost control frames said that must be said again.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LostControl {
-    control: u16,
-    status: u32,
-    addresses: u16,
-    /// Frames that are no longer in flight.
-    frames: u16,
-}
-
-impl LostControl {
-    //= protocol.md: status.1
-    /// A frame was lost, or belongs to a link that is given up.
-    pub(crate) fn add(&mut self, carried: &Carried) {
-        if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
-            return;
-        }
-        self.frames += 1;
-        self.control |= carried.slot as u16;
-        if carried.slot & STATUS != 0 {
-            self.status |= carried.offset & 0xffff;
-            self.addresses |= (carried.offset >> 16) as u16;
-        }
-    }
-
-    /// A control frame, no probe, arrived.
-    pub(crate) const fn add_arrived(&mut self) {
-        self.frames += 1;
-    }
-
-    /// Has everything said again, on the link on which it was said or on the nearest.
-    pub(crate) const fn renew(self, path: &mut Path) {
-        path.told -= self.frames;
-        self.renew_elsewhere(path);
-    }
-
-    /// Has everything said again that was said on another link, or on the nearest.
-    pub(crate) const fn renew_elsewhere(self, path: &mut Path) {
-        path.control |= self.control;
-        path.retry_status |= self.status;
-        path.addresses |= self.addresses;
-    }
-}
 
 impl Engine {
     //= protocol.md: join.8
@@ -88,17 +46,21 @@ impl Engine {
     ) -> Result<u8, Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost;
+        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
         if let Some(path) = connection.paths.iter().find(is_this) {
             result = Ok(path.index.0);
             connection.welcome_link(link);
         } else if connection.is_open()
             && let Some(index) = self.free_index(&connection, None)
-            && self.open_path(now, &mut connection, index, link, peer, PathState::new(now))
+            && self.open_path(
+                now,
+                &mut connection,
+                index,
+                (link, peer),
+                Life::Trial,
+                PathState::new(now),
+            )
         {
-            if let Some(path) = connection.paths.last_mut() {
-                path.is_trial = true;
-            }
             connection.ask_for((link, peer));
             result = Ok(index.0);
         }
@@ -110,8 +72,8 @@ impl Engine {
     /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let pair = connection.paths.iter().find(|path| path.index.0 == index);
-        let pair = pair.map(|path| (path.link, path.peer));
+        let index = LinkIndex(index);
+        let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
         if self.remove_path_of(&mut connection, index)
             && let Some((link, peer)) = pair
         {
@@ -123,10 +85,10 @@ impl Engine {
 
     //= protocol.md: remove.1
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
-    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: u8) -> bool {
-        let is_gone = index <= LinkIndex::MAX && self.drop_path(connection, LinkIndex(index));
+    pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
+        let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths.first_mut() {
-            path.removed |= 1 << index;
+            path.pending.tell_statuses(1 << index.0);
         }
         is_gone
     }
@@ -137,7 +99,7 @@ impl Engine {
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
         let link = path.link;
-        let is_gone = self.remove_path_of(connection, index.0);
+        let is_gone = self.remove_path_of(connection, index);
         if is_gone {
             connection.tell_address(link);
         }
@@ -146,13 +108,12 @@ impl Engine {
 
     //= protocol.md: remove.3
     /// A link of a connection is no more. If it is the last one, it stays until another is found.
-    pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: u8) {
+    pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
-            && let Some(path) = connection.path_mut(LinkIndex(index))
+            && let Some(path) = connection.path_mut(index)
         {
-            path.is_lost = true;
-            let change = path.state.on_link_down();
-            self.on_path_change(self.turn_at, connection, LinkIndex(index), change);
+            let change = path.on_lost();
+            self.on_path_change(self.turn_at, connection, index, change);
         }
         connection.join_due = true;
     }
@@ -166,10 +127,9 @@ impl Engine {
     ) {
         let now = self.turn_at;
         for path in connection.paths.iter_mut().filter(|path| path.link == link) {
-            // What waited for it goes on, if the peer still takes frames from there.
-            if path.is_lost && path.local == caps.local {
-                path.is_lost = false;
-                path.state.on_link_up(now);
+            // If the peer still takes frames from there.
+            if path.is_lost() && path.local == caps.local {
+                path.on_back(now);
             }
         }
         connection.welcome_link(link);
@@ -193,7 +153,7 @@ impl Engine {
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
-                    path.response = Some(nonce);
+                    path.pending.answer(nonce);
                 }
             }
             Control::PathResponse(nonce) => {
@@ -244,7 +204,7 @@ impl Engine {
             PathChange::Suspected | PathChange::Failed => {
                 if change == PathChange::Failed {
                     path.counters.failures += 1;
-                    path.announce = Some(LinkStatus::Down);
+                    path.pending.announce(true);
                 } else {
                     path.counters.suspicions += 1;
                 }
@@ -274,8 +234,7 @@ impl Engine {
     /// A link has answered: it takes the place of one that is no more.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
-        path.peer_opened = false;
-        path.is_trial = false;
+        path.on_answered();
         let pair = (path.link, path.peer);
         // Of two links that are one, one stays, and the initiator says which.
         let is_same = |path: &&Path| (path.link, path.peer) == pair && path.index != index;
@@ -283,15 +242,15 @@ impl Engine {
             && let Some(other) = connection.paths.iter().find(is_same)
         {
             if other.state.may_carry_data() {
-                self.remove_path_of(connection, index.0);
+                self.remove_path_of(connection, index);
                 return;
             }
-            let other = other.index.0;
+            let other = other.index;
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
         while let Some(lost) =
-            connection.paths.iter().find(|path| path.is_lost).map(|path| path.index.0)
+            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index)
             && self.remove_path_of(connection, lost)
         {}
         connection.join_due = true;
@@ -312,9 +271,8 @@ impl Engine {
                 outbound.on_lost(pools, carried);
             }
         });
-        path.told = 0;
-        path.retry_status |= lost.status;
-        path.addresses |= lost.addresses;
+        path.pending.on_given_up();
+        path.pending.say_again_of_links(lost);
         path.probes_allowed = 0;
     }
 
@@ -342,7 +300,7 @@ impl Engine {
                     path.state.on_link_up(now);
                     if path.send.in_flight_bytes() > 0 {
                         // The probe timeout may have grown long while nothing got through.
-                        path.control |= PING;
+                        path.pending.say(PING);
                     }
                 }
                 LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
@@ -357,16 +315,16 @@ impl Engine {
     /// A link may have come back with another address: frames from there are not taken by the peer
     /// under the old index.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
-        let changed: Vec<u8> = connection
+        let changed: Vec<LinkIndex> = connection
             .paths
             .iter()
-            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost)
-            .map(|path| path.index.0)
+            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost())
+            .map(|path| path.index)
             .collect();
         for index in changed {
             self.lose_path(connection, index);
         }
-        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost) {
+        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost()) {
             connection.welcome_back(link);
         }
     }
@@ -420,7 +378,7 @@ impl Engine {
         connection.inbound.flush(&mut self.pools, rest);
         for path in &mut connection.paths {
             path.send.drain(&mut self.sent, &mut |_| {});
-            path.told = 0;
+            path.pending.on_given_up();
         }
     }
 
@@ -434,7 +392,7 @@ impl Engine {
         private_data: &[u8],
     ) {
         if let Some(path) = connection.path_mut(index) {
-            path.control |= CLOSE_ACK;
+            path.pending.say(CLOSE_ACK);
         }
         let before = connection.phase;
         if before != Phase::Drained {
@@ -478,11 +436,11 @@ impl Engine {
                 self.on_path_change(now, connection, which, change);
                 // The peer knows already.
                 if let Some(path) = connection.path_mut(which) {
-                    path.announce = None;
+                    path.pending.announce(false);
                 }
             }
             LinkStatus::Removed => {
-                let (pair, is_trial) = ((path.link, path.peer), path.is_trial);
+                let (pair, is_trial) = ((path.link, path.peer), path.is_trial());
                 if !self.drop_path(connection, which) {
                     return;
                 }
@@ -500,8 +458,7 @@ impl Engine {
     //= protocol.md: remove.1, remove.3
     /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
-        let is_left = |path: &Path| path.is_validated() && path.index != index;
-        if !connection.paths.iter().any(is_left) {
+        if !connection.paths.has_answer_beside(index) {
             return false;
         }
         let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
@@ -517,20 +474,17 @@ impl Engine {
             lost.add(&carried);
             outbound.on_lost(pools, carried);
         });
-        path.told = 0;
+        path.pending.on_given_up();
         if let Some(other) = paths.first_mut() {
-            lost.renew_elsewhere(other);
-            other.control |= core::mem::take(&mut path.control);
-            other.retry_status |= core::mem::take(&mut path.retry_status);
-            other.removed |= core::mem::take(&mut path.removed);
-            other.addresses |= core::mem::take(&mut path.addresses);
+            other.pending.say_again(lost);
+            other.pending.inherit(&mut path.pending);
         }
         path.state.on_removed();
         // Positions have shifted: what was learnt belongs to other links now.
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
         }
-        if !path.is_trial {
+        if !path.is_trial() {
             self.events.push_back(Event::Path {
                 connection: *handle,
                 index: index.0,
@@ -539,10 +493,7 @@ impl Engine {
             });
         }
         let was_settled = path.is_settled();
-        if path.is_validated() {
-            connection.remember_former((path.link, path.peer));
-        }
-        connection.retired.push(Retired { at: self.turn_at, is_unnoticed: false, path });
+        connection.paths.retire(self.turn_at, path);
         if was_settled {
             connection.compare_links_soon(self.turn_at);
         }
@@ -552,8 +503,8 @@ impl Engine {
     /// Takes a link out of which the peer knows nothing, or nothing any more.
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
-        if is_gone && let Some(retired) = connection.retired.last_mut() {
-            retired.is_unnoticed = true;
+        if is_gone {
+            connection.paths.forget_last_retired();
         }
         is_gone
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use delivery::{
     CookieJar, EndpointCounters, Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, RateLimiter,
-    RxFrame, SentPool, SilenceBudget, TimerQueue, TxBatch,
+    RxFrame, SentPool, SilenceBudget, TimerQueue,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -16,7 +16,8 @@ use semantics::{
 };
 use thiserror::Error;
 use wire_edge::{
-    CloseReason, ConnectionId, Epoch, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
+    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX,
+    PeerAddr,
 };
 
 use crate::acknowledge::AckBytes;
@@ -25,7 +26,9 @@ use crate::connection::{Connection, HandshakeState, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
+use crate::frames::FrameWriter;
 use crate::handshake::{HelloKey, Reply};
+use crate::link_set::LinkSet;
 use crate::per_host::PerHost;
 use crate::report::Report;
 use crate::scratch::batch;
@@ -76,9 +79,9 @@ pub struct Engine {
     /// Limits the reports without proof that are looked at: each costs a look at every connection.
     pub(crate) hearsay_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
-    pub(crate) batch: TxBatch,
+    pub(crate) batch: FrameWriter,
     /// Batches for the links of a connection that has several, by position.
-    pub(crate) spare_batches: Vec<TxBatch>,
+    pub(crate) spare_batches: Vec<FrameWriter>,
     pub(crate) acks: AckBytes,
     /// A completion queue without room: of connections for which the application has chosen none yet.
     nobodys_queue: Arc<CompletionQueue>,
@@ -190,7 +193,7 @@ impl Engine {
             reset_limit: RateLimiter::new(1000, 100),
             hearsay_limit: RateLimiter::new(10, 10),
             counters: EndpointCounters::default(),
-            batch: if ahead { batch() } else { TxBatch::new(0, 0) },
+            batch: if ahead { batch() } else { FrameWriter::new(0, 0) },
             spare_batches: Vec::new(),
             acks: if ahead { AckBytes::allocated() } else { AckBytes::default() },
             nobodys_queue,
@@ -224,11 +227,11 @@ impl Engine {
         }
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
-                let gone: Vec<u8> = connection
+                let gone: Vec<LinkIndex> = connection
                     .paths
                     .iter()
                     .filter(|path| path.link == link)
-                    .map(|path| path.index.0)
+                    .map(|path| path.index)
                     .collect();
                 for index in gone {
                     engine.lose_path(connection, index);
@@ -592,7 +595,7 @@ impl Engine {
             epoch: Epoch(self.entropy.next_u32() as u16),
             peer_epoch: Epoch(0),
             peer: None,
-            paths: Vec::new(),
+            paths: LinkSet::default(),
             joining: None,
             told_addresses: 0,
             join_due: false,
@@ -609,8 +612,6 @@ impl Engine {
             queued: false,
             listed_stalled: false,
             listed_owing: false,
-            retired: Vec::new(),
-            former: Vec::new(),
             heard: false,
             heard_at: Instant::default(),
             keep_alive_at: Instant::NEVER,

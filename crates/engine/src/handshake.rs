@@ -16,6 +16,7 @@ use crate::control::PING;
 use crate::engine::{Engine, REPLIES_MAX};
 use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
 use crate::join::Joining;
+use crate::life::Life;
 use crate::path::Path;
 
 /// A handshake frame on its way out.
@@ -87,7 +88,8 @@ impl Engine {
             state.private_data = private_data.to_vec();
             state.started_at = now;
         }
-        self.open_path(now, &mut connection, LinkIndex(0), link, peer, PathState::validated(now));
+        let state = PathState::validated(now);
+        self.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
         self.by_peer.insert((connection.peer_id, connection.peer_epoch), handle.index);
         connection.silence.on_waiting(now);
         connection.retry_at = now;
@@ -257,8 +259,8 @@ impl Engine {
         now: Instant,
         connection: &mut Connection,
         index: LinkIndex,
-        link: LinkId,
-        peer: PeerAddr,
+        (link, peer): (LinkId, PeerAddr),
+        life: Life,
         state: PathState,
     ) -> bool {
         let (Some(Some(known)), Some(parameters)) =
@@ -267,15 +269,11 @@ impl Engine {
             return false;
         };
         let mut path = Path::new(now, index, link, peer, &known.caps, &self.config, parameters);
-        let before = connection.retired.iter().position(|retired| retired.path.index == index);
-        if let Some(before) = before {
-            let retired = connection.retired.swap_remove(before);
-            path = retired.path.renew(path, now, &known.caps, &self.config, parameters);
+        if let Some(before) = connection.paths.take_retired(index) {
+            path = before.renew(path, now, &known.caps, &self.config, parameters);
         }
-        path.state = state;
-        // Room for one link is not wasted on the many connections that have no other.
-        connection.paths.reserve_exact(1);
-        connection.paths.push(path);
+        path.begin(life, state);
+        connection.paths.open(path);
         if connection.paths.len() > 1 && connection.scheduler.is_none() {
             connection.scheduler = Some(Box::default());
         }
@@ -294,20 +292,17 @@ impl Engine {
     ) -> Option<LinkIndex> {
         let theirs = connection.peer.as_ref().map_or(1, |peer| peer.links_max.min(16) as u8);
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
-        let used_at = |index: LinkIndex| {
-            let retired = connection.retired.iter().find(|retired| retired.path.index == index);
-            match retired {
-                Some(retired) if retired.rested_at() > self.turn_at => retired.at.after_ns(1),
-                _ => Instant::default(),
-            }
+        let used_at = |index: LinkIndex| match connection.paths.retired(index) {
+            Some(retired) if retired.rested_at() > self.turn_at => retired.at.after_ns(1),
+            _ => Instant::default(),
         };
         let responds = connection.hello_key.is_some();
         let order =
             (0..limit).map(|turn| LinkIndex(if responds { limit - 1 - turn } else { turn }));
         order
-            .filter(|index| !connection.paths.iter().any(|path| path.index == *index))
-            .filter(|index| {
-                let retired = connection.retired.iter().find(|was| was.path.index == *index);
+            .filter(|&index| connection.paths.with(index).is_none())
+            .filter(|&index| {
+                let retired = connection.paths.retired(index);
                 at_once.is_none() || retired.is_none_or(|was| at_once >= Some(was.rested_at()))
             })
             .min_by_key(|&index| used_at(index))
@@ -499,7 +494,7 @@ impl Engine {
                     && let Some(path) = connection.paths.first_mut()
                     && path.send.in_flight_bytes() == 0
                 {
-                    path.control |= PING;
+                    path.pending.say(PING);
                 }
                 return;
             }
@@ -574,9 +569,10 @@ impl Engine {
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
         self.by_peer.insert((source, parameters.epoch), connection.handle.index);
-        self.open_path(now, connection, LinkIndex(0), link, from, PathState::validated(now));
+        let state = PathState::validated(now);
+        self.open_path(now, connection, LinkIndex(0), (link, from), Life::Settled, state);
         if let Some(path) = connection.paths.first_mut() {
-            path.control |= PING;
+            path.pending.say(PING);
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
         connection.joining = Joining::new((link, from), asked, addresses.iter());

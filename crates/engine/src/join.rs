@@ -13,10 +13,11 @@ use core::cmp::Reverse;
 use core::net::IpAddr;
 
 use delivery::{Instant, LinkId, PathState};
-use wire_edge::{ADDRESSES_MAX, PeerAddr};
+use wire_edge::{ADDRESSES_MAX, LinkIndex, PeerAddr};
 
-use crate::connection::{Connection, Retired};
+use crate::connection::Connection;
 use crate::engine::{Engine, EngineLink};
+use crate::life::Life;
 use crate::path::Path;
 
 /// What the end that looks for pairs remembers.
@@ -107,11 +108,6 @@ impl Connection {
         self.paths.iter().map(given_up_at).fold(again_at, Instant::min)
     }
 
-    /// When an index may serve a trial again, if there are any that may.
-    fn index_rested_at(&self) -> Option<Instant> {
-        self.retired.iter().map(Retired::rested_at).min()
-    }
-
     //= protocol.md: remove.2
     /// The peer, or the application of this end, does not want this pair any more.
     pub(crate) fn forget_pair(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
@@ -150,7 +146,7 @@ impl Connection {
         if !self.is_initiator()
             && let Some(path) = self.paths.first_mut()
         {
-            path.addresses |= 1 << link.0;
+            path.pending.tell_addresses(1 << link.0);
             self.told_addresses |= 1 << link.0;
         }
     }
@@ -196,7 +192,7 @@ impl Connection {
         let unwanted = self.joining.as_ref().map_or(0, |joining| joining.unwanted);
         let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link.0);
         if let Some(path) = self.paths.first_mut() {
-            path.addresses |= links & self.told_addresses & !unwanted & !used;
+            path.pending.tell_addresses(links & self.told_addresses & !unwanted & !used);
         }
     }
 
@@ -237,7 +233,7 @@ impl Engine {
         let mut joining = match connection.joining.take() {
             Some(joining) => joining,
             // A responder looks for a way only when it has lost its last, or is told to.
-            None if connection.paths.iter().any(|path| path.is_lost || path.is_trial) => {
+            None if connection.paths.iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }
             None => return,
@@ -251,7 +247,7 @@ impl Engine {
         joining.index_at = None;
         let mut has_failed_pair = false;
         for (link, peer) in self.candidates(connection, &joining) {
-            let used = |path: &Path| !path.is_lost && (path.link == link || path.peer == peer);
+            let used = |path: &Path| !path.is_lost() && (path.link == link || path.peer == peer);
             if connection.paths.iter().any(used) {
                 continue;
             }
@@ -260,16 +256,13 @@ impl Engine {
                 continue;
             }
             let Some(index) = self.free_index(connection, Some(now)) else {
-                joining.index_at = connection.index_rested_at().filter(|&at| at > now);
+                joining.index_at = connection.paths.index_rested_at().filter(|&at| at > now);
                 break;
             };
-            if self.open_path(now, connection, index, link, peer, PathState::new(now))
-                && let Some(path) = connection.paths.last_mut()
-            {
-                path.is_trial = true;
-            }
+            let state = PathState::new(now);
+            self.open_path(now, connection, index, (link, peer), Life::Trial, state);
         }
-        let is_trying = connection.paths.iter().any(|path| path.is_trial);
+        let is_trying = connection.paths.iter().any(Path::is_trial);
         if !has_failed_pair {
             joining.again_at = None;
         } else if joining.again_at.is_none() && !is_trying {
@@ -284,17 +277,15 @@ impl Engine {
     fn end_trials(&mut self, now: Instant, connection: &mut Connection, joining: &mut Joining) {
         let most = joining.challenges_max();
         let is_up = |link: LinkId| self.is_usable(link);
-        let over: Vec<(u8, bool)> = connection
+        let over: Vec<(LinkIndex, bool)> = connection
             .paths
             .iter()
-            .filter(|path| path.is_trial)
+            .filter(|path| path.is_trial())
             .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link))
-            .map(|path| (path.index.0, is_up(path.link)))
+            .map(|path| (path.index, is_up(path.link)))
             .collect();
         for (index, was_challenged) in over {
-            let Some(path) = connection.paths.iter().find(|path| path.index.0 == index) else {
-                continue;
-            };
+            let Some(path) = connection.paths.with(index) else { continue };
             let (pair, was_heard) = ((path.link, path.peer), path.is_heard());
             if was_challenged {
                 joining.failed.push(pair);
@@ -305,14 +296,14 @@ impl Engine {
                 // The peer may take it for a link that works.
                 self.remove_path_of(connection, index);
             } else {
-                self.drop_unnoticed(connection, wire_edge::LinkIndex(index));
+                self.drop_unnoticed(connection, index);
             }
         }
     }
 
     /// Pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
-        let lost = connection.paths.iter().filter(|path| path.is_lost).map(|path| path.peer);
+        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(|path| path.peer);
         let mut addresses = joining.addresses.clone();
         for peer in lost {
             if !addresses.contains(&peer) {

@@ -42,7 +42,7 @@ impl Engine {
         connection.compares_links = false;
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.control |= LINKS;
+            path.pending.say(LINKS);
         }
         self.tell_links(connection);
     }
@@ -53,8 +53,8 @@ impl Engine {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
         if let Some(path) = connection.paths.get_mut(nearest) {
-            path.control |= LINKS;
-            path.addresses |= idle;
+            path.pending.say(LINKS);
+            path.pending.tell_addresses(idle);
         }
     }
 
@@ -78,16 +78,15 @@ impl Engine {
             connection.compare_links_soon(now);
         }
         let is_here = |index: LinkIndex| {
-            let is_retired = connection.retired.iter().any(|retired| {
-                retired.path.index == index && retired.at.after_ns(2 * RETIRED_NS) > now
-            });
-            is_retired || connection.paths.iter().any(|path| path.index == index)
+            let retired = connection.paths.retired(index);
+            retired.is_some_and(|retired| retired.at.after_ns(2 * RETIRED_NS) > now)
+                || connection.paths.with(index).is_some()
         };
         let unknown = (0..=LinkIndex::MAX)
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
             .fold(0, |links, index| links | 1_u32 << index);
         if let Some(path) = connection.paths.first_mut() {
-            path.removed |= unknown;
+            path.pending.tell_statuses(unknown);
         }
         if self.links_without_part(connection) != 0 {
             self.tell_links(connection);

@@ -11,16 +11,21 @@
 //! Completions do not come out of the engine: it puts them into the completion queues itself.
 #![forbid(unsafe_code)]
 
+mod ack_duty;
 mod acknowledge;
 mod config;
 mod connection;
 mod control;
 mod engine;
 mod event;
+mod frames;
 mod handshake;
 mod join;
 mod keep_alive;
+mod life;
+mod link_set;
 mod path;
+mod pending;
 mod per_host;
 mod receive;
 mod report;

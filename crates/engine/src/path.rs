@@ -2,15 +2,17 @@
 //! measurements, and what is to be said on it.
 
 use delivery::{
-    CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathMtu, PathState,
-    ReceivedPackets, SendConfig, SendHalf,
+    CongestionAlgorithm, Instant, LinkCaps, LinkCounters, LinkId, LinkView, PathChange, PathMtu,
+    PathState, ReceivedPackets, SendConfig, SendHalf,
 };
 use semantics::Carried;
-use wire_edge::{LinkIndex, LinkStatus, PacketNumber, Parameters, PeerAddr};
+use wire_edge::{LinkIndex, PacketNumber, Parameters, PeerAddr};
 
-use crate::acknowledge::RIDE_WAIT_NS;
+use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
 use crate::engine::FRAME_BYTES_MIN;
+use crate::life::Life;
+use crate::pending::Pending;
 use crate::report::Refusals;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
@@ -26,33 +28,17 @@ pub(crate) struct Path {
     pub(crate) mtu: PathMtu,
     pub(crate) state: PathState,
     pub(crate) counters: LinkCounters,
-    /// Control messages to send on this link, bits such as [`PING`](crate::control::PING).
-    pub(crate) control: u16,
-    /// Nonce of a challenge of the peer to answer on this link.
-    pub(crate) response: Option<u64>,
-    /// Status of this link to tell the peer, over whichever link works.
-    pub(crate) announce: Option<LinkStatus>,
-    /// Links (by bit) that are gone from this side and of which the peer must hear on this one.
-    pub(crate) removed: u32,
-    /// Links (by bit) whose status must be told again, because the frame that told it was lost.
-    pub(crate) retry_status: u32,
-    /// Links (by bit) of this endpoint whose address the peer must hear on this one.
-    pub(crate) addresses: u16,
+    /// What is to be said on it.
+    pub(crate) pending: Pending,
     /// How often nobody was found to listen at the peer's address.
     pub(crate) refusals: Refusals,
-    /// Control frames in flight that tell the peer something.
-    pub(crate) told: u16,
     /// Frames that may be sent although the window is closed: a probe after a timeout.
     pub(crate) probes_allowed: u8,
-    /// The peer opened it and has not answered here yet: nothing is known of where it leads.
-    pub(crate) peer_opened: bool,
-    /// This end tries whether the two links reach one another; nobody has answered yet.
-    pub(crate) is_trial: bool,
+    /// What it is to the connection.
+    life: Life,
     /// The peer was heard under this index before it was used anew: it may not have heard yet that the
     /// link of before is gone.
     pub(crate) was_heard: bool,
-    /// The only link of the connection, and it is no more: another takes its place when one is found.
-    pub(crate) is_lost: bool,
     /// The peer asked to use this link only when no other works.
     pub(crate) backup: bool,
     /// When it was opened.
@@ -75,19 +61,11 @@ delivery::pack_fields!(Path {
     mtu,
     state,
     counters,
-    control,
-    response,
-    announce,
-    removed,
-    retry_status,
-    addresses,
+    pending,
     refusals,
-    told,
     probes_allowed,
-    peer_opened,
-    is_trial,
+    life,
     was_heard,
-    is_lost,
     backup,
     opened_at,
     heard_at,
@@ -123,19 +101,11 @@ impl Path {
             mtu,
             state: PathState::new(now),
             counters: LinkCounters::default(),
-            control: 0,
-            response: None,
-            announce: None,
-            removed: 0,
-            retry_status: 0,
-            addresses: 0,
+            pending: Pending::default(),
             refusals: Refusals::NONE,
-            told: 0,
             probes_allowed: 0,
-            peer_opened: false,
-            is_trial: false,
+            life: Life::Settled,
             was_heard: false,
-            is_lost: false,
             backup: false,
             opened_at: now,
             heard_at: now,
@@ -184,20 +154,18 @@ impl Path {
         }
     }
 
-    /// Whether something is to be sent on this link now, data apart.
+    /// Whether something is to be sent on this link now, data and acknowledgements apart.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
-        self.received.acknowledgement_due(now) || self.probes_allowed > 0 || self.wants_control(now)
+        self.probes_allowed > 0 || self.wants_control(now)
     }
 
     /// Whether a control frame is to be sent because of this link.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
-        let has_news = self.control != 0
-            || self.announce.is_some()
-            || self.removed | self.retry_status != 0
-            || self.addresses != 0;
-        has_news && self.may_tell() || self.response.is_some() || self.state.deadline() <= now
+        self.pending.has_news() && self.may_tell()
+            || self.pending.nonce().is_some()
+            || self.state.deadline() <= now
     }
 
     //= protocol.md: amplify.6
@@ -207,28 +175,25 @@ impl Path {
     ///
     /// Nothing is told where nobody has answered.
     pub(crate) const fn may_tell(&self) -> bool {
-        self.is_validated() && (self.told < TOLD_MAX || self.probes_allowed > 0)
+        self.is_validated() && (self.pending.may_tell() || self.probes_allowed > 0)
     }
 
     /// A control frame that the peer has to acknowledge goes out, which [may be](Self::may_tell).
     pub(crate) const fn on_told(&mut self) {
-        if self.told >= TOLD_MAX {
+        if !self.pending.may_tell() {
             self.probes_allowed = self.probes_allowed.saturating_sub(1);
         }
-        self.told += 1;
     }
 
     /// Whether nothing is under way on it, to be told or to be acknowledged.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send.is_at_rest();
-        debug_assert!(!is_at_rest || self.told == 0, "every frame in flight comes back once");
+        let is_all_heard = self.pending.is_all_heard();
+        debug_assert!(!is_at_rest || is_all_heard, "every frame in flight comes back once");
         is_at_rest
             && self.received.is_at_rest()
-            && self.control == 0
-            && self.response.is_none()
-            && self.announce.is_none()
-            && self.removed | self.retry_status == 0
-            && self.addresses == 0
+            && !self.pending.has_news()
+            && self.pending.nonce().is_none()
             && self.probes_allowed == 0
             && self.refusals.deadline() == Instant::NEVER
     }
@@ -241,7 +206,7 @@ impl Path {
     /// Whether somebody has answered at the peer's address. Until then it may be somebody else's, who
     /// gets no data, and nothing but a few small frames.
     pub(crate) const fn is_validated(&self) -> bool {
-        !self.is_trial && !self.peer_opened
+        self.life.has_answered()
     }
 
     //= protocol.md: amplify.5
@@ -254,7 +219,45 @@ impl Path {
 
     /// Whether both ends should have it: it is neither on trial nor no more.
     pub(crate) const fn is_settled(&self) -> bool {
-        self.is_validated() && !self.is_lost
+        matches!(self.life, Life::Settled)
+    }
+
+    /// Whether this end tries it, and nobody has answered yet.
+    pub(crate) const fn is_trial(&self) -> bool {
+        matches!(self.life, Life::Trial)
+    }
+
+    /// Whether the peer opened it, and has not answered here yet.
+    pub(crate) const fn is_offered(&self) -> bool {
+        matches!(self.life, Life::Offered)
+    }
+
+    /// Whether it is no more, and only stays as there is no other.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(self.life, Life::Lost)
+    }
+
+    /// How its life begins, and whether anything is known of the way.
+    pub(crate) fn begin(&mut self, life: Life, state: PathState) {
+        (self.life, self.state) = (life, state);
+    }
+
+    /// The peer has answered on it.
+    pub(crate) const fn on_answered(&mut self) {
+        self.life = self.life.on_answered();
+    }
+
+    /// It is no more, and stays as there is no other.
+    #[must_use]
+    pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
+        self.life = self.life.on_lost();
+        self.state.on_link_down()
+    }
+
+    /// What it leads over is there again: what waited for it goes on.
+    pub(crate) fn on_back(&mut self, now: Instant) {
+        self.life = self.life.on_back();
+        self.state.on_link_up(now);
     }
 
     /// Whether it carries nothing and the peer has not been heard on it for a while.
@@ -265,7 +268,7 @@ impl Path {
     /// When the pair counts as one that does not answer, if it is on trial: one pause after this many
     /// challenges.
     pub(crate) const fn trial_ends_at(&self, challenges: u64) -> Instant {
-        if self.is_trial && self.counters.path_challenges_sent >= challenges {
+        if self.is_trial() && self.counters.path_challenges_sent >= challenges {
             self.state.deadline()
         } else {
             Instant::NEVER
@@ -306,15 +309,8 @@ impl Path {
     }
 
     /// The earliest of its timers, those of the path MTU apart: they only matter while data flows.
-    ///
-    /// An acknowledgement that is due and was not sent waits for a link that is full: the connection
-    /// is among those to serve when there is room, and a timer would only keep the caller busy.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
-        let acknowledgement_at = match self.received.deadline() {
-            due if due > now => due,
-            due if due.after_ns(RIDE_WAIT_NS) > now => due.after_ns(RIDE_WAIT_NS),
-            _ => Instant::NEVER,
-        };
+        let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
         self.send.deadline().min(acknowledgement_at).min(asked_at)
     }
@@ -330,10 +326,6 @@ const OPERATION_HEADER_BYTES: u32 = 20;
 
 /// An address from which nobody has answered gets at most this many times the bytes that came from there.
 const UNPROVEN_FACTOR: u64 = 3;
-
-/// Control frames in flight on a link that tell the peer something. Three tell the addresses of 16 links,
-/// one the status of all; with 256 bytes at most they are 2 KiB.
-const TOLD_MAX: u16 = 8;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

@@ -11,10 +11,12 @@ use wire_edge::{
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::{LostControl, MTU_PROBE, RETIRED_NS, STATUS};
+use crate::control::{MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
+use crate::life::Life;
 use crate::path::{Path, frame_bytes_min};
+use crate::pending::LostControl;
 use crate::report::Refusals;
 
 impl Engine {
@@ -146,16 +148,15 @@ impl Engine {
         let place = (link, frame.from);
         if takes_back(now, connection, place, index, decoded) {
             let state = PathState::new(now);
-            let opened = self.open_path(now, connection, index, link, frame.from, state);
+            let opened = self.open_path(now, connection, index, place, Life::Settled, state);
             return opened.then(|| connection.paths.len() - 1);
         }
         let challenge = is_challenge(decoded);
         let room = connection.paths.len() < usize::from(self.config.links_max);
         // A challenge sent before the link was taken away does not bring it back.
-        let settled = !connection.retired.iter().any(|retired| {
-            let path = &retired.path;
-            let is_next = retired.is_unnoticed && is_ahead(path, decoded);
-            path.index == index && !is_next && now < retired.at.after_ns(RETIRED_NS)
+        let settled = connection.paths.retired(index).is_none_or(|retired| {
+            let is_next = retired.is_unnoticed && is_ahead(&retired.path, decoded);
+            is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
@@ -166,16 +167,13 @@ impl Engine {
         if !room || !self.gives_way(connection, place) {
             // The peer has a link here that is none to this end.
             if let Some(path) = connection.paths.first_mut() {
-                path.removed |= 1 << index.0;
+                path.pending.tell_statuses(1 << index.0);
             }
             return None;
         }
-        let opened = self.open_path(now, connection, index, link, frame.from, PathState::new(now));
-        let position = connection.paths.len() - 1;
-        if opened && let Some(path) = connection.paths.last_mut() {
-            path.peer_opened = true;
-        }
-        opened.then_some(position)
+        let state = PathState::new(now);
+        let opened = self.open_path(now, connection, index, place, Life::Offered, state);
+        opened.then(|| connection.paths.len() - 1)
     }
 
     //= protocol.md: join.9, join.10
@@ -190,7 +188,7 @@ impl Engine {
     ) -> bool {
         let Some(path) = connection.path_mut(index) else { return true };
         let link = path.link;
-        if path.peer_opened {
+        if path.is_offered() {
             // The peer gave that pair up and tries another.
             return is_ahead(path, frame) && self.drop_unnoticed(connection, index);
         }
@@ -198,7 +196,7 @@ impl Engine {
             return self.replaces_stale(connection, index);
         }
         // Both opened a link under one index: that of the initiator stays there.
-        let is_new = path.is_trial && path.counters.frames_received == 0;
+        let is_new = path.is_trial() && path.counters.frames_received == 0;
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
@@ -214,7 +212,7 @@ impl Engine {
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
-            connection.join_due |= self.remove_path_of(connection, index.0);
+            connection.join_due |= self.remove_path_of(connection, index);
             return false;
         }
         self.drop_unnoticed(connection, index)
@@ -226,10 +224,10 @@ impl Engine {
     #[cold]
     fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
         let own = connection.paths.iter().find(|path| (path.link, path.peer) == place);
-        match own.map(|path| (path.index, path.is_lost, path.state.state())) {
+        match own.map(|path| (path.index, path.is_lost(), path.state.state())) {
             None | Some((_, true, _)) => true,
             Some(_) if connection.is_initiator() => false,
-            Some((index, false, LinkState::Validating)) => self.remove_path_of(connection, index.0),
+            Some((index, false, LinkState::Validating)) => self.remove_path_of(connection, index),
             Some(_) => true,
         }
     }
@@ -333,7 +331,7 @@ impl Engine {
                 }
             });
         let Ok(summary) = result else { return false };
-        lost.renew(path);
+        path.pending.on_returned(lost);
         path.mtu.on_frames_acked(acked_bytes);
         path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
@@ -621,11 +619,10 @@ fn takes_back(
     if !matches!(frame.header, Header::Control) || connection.phase != Phase::Established {
         return false;
     }
-    let was_here = connection.retired.iter().any(|retired| {
+    let was_here = connection.paths.retired(index).is_some_and(|retired| {
         let path = &retired.path;
         let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
-        path.index == index
-            && (path.link, path.peer) == place
+        (path.link, path.peer) == place
             && path.is_validated()
             && is_ahead(path, frame)
             && now >= retired.at.after_ns(patience_ns)

@@ -216,7 +216,7 @@ impl Engine {
         self.on_path_change(now, connection, index, change);
         // The others tell whether it is the link or the peer.
         for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.control |= PING;
+            path.pending.say(PING);
         }
     }
 }
@@ -225,7 +225,7 @@ impl Path {
     /// Asks whether there is somebody at the peer's address, if it is time after a refusal.
     pub(crate) fn ask_who_refuses(&mut self, now: Instant) {
         if self.refusals.poll_question(now, self.send.next_packet()) {
-            self.control |= PING;
+            self.pending.say(PING);
         }
     }
 }
@@ -241,7 +241,7 @@ fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Re
             path.send.set_frame_bytes(u32::from(path.mtu.current()));
         }
         // What is in flight asks already.
-        Report::Refused if path.send.in_flight_bytes() == 0 => path.control |= PING,
+        Report::Refused if path.send.in_flight_bytes() == 0 => path.pending.say(PING),
         Report::Refused => {}
     }
 }

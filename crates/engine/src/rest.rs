@@ -17,6 +17,7 @@ use wire_edge::{CloseReason, OperationNumber};
 use crate::connection::{Connection, Phase};
 use crate::engine::{Engine, NOTHING_GRANTED, REPLIES_MAX};
 use crate::event::ConnectionHandle;
+use crate::link_set::LinkSet;
 use crate::path::Path;
 
 /// Calls a macro with the fields of a connection, but for its paths, that are written down: one list, so
@@ -29,8 +30,6 @@ macro_rules! with_written_fields {
             epoch,
             peer_epoch,
             peer,
-            retired,
-            former,
             joining,
             told_addresses,
             scheduler,
@@ -101,7 +100,10 @@ impl Connection {
             listed_owing: self.listed_owing,
             bytes,
         };
-        debug_assert_eq!(resting.read(self.handle, limits, Vec::new()).pack(), resting.bytes);
+        debug_assert_eq!(
+            resting.read(self.handle, limits, LinkSet::default()).pack(),
+            resting.bytes
+        );
         resting
     }
 
@@ -144,8 +146,6 @@ impl Connection {
     /// Lets go of everything but memory.
     pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
         self.paths.clear();
-        self.retired = Vec::new();
-        self.former = Vec::new();
         self.joining = None;
         self.scheduler = None;
         self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
@@ -161,12 +161,10 @@ impl Resting {
         &self,
         handle: ConnectionHandle,
         limits: InboundLimits,
-        mut paths: Vec<Path>,
+        paths: LinkSet,
     ) -> Connection {
         let mut from = Unpacker::new(&self.bytes);
-        let links = usize::unpack(&mut from);
-        paths.reserve_exact(links);
-        paths.extend((0..links).map(|_| Path::unpack(&mut from)));
+        let paths = paths.unpack(&mut from);
         let queue = Arc::clone(&self.queue);
         macro_rules! connection {
             ($($written:ident),*) => {
@@ -209,7 +207,7 @@ impl Resting {
         self,
         handle: ConnectionHandle,
         limits: InboundLimits,
-        paths: Vec<Path>,
+        paths: LinkSet,
     ) -> Connection {
         let mut connection = self.read(handle, limits, paths);
         connection.inbound = self.inbound.wake(handle.index, limits, self.queue);

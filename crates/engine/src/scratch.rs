@@ -1,9 +1,8 @@
 //! Buffers that an engine needs only during a call, which engines of one process can share.
 
-use delivery::TxBatch;
-
 use crate::acknowledge::AckBytes;
 use crate::engine::Engine;
+use crate::frames::FrameWriter;
 
 /// Where frames are put together, some 50 KiB: nothing of it matters between two calls.
 ///
@@ -11,8 +10,8 @@ use crate::engine::Engine;
 /// one process, of which one at a time is called, can share one.
 #[derive(Debug)]
 pub struct Scratch {
-    batch: TxBatch,
-    spare_batches: Vec<TxBatch>,
+    batch: FrameWriter,
+    spare_batches: Vec<FrameWriter>,
     acks: AckBytes,
 }
 
@@ -33,8 +32,8 @@ impl Engine {
 }
 
 /// A batch of the usual size.
-pub(crate) fn batch() -> TxBatch {
-    TxBatch::new(BATCH_FRAMES, BATCH_HEADER_BYTES)
+pub(crate) fn batch() -> FrameWriter {
+    FrameWriter::new(BATCH_FRAMES, BATCH_HEADER_BYTES)
 }
 
 /// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.

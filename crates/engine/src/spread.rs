@@ -7,9 +7,10 @@ use mem::MemoryAccess;
 use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
 use crate::engine::Engine;
+use crate::frames::{COMMON_BYTES, Emit, Sent};
 use crate::path::Path;
 use crate::scratch::batch;
-use crate::transmit::{BATCH_BYTES_MAX, COMMON_BYTES, Emit, Sent, may_send, owes_acknowledgement};
+use crate::transmit::{BATCH_BYTES_MAX, may_send};
 
 /// What one turn has for one link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,8 +19,6 @@ struct Share {
     bytes: u32,
     /// Frames that were cut before its first, whichever link they are for.
     first: usize,
-    /// Where the headers of its last frame begin.
-    last_start: usize,
     /// Its first frame carries the acknowledgements.
     acks: bool,
     /// It is as much as one turn has for a link.
@@ -142,7 +141,7 @@ impl Engine {
         spread: &mut Spread,
     ) -> Result<(), semantics::LocalFault> {
         self.acks.len = 0;
-        let mut owes = owes_acknowledgement(now, connection);
+        let mut owes = connection.acks_ride(now);
         while connection.outbound.wants_to_send() {
             let Some(position) = self.choose(now, connection, spread) else { break };
             let Some(path) = connection.paths.get(position) else { break };
@@ -174,7 +173,6 @@ impl Engine {
             if share.frames == 0 {
                 self.batch.reset(to);
             }
-            let last_start = self.batch.header_mut().len();
             let pushed = self.push_data(now, memory, connection, position, &fragment);
             self.swap_batch(position);
             self.acks.len = 0;
@@ -183,7 +181,6 @@ impl Engine {
                 first: if share.frames == 0 { cut } else { share.first },
                 frames: share.frames + 1,
                 bytes: share.bytes + pushed?,
-                last_start,
                 acks: share.acks || acks_len > 0,
                 is_full: false,
             };
@@ -255,9 +252,9 @@ impl Engine {
             self.swap_batch(position);
             // The last frames of all links ask, as each may be the last to arrive.
             if !spread.alone {
-                self.ask_if_last(connection, share.last_start);
+                self.ask_if_last(connection);
             }
-            let sent = self.emit_data(now, connection, position, share.acks, emit);
+            let sent = self.hand_over(now, connection, position, share.acks, emit);
             self.swap_batch(position);
             match (sent, outcome) {
                 (Sent::Failed, _) => return Sent::Failed,

@@ -10,6 +10,7 @@ use wire_edge::ConnectionId;
 use crate::config::EngineConfig;
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
+use crate::link_set::LinkSet;
 use crate::rest::Resting;
 
 /// Connections at a time, at most: of 4096 guessed ids one is in use then.
@@ -159,7 +160,7 @@ impl ConnectionTable {
                 *spare = resting.wake(handle, self.limits, paths);
                 spare
             }
-            None => Box::new(resting.wake(handle, self.limits, Vec::new())),
+            None => Box::new(resting.wake(handle, self.limits, LinkSet::default())),
         }
     }
 
@@ -201,7 +202,9 @@ impl ConnectionTable {
             _ if slot.generation != handle.generation => None,
             Content::Nothing => None,
             Content::Awake(connection) => Some(look(connection)),
-            Content::Resting(resting) => Some(look(&resting.read(handle, self.limits, Vec::new()))),
+            Content::Resting(resting) => {
+                Some(look(&resting.read(handle, self.limits, LinkSet::default())))
+            }
         }
     }
 

@@ -1,15 +1,14 @@
 //! Control frames going out: questions, answers, and what is told of links.
 
-use delivery::{Instant, PacketClass};
-use mem::PayloadSlice;
-use semantics::{Carried, CarriedKind};
-use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus, Prefix};
+use delivery::Instant;
+use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING, STATUS};
+use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING};
 use crate::engine::Engine;
+use crate::frames::{Body, Emit, NewFrame, Purpose};
 use crate::path::Path;
-use crate::transmit::{Emit, push_frame};
+use crate::pending::Pending;
 
 impl Engine {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
@@ -31,102 +30,95 @@ impl Engine {
             let path = &mut connection.paths[position];
             let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
             let challenged = challenged && may_challenge(path);
-            path.response = path.response.filter(|_| path.may_answer(CONTROL_FRAME_BYTES));
+            if !path.may_answer(CONTROL_FRAME_BYTES) {
+                path.pending.drop_answer();
+            }
             let is_open = connection.phase == Phase::Established;
             let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
             let tells = may_tell(path);
-            let announces = tells
-                && position == nearest
-                && (path.retry_status != 0 || path.removed != 0 || path.addresses != 0);
-            let has_news = announces || tells && path.control != 0;
-            if !challenged && path.response.is_none() && !has_news {
+            let announces = tells && position == nearest && path.pending.has_news_of_links();
+            let says = announces || tells && path.pending.messages() != 0;
+            let waits = says || path.pending.nonce().is_some();
+            if !challenged && !waits {
                 continue;
             }
-            if !challenged && self.is_full(path) {
-                sent = false;
+            // Its clock goes on: a way that takes no challenge is none.
+            path.counters.path_challenges_sent += u64::from(challenged);
+            if self.is_full(path) {
+                sent &= !waits;
                 continue;
             }
-            let challenge = challenged.then(|| self.random());
-            // What must not be told yet stays for later.
-            let kept = if tells { 0 } else { core::mem::take(&mut path.control) };
-            self.send_control_on(now, connection, position, challenge, announces, emit);
-            connection.paths[position].control |= kept;
+            let what = What { challenge: challenged.then(|| self.random()), tells, announces };
+            if !self.send_control_on(now, connection, position, &what, emit) {
+                sent &= !waits;
+                continue;
+            }
             // The addresses of many new links take several frames.
             while announces
-                && connection.paths[position].addresses != 0
+                && connection.paths[position].pending.addresses() != 0
                 && may_tell(&connection.paths[position])
             {
-                self.send_control_on(now, connection, position, None, true, emit);
+                let what = What { challenge: None, tells, announces };
+                if !self.send_control_on(now, connection, position, &what, emit) {
+                    sent = false;
+                    break;
+                }
             }
         }
         sent
     }
 
     //= protocol.md: ack.10
+    /// Sends a control frame with what is pending on the link at `position`; false if the link is full.
     fn send_control_on(
         &mut self,
         now: Instant,
         connection: &mut Connection,
         position: usize,
-        challenge: Option<u64>,
-        announces: bool,
+        what: &What,
         emit: Emit<'_>,
-    ) {
-        let statuses = statuses_of(connection, position, announces);
+    ) -> bool {
+        let statuses = statuses_of(connection, position, what.announces);
+        let path = &connection.paths[position];
+        let addresses = what.announces.then(|| self.links_to_tell(path.pending.addresses()));
+        // What must not be told yet stays for later.
+        let control = if what.tells { path.pending.messages() } else { 0 };
+        let carried = path.pending.carried(control, addresses);
         let mut body = Vec::with_capacity(64);
-        gather_messages(&mut body, connection, position, challenge, &statuses);
-        let is_open = connection.phase == Phase::Established;
-        let (peer_epoch, peer_id) = (connection.peer_epoch, connection.peer_id);
-        let path = &mut connection.paths[position];
-        let mut addresses = 0;
-        if announces {
-            addresses = self.links_to_tell(path.addresses);
-            self.gather_addresses(&mut body, addresses);
-        }
+        gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
+        self.gather_addresses(&mut body, addresses.unwrap_or(0));
         // A peer that has forgotten the connection answers with a reset only what is no shorter than
         // that; and a frame of one Ping may be all that is ever sent to it.
         let len = body.len();
         pad(&mut body, len);
-        let (control, carried) = take_pending(path, announces, addresses);
         // What only asks or answers whether the way works is not repeated by loss detection.
         // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
         // it asks.
-        let is_repeated = carried.slot != 0 && is_open;
-        let class = if is_repeated { PacketClass::Data } else { PacketClass::Unacknowledged };
+        let is_repeated = carried.slot != 0 && connection.phase == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
-        let prefix = Prefix {
-            kind: Header::Control.kind(),
-            link: path.index,
+        let frame = NewFrame {
+            purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
+            header: &Header::Control,
             flags: if is_urgent { Flags::ACK_NOW } else { Flags::NONE },
-            epoch: peer_epoch,
-            connection: peer_id,
-            packet: path.send.next_packet().truncate(),
+            body: Body::Bytes(&body),
+            carried,
         };
-        let link = path.link;
-        self.batch.reset(path.peer);
-        push_frame(&mut self.batch, &prefix, &Header::Control, &[]);
-        self.batch.header_mut().extend_from_slice(&body);
-        self.batch.finish_frame(PayloadSlice::EMPTY);
-        let bytes = self.batch.frame(0).len() as u32;
-        path.send.on_sent(&mut self.sent, now, bytes, class, carried);
+        if !self.send_alone(now, connection, position, &frame, emit) {
+            return false;
+        }
+        for path in &mut connection.paths {
+            let told = statuses.get(usize::from(path.index.0)).copied().flatten();
+            path.pending.announce(path.pending.announces() && told.is_none());
+        }
+        let path = &mut connection.paths[position];
         if is_repeated {
             path.on_told();
         }
-        for (position, status) in statuses.iter().enumerate() {
-            if status.is_some()
-                && let Some(told) =
-                    connection.paths.iter_mut().find(|path| path.index.0 == position as u8)
-            {
-                told.announce = None;
-            }
+        if let Some(nonce) = what.challenge {
+            path.state.on_challenge_sent(nonce);
         }
-        // One that a full driver refuses is as good as lost, but was never sent.
-        if self.emit_one(link, emit) {
-            let counters = &mut connection.paths[position].counters;
-            counters.control_frames_sent += 1;
-            counters.frames_sent += 1;
-            counters.bytes_sent += u64::from(bytes);
-        }
+        path.pending.on_sent(control, addresses, is_repeated);
+        true
     }
 
     /// Adds the addresses of a set of links (by bit) to the body of a control frame.
@@ -153,37 +145,42 @@ impl Engine {
     }
 }
 
-/// Adds to the body of a control frame what is asked and answered on the link at `position`, the
-/// challenge, and what is told of each link.
+/// What a control frame is to have.
+struct What {
+    challenge: Option<u64>,
+    /// What is pending on the link.
+    tells: bool,
+    /// What is to be told of all links.
+    announces: bool,
+}
+
+/// Adds to the body of a control frame these messages ([`Pending::say`]), the challenge, the answer to that
+/// of the peer on the link at `position`, and what is told of each link.
 fn gather_messages(
     body: &mut Vec<u8>,
-    connection: &mut Connection,
+    connection: &Connection,
     position: usize,
+    control: u16,
     challenge: Option<u64>,
     statuses: &[Option<LinkStatus>; 16],
 ) {
-    let settled = connection.settled_links();
-    let Connection { paths, close, close_data, .. } = connection;
-    let path = &mut paths[position];
-    if path.control & PING != 0 {
+    if control & PING != 0 {
         add(body, Control::Ping);
     }
-    if path.control & LINKS != 0 {
-        add(body, Control::Links(settled));
+    if control & LINKS != 0 {
+        add(body, Control::Links(connection.settled_links()));
     }
-    if path.control & CLOSE != 0 {
-        let (reason, operation) = *close;
-        add(body, Control::Close { reason, operation, private_data: close_data });
+    if control & CLOSE != 0 {
+        let (reason, operation) = connection.close;
+        add(body, Control::Close { reason, operation, private_data: &connection.close_data });
     }
-    if path.control & CLOSE_ACK != 0 {
+    if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);
     }
     if let Some(nonce) = challenge {
         add(body, Control::PathChallenge(nonce));
-        path.state.on_challenge_sent(nonce);
-        path.counters.path_challenges_sent += 1;
     }
-    if let Some(nonce) = path.response.take() {
+    if let Some(nonce) = connection.paths[position].pending.nonce() {
         add(body, Control::PathResponse(nonce));
     }
     for (index, status) in statuses.iter().enumerate() {
@@ -197,27 +194,6 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
     let mut bytes = [0; CONTROL_BYTES_MAX];
     let len = message.encode(&mut bytes);
     body.extend_from_slice(&bytes[..len]);
-}
-
-/// What was pending on a path is in a frame now; if that one `announces`, with the `addresses` of
-/// these links (by bit) and the status of all that were to be told of. Returns the messages it
-/// has ([`Path::control`]), and what is remembered of it in case it is lost.
-fn take_pending(path: &mut Path, announces: bool, addresses: u16) -> (u16, Carried) {
-    let control = core::mem::take(&mut path.control);
-    let mut carried =
-        Carried { slot: u32::from(control), kind: CarriedKind::Control, ..Carried::default() };
-    if announces {
-        let told = core::mem::take(&mut path.retry_status) | core::mem::take(&mut path.removed);
-        carried.slot |= STATUS;
-        carried.offset = told & 0xffff | u32::from(addresses) << 16;
-        // If none was told, those are not attached any more.
-        path.addresses = if addresses == 0 { 0 } else { path.addresses & !addresses };
-        if path.addresses != 0 {
-            // The rest of them follows for the same reason.
-            path.control |= control & LINKS;
-        }
-    }
-    (control, carried)
 }
 
 //= protocol.md: news.2
@@ -234,12 +210,12 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
 /// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
 /// is a way is limited elsewhere.
 fn may_challenge(path: &Path) -> bool {
-    let bytes = if path.response.is_some() {
+    let bytes = if path.pending.nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
     } else {
         CONTROL_FRAME_BYTES
     };
-    path.is_trial || path.may_answer(bytes)
+    path.is_trial() || path.may_answer(bytes)
 }
 
 //= protocol.md: status.1
@@ -248,19 +224,15 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths.len() < 2 {
         return;
     }
-    let (mut status, mut removed, mut addresses) = (0, 0, 0);
+    let mut all = Pending::default();
     for path in &mut connection.paths {
-        status |= core::mem::take(&mut path.retry_status);
-        removed |= core::mem::take(&mut path.removed);
-        addresses |= core::mem::take(&mut path.addresses);
-        if path.announce.is_some() {
-            status |= 1 << path.index.0;
+        all.inherit_of_links(&mut path.pending);
+        if path.pending.announces() {
+            all.tell_statuses(1 << path.index.0);
         }
     }
     if let Some(path) = connection.paths.get_mut(nearest) {
-        path.retry_status = status;
-        path.removed = removed;
-        path.addresses = addresses;
+        path.pending.inherit_of_links(&mut all);
     }
 }
 
@@ -276,7 +248,7 @@ fn statuses_of(
     }
     let Some(carrier) = connection.paths.get(position) else { return statuses };
     for (index, slot) in statuses.iter_mut().enumerate() {
-        if (carrier.removed | carrier.retry_status) & 1 << index == 0 {
+        if carrier.pending.statuses() & 1 << index == 0 {
             continue;
         }
         let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);

@@ -6,10 +6,11 @@ use mem::MemoryAccess;
 use semantics::CarriedKind;
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, LostControl, MTU_PROBE, PING};
+use crate::control::{CLOSE, MTU_PROBE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
 use crate::path::{Path, frame_bytes_min};
+use crate::pending::LostControl;
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
@@ -59,7 +60,7 @@ impl Engine {
             return;
         }
         for path in &mut connection.paths {
-            path.control |= CLOSE;
+            path.pending.say(CLOSE);
         }
         connection.retry_at = now.after_ns(CLOSE_RETRY_NS << connection.retries);
         connection.retries += 1;
@@ -105,7 +106,7 @@ impl Engine {
             connection.retry_at = Instant::NEVER;
             let nearest = connection.nearest_path();
             if let Some(path) = connection.paths.get_mut(nearest) {
-                path.control |= PING;
+                path.pending.say(PING);
             }
         }
     }
@@ -115,7 +116,7 @@ impl Engine {
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered =
-            |path: &Path| path.peer_opened && path.state.unanswered() >= CHALLENGES_MAX;
+            |path: &Path| path.is_offered() && path.state.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
             connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
             && self.doubt_path(connection, index)
@@ -157,7 +158,7 @@ impl Engine {
                 outbound.on_lost(pools, carried);
             }
         });
-        lost.renew(path);
+        path.pending.on_returned(lost);
         path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
         path.counters.packets_lost += again;
@@ -172,7 +173,7 @@ impl Engine {
             // something that the peer need not have room for.
             for (other, path) in connection.paths.iter_mut().enumerate() {
                 if other != position && path.state.may_carry_data() {
-                    path.control |= PING;
+                    path.pending.say(PING);
                 }
             }
         }
@@ -193,7 +194,7 @@ impl Engine {
         let path = &mut paths[position];
         // Without data in flight it was a probe of the path MTU that got no answer: no wonder.
         let Some(carried) = path.send.retire_oldest_for_probe() else {
-            path.control |= PING;
+            path.pending.say(PING);
             return;
         };
         // While it may be the size of its frames, nothing is wrong with the link.
@@ -206,14 +207,14 @@ impl Engine {
         if carried.kind == CarriedKind::Control {
             let mut lost = LostControl::default();
             lost.add(&carried);
-            lost.renew(path);
-            path.control |= PING;
+            path.pending.on_returned(lost);
+            path.pending.say(PING);
         } else {
             path.counters.retransmissions += 1;
             outbound.on_returned(&mut self.pools, carried);
             if !outbound.wants_to_send() {
                 // The bytes are no longer wanted; something must ask nevertheless.
-                path.control |= PING;
+                path.pending.say(PING);
             }
         }
         let index = path.index;

@@ -5,10 +5,10 @@ mod pair;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use delivery::{Instant, LinkId, RxFrame, TxBatch};
+use delivery::{Instant, LinkId, LinkState, RxFrame, TxBatch};
 use engine::{ConnectRequest, ConnectionHandle, Emitted, EngineConfig, Event};
 use mem::Payload;
-use pair::{Host, LinkPlan, Pair, address, share_memory};
+use pair::{Host, LinkPlan, Pair, address, caps, share_memory};
 use semantics::{Operation, OperationFlags, Request, Source};
 
 #[test]
@@ -52,6 +52,83 @@ fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
 
 /// More than the answers and questions that wait for links at once.
 const QUESTIONS: u64 = 300;
+
+#[test]
+fn news_that_a_full_driver_refuses_were_not_sent_and_go_out_with_the_first_room() {
+    let mut pair = Pair::connected(2);
+    let handle = pair.hosts[0].connection.unwrap();
+    let before = pair.hosts[0].info().paths[0].counters;
+    pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 0 { 0 } else { frames }));
+    pair.hosts[0].engine.remove_path(handle, 1).unwrap();
+    pair.turn(0);
+    let path = &pair.hosts[0].info().paths[0];
+    assert_eq!((path.in_flight_bytes, path.counters), (0, before));
+    assert!(pair.hosts[0].more, "they wait for room");
+    pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
+    pair.turn(0);
+    assert_eq!(
+        pair.hosts[0].info().paths[0].counters.control_frames_sent,
+        before.control_frames_sent + 1
+    );
+    pair.run_until(500_000, "the peer hears before any timer", |pair| {
+        pair.hosts[1].info().paths.len() == 1
+    });
+    pair.run_for(1_000_000_000);
+    pair.assert_idle();
+}
+
+#[test]
+fn a_close_that_a_full_driver_refuses_goes_out_with_the_first_room() {
+    let mut pair = Pair::connected(1);
+    let handle = pair.hosts[0].connection.unwrap();
+    pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 0 { 0 } else { frames }));
+    pair.hosts[0].engine.close(pair.now, handle, &[]).unwrap();
+    pair.turn(0);
+    pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
+    pair.turn(0);
+    assert_eq!(pair.wire.len(), 1, "no timer is needed");
+}
+
+#[test]
+fn an_answer_to_a_challenge_that_a_full_driver_refuses_is_given_before_the_next_challenge() {
+    let mut pair = Pair::connected(1);
+    let handle = pair.hosts[0].connection.unwrap();
+    for host in 0..2 {
+        let caps = caps(host, 1, &LinkPlan::default());
+        pair.hosts[host].engine.attach_link(LinkId(1), caps).unwrap();
+    }
+    pair.channels.iter_mut().for_each(|links| links.push(links[0]));
+    let mut refused = 0;
+    pair.take = Box::new(move |host, link, frames| {
+        let is_refused = (host, link) == (1, 1) && refused < 3;
+        refused += u32::from(is_refused);
+        Emitted::Taken(if is_refused { 0 } else { frames })
+    });
+    pair.hosts[0].engine.add_path(pair.now, handle, LinkId(1), address(1, 1)).unwrap();
+    pair.run_until(9_000_000, "the first challenge is answered", |pair| {
+        pair.hosts[0].info().paths.iter().filter(|path| path.state == LinkState::Up).count() == 2
+    });
+}
+
+#[test]
+fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
+    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let mut pair = Pair::with(&[plan], EngineConfig::default());
+    // Probes go out by themselves.
+    let mut refuses = false;
+    pair.take = Box::new(move |host, _, frames| {
+        refuses = host == 0 && frames == 1 && !refuses;
+        Emitted::Taken(if refuses { 0 } else { frames })
+    });
+    pair.establish();
+    pair.write(0, 0, 1_000_000, 1);
+    pair.run_for(3_000_000_000);
+    pair.write(0, 0, 1_000_000, 2);
+    pair.run_for(3_000_000_000);
+    let path = &pair.hosts[0].info().paths[0];
+    let probes = (path.counters.mtu_probes_sent, path.counters.mtu_probes_lost);
+    assert_eq!((path.frame_bytes, probes), (9000, (1, 0)));
+}
 
 /// Several hosts on one link, of which the first talks with all others.
 struct Star {

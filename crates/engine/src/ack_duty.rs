@@ -1,0 +1,246 @@
+//! Whether acknowledgements are sent now: the one place that decides it.
+//!
+//! When an acknowledgement of one link is due, and whether it is worth its bytes on a frame of data, is known
+//! to [`ReceivedPackets`]. What is done about it depends on all links, and on what else is sent.
+
+use delivery::{Instant, ReceivedPackets};
+
+use crate::connection::Connection;
+
+/// What becomes of the acknowledgements that a connection owes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AckDuty {
+    /// The next frame of data carries them.
+    Ride,
+    /// They go out now, by themselves.
+    Alone,
+    /// Some are owed, and wait for data, for more to tell, or for their time.
+    Later,
+    /// None are owed.
+    Nothing,
+}
+
+/// When it is asked what becomes of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Moment {
+    /// Data is about to leave. There may be news of deliveries, which all acknowledgements carry.
+    DataLeaves { has_news: bool },
+    /// No data can leave now.
+    NoData,
+    /// Whoever drives the engine is about to sleep.
+    BeforeSleep,
+}
+
+impl AckDuty {
+    /// What becomes of what is owed on these links. The peer may have to be told something in any case; data
+    /// may follow within [`RIDE_WAIT_NS`], which is asked only if it matters.
+    #[inline]
+    pub(crate) fn decide<'a>(
+        now: Instant,
+        moment: Moment,
+        must_tell: bool,
+        data_follows: impl FnOnce() -> bool,
+        links: &(impl Iterator<Item = &'a ReceivedPackets> + Clone),
+    ) -> Self {
+        // Each is one pass over the links with nothing called: this is asked in every turn.
+        let mut links = links.clone();
+        let is_now = must_tell
+            || match moment {
+                Moment::DataLeaves { has_news } => links.clone().any(|received| {
+                    received.acknowledgement_rides(now) || has_news && received.is_held_back()
+                }),
+                Moment::NoData => {
+                    let is_overdue = |received: &ReceivedPackets| {
+                        received.deadline().after_ns(RIDE_WAIT_NS) <= now
+                    };
+                    links.clone().any(|received| received.acknowledgement_due(now))
+                        && (links.clone().any(is_overdue) || !data_follows())
+                }
+                Moment::BeforeSleep => links.clone().any(ReceivedPackets::acknowledgement_is_last),
+            };
+        match moment {
+            Moment::DataLeaves { .. } if is_now => Self::Ride,
+            _ if is_now => Self::Alone,
+            _ if links.any(ReceivedPackets::acknowledgement_owed) => Self::Later,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// When to decide again about what a link owes.
+    ///
+    /// What is due and was not sent waits for a link that is full: the connection is among those to serve
+    /// when there is room, and a timer would only keep the caller busy.
+    #[inline]
+    pub(crate) fn again_at(now: Instant, received: &ReceivedPackets) -> Instant {
+        let due = received.deadline();
+        let at = if due > now { due } else { due.after_ns(RIDE_WAIT_NS) };
+        if at > now { at } else { Instant::NEVER }
+    }
+}
+
+impl Connection {
+    /// What becomes of the acknowledgements that are owed, if no data follows.
+    #[inline]
+    pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
+        self.ack_duty_with(now, moment, self.report_now, || false)
+    }
+
+    /// The same, now that data is about to leave: whether it carries them.
+    #[inline]
+    pub(crate) fn acks_ride(&self, now: Instant) -> bool {
+        let has_news = self.told_delivered != self.inbound.delivered()
+            || self.told_credit != self.inbound.credit();
+        self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
+    }
+
+    /// The same, now that all data has left that could.
+    #[inline]
+    pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
+        let data_follows = || {
+            let soon = now.after_ns(RIDE_WAIT_NS);
+            self.outbound.wants_to_send()
+                && self.paths.iter().any(|path| {
+                    let opens_at = path.send.opens_at(now, u32::from(path.mtu.current()));
+                    path.state.may_carry_data() && opens_at > now && opens_at <= soon
+                })
+        };
+        self.ack_duty_with(now, Moment::NoData, self.report_now || self.asked, data_follows)
+    }
+
+    #[inline]
+    fn ack_duty_with(
+        &self,
+        now: Instant,
+        moment: Moment,
+        must_tell: bool,
+        data_follows: impl FnOnce() -> bool,
+    ) -> AckDuty {
+        let links = self.paths.iter().map(|path| &path.received);
+        AckDuty::decide(now, moment, must_tell, data_follows, &links)
+    }
+}
+
+/// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two
+/// full frames at 1 Gb/s. The time is told to the peer, so that it spoils no measurement.
+const RIDE_WAIT_NS: u64 = 25_000;
+
+#[cfg(test)]
+mod tests {
+    use delivery::{AckPolicy, Eliciting};
+
+    use super::*;
+    use AckDuty::{Alone, Later, Nothing, Ride};
+
+    /// What a link has received at time 0, and what becomes of its acknowledgement: when data leaves then,
+    /// with and without news; without data then, when it is due, when it is due and data follows, and when
+    /// it is overdue; and before sleep.
+    type Row = (&'static str, ReceivedPackets, [AckDuty; 7]);
+
+    fn table() -> Vec<Row> {
+        use Eliciting::{Midway, No, Yes};
+        let fresh = |is_lossless| {
+            let mut received = ReceivedPackets::new(AckPolicy::default());
+            received.set_lossless(is_lossless);
+            received
+        };
+        let one = |is_lossless, eliciting, ack_now| {
+            let mut received = fresh(is_lossless);
+            received.observe(START, START, 0, false, eliciting, ack_now);
+            received
+        };
+        let twice = |received: ReceivedPackets| {
+            let mut received = received;
+            received.observe(START, START, 0, false, Yes, false);
+            received
+        };
+        let nothing = [Nothing; 7];
+        let at_once = [Ride, Ride, Alone, Alone, Later, Alone, Alone];
+        let in_time = [Ride, Ride, Later, Alone, Later, Alone, Alone];
+        vec![
+            ("nothing", fresh(false), nothing),
+            ("what asks for nothing", one(false, No, false), nothing),
+            (
+                "the middle",
+                one(false, Midway, false),
+                [Later, Later, Later, Alone, Later, Alone, Later],
+            ),
+            ("the middle, asked", one(false, Midway, true), at_once),
+            ("the end", one(false, Yes, false), in_time),
+            ("the end, asked", one(false, Yes, true), in_time),
+            ("a duplicate", twice(one(false, Yes, false)), at_once),
+            (
+                "from memory",
+                one(true, Yes, false),
+                [Ride, Later, Later, Alone, Later, Alone, Alone],
+            ),
+        ]
+    }
+
+    fn decide(
+        now: Instant,
+        moment: Moment,
+        data_follows: bool,
+        links: &[ReceivedPackets],
+    ) -> AckDuty {
+        AckDuty::decide(now, moment, false, || data_follows, &links.iter())
+    }
+
+    #[test]
+    fn decisions_are_those_of_the_table() {
+        for (what, received, expected) in table() {
+            let due = received.deadline().min(START.after_ns(1 << 40));
+            let links = [received];
+            let news = |has_news| decide(START, Moment::DataLeaves { has_news }, false, &links);
+            let left = |now, data_follows| decide(now, Moment::NoData, data_follows, &links);
+            let found = [
+                news(true),
+                news(false),
+                left(START, false),
+                left(due, false),
+                left(due, true),
+                left(due.after_ns(RIDE_WAIT_NS), true),
+                decide(START, Moment::BeforeSleep, false, &links),
+            ];
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_one_link_owes_is_owed_whatever_others_do() {
+        for (what, received, expected) in table() {
+            let fresh = || ReceivedPackets::new(AckPolicy::default());
+            let links = [fresh(), received, fresh()];
+            let found = decide(START, Moment::BeforeSleep, false, &links);
+            assert_eq!(found, expected[6], "{what}");
+        }
+    }
+
+    #[test]
+    fn what_must_be_told_waits_for_nothing() {
+        for (moment, expected) in [
+            (Moment::DataLeaves { has_news: false }, Ride),
+            (Moment::NoData, Alone),
+            (Moment::BeforeSleep, Alone),
+        ] {
+            for (what, received, _) in table() {
+                let links = [received];
+                let duty = AckDuty::decide(START, moment, true, || true, &links.iter());
+                assert_eq!(duty, expected, "{what}, {moment:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_decided_again_when_it_is_due_and_when_it_has_waited_for_data() {
+        let mut received = ReceivedPackets::new(AckPolicy::default());
+        assert_eq!(AckDuty::again_at(START, &received), Instant::NEVER);
+        received.observe(START, START, 0, false, Eliciting::Yes, false);
+        let due = received.deadline();
+        let late = due.after_ns(RIDE_WAIT_NS);
+        for (now, again_at) in [(START, due), (due, late), (late, Instant::NEVER)] {
+            assert_eq!(AckDuty::again_at(now, &received), again_at);
+        }
+    }
+
+    const START: Instant = Instant(1_000_000);
+}

@@ -1,0 +1,102 @@
+//! What a link is to its connection.
+
+use delivery::{Pack, Packer, Unpacker};
+
+/// What a link is to its connection. Whether it carries anything is another matter: see
+/// [`delivery::PathState`], which goes on beside it.
+///
+/// | life    | answered | no more | back    |
+/// |---------|----------|---------|---------|
+/// | Trial   | Settled  | (gone)  | –       |
+/// | Offered | Settled  | (gone)  | –       |
+/// | Settled | –        | Lost    | –       |
+/// | Lost    | –        | –       | Settled |
+///
+/// "(gone)": the last link on which the peer has answered stays, so these are taken away. A link that is
+/// taken away [retires](crate::link_set::Retired) its index.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Life {
+    /// This end tries whether the two links reach one another; nobody has answered yet.
+    Trial,
+    /// The peer opened it and has not answered here yet: nothing is known of where it leads.
+    Offered,
+    /// The peer has answered: both ends should have it.
+    Settled,
+    /// The only link of the connection, and it is no more: another takes its place when one is found.
+    Lost,
+}
+
+impl Life {
+    /// The peer has answered on it.
+    pub(crate) const fn on_answered(self) -> Self {
+        match self {
+            Self::Trial | Self::Offered | Self::Settled => Self::Settled,
+            Self::Lost => Self::Lost,
+        }
+    }
+
+    /// It is no more, and stays as there is no other.
+    pub(crate) const fn on_lost(self) -> Self {
+        assert!(self.has_answered(), "the link that stays is one on which the peer has answered");
+        Self::Lost
+    }
+
+    /// What it leads over is there again.
+    pub(crate) const fn on_back(self) -> Self {
+        match self {
+            Self::Lost => Self::Settled,
+            Self::Trial | Self::Offered | Self::Settled => self,
+        }
+    }
+
+    /// Whether somebody has answered at the peer's address.
+    #[inline]
+    pub(crate) const fn has_answered(self) -> bool {
+        matches!(self, Self::Settled | Self::Lost)
+    }
+}
+
+impl Pack for Life {
+    fn pack(&self, to: &mut Packer) {
+        (*self as u8).pack(to);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match u8::unpack(from) {
+            0 => Self::Trial,
+            1 => Self::Offered,
+            2 => Self::Settled,
+            _ => Self::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Life::{Lost, Offered, Settled, Trial};
+
+    #[test]
+    fn transitions_are_those_of_the_table() {
+        let table = [
+            (Trial, [Settled, Trial], None),
+            (Offered, [Settled, Offered], None),
+            (Settled, [Settled, Settled], Some(Lost)),
+            (Lost, [Lost, Settled], Some(Lost)),
+        ];
+        for (life, after, lost) in table {
+            assert_eq!([life.on_answered(), life.on_back()], after, "{life:?}");
+            assert_eq!(life.has_answered(), lost.is_some(), "only what has answered is missed");
+            assert_eq!(life.has_answered().then(|| life.on_lost()), lost, "{life:?}");
+        }
+    }
+
+    #[test]
+    fn a_life_is_read_as_it_was_written() {
+        for life in [Trial, Offered, Settled, Lost] {
+            let mut to = Packer::new(delivery::Instant(0));
+            life.pack(&mut to);
+            assert_eq!(Life::unpack(&mut Unpacker::new(&to.finish())), life);
+        }
+    }
+}
