@@ -24,9 +24,9 @@ pub(super) struct Processors {
     /// Whether what ranks ask for has no order but what it waits for.
     is_unordered: bool,
     hosts: Vec<Host>,
-    /// Looks at this time that came up at this time, by number: line and rank. They are too many to
-    /// put them among the events that are due.
-    due: BinaryHeap<Reverse<(u64, u8, u32)>>,
+    /// Looks at this time that came up at this time: number, line and rank as one number, as comparing
+    /// it needs no branch. They are too many to put them among the events that are due.
+    due: BinaryHeap<Reverse<u128>>,
     /// The last time for which the end of these looks is scheduled.
     flush_ps: u64,
     /// The number of what comes about next.
@@ -122,9 +122,13 @@ impl Processors {
             _ => OWN,
         };
         let tasks = &mut self.hosts[rank as usize].lines[line].tasks;
-        // Nearly always the last.
-        let place = tasks.iter().rposition(|other| other.number <= task.number);
-        tasks.insert(place.map_or(0, |place| place + 1), task);
+        let is_last = tasks.back().is_none_or(|last| last.number <= task.number);
+        if is_last {
+            tasks.push_back(task);
+        } else {
+            let place = tasks.iter().rposition(|other| other.number <= task.number);
+            tasks.insert(place.map_or(0, |place| place + 1), task);
+        }
         self.arrange(context, rank, line, free_ps);
     }
 
@@ -144,17 +148,24 @@ impl Processors {
             context.schedule(ready_ps, LOOK | first.number as u32 & RANK_MASK, subject);
             return;
         }
-        self.due.push(Reverse((first.number, line as u8, rank)));
+        let line_and_rank = (line as u32) << LINE_SHIFT | rank;
+        self.due.push(Reverse(u128::from(first.number) << 64 | u128::from(line_and_rank)));
         if self.flush_ps != now_ps {
             self.flush_ps = now_ps;
             context.schedule(now_ps, LOOK | RANK_MASK, FLUSH);
         }
     }
 
-    /// The next look that came up now, of those before a number.
-    fn next_due(&mut self, number: u64) -> Option<(u64, u8, u32)> {
-        let Reverse(first) = *self.due.peek()?;
-        (first.0 <= number).then(|| self.due.pop().map(|Reverse(first)| first)).flatten()
+    /// The next look that came up now, of those before a number: its own, and line and rank.
+    #[inline]
+    fn next_due(&mut self, number: u64) -> Option<(u64, u32)> {
+        let &Reverse(first) = self.due.peek()?;
+        let own = (first >> 64) as u64;
+        if own > number {
+            return None;
+        }
+        self.due.pop();
+        Some((own, first as u32))
     }
 
     /// The number in a place, which has the low bits: it came about less than all of them ago.
@@ -269,10 +280,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         if is_flush {
             processors.flush_ps = u64::MAX;
         }
-        while let Some((number, line, rank)) =
+        while let Some((number, subject)) =
             self.processors.as_mut().and_then(|processors| processors.next_due(number))
         {
-            self.look_at(rank, usize::from(line), number);
+            self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
                 // Something has ended at once, of which ranks are told first.
                 self.context.schedule(event.time_ps, event.place, event.subject);
