@@ -5,6 +5,7 @@
 
 mod ethernet;
 mod fidelity;
+mod flits;
 mod hosts;
 mod purchase;
 mod reader;
@@ -17,14 +18,15 @@ use toml::Table;
 use super::collective::CollectiveConfiguration;
 use super::edge::{EdgeConfiguration, EdgeError};
 use super::ethernet::EthernetConfiguration;
-use super::flit::{FlitConfiguration, PortConfiguration};
+use super::flit::FlitConfiguration;
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
 use super::receiving::ReceivingConfiguration;
 use super::routing::{LanePolicy, Routing, RoutingError};
+use super::saturation::limits_at_load;
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
-use super::workload::{MeshConfiguration, Pattern, Sizes, SizesError};
+use super::workload::{Arrivals, MeshConfiguration, Pattern, Sizes, SizesError};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use ethernet::{check_ethernet, read_ethernet, read_receiving};
 use reader::Reader;
@@ -99,6 +101,8 @@ pub enum WorkloadConfiguration {
         pattern: Pattern,
         /// Lengths.
         sizes: Sizes,
+        /// When messages are posted.
+        arrivals: Arrivals,
         /// Mean time between the messages of a rank.
         interval_ps: u64,
         /// When posting ends.
@@ -164,6 +168,12 @@ pub enum ConfigurationError {
         path: String,
         /// Why it cannot be read.
         reason: String,
+    },
+    /// A workload without a load that could be raised.
+    #[error("kind in [workload] is {kind}, but must be \"open_load\" to search for saturation")]
+    NoLoad {
+        /// What it is.
+        kind: String,
     },
     /// A run that cannot be divided.
     #[error(
@@ -234,11 +244,12 @@ impl Configuration {
                 "2 or more in all",
             ));
         }
-        let (routing, lanes) = read_routing(&mut routing_keys, &topology)?;
-        let fabric = read_fabric(&mut fabric_keys)?;
+        let fabric = read_fabric(&mut fabric_keys, &topology)?;
         if let FabricConfiguration::Ethernet(ethernet) = &fabric {
             check_ethernet(&fabric_keys, ethernet)?;
         }
+        let (routing, lanes) = read_routing(&mut routing_keys, &topology, &fabric)?;
+        flits::check_lanes((&fabric_keys, &topology_keys), &topology, lanes, &fabric)?;
         let costs = read_costs(&mut host_keys)?;
         let receiving = read_receiving(&mut host_keys, &fabric)?;
         let mut edge = hosts::read(&mut host_keys, &fabric)?;
@@ -250,12 +261,12 @@ impl Configuration {
             edge.outages = outages;
         }
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
-        let workload =
-            workloads::read_workload(&mut workload_keys, topology.hosts(), &fabric, seed)?;
+        let workload = workloads::read_workload(&mut workload_keys, &topology, &fabric, seed)?;
         let threads = run_keys.number("threads", 1, 1, THREADS_MAX)? as u32;
         let limits = Limits {
             warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
             events: run_keys.number("events", Limits::default().events, 1, u64::MAX >> 1)?,
+            ..Limits::default()
         };
         for keys in [topology_keys, routing_keys, fabric_keys, host_keys, workload_keys, run_keys] {
             effective.push_str(&keys.finish()?);
@@ -275,6 +286,41 @@ impl Configuration {
             threads,
             effective,
         })
+    }
+}
+
+impl Configuration {
+    /// The same at another load, for a search for saturation, with what 100 percent are in bytes per
+    /// second of a host.
+    pub(super) fn at_load(
+        &self,
+        load_percent: f64,
+        seed: u64,
+    ) -> Result<(Self, f64), ConfigurationError> {
+        let hosts = self.topology.hosts();
+        let mut workload = self.workload.clone();
+        let WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps, .. } =
+            &mut workload
+        else {
+            return Err(ConfigurationError::NoLoad { kind: self.workload.kind().to_owned() });
+        };
+        let limits = limits_at_load(self.limits, *until_ps);
+        *interval_ps = self.fabric.interval_ps(pattern, sizes, hosts, load_percent);
+        let full_ps = self.fabric.interval_ps(pattern, sizes, hosts, 100.0);
+        let rate = sizes.mean_bytes_1024ths() as f64 / 1024.0 / (full_ps as f64 * 1e-12);
+        Ok((Self { workload, limits, seed, threads: 1, ..self.clone() }, rate))
+    }
+}
+
+impl WorkloadConfiguration {
+    /// What it is called in a configuration.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::TokenPass { .. } => "token_pass",
+            Self::Mesh(_) => "mesh",
+            Self::OpenLoad { .. } => "open_load",
+            Self::Collective(_) => "a collective",
+        }
     }
 }
 
@@ -318,7 +364,16 @@ fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
             number("spines", 4)?,
             number("trunks", 1)?,
         )?,
-        "fat_tree" => Topology::fat_tree(number("radix", 8)?)?,
+        "fat_tree" => {
+            let radix = number("radix", 8)?;
+            Topology::fat_tree(radix).map_err(|error| match error {
+                TopologyError::Odd { below, above, .. } => {
+                    let expected = format!("even, such as {below} or {above}");
+                    keys.wrong_number("radix", radix.into(), &expected)
+                }
+                other => other.into(),
+            })?
+        }
         "dragonfly" => {
             Topology::dragonfly(number("switches", 4)?, number("hosts", 2)?, number("global", 2)?)?
         }
@@ -338,6 +393,7 @@ fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
 fn read_routing(
     keys: &mut Reader,
     topology: &Topology,
+    fabric: &FabricConfiguration,
 ) -> Result<(Routing, LanePolicy), ConfigurationError> {
     let default = if topology.grid().is_some() { "dimension_order" } else { "shortest" };
     let kind = keys.word("kind", default, &["shortest", "spanning_tree", "dimension_order"])?;
@@ -348,20 +404,27 @@ fn read_routing(
         }
         _ => Routing::DimensionOrder { is_reversed: keys.flag("is_reversed", false)? },
     };
-    let lanes = match keys.word("lanes", "dateline", &["dateline", "free"])?.as_str() {
+    let default = if fabric.router().is_some() { "partition" } else { "dateline" };
+    let policies = ["dateline", "partition", "balanced", "free"];
+    let lanes = match keys.word("lanes", default, &policies)?.as_str() {
         "free" => LanePolicy::Free,
+        "partition" => LanePolicy::Partition,
+        "balanced" => LanePolicy::Balanced,
         _ => LanePolicy::Dateline,
     };
     Ok((routing, lanes))
 }
 
-fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationError> {
+fn read_fabric(
+    keys: &mut Reader,
+    topology: &Topology,
+) -> Result<FabricConfiguration, ConfigurationError> {
     let kind =
         keys.word("kind", "ethernet", &["ethernet", "wormhole", "flit", "loggp", "fluid"])?;
     Ok(match kind.as_str() {
         "ethernet" => FabricConfiguration::Ethernet(read_ethernet(keys)?),
         "wormhole" => FabricConfiguration::Wormhole(read_wormhole(keys)?),
-        "flit" => FabricConfiguration::Flit(read_flit(keys)?),
+        "flit" => FabricConfiguration::Flit(flits::read(keys, topology)?),
         "fluid" => {
             let host_rate_bps =
                 keys.number("host_rate_bps", 10_000_000_000, RATE_MIN_BPS, RATE_MAX_BPS)?;
@@ -407,33 +470,6 @@ fn read_wormhole(keys: &mut Reader) -> Result<WormholeConfiguration, Configurati
             _ => LaneSelection::FirstFree,
         },
         direction_order: [0, 1, 2, 3],
-    })
-}
-
-fn read_flit(keys: &mut Reader) -> Result<FlitConfiguration, ConfigurationError> {
-    let mut time = |key, default, least| keys.number(key, default, least, TIME_MAX_PS);
-    let (flit_ps, hop_ps) = (time("flit_ps", 1_000, 1)?, time("hop_ps", 2_000, 1)?);
-    let (entry_ps, exit_ps) = (time("entry_ps", 2_000, 0)?, time("exit_ps", 2_000, 0)?);
-    let (credit_ps, clock_ps) = (time("credit_ps", 1_000, 0)?, time("clock_ps", 0, 0)?);
-    let mut bytes = |key, default, least| keys.number(key, default, least, BYTES_MAX);
-    Ok(FlitConfiguration {
-        flit_ps,
-        hop_ps,
-        entry_ps,
-        exit_ps,
-        credit_ps,
-        clock_ps,
-        flit_payload_bytes: bytes("flit_payload_bytes", 64, 1)? as u32,
-        packet_overhead_bytes: bytes("packet_overhead_bytes", 0, 0)? as u32,
-        ports: PortConfiguration {
-            mtu_bytes: bytes("mtu_bytes", 4_096, MTU_MIN_BYTES)? as u32,
-            payload_min_bytes: bytes("payload_min_bytes", 0, 0)? as u32,
-            overhead_bytes: bytes("overhead_bytes", 0, 0)? as u32,
-            gap_bytes: bytes("gap_bytes", 0, 0)? as u32,
-            rate_bps: keys.number("port_rate_bps", 0, 0, RATE_MAX_BPS)?,
-        },
-        channels: keys.number("channels", 4, 1, 16)? as u8,
-        buffer_flits: keys.number("buffer_flits", 16, 1, 1 << 14)? as u16,
     })
 }
 

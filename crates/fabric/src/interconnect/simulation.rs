@@ -3,7 +3,7 @@
 mod outcome;
 mod parallel;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::ethernet::PortCounters;
 use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
@@ -15,11 +15,14 @@ use super::workload::{Action, Actions, Received, Workload};
 
 use outcome::check_end;
 
-pub use outcome::{Outcome, Progress, Stuck, Watcher};
+pub use outcome::{Accepted, Outcome, Progress, Stuck, Watcher};
 pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
 
 /// What carries messages from host to host.
 pub trait Fabric {
+    /// Messages from a host to itself cross its switch; else they never leave the host.
+    const CARRIES_OWN: bool = false;
+
     /// Takes a message that its host hands over now.
     fn inject(&mut self, context: &mut Context, message: u32);
 
@@ -203,12 +206,14 @@ pub struct Limits {
     pub warmup_ps: u64,
     /// The most events.
     pub events: u64,
+    /// A run of an open load ends here, with what is under way left behind, in picoseconds.
+    pub stop_ps: u64,
 }
 
 impl Default for Limits {
     /// Everything is measured, and a run may take an hour.
     fn default() -> Self {
-        Self { warmup_ps: 0, events: 1 << 36 }
+        Self { warmup_ps: 0, events: 1 << 36, stop_ps: u64::MAX }
     }
 }
 
@@ -233,6 +238,8 @@ pub struct Simulation<F, W> {
     /// Messages from hosts to themselves: when they will be there, the rank, and which.
     loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
+    /// When arrivals count as accepted.
+    accepting_ps: Range<u64>,
 }
 
 impl<F: Fabric, W: Workload> Simulation<F, W> {
@@ -244,6 +251,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             ranks[host as usize] = rank as u32;
         }
         let context = Context::new(fabric.slot_ps());
+        let accepting_ps = 0..workload.posts_until_ps().unwrap_or(0);
         Self {
             fabric,
             workload,
@@ -258,6 +266,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             loopback: Vec::new(),
             ranks,
             outcome: Outcome::new(),
+            accepting_ps,
         }
     }
 
@@ -265,6 +274,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self.accepting_ps.start = limits.warmup_ps;
         self
     }
 
@@ -304,6 +314,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         while self.context.wheel.turn() {
             self.foresee();
             while let Some(event) = self.context.wheel.pop_due() {
+                if event.time_ps > self.limits.stop_ps {
+                    return Ok(self.end());
+                }
                 self.step(event)?;
                 if self.outcome.events >= check {
                     check = self.outcome.events + CHECK_EVENTS;
@@ -379,17 +392,25 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    fn finish(mut self) -> Result<(Outcome, F), Stuck> {
+    fn finish(self) -> Result<(Outcome, F), Stuck> {
+        let left = !self.context.messages.is_empty();
+        let stuck = left.then(|| self.fabric.diagnose(&self.context));
+        check_end(self.context.dropped, stuck, &self.workload)?;
+        Ok(self.end())
+    }
+
+    /// What it came to so far.
+    fn end(mut self) -> (Outcome, F) {
+        self.outcome.left = self.context.messages.len();
         self.outcome.dropped = self.context.dropped;
         self.outcome.hops = self.fabric.hops();
+        let Range { start, end } = self.accepting_ps;
+        self.outcome.accepted.window_ps = end.saturating_sub(start);
         self.outcome.messages_max = self.context.messages.len_max();
         self.outcome.ports = self.fabric.port_counters();
         let recorder = self.context.recorder.take();
         self.outcome.records = recorder.map(|recorder| Box::new(recorder.finish()));
-        let left = !self.context.messages.is_empty();
-        let stuck = left.then(|| self.fabric.diagnose(&self.context));
-        check_end(self.context.dropped, stuck, &self.workload)?;
-        Ok((self.outcome, self.fabric))
+        (self.outcome, self.fabric)
     }
 
     /// A timer of a rank or its processor.
@@ -436,6 +457,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
         self.outcome.delivered += 1;
         self.outcome.delivered_bytes += u64::from(message.bytes);
+        if self.accepting_ps.contains(&now_ps) {
+            self.outcome.accepted.bytes += u64::from(message.bytes);
+        }
         let ends = u64::from(message.source) << 32 | u64::from(message.destination);
         let what = u64::from(message.tag) << 32 | u64::from(message.bytes);
         let hash = mix(mix(mix(message.posted_ps, now_ps), ends), what);
@@ -532,7 +556,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         recorder.on_posted(index, &message);
                     }
                     let cost_ps = self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
-                    if source == destination {
+                    if source == destination && !F::CARRIES_OWN {
                         let time_ps = (*free).max(now_ps) + self.costs.send(bytes);
                         self.loopback.push((time_ps, rank, index));
                         self.context.schedule(time_ps, LOOPBACK | rank, 0);

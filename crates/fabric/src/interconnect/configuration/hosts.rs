@@ -20,7 +20,11 @@ pub(super) fn read(
         return Ok(None);
     }
     let FabricConfiguration::Ethernet(ethernet) = fabric else {
-        return Err(keys.wrong_word("kind", "edge", "model, but on a fabric of kind ethernet"));
+        let expected = format!(
+            "\"model\" on a fabric of kind {}; hosts of kind edge need kind = \"ethernet\" in [fabric]",
+            fabric.name()
+        );
+        return Err(keys.wrong_word("kind", "edge", &expected));
     };
     let default = EdgeConfiguration::default();
     let protocol = match keys.word("protocol", "edge", &["edge", "multiedge"])?.as_str() {

@@ -108,6 +108,28 @@ impl Reader {
         Ok(value)
     }
 
+    /// A number between two bounds that need not be whole.
+    pub(super) fn fraction(
+        &mut self,
+        key: &str,
+        default: f64,
+        least: f64,
+        most: f64,
+    ) -> Result<f64, ConfigurationError> {
+        let value = match self.take(key) {
+            None => default,
+            Some(value) => value
+                .as_float()
+                .or_else(|| value.as_integer().map(|number| number as f64))
+                .filter(|number| (least..=most).contains(number))
+                .ok_or_else(|| {
+                    self.wrong(key, &value, format!("a number from {least} to {most}"))
+                })?,
+        };
+        self.note(key, value);
+        Ok(value)
+    }
+
     /// A list of numbers between two bounds.
     pub(super) fn numbers(
         &mut self,

@@ -186,6 +186,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
             interrupts: self.interrupts.clone(),
             loopback: Vec::new(),
             outcome: Outcome::new(),
+            accepting_ps: self.accepting_ps.clone(),
         }
     }
 }
@@ -241,6 +242,8 @@ impl<W: Separable> Parts<W> {
             }
         }
         waits.sort_unstable();
+        outcome.accepted.window_ps =
+            whole.accepting_ps.end.saturating_sub(whole.accepting_ps.start);
         outcome.hops = whole.fabric.hops();
         outcome.ports = whole.fabric.port_counters();
         let stuck = (messages > 0).then(|| whole.fabric.stuck(&waits, messages));
