@@ -240,6 +240,8 @@ pub struct Simulation<F, W> {
     outcome: Outcome,
     /// When arrivals count as accepted.
     accepting_ps: Range<u64>,
+    /// No event happens later but the first that does.
+    end_ps: u64,
 }
 
 impl<F: Fabric, W: Workload> Simulation<F, W> {
@@ -267,6 +269,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             ranks,
             outcome: Outcome::new(),
             accepting_ps,
+            end_ps: END_PS,
         }
     }
 
@@ -275,6 +278,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self.accepting_ps.start = limits.warmup_ps;
+        self.end_ps = limits.stop_ps.min(END_PS);
         self
     }
 
@@ -314,10 +318,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         while self.context.wheel.turn() {
             self.foresee();
             while let Some(event) = self.context.wheel.pop_due() {
-                if event.time_ps > self.limits.stop_ps {
-                    return Ok(self.end());
+                if let Err(stuck) = self.step(event) {
+                    let is_stopped = event.time_ps > self.limits.stop_ps;
+                    return if is_stopped { Ok(self.end()) } else { Err(stuck) };
                 }
-                self.step(event)?;
                 if self.outcome.events >= check {
                     check = self.outcome.events + CHECK_EVENTS;
                     self.outcome.backlog.sample(event.time_ps, self.context.messages.len());
@@ -361,7 +365,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         while let Some(message) = self.context.delivered.pop() {
             self.on_delivered(message);
         }
-        if self.outcome.events >= self.limits.events || event.time_ps > END_PS {
+        if self.outcome.events >= self.limits.events || event.time_ps > self.end_ps {
             return Err(self.endless());
         }
         Ok(())

@@ -187,6 +187,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
             loopback: Vec::new(),
             outcome: Outcome::new(),
             accepting_ps: self.accepting_ps.clone(),
+            end_ps: self.end_ps,
         }
     }
 }
