@@ -21,6 +21,7 @@ mod progress;
 mod reality_command;
 mod report_command;
 mod run_command;
+mod saturate_command;
 mod scenario_command;
 mod serve_command;
 mod shaped_command;
@@ -90,6 +91,7 @@ enum Simulation {
     Verify(run_command::VerifyArguments),
     Goal(run_command::GoalArguments),
     Sweep(sweep_command::Arguments),
+    Saturate(saturate_command::Arguments),
     Paper(paper_command::Arguments),
     Speed(simulator_command::SpeedArguments),
     Theory(simulator_command::TheoryArguments),
@@ -131,6 +133,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
         Simulation::Compare(arguments) => compare_command::run(&arguments),
         Simulation::Cost(arguments) => cost_command::run(&arguments),
         Simulation::Sweep(arguments) => sweep_command::run(&arguments),
+        Simulation::Saturate(arguments) => saturate_command::run(&arguments),
         Simulation::Goal(arguments) => run_command::goal(&arguments),
         Simulation::Verify(arguments) => run_command::verify(&arguments),
         Simulation::Paper(arguments) => paper_command::run(&arguments),

@@ -35,8 +35,8 @@ use crate::threads::OnThreads;
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
     [workload]\n  kind = \"all_reduce\"\n  algorithm = \"rabenseifner\"\n  bytes = 1_048_576\n\n\
-    Workloads: token_pass, mesh, open_load (pattern = uniform, shift, permutation or incast;\n\
-    load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
+    Workloads: token_pass, mesh, open_load (pattern = uniform, any, shift, permutation, incast, hotspot,\n\
+    transpose, bit_complement, bit_reverse, tornado or neighbour; load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
     distribution), ring, all_to_all, incast, all_reduce, broadcast, barrier.")]
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
@@ -328,8 +328,15 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
         packets => format!(", {packets} packets LOST"),
     };
     let ports = ports(outcome);
+    let accepted = outcome.accepted.rate(configuration.topology.hosts());
+    let accepted = accepted.map_or_else(String::new, |bytes_per_second| {
+        let gigabits = bytes_per_second * 8e-9;
+        format!(
+            "accepted {gigabits:.4} Gb/s of each host, from the warm-up to the end of posting\n"
+        )
+    });
     format!(
-        "{}\n{} messages, {} bytes{lost}; completed at {:.3} us\nlatency us: min {:.3}  mean {:.3}  \
+        "{}\n{} messages, {} bytes{lost}; completed at {:.3} us\n{accepted}latency us: min {:.3}  mean {:.3}  \
          median {:.3}  99 % {:.3}  99.9 % {:.3}  max {:.3}  sigma {:.3}\n{} hops, {} events, {:.1} M \
          events/s\n{ports}result hash {:016x}\n",
         configuration.topology.name(),
@@ -492,6 +499,7 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
         "bytes": outcome.delivered_bytes,
         "packets_lost": outcome.dropped,
         "completed_us": outcome.completed_ps as f64 / 1e6,
+        "accepted_bps": outcome.accepted.rate(configuration.topology.hosts()).map(|rate| rate * 8.0),
         "latency_us": {
             "min": latency.min_us(),
             "mean": latency.mean_us(),

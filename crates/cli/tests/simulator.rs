@@ -241,3 +241,38 @@ fn policies_are_compared_at_the_points_that_are_wanted() {
     ];
     assert!(folder.refused(&none).contains("no point is left"));
 }
+
+/// The first block of a language after a heading of the simulator's page.
+fn block<'a>(page: &'a str, heading: &str, language: &str) -> &'a str {
+    let (_, section) = page.split_once(heading).expect("there is such a heading");
+    let (_, block) = section.split_once(&format!("```{language}\n")).expect("there is a block");
+    block.split_once("```").expect("it has an end").0
+}
+
+#[test]
+fn the_example_of_a_search_for_saturation_prints_what_its_page_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulator.md");
+    let page = fs::read_to_string(page).unwrap();
+    let folder = Folder::new("saturate");
+    fs::write(folder.0.join("torus.toml"), block(&page, "## Saturation\n", "toml")).unwrap();
+    let output = folder.sim(&["saturate", "torus.toml", "--precision", "2"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, block(&page, "## Saturation\n", "text"));
+
+    let json = ["saturate", "torus.toml", "--precision", "20", "--replications", "3", "--json"];
+    let result = folder.json(&json);
+    let (points, saturation) = (result["points"].as_array().unwrap(), &result["saturation"]);
+    assert!(points.iter().any(|point| point == saturation), "{result}");
+    assert_eq!((&result["replications"], &saturation["is_saturated"]), (&3.into(), &false.into()));
+    assert!(saturation["latency_margin_us"].as_f64().unwrap() > 0.0, "{result}");
+}
+
+#[test]
+fn a_search_for_saturation_that_cannot_be_says_why() {
+    let folder = Folder::new("unsaturable");
+    let refused = folder.refused(&["saturate", "cluster.toml"]);
+    assert!(refused.contains("kind in [workload] is mesh, but must be \"open_load\""), "{refused}");
+    let refused = folder.refused(&["saturate", "cluster.toml", "--precision", "0"]);
+    assert!(refused.contains("a number from 0.01 to 100"), "{refused}");
+}

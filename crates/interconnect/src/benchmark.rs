@@ -80,6 +80,7 @@ pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkEr
     let channels = 4;
     let paths = Paths::new(&topology, &table, LanePolicy::Dateline, channels.into())?;
     let configuration = FlitConfiguration {
+        router: None,
         flit_ps: 1_000,
         hop_ps: 2_000,
         entry_ps: 2_000,

@@ -5,6 +5,7 @@
 
 mod ethernet;
 mod fidelity;
+mod flits;
 mod hosts;
 mod lines;
 mod meanings;
@@ -23,14 +24,15 @@ use toml::Table;
 use super::collective::CollectiveConfiguration;
 use super::edge::{EdgeConfiguration, EdgeError};
 use super::ethernet::EthernetConfiguration;
-use super::flit::{FlitConfiguration, PortConfiguration};
+use super::flit::FlitConfiguration;
 use super::fluid::FluidConfiguration;
 use super::loggp::LogGpConfiguration;
 use super::receiving::ReceivingConfiguration;
 use super::routing::{Choice, LanePolicy, Routing, RoutingError};
+use super::saturation::limits_at_load;
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
-use super::workload::{MeshConfiguration, Pattern, Sizes, SizesError};
+use super::workload::{Arrivals, MeshConfiguration, Pattern, Sizes, SizesError};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use ethernet::{check_ethernet, read_ethernet, read_receiving};
 use lines::Written;
@@ -110,6 +112,8 @@ pub enum WorkloadConfiguration {
         pattern: Pattern,
         /// Lengths.
         sizes: Sizes,
+        /// When messages are posted.
+        arrivals: Arrivals,
         /// Mean time between the messages of a rank.
         interval_ps: u64,
         /// When posting ends.
@@ -187,6 +191,12 @@ pub enum ConfigurationError {
         path: String,
         /// Why it cannot be read.
         reason: String,
+    },
+    /// A workload without a load that could be raised.
+    #[error("kind in [workload] is {kind}, but must be \"open_load\" to search for saturation")]
+    NoLoad {
+        /// What it is.
+        kind: String,
     },
     /// A run that cannot be divided.
     #[error(
@@ -269,11 +279,12 @@ impl Configuration {
                 "2 or more in all",
             ));
         }
-        let (routing, lanes) = read_routing(&mut routing_keys, &topology)?;
-        let fabric = read_fabric(&mut fabric_keys)?;
+        let fabric = read_fabric(&mut fabric_keys, &topology)?;
         if let FabricConfiguration::Ethernet(ethernet) = &fabric {
             check_ethernet(&fabric_keys, ethernet)?;
         }
+        let (routing, lanes) = read_routing(&mut routing_keys, &topology, &fabric)?;
+        flits::check_lanes((&fabric_keys, &topology_keys), &topology, lanes, &fabric)?;
         let costs = read_costs(&mut host_keys)?;
         let receiving = read_receiving(&mut host_keys, &fabric)?;
         let mut edge = hosts::read(&mut host_keys, &fabric)?;
@@ -286,12 +297,12 @@ impl Configuration {
             edge.outages = outages;
         }
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
-        let workload =
-            workloads::read_workload(&mut workload_keys, topology.hosts(), &fabric, seed)?;
+        let workload = workloads::read_workload(&mut workload_keys, &topology, &fabric, seed)?;
         let threads = run_keys.number("threads", 1, 1, THREADS_MAX)? as u32;
         let limits = Limits {
             warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
             events: run_keys.number("events", Limits::default().events, 1, u64::MAX >> 1)?,
+            ..Limits::default()
         };
         if let WorkloadConfiguration::OpenLoad { until_ps, .. } = workload
             && limits.warmup_ps >= until_ps
@@ -324,6 +335,41 @@ impl Configuration {
             written: Written::default(),
         };
         Ok((configuration, known))
+    }
+}
+
+impl Configuration {
+    /// The same at another load, for a search for saturation, with what 100 percent are in bytes per
+    /// second of a host.
+    pub(super) fn at_load(
+        &self,
+        load_percent: f64,
+        seed: u64,
+    ) -> Result<(Self, f64), ConfigurationError> {
+        let hosts = self.topology.hosts();
+        let mut workload = self.workload.clone();
+        let WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps, .. } =
+            &mut workload
+        else {
+            return Err(ConfigurationError::NoLoad { kind: self.workload.kind().to_owned() });
+        };
+        let limits = limits_at_load(self.limits, *until_ps);
+        *interval_ps = self.fabric.interval_ps(pattern, sizes, hosts, load_percent);
+        let full_ps = self.fabric.interval_ps(pattern, sizes, hosts, 100.0);
+        let rate = sizes.mean_bytes_1024ths() as f64 / 1024.0 / (full_ps as f64 * 1e-12);
+        Ok((Self { workload, limits, seed, threads: 1, ..self.clone() }, rate))
+    }
+}
+
+impl WorkloadConfiguration {
+    /// What it is called in a configuration.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::TokenPass { .. } => "token_pass",
+            Self::Mesh(_) => "mesh",
+            Self::OpenLoad { .. } => "open_load",
+            Self::Collective(_) => "a collective",
+        }
     }
 }
 
@@ -393,6 +439,7 @@ fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
 fn read_routing(
     keys: &mut Reader,
     topology: &Topology,
+    fabric: &FabricConfiguration,
 ) -> Result<(Routing, LanePolicy), ConfigurationError> {
     let default = if topology.grid().is_some() { "dimension_order" } else { "shortest" };
     let kind = keys.word("kind", default, &["shortest", "spanning_tree", "dimension_order"])?;
@@ -413,20 +460,27 @@ fn read_routing(
         }
         _ => Routing::DimensionOrder { is_reversed: keys.flag("is_reversed", false)? },
     };
-    let lanes = match keys.word("lanes", "dateline", &["dateline", "free"])?.as_str() {
+    let default = if fabric.router().is_some() { "partition" } else { "dateline" };
+    let policies = ["dateline", "partition", "balanced", "free"];
+    let lanes = match keys.word("lanes", default, &policies)?.as_str() {
         "free" => LanePolicy::Free,
+        "partition" => LanePolicy::Partition,
+        "balanced" => LanePolicy::Balanced,
         _ => LanePolicy::Dateline,
     };
     Ok((routing, lanes))
 }
 
-fn read_fabric(keys: &mut Reader) -> Result<FabricConfiguration, ConfigurationError> {
+fn read_fabric(
+    keys: &mut Reader,
+    topology: &Topology,
+) -> Result<FabricConfiguration, ConfigurationError> {
     let kind =
         keys.word("kind", "ethernet", &["ethernet", "wormhole", "flit", "loggp", "fluid"])?;
     Ok(match kind.as_str() {
         "ethernet" => FabricConfiguration::Ethernet(read_ethernet(keys)?),
         "wormhole" => FabricConfiguration::Wormhole(read_wormhole(keys)?),
-        "flit" => FabricConfiguration::Flit(read_flit(keys)?),
+        "flit" => FabricConfiguration::Flit(flits::read(keys, topology)?),
         "fluid" => {
             let host_rate_bps =
                 keys.number("host_rate_bps", 10_000_000_000, RATE_MIN_BPS, RATE_MAX_BPS)?;
@@ -482,33 +536,6 @@ fn read_wormhole(keys: &mut Reader) -> Result<WormholeConfiguration, Configurati
     })
 }
 
-fn read_flit(keys: &mut Reader) -> Result<FlitConfiguration, ConfigurationError> {
-    let mut time = |key, default, least| keys.number(key, default, least, TIME_MAX_PS);
-    let (flit_ps, hop_ps) = (time("flit_ps", 1_000, 1)?, time("hop_ps", 2_000, 1)?);
-    let (entry_ps, exit_ps) = (time("entry_ps", 2_000, 0)?, time("exit_ps", 2_000, 0)?);
-    let (credit_ps, clock_ps) = (time("credit_ps", 1_000, 0)?, time("clock_ps", 0, 0)?);
-    let mut bytes = |key, default, least| keys.number(key, default, least, BYTES_MAX);
-    Ok(FlitConfiguration {
-        flit_ps,
-        hop_ps,
-        entry_ps,
-        exit_ps,
-        credit_ps,
-        clock_ps,
-        flit_payload_bytes: bytes("flit_payload_bytes", 64, 1)? as u32,
-        packet_overhead_bytes: bytes("packet_overhead_bytes", 0, 0)? as u32,
-        ports: PortConfiguration {
-            mtu_bytes: bytes("mtu_bytes", 4_096, MTU_MIN_BYTES)? as u32,
-            payload_min_bytes: bytes("payload_min_bytes", 0, 0)? as u32,
-            overhead_bytes: bytes("overhead_bytes", 0, 0)? as u32,
-            gap_bytes: bytes("gap_bytes", 0, 0)? as u32,
-            rate_bps: keys.number("port_rate_bps", 0, 0, RATE_MAX_BPS)?,
-        },
-        channels: keys.number("channels", 4, 1, 16)? as u8,
-        buffer_flits: keys.number("buffer_flits", 16, 1, 1 << 14)? as u16,
-    })
-}
-
 fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
     let mut time = |key, most| keys.number(key, 0, 0, most);
     Ok(HostCosts {
@@ -560,8 +587,8 @@ mod tests {
         assert!(run(1, 1).is_ok_and(|count| count > 0));
         for threads in [1, 2] {
             let error = run(1_000_000_000_000, threads).expect_err("nothing is left").to_string();
-            assert!(error.contains("nothing was measured"), "{error}");
-            assert!(error.contains("warmup_ps"), "{error}");
+            assert!(error.contains("warmup_ps in [run]"), "{error}");
+            assert!(error.contains("all messages were posted before"), "{error}");
         }
     }
 

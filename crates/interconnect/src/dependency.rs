@@ -45,7 +45,7 @@ fn lanes(paths: &Paths, hop: &Hop, channels: usize) -> Vec<Channel> {
     };
     match hop.lane {
         LaneChoice::Fixed(lane) => all.into_iter().filter(|channel| channel.1 == lane).collect(),
-        LaneChoice::Any | LaneChoice::Same => all,
+        LaneChoice::Any | LaneChoice::Same | LaneChoice::Drawn => all,
     }
 }
 

@@ -5,7 +5,9 @@
 //! sender notes when each slot of the buffer at the other end will be free again, and only a sender
 //! that waits for one is woken.
 
+mod allocator;
 mod recording;
+mod router;
 
 use std::collections::VecDeque;
 
@@ -14,6 +16,9 @@ use super::simulation::{Context, Fabric, Stuck};
 use super::slab::Slab;
 use super::topology::Topology;
 use super::wheel::Event;
+
+pub use allocator::Allocator;
+pub use router::{RouterConfiguration, RouterFabric};
 
 /// What a flit fabric is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +46,9 @@ pub struct FlitConfiguration {
     pub clock_ps: u64,
     /// The links between hosts and their ports.
     pub ports: PortConfiguration,
+    /// Routers with a clock ([`RouterFabric`]); without, a router costs nothing but the times above,
+    /// and each link takes what comes first.
+    pub router: Option<RouterConfiguration>,
 }
 
 /// The link between a host and its port, which stores whole frames both ways.
@@ -409,7 +417,7 @@ impl FlitFabric {
         let packet = self.packets.get(index);
         let is_between = (input as usize) < self.outputs.len() && packet.path < packet.path_end;
         let class = match is_between.then(|| self.paths.hop(packet.path).lane) {
-            None | Some(LaneChoice::Any) => None,
+            None | Some(LaneChoice::Any | LaneChoice::Drawn) => None,
             Some(LaneChoice::Fixed(class)) => Some(class),
             Some(LaneChoice::Same) => Some(packet.lane),
         };

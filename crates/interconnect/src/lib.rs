@@ -29,6 +29,7 @@ pub mod paper;
 pub mod receiving;
 pub mod records;
 pub mod routing;
+pub mod saturation;
 pub mod simulation;
 mod slab;
 pub mod statistics;

@@ -28,6 +28,17 @@ pub enum Routing {
     },
 }
 
+/// Which way round a ring steps lead that are as many both ways.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ties {
+    /// Up from even positions, down from odd ones.
+    ByPosition,
+    /// All up.
+    Up,
+    /// All down.
+    Down,
+}
+
 /// Which of the candidates a packet takes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
@@ -95,6 +106,12 @@ pub enum LanePolicy {
     /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 from it on. In
     /// others: any, chosen once per dimension. No circle of waiting packets can form.
     Dateline,
+    /// In each dimension: lane 1 if the path crosses the wrap, lane 0 otherwise (`dim_order` of
+    /// `BookSim2`). Most packets have lane 0.
+    Partition,
+    /// The same with two datelines: lane 1 if the path crosses the wrap, lane 0 if it crosses the
+    /// middle opposite to it, else one that the packet draws (`dim_order_bal` of `BookSim2`).
+    Balanced,
     /// Any lane on each hop. On a torus, packets can wait for each other in a circle.
     Free,
 }
@@ -182,6 +199,15 @@ struct Row {
 impl RouteTable {
     /// The table of a topology.
     pub fn new(topology: &Topology, routing: Routing) -> Result<Self, RoutingError> {
+        Self::with_ties(topology, routing, Ties::ByPosition)
+    }
+
+    /// The same, with a rule for steps of dimension order that are as many both ways.
+    pub fn with_ties(
+        topology: &Topology,
+        routing: Routing,
+        ties: Ties,
+    ) -> Result<Self, RoutingError> {
         let mut column_switches = Vec::new();
         let mut column_of = vec![NO_COLUMN; topology.switches() as usize];
         let mut table = Self {
@@ -209,7 +235,7 @@ impl RouteTable {
             return Err(too_large(topology, "pairs of switches"));
         }
         let mut entries = vec![0; switches * table.columns];
-        let ways = Ways::new(topology, routing)?;
+        let ways = Ways::new(topology, routing, ties)?;
         let mut known = BTreeMap::new();
         let mut spans = vec![Vec::new(); switches];
         for (column, &destination) in column_switches.iter().enumerate() {
@@ -345,13 +371,14 @@ fn too_large(topology: &Topology, what: &'static str) -> RoutingError {
 struct Ways<'a> {
     topology: &'a Topology,
     routing: Routing,
+    ties: Ties,
     /// For a tree: the switch above each, itself for the root.
     parents: Vec<u32>,
 }
 
 impl<'a> Ways<'a> {
-    fn new(topology: &'a Topology, routing: Routing) -> Result<Self, RoutingError> {
-        let mut ways = Self { topology, routing, parents: Vec::new() };
+    fn new(topology: &'a Topology, routing: Routing, ties: Ties) -> Result<Self, RoutingError> {
+        let mut ways = Self { topology, routing, ties, parents: Vec::new() };
         match routing {
             Routing::DimensionOrder { .. } if topology.grid().is_none() => {
                 return Err(RoutingError::NoGrid { topology: topology.name().to_owned() });
@@ -454,7 +481,11 @@ impl<'a> Ways<'a> {
             (false, _) => goal[dimension] > at[dimension],
             (true, std::cmp::Ordering::Less) => true,
             // Half of those exactly opposite go each way.
-            (true, std::cmp::Ordering::Equal) => at[dimension].is_multiple_of(2),
+            (true, std::cmp::Ordering::Equal) => match self.ties {
+                Ties::ByPosition => at[dimension].is_multiple_of(2),
+                Ties::Up => true,
+                Ties::Down => false,
+            },
             (true, std::cmp::Ordering::Greater) => false,
         };
         let mut next = at;

@@ -4,7 +4,7 @@ mod outcome;
 mod parallel;
 mod processors;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::ethernet::PortCounters;
 use super::loggp::LogGpConfiguration;
@@ -18,11 +18,14 @@ use super::workload::{Action, Actions, Received, Workload};
 use outcome::check_end;
 use processors::{Processors, What};
 
-pub use outcome::{Outcome, Progress, Stuck, Watcher};
+pub use outcome::{Accepted, Outcome, Progress, Stuck, Watcher};
 pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
 
 /// What carries messages from host to host.
 pub trait Fabric {
+    /// Messages from a host to itself cross its switch; else they never leave the host.
+    const CARRIES_OWN: bool = false;
+
     /// Takes a message that its host hands over now.
     fn inject(&mut self, context: &mut Context, message: u32);
 
@@ -212,12 +215,14 @@ pub struct Limits {
     pub warmup_ps: u64,
     /// The most events.
     pub events: u64,
+    /// A run of an open load ends here, with what is under way left behind, in picoseconds.
+    pub stop_ps: u64,
 }
 
 impl Default for Limits {
     /// Everything is measured, and a run may take an hour.
     fn default() -> Self {
-        Self { warmup_ps: 0, events: 1 << 36 }
+        Self { warmup_ps: 0, events: 1 << 36, stop_ps: u64::MAX }
     }
 }
 
@@ -245,6 +250,10 @@ pub struct Simulation<F, W> {
     /// Messages from hosts to themselves: when they will be there, the rank, and which.
     loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
+    /// When arrivals count as accepted.
+    accepting_ps: Range<u64>,
+    /// No event happens later but the first that does.
+    end_ps: u64,
 }
 
 impl<F: Fabric, W: Workload> Simulation<F, W> {
@@ -259,6 +268,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let processors = fabric.loggp().map(|loggp| {
             Box::new(Processors::new(loggp, placement.len(), workload.is_unordered()))
         });
+        let accepting_ps = 0..workload.posts_until_ps().unwrap_or(0);
         Self {
             actions: Actions::new(processors.is_some()),
             processors,
@@ -274,6 +284,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             loopback: Vec::new(),
             ranks,
             outcome: Outcome { finished_ps: vec![0; placement.len()], ..Outcome::new() },
+            accepting_ps,
+            end_ps: END_PS,
         }
     }
 
@@ -281,6 +293,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self.accepting_ps.start = limits.warmup_ps;
+        self.end_ps = limits.stop_ps.min(END_PS);
         self
     }
 
@@ -320,7 +334,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         while self.context.wheel.turn() {
             self.foresee();
             while let Some(event) = self.context.wheel.pop_due() {
-                self.step(event)?;
+                if let Err(stuck) = self.step(event) {
+                    let is_stopped = event.time_ps > self.limits.stop_ps;
+                    return if is_stopped { Ok(self.end()) } else { Err(stuck) };
+                }
                 if self.outcome.events >= check {
                     check = self.outcome.events + CHECK_EVENTS;
                     self.outcome.backlog.sample(event.time_ps, self.context.messages.len());
@@ -365,7 +382,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         while let Some(message) = self.context.delivered.pop() {
             self.on_delivered(message);
         }
-        if self.outcome.events >= self.limits.events || event.time_ps > END_PS {
+        if self.outcome.events >= self.limits.events || event.time_ps > self.end_ps {
             return Err(self.endless());
         }
         Ok(())
@@ -403,20 +420,28 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    fn finish(mut self) -> Result<(Outcome, F), Stuck> {
-        self.finish_ranks();
-        self.outcome.dropped = self.context.dropped;
-        let sent = self.processors.as_ref().map(|processors| processors.messages);
-        self.outcome.hops = sent.unwrap_or_else(|| self.fabric.hops());
-        self.outcome.messages_max = self.context.messages.len_max();
-        self.outcome.ports = self.fabric.port_counters();
-        let recorder = self.context.recorder.take();
-        self.outcome.records = recorder.map(|recorder| Box::new(recorder.finish()));
+    fn finish(self) -> Result<(Outcome, F), Stuck> {
         let left = !self.context.messages.is_empty();
         let stuck = left.then(|| self.fabric.diagnose(&self.context));
         check_end(self.context.dropped, stuck, &self.workload)?;
         self.outcome.check_measured(&self.limits)?;
-        Ok((self.outcome, self.fabric))
+        Ok(self.end())
+    }
+
+    /// What it came to so far.
+    fn end(mut self) -> (Outcome, F) {
+        self.finish_ranks();
+        self.outcome.left = self.context.messages.len();
+        self.outcome.dropped = self.context.dropped;
+        let sent = self.processors.as_ref().map(|processors| processors.messages);
+        self.outcome.hops = sent.unwrap_or_else(|| self.fabric.hops());
+        let Range { start, end } = self.accepting_ps;
+        self.outcome.accepted.window_ps = end.saturating_sub(start);
+        self.outcome.messages_max = self.context.messages.len_max();
+        self.outcome.ports = self.fabric.port_counters();
+        let recorder = self.context.recorder.take();
+        self.outcome.records = recorder.map(|recorder| Box::new(recorder.finish()));
+        (self.outcome, self.fabric)
     }
 
     /// A timer of a rank or its processor.
@@ -493,6 +518,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
         self.outcome.delivered += 1;
         self.outcome.delivered_bytes += u64::from(message.bytes);
+        if self.accepting_ps.contains(&time_ps) {
+            self.outcome.accepted.bytes += u64::from(message.bytes);
+        }
         let ends = u64::from(message.source) << 32 | u64::from(message.destination);
         let what = u64::from(message.tag) << 32 | u64::from(message.bytes);
         let hash = mix(mix(mix(message.posted_ps, time_ps), ends), what);
@@ -624,7 +652,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         continue;
                     }
                     let cost_ps = self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
-                    if source == destination {
+                    if source == destination && !F::CARRIES_OWN {
                         let time_ps = (*free).max(now_ps) + self.costs.send(bytes);
                         self.loopback.push((time_ps, rank, index));
                         self.context.schedule(time_ps, LOOPBACK | rank, 0);

@@ -77,6 +77,20 @@ pub enum TopologyError {
         /// The most that works.
         most: u64,
     },
+    /// A size that is halved is odd.
+    #[error("topology {name}: {what} is {value}, but must be even, such as {below} or {above}")]
+    Odd {
+        /// Which topology.
+        name: String,
+        /// Which size.
+        what: &'static str,
+        /// What was asked for.
+        value: u32,
+        /// A number that works.
+        below: u32,
+        /// Another.
+        above: u32,
+    },
     /// Some node cannot reach another.
     #[error("topology {name} is not connected: no path from {from} to {to}; add a cable")]
     NotConnected {

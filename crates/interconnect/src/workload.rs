@@ -1,10 +1,12 @@
 //! What ranks do: programs that send, compute and wait.
 
+mod pattern;
 mod sizes;
 
 use super::simulation::Shares;
 use crate::Random;
 
+pub use pattern::{NeedsRanks, Pattern};
 pub use sizes::{SizeTable, Sizes, SizesError};
 
 /// A program of all ranks, told of what happens to each.
@@ -46,6 +48,11 @@ pub trait Workload {
     /// Share of the work that is done at a time, from 0 to 1, if that is known.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let _ = now_ps;
+        None
+    }
+
+    /// When posting ends, if that is a matter of time, in picoseconds.
+    fn posts_until_ps(&self) -> Option<u64> {
         None
     }
 
@@ -327,38 +334,24 @@ impl Separable for MeshExchange {
     }
 }
 
-/// To whom the messages of [`OpenLoad`] go.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Pattern {
-    /// To any other rank, each as likely.
-    Uniform,
-    /// From rank r to the r-th of these.
-    Permutation(Vec<u32>),
-    /// From all others to this one.
-    Incast(u32),
+/// When the messages of [`OpenLoad`] are posted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arrivals {
+    /// At any time, each as likely (Poisson).
+    Poisson,
+    /// At multiples of this time, at most one at each, each as likely (Bernoulli), in picoseconds.
+    Bernoulli(u64),
 }
 
-/// Each rank posts messages at random times, whatever becomes of them: Poisson arrivals.
+/// Each rank posts messages at random times, whatever becomes of them.
 #[derive(Clone, Debug)]
 pub struct OpenLoad {
     pattern: Pattern,
     sizes: Sizes,
+    arrivals: Arrivals,
     interval_ps: u64,
     until_ps: u64,
     random: Vec<Random>,
-}
-
-impl Pattern {
-    /// A random permutation in which no rank sends to itself: one circle through all ranks
-    /// (Sattolo's algorithm).
-    pub fn random_permutation(ranks: u32, seed: u64) -> Self {
-        let mut random = Random::stream(seed, PERMUTATION_STREAM);
-        let mut to: Vec<u32> = (0..ranks).collect();
-        for last in (1..to.len()).rev() {
-            to.swap(last, random.below(last as u64) as usize);
-        }
-        Self::Permutation(to)
-    }
 }
 
 impl OpenLoad {
@@ -372,12 +365,28 @@ impl OpenLoad {
         seed: u64,
     ) -> Self {
         let random = (0..ranks).map(|rank| Random::stream(seed, rank.into())).collect();
-        Self { pattern, sizes, interval_ps, until_ps, random }
+        Self { pattern, sizes, arrivals: Arrivals::Poisson, interval_ps, until_ps, random }
+    }
+
+    /// Sets when messages are posted.
+    #[must_use]
+    pub const fn with_arrivals(mut self, arrivals: Arrivals) -> Self {
+        self.arrivals = arrivals;
+        self
     }
 
     fn post_next(&mut self, rank: u32, actions: &mut Actions) {
         let random = &mut self.random[rank as usize];
-        let time_ps = actions.now_ps + random.exponential(self.interval_ps);
+        let time_ps = match self.arrivals {
+            Arrivals::Poisson => actions.now_ps + random.exponential(self.interval_ps),
+            Arrivals::Bernoulli(slot_ps) => {
+                let first = actions.now_ps / slot_ps * slot_ps + slot_ps;
+                let draws = (first..self.until_ps).step_by(slot_ps as usize);
+                let chance = (u128::from(slot_ps) << 64) / u128::from(self.interval_ps.max(1));
+                let mut drawn = draws.skip_while(|_| u128::from(random.next_u64()) >= chance);
+                drawn.next().unwrap_or(self.until_ps)
+            }
+        };
         if time_ps < self.until_ps {
             actions.wake_at(time_ps, 0);
         }
@@ -394,14 +403,7 @@ impl Workload for OpenLoad {
     fn on_wake(&mut self, rank: u32, _tag: u32, actions: &mut Actions) {
         let ranks = self.random.len() as u64;
         let random = &mut self.random[rank as usize];
-        let to = match &self.pattern {
-            Pattern::Uniform => {
-                let other = random.below(ranks - 1) as u32;
-                other + u32::from(other >= rank)
-            }
-            Pattern::Permutation(to) => to[rank as usize],
-            Pattern::Incast(to) => *to,
-        };
+        let to = self.pattern.draw(rank, ranks, random);
         let bytes = self.sizes.draw(random);
         actions.send(to, bytes, 0);
         self.post_next(rank, actions);
@@ -419,6 +421,10 @@ impl Workload for OpenLoad {
         Some((now_ps as f64 / self.until_ps.max(1) as f64).min(1.0))
     }
 
+    fn posts_until_ps(&self) -> Option<u64> {
+        Some(self.until_ps)
+    }
+
     /// An open load has no end of its own: what was lost is not waited for.
     fn is_finished(&self) -> bool {
         true
@@ -427,7 +433,7 @@ impl Workload for OpenLoad {
     fn pairs(&self) -> Vec<(u32, u32)> {
         let ranks = 0..self.random.len() as u32;
         match &self.pattern {
-            Pattern::Uniform => Vec::new(),
+            Pattern::Uniform | Pattern::Any | Pattern::Hotspot { .. } => Vec::new(),
             Pattern::Permutation(to) => ranks.zip(to.iter().copied()).collect(),
             Pattern::Incast(to) => ranks.map(|rank| (rank, *to)).collect(),
         }
@@ -440,23 +446,25 @@ impl Separable for OpenLoad {
     }
 }
 
-/// Beyond the streams of ranks.
-const PERMUTATION_STREAM: u64 = 1 << 40;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_random_permutation_is_one_and_moves_everyone() {
-        for ranks in [2, 3, 16, 101] {
-            let Pattern::Permutation(to) = Pattern::random_permutation(ranks, 7) else {
-                panic!("a permutation")
-            };
-            assert!((0..).zip(&to).all(|(rank, to)| rank != *to), "{to:?}");
-            let mut sorted = to;
-            sorted.sort_unstable();
-            assert!((0..ranks).eq(sorted));
+    fn bernoulli_arrivals_are_on_slots_and_as_many_as_asked_for() {
+        let sizes = Sizes::Fixed(64);
+        let load = OpenLoad::new(2, Pattern::Uniform, sizes, 4_000, 100_000_000, 1);
+        let mut load = load.with_arrivals(Arrivals::Bernoulli(1_000));
+        let mut actions = Actions::default();
+        let mut times = Vec::new();
+        load.start(0, &mut actions);
+        while let Some(Action::Wake { time_ps, .. }) = actions.list.pop() {
+            times.push(time_ps);
+            actions = Actions { now_ps: time_ps, ..Actions::default() };
+            load.on_wake(0, 0, &mut actions);
         }
+        assert!(times.iter().all(|time_ps| time_ps % 1_000 == 0));
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!((24_500..25_500).contains(&times.len()), "{}", times.len());
     }
 }

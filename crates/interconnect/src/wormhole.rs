@@ -216,11 +216,13 @@ impl Wormhole {
             match hop.lane {
                 LaneChoice::Fixed(lane) => lanes.push(only(lane).0, lane),
                 LaneChoice::Same => lanes.push(only(worm.lane).0, worm.lane),
-                LaneChoice::Any if self.configuration.lanes == LaneSelection::PerSource => {
+                LaneChoice::Any | LaneChoice::Drawn
+                    if self.configuration.lanes == LaneSelection::PerSource =>
+                {
                     let lane = (worm.source as usize % links.len()) as u8;
                     lanes.push(only(lane).0, lane);
                 }
-                LaneChoice::Any => {
+                LaneChoice::Any | LaneChoice::Drawn => {
                     for (lane, &link) in links.iter().enumerate().take(LANES) {
                         lanes.push(link, lane as u8);
                     }

@@ -192,6 +192,7 @@ fn wormhole(topology: &Topology, policy: LanePolicy) -> Wormhole {
 
 fn flits(topology: &Topology, policy: LanePolicy) -> FlitFabric {
     let configuration = FlitConfiguration {
+        router: None,
         flit_ps: 10_000,
         hop_ps: 20_000,
         entry_ps: 20_000,

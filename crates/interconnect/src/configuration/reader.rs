@@ -123,6 +123,40 @@ impl Reader {
         Ok(number)
     }
 
+    /// A number between two bounds that need not be whole.
+    pub(super) fn fraction(
+        &mut self,
+        key: &str,
+        default: f64,
+        least: f64,
+        most: f64,
+    ) -> Result<f64, ConfigurationError> {
+        let unit = Unit::of(key);
+        let range = match unit {
+            Unit::Percent => format!("from {least} to {most} %"),
+            _ => format!("a number from {least} to {most}"),
+        };
+        let value = match self.take(key, default.to_string(), range.clone()) {
+            None => default,
+            Some(value) => value
+                .as_float()
+                .or_else(|| number(unit, &value).map(|number| number as f64))
+                .filter(|number| (least..=most).contains(number))
+                .ok_or_else(|| {
+                    let near =
+                        value.as_float().or_else(|| meant(unit, &value).map(|near| near as f64));
+                    let near = near.unwrap_or(default).clamp(least, most);
+                    let near = match unit {
+                        Unit::Percent => format!("\"{near} %\""),
+                        _ => near.to_string(),
+                    };
+                    self.wrong(key, &value, format!("{range}; {near} would do"))
+                })?,
+        };
+        self.note(key, value);
+        Ok(value)
+    }
+
     /// A list of numbers between two bounds.
     pub(super) fn numbers(
         &mut self,

@@ -267,10 +267,7 @@ mod tests {
             let of = keys.iter().filter(|key| key.section == section && key.name == name);
             of.flat_map(|key| &key.needs).map(String::as_str).collect()
         };
-        assert_eq!(
-            needs("fabric", "flowlet_gap_ps"),
-            ["[fabric] kind = \"ethernet\"", "[fabric] choice = \"flowlet\""]
-        );
+        assert_eq!(needs("fabric", "flowlet_gap_ps"), ["[fabric] choice = \"flowlet\""]);
         assert_eq!(needs("topology", "radix"), ["[topology] kind = \"fat_tree\""]);
         assert_eq!(needs("outage", "rail"), ["[host] kind = \"edge\""]);
         assert_eq!(needs("run", "seed"), [""; 0]);

@@ -4,11 +4,11 @@ use super::super::collective::CollectiveLoop;
 use super::super::dependency;
 use super::super::edge::{EdgeConfiguration, EdgeFabric, Tap};
 use super::super::ethernet::{Ethernet, EthernetConfiguration};
-use super::super::flit::FlitFabric;
+use super::super::flit::{FlitConfiguration, FlitFabric, RouterFabric};
 use super::super::fluid::{Fluid, FluidConfiguration};
 use super::super::loggp::LogGp;
 use super::super::records::{RecordLimits, Recorder};
-use super::super::routing::{Paths, RouteTable, salt};
+use super::super::routing::{Paths, RouteTable, Ties, salt};
 use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Stuck, Watcher};
 use super::super::statistics::mix;
 use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
@@ -50,10 +50,10 @@ impl Configuration {
                 let ranks = mesh.width * mesh.height;
                 self.run_divided(MeshExchange::new(*mesh), ranks, driver, watch)
             }
-            WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps } => {
+            WorkloadConfiguration::OpenLoad { pattern, sizes, arrivals, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_divided(load, hosts, driver, watch)
+                self.run_divided(load.with_arrivals(*arrivals), hosts, driver, watch)
             }
             WorkloadConfiguration::Collective(collective) => {
                 let ranks = collective.ranks;
@@ -165,21 +165,15 @@ impl Configuration {
                 let wrong = Box::new(wrong("fabric", key, bytes, remedy.to_owned()));
                 Err(ConfigurationError::Lossy { wrong, packets })
             }
-            Err(error) => Err(self.written.locate(error)),
-            Ok(outcome) => {
-                let warmup_ps = self.limits.warmup_ps;
-                if warmup_ps > 0 && outcome.delivered > 0 && outcome.latency.count() == 0 {
-                    let end_ps = outcome.completed_ps;
-                    let half = Unit::Time.quoted(Unit::Time.below(end_ps / 2));
-                    let expected = format!(
-                        "less, as all messages were posted before, and the run ended at {}; {half} \
-                         would do",
-                        Unit::Time.written(Unit::Time.below(end_ps))
-                    );
-                    return Err(wrong("run", "warmup_ps", warmup_ps, expected));
-                }
-                Ok(outcome)
+            Err(ConfigurationError::Stuck(Stuck::WarmUp { warmup_ps, completed_ps })) => {
+                let half = Unit::Time.quoted(Unit::Time.below(completed_ps / 2));
+                let expected = format!(
+                    "less, as all messages were posted before, and the run ended at {}; {half} would do",
+                    Unit::Time.written(Unit::Time.below(completed_ps))
+                );
+                Err(wrong("run", "warmup_ps", warmup_ps, expected))
             }
+            other => other.map_err(|error| self.written.locate(error)),
         }
     }
 
@@ -208,6 +202,11 @@ impl Configuration {
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, 1)?;
                 self.finish(Wormhole::new(&self.topology, paths, *wormhole), workload, ranks, watch)
             }
+            FabricConfiguration::Flit(flit) if let Some(router) = flit.router => {
+                let fabric =
+                    RouterFabric::new(&self.topology, self.paths_of_draws(flit)?, *flit, router);
+                self.finish(fabric, workload, ranks, watch)
+            }
             FabricConfiguration::Flit(flit) => {
                 let channels = flit.channels.into();
                 let paths = Paths::new(&self.topology, &table()?, self.lanes, channels)?;
@@ -226,6 +225,17 @@ impl Configuration {
     /// An Ethernet whose flows are hashed as the seed says.
     const fn salted(&self, ethernet: EthernetConfiguration) -> EthernetConfiguration {
         EthernetConfiguration { salt: salt(self.seed), ..ethernet }
+    }
+
+    /// The ways that packets draw: on a torus two, which differ where steps are as many both ways.
+    fn paths_of_draws(&self, flit: &FlitConfiguration) -> Result<Vec<Paths>, ConfigurationError> {
+        let is_torus = self.topology.grid().is_some_and(|grid| grid.is_torus);
+        let ties: &[Ties] = if is_torus { &[Ties::Up, Ties::Down] } else { &[Ties::ByPosition] };
+        let paths = ties.iter().map(|&ties| {
+            let table = RouteTable::with_ties(&self.topology, self.routing, ties)?;
+            Ok(Paths::new(&self.topology, &table, self.lanes, flit.channels.into())?)
+        });
+        paths.collect()
     }
 
     /// Runs a workload on hosts with the real engine.

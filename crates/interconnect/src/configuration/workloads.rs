@@ -3,7 +3,8 @@
 use toml::{Table, Value};
 
 use super::super::collective::{Collective, CollectiveConfiguration, Exchange, Reduction};
-use super::super::workload::{MeshConfiguration, Pattern, SizeTable, Sizes};
+use super::super::topology::Topology;
+use super::super::workload::{Arrivals, MeshConfiguration, Pattern, SizeTable, Sizes};
 use super::reader::{Reader, shown};
 use super::{
     BYTE_TIME_MAX_PS, ConfigurationError, FabricConfiguration, MESSAGE_MAX_BYTES, TIME_MAX_PS,
@@ -12,10 +13,11 @@ use super::{
 
 pub(super) fn read_workload(
     keys: &mut Reader,
-    hosts: u32,
+    topology: &Topology,
     fabric: &FabricConfiguration,
     seed: u64,
 ) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let hosts = topology.hosts();
     let kinds = [
         "token_pass",
         "mesh",
@@ -37,7 +39,7 @@ pub(super) fn read_workload(
             passes: keys.number("passes", hosts.into(), 1, u32::MAX.into())? as u32,
         }),
         "mesh" => read_mesh(keys, hosts, bytes),
-        "open_load" => read_open_load(keys, hosts, bytes, fabric, seed),
+        "open_load" => read_open_load(keys, topology, bytes, fabric, seed),
         collective => read_collective(keys, hosts, bytes, collective),
     }
 }
@@ -114,39 +116,86 @@ fn read_collective(
 
 fn read_open_load(
     keys: &mut Reader,
-    hosts: u32,
+    topology: &Topology,
     bytes: u32,
     fabric: &FabricConfiguration,
     seed: u64,
 ) -> Result<WorkloadConfiguration, ConfigurationError> {
-    let patterns = ["uniform", "shift", "permutation", "incast"];
-    let pattern = match keys.word("pattern", "uniform", &patterns)?.as_str() {
-        "incast" => Pattern::Incast(keys.number("target", 0, 0, u64::from(hosts) - 1)? as u32),
-        "shift" => {
-            let distance = keys.number("distance", u64::from(hosts / 2), 1, hosts.into())? as u32;
-            Pattern::Permutation((0..hosts).map(|rank| (rank + distance) % hosts).collect())
-        }
-        "permutation" => Pattern::random_permutation(hosts, seed),
-        _ => Pattern::Uniform,
-    };
+    let pattern = read_pattern(keys, topology, seed)?;
     keys.declare("sizes_file", "the name of a file");
     let sizes = read_sizes(keys, bytes)?;
+    let arrivals = match keys.word("arrivals", "poisson", &["poisson", "bernoulli"])?.as_str() {
+        "bernoulli" => {
+            let default = match fabric {
+                FabricConfiguration::Flit(flit) => flit.flit_ps,
+                _ => 1_000,
+            };
+            Arrivals::Bernoulli(keys.number("slot_ps", default, 1, TIME_MAX_PS)?)
+        }
+        _ => Arrivals::Poisson,
+    };
     let interval_ps = keys.number("interval_ps", 10_000_000, 1, TIME_MAX_PS)?;
     let until_ps = keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?;
-    let load_percent = keys.number("load_percent", 0, 0, LOAD_MAX_PERCENT)?;
-    let senders = match pattern {
-        Pattern::Incast(_) => u64::from(hosts) - 1,
-        _ => 1,
+    let load_percent = keys.fraction("load_percent", 0.0, 0.0, LOAD_MAX_PERCENT)?;
+    let interval_ps = if load_percent > 0.0 {
+        fabric.interval_ps(&pattern, &sizes, topology.hosts(), load_percent)
+    } else {
+        interval_ps
     };
-    let interval_ps = match load_percent {
-        0 => interval_ps,
-        percent => {
-            let message_ps = fabric.host_ps(sizes.mean_bytes_1024ths()) >> 10;
-            let interval_ps = message_ps * 100 * u128::from(senders) / u128::from(percent);
-            interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
+    Ok(WorkloadConfiguration::OpenLoad { pattern, sizes, arrivals, interval_ps, until_ps })
+}
+
+fn read_pattern(
+    keys: &mut Reader,
+    topology: &Topology,
+    seed: u64,
+) -> Result<Pattern, ConfigurationError> {
+    let hosts = topology.hosts();
+    let last = u64::from(hosts) - 1;
+    let patterns = [
+        "uniform",
+        "any",
+        "shift",
+        "permutation",
+        "incast",
+        "hotspot",
+        "transpose",
+        "bit_complement",
+        "bit_reverse",
+        "tornado",
+        "neighbour",
+    ];
+    let name = keys.word("pattern", "uniform", &patterns)?;
+    let of_ranks = match name.as_str() {
+        "incast" => return Ok(Pattern::Incast(keys.number("target", 0, 0, last)? as u32)),
+        "shift" => {
+            let distance = keys.number("distance", u64::from(hosts / 2), 1, hosts.into())? as u32;
+            let to = (0..hosts).map(|rank| (rank + distance) % hosts);
+            return Ok(Pattern::Permutation(to.collect()));
         }
+        "hotspot" => {
+            let targets = keys.numbers("targets", &[0], 0, last)?;
+            if targets.is_empty() {
+                return Err(keys.wrong_number("the length of targets", 0, "1 or more"));
+            }
+            let percent = keys.fraction("hot_percent", 10.0, 0.0, 100.0)?;
+            let targets = targets.into_iter().map(|target| target as u32).collect();
+            let share_ppm = (percent * 10_000.0).round() as u32;
+            return Ok(Pattern::Hotspot { targets, share_ppm });
+        }
+        "permutation" => return Ok(Pattern::random_permutation(hosts, seed)),
+        "any" => return Ok(Pattern::Any),
+        "tornado" => return Ok(Pattern::tornado(topology)),
+        "neighbour" => return Ok(Pattern::neighbour(topology)),
+        "transpose" => Pattern::transpose(hosts),
+        "bit_complement" => Pattern::bit_complement(hosts),
+        "bit_reverse" => Pattern::bit_reverse(hosts),
+        _ => return Ok(Pattern::Uniform),
     };
-    Ok(WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps })
+    of_ranks.map_err(|needs| {
+        let expected = format!("used with {}, not with {hosts}", needs.expected(hosts));
+        keys.wrong_word("pattern", &name, &expected)
+    })
 }
 
 fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError> {
@@ -175,6 +224,26 @@ fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError
 }
 
 impl FabricConfiguration {
+    /// Mean time between the messages of a rank at a share of the rate of a host's link, of the
+    /// target's for an incast.
+    pub(super) fn interval_ps(
+        &self,
+        pattern: &Pattern,
+        sizes: &Sizes,
+        hosts: u32,
+        load_percent: f64,
+    ) -> u64 {
+        let senders = match pattern {
+            Pattern::Incast(_) => u128::from(hosts) - 1,
+            _ => 1,
+        };
+        let message_ps = self.host_ps(sizes.mean_bytes_1024ths()) >> 10;
+        // To a millionth of a percent.
+        let millionths = ((load_percent * 1e6).round() as u128).max(1);
+        let interval_ps = message_ps * senders * 100_000_000 / millionths;
+        interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
+    }
+
     /// Time of so many bytes of payload on the link of a host, headers excluded, in picoseconds.
     fn host_ps(&self, bytes: u64) -> u128 {
         let bytes = u128::from(bytes);
@@ -228,13 +297,14 @@ pub(super) fn insert_size_table(
 }
 
 /// Ten times what a link carries.
-const LOAD_MAX_PERCENT: u64 = 1_000;
+const LOAD_MAX_PERCENT: f64 = 1_000.0;
 /// Parts per billion in one.
 const WHOLE_PPB: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Configuration, WorkloadConfiguration};
+    use super::super::super::simulation::InTurns;
+    use super::super::{Configuration, Watch, WorkloadConfiguration};
 
     fn interval_ps(text: &str) -> u64 {
         let configuration = Configuration::parse("a.toml", text).expect("it is valid");
@@ -249,6 +319,7 @@ mod tests {
         // 1500 bytes take 1.2 us at 10 Gb/s.
         let load = "[workload]\nload_percent = 50\n";
         assert_eq!(interval_ps(load), 2_400_000);
+        assert_eq!(interval_ps("[workload]\nload_percent = 0.125\n"), 960_000_000);
         assert_eq!(interval_ps(&format!("{load}pattern = \"permutation\"\n")), 2_400_000);
         // Fifteen senders share the link of the target.
         assert_eq!(interval_ps(&format!("{load}pattern = \"incast\"\n")), 36_000_000);
@@ -265,6 +336,56 @@ mod tests {
         let outcome = Configuration::parse("a.toml", text).expect("valid").run().expect("it ends");
         let carried = outcome.delivered_bytes as f64 * 8.0 / (16.0 * 0.02 * 1e10);
         assert!((carried / 0.3 - 1.0).abs() < 0.03, "{carried}");
+    }
+
+    #[test]
+    fn every_pattern_runs_on_packets_and_on_flits() {
+        let patterns = [
+            "uniform",
+            "any",
+            "shift",
+            "permutation",
+            "incast",
+            "hotspot",
+            "transpose",
+            "bit_complement",
+            "bit_reverse",
+            "tornado",
+            "neighbour",
+        ];
+        for pattern in patterns {
+            for (fabric, until_ps) in [
+                ("ethernet", 500_000_000),
+                ("wormhole", 500_000_000),
+                ("flit", 5_000_000),
+                ("flit\"\nrouter = \"booksim2", 5_000_000),
+                ("fluid", 100_000_000),
+            ] {
+                let text = format!(
+                    "[topology]\nkind = \"torus\"\nsizes = [4, 4]\nlanes = 2\n[fabric]\nkind = \
+                     \"{fabric}\"\n[workload]\npattern = \"{pattern}\"\nload_percent = 20.5\nuntil_ps = \
+                     {until_ps}\n"
+                );
+                let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+                let outcome = configuration.run().expect("it ends");
+                let accepted = outcome.accepted.rate(16).expect("an open load");
+                assert!(outcome.delivered > 0 && accepted > 0.0, "{pattern} {fabric}");
+            }
+        }
+    }
+
+    /// With two threads each part counts what arrives there.
+    #[test]
+    fn what_is_accepted_is_what_was_asked_for_whole_and_divided() {
+        let text = "[workload]\npattern = \"neighbour\"\nload_percent = 12.5\nuntil_ps = \
+                    20_000_000_000\n[topology]\nkind = \"leaf_spine\"\n[run]\nwarmup_ps = 2_000_000_000\n";
+        let mut configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let whole = configuration.run().expect("it ends");
+        let rate = whole.accepted.rate(configuration.topology.hosts()).expect("an open load");
+        assert!((rate / (0.125 * 1e10 / 8.0) - 1.0).abs() < 0.02, "{rate}");
+        configuration.threads = 2;
+        let divided = configuration.run_watched(&InTurns, Watch::default()).expect("it ends");
+        assert_eq!(divided.accepted, whole.accepted);
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Default for Configurations {
             },
             myrinet_reversed: true,
             avici: FlitConfiguration {
+                router: None,
                 flit_ps: 30_000,
                 hop_ps: 45_000,
                 entry_ps: 90_000,

@@ -1,6 +1,6 @@
 //! Whole paths with lanes, for fabrics whose packets hold several links at once.
 
-use super::super::topology::{LinkKind, Topology};
+use super::super::topology::{Grid, Link, LinkKind, Topology};
 use super::{ENTRIES_MAX, LanePolicy, RouteTable, RoutingError, too_large};
 
 /// How the lane of a hop is chosen.
@@ -12,6 +12,8 @@ pub enum LaneChoice {
     Any,
     /// The same as on the hop before.
     Same,
+    /// One that the packet draws, where its fabric has lanes in classes; else any.
+    Drawn,
 }
 
 /// One hop between switches of a path.
@@ -63,8 +65,9 @@ impl Paths {
             for &(to, host) in &switches {
                 let start = paths.hops.len();
                 paths.walk(topology, table, (from, to), host)?;
-                if policy == LanePolicy::Dateline {
-                    dateline(topology, paths.hops.get_mut(start..).unwrap_or_default(), channels)?;
+                if policy != LanePolicy::Free {
+                    let hops = paths.hops.get_mut(start..).unwrap_or_default();
+                    dateline(topology, hops, policy, channels)?;
                 }
                 paths.hops_max = paths.hops_max.max(paths.hops.len() - start);
                 if paths.hops.len() > ENTRIES_MAX {
@@ -140,30 +143,63 @@ impl Paths {
     }
 }
 
-/// Sets the lanes of a path by the rule of the dateline.
-fn dateline(topology: &Topology, hops: &mut [Hop], channels: usize) -> Result<(), RoutingError> {
+/// Sets the lanes of a path by a rule for datelines.
+fn dateline(
+    topology: &Topology,
+    hops: &mut [Hop],
+    policy: LanePolicy,
+    channels: usize,
+) -> Result<(), RoutingError> {
     let along = |hop: &Hop| match topology.links()[hop.link as usize].kind {
         LinkKind::Switch { dimension, is_wrap } => (dimension, is_wrap),
         LinkKind::Host => (0, false),
     };
-    if topology.grid().is_none_or(|grid| !grid.is_torus) {
-        return Ok(());
-    }
+    let Some(grid) = topology.grid().filter(|grid| grid.is_torus) else { return Ok(()) };
     for segment in hops.chunk_by_mut(|a, b| along(a).0 == along(b).0) {
-        let Some(wrap) = segment.iter().position(|hop| along(hop).1) else {
-            segment.iter_mut().skip(1).for_each(|hop| hop.lane = LaneChoice::Same);
+        let wrap = segment.iter().position(|hop| along(hop).1);
+        if wrap.is_none() && policy != LanePolicy::Partition {
+            let is_across =
+                policy == LanePolicy::Balanced && crosses_middle(topology, grid, segment);
+            let first = if is_across { LaneChoice::Fixed(0) } else { unbound(policy) };
+            let rest = if is_across { LaneChoice::Fixed(0) } else { LaneChoice::Same };
+            segment.iter_mut().skip(1).for_each(|hop| hop.lane = rest);
+            segment.iter_mut().take(1).for_each(|hop| hop.lane = first);
             continue;
-        };
+        }
         for (index, hop) in segment.iter_mut().enumerate() {
             let lanes = channels.max(usize::from(hop.links_count));
             if lanes < 2 {
                 let link = topology.link_name(hop.link);
                 return Err(RoutingError::TooFewLanes { lanes, link });
             }
-            hop.lane = LaneChoice::Fixed(u8::from(index >= wrap));
+            let is_second = match policy {
+                LanePolicy::Partition | LanePolicy::Balanced => wrap.is_some(),
+                LanePolicy::Dateline | LanePolicy::Free => wrap.is_some_and(|wrap| index >= wrap),
+            };
+            hop.lane = LaneChoice::Fixed(u8::from(is_second));
         }
     }
     Ok(())
+}
+
+/// The lane with which packets that cross no dateline begin.
+const fn unbound(policy: LanePolicy) -> LaneChoice {
+    match policy {
+        LanePolicy::Balanced => LaneChoice::Drawn,
+        _ => LaneChoice::Any,
+    }
+}
+
+/// Whether steps along one dimension cross its middle, opposite to its wrap.
+fn crosses_middle(topology: &Topology, grid: &Grid, segment: &[Hop]) -> bool {
+    segment.iter().any(|hop| {
+        let Link { from, to, kind, .. } = topology.links()[hop.link as usize];
+        let LinkKind::Switch { dimension, .. } = kind else { return false };
+        let dimension = usize::from(dimension);
+        let at = |node: u32| grid.coordinates(node - topology.hosts())[dimension];
+        let middle = (grid.sizes[dimension] - 1) / 2;
+        (at(from) <= middle) != (at(to) <= middle)
+    })
 }
 
 #[cfg(test)]

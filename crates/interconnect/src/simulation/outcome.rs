@@ -25,6 +25,10 @@ pub struct Outcome {
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
+    /// What of an open load arrived while it was posted.
+    pub accepted: Accepted,
+    /// Messages under way when the run was stopped ([`Limits::stop_ps`](super::Limits)).
+    pub left: usize,
     /// Packets lost for want of room, or as their link was down.
     pub dropped: u64,
     /// Events handled.
@@ -44,6 +48,23 @@ pub struct Outcome {
     pub records: Option<Box<Records>>,
     /// What engines counted, if hosts have such.
     pub engines: Option<Box<Counts>>,
+}
+
+/// What of an open load arrived from the end of the warm-up until the end of posting.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Accepted {
+    /// Payload of messages whose last byte arrived then.
+    pub bytes: u64,
+    /// How long that was, in picoseconds; 0 of workloads that are no open load.
+    pub window_ps: u64,
+}
+
+impl Accepted {
+    /// Payload that each of `hosts` hosts got, in bytes per second.
+    pub fn rate(&self, hosts: u32) -> Option<f64> {
+        let host_seconds = self.window_ps as f64 * 1e-12 * f64::from(hosts);
+        (self.window_ps > 0).then(|| self.bytes as f64 / host_seconds)
+    }
 }
 
 /// How far a run is.
@@ -146,6 +167,8 @@ impl Outcome {
             histogram: Histogram::new(),
             delivered: 0,
             delivered_bytes: 0,
+            accepted: Accepted::default(),
+            left: 0,
             dropped: 0,
             events: 0,
             hops: 0,
@@ -191,6 +214,7 @@ impl Outcome {
         self.histogram.merge(&part.histogram);
         self.delivered += part.delivered;
         self.delivered_bytes += part.delivered_bytes;
+        self.accepted.bytes += part.accepted.bytes;
         self.dropped += part.dropped;
         self.events += part.events;
         self.hash = self.hash.wrapping_add(part.hash);

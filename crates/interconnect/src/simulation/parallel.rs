@@ -187,6 +187,8 @@ impl<W: Separable> Simulation<Ethernet, W> {
             processors: None,
             loopback: Vec::new(),
             outcome: self.outcome.clone(),
+            accepting_ps: self.accepting_ps.clone(),
+            end_ps: self.end_ps,
         }
     }
 }
@@ -243,6 +245,8 @@ impl<W: Separable> Parts<W> {
             }
         }
         waits.sort_unstable();
+        outcome.accepted.window_ps =
+            whole.accepting_ps.end.saturating_sub(whole.accepting_ps.start);
         outcome.hops = whole.fabric.hops();
         outcome.ports = whole.fabric.port_counters();
         let stuck = (messages > 0).then(|| whole.fabric.stuck(&waits, messages));

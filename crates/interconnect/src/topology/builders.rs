@@ -50,7 +50,10 @@ impl Topology {
         let name = format!("fat tree {radix}");
         require(&name, "radix", radix.into(), 2, 128)?;
         let half = radix / 2;
-        require(&name, "radix modulo 2", (radix % 2).into(), 0, 0)?;
+        if !radix.is_multiple_of(2) {
+            let (below, above) = (radix - 1, radix + 1);
+            return Err(TopologyError::Odd { name, what: "radix", value: radix, below, above });
+        }
         let (edges, cores) = (radix * half, half * half);
         let hosts = u64::from(edges) * u64::from(half);
         let mut builder = Builder::new(name, hosts, u64::from(2 * edges + cores))?;

@@ -1,0 +1,222 @@
+//! Which inputs of a router are joined with which outputs in a cycle.
+
+/// How an allocator chooses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Allocator {
+    /// Each output grants a request in turn, each input accepts a grant in turn (iSLIP).
+    Islip,
+    /// Requests by diagonals of their matrix, from one that moves on each cycle.
+    Wavefront,
+}
+
+/// A request for an output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Request {
+    pub(super) input: u16,
+    pub(super) output: u16,
+    /// Behind all others, where the allocator knows priorities: the wavefront does.
+    pub(super) is_speculative: bool,
+}
+
+/// What an allocator remembers from cycle to cycle.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    kind: Allocator,
+    rounds: u8,
+    /// The input that each output grants first.
+    grants: Vec<u16>,
+    /// The output whose grant each input accepts first.
+    accepts: Vec<u16>,
+    diagonal: u16,
+}
+
+/// The matching of a cycle; one for all routers, which use it one after the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Matching {
+    /// Output of each input; [`NONE`] without.
+    outputs: Vec<u16>,
+    inputs: Vec<u16>,
+    /// What each output grants in a round.
+    granted: Vec<u16>,
+    /// What each input accepts in a round.
+    accepted: Vec<u16>,
+}
+
+impl Matching {
+    /// Room for the largest router.
+    pub(super) fn reserve(&mut self, inputs: usize, outputs: usize) {
+        for (list, count) in [
+            (&mut self.outputs, inputs),
+            (&mut self.accepted, inputs),
+            (&mut self.inputs, outputs),
+            (&mut self.granted, outputs),
+        ] {
+            list.resize(list.len().max(count), NONE);
+        }
+    }
+
+    /// The output that an input got.
+    pub(super) fn output_of(&self, input: u16) -> Option<u16> {
+        Some(self.outputs[usize::from(input)]).filter(|output| *output != NONE)
+    }
+}
+
+impl Turns {
+    pub(super) fn new(kind: Allocator, rounds: u8, inputs: usize, outputs: usize) -> Self {
+        Self { kind, rounds, grants: vec![0; outputs], accepts: vec![0; inputs], diagonal: 0 }
+    }
+
+    /// Matches requests, each of another pair. The matching is good until [`Turns::clear`].
+    pub(super) fn allocate(&mut self, requests: &mut [Request], matching: &mut Matching) {
+        if requests.is_empty() {
+            return;
+        }
+        match self.kind {
+            Allocator::Wavefront => self.wavefront(requests, matching),
+            Allocator::Islip => {
+                for round in 0..self.rounds.max(1) {
+                    if !self.round(requests, matching, round == 0) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the matching ready for the next router.
+    pub(super) fn clear(requests: &[Request], matching: &mut Matching) {
+        for request in requests {
+            matching.outputs[usize::from(request.input)] = NONE;
+            matching.inputs[usize::from(request.output)] = NONE;
+        }
+    }
+
+    /// A round of grants and acceptances; pointers move in the first only, behind what was accepted.
+    fn round(&mut self, requests: &[Request], matching: &mut Matching, is_first: bool) -> bool {
+        let Self { grants, accepts, .. } = self;
+        let (inputs, outputs) = (accepts.len() as u16, grants.len() as u16);
+        for request in requests {
+            matching.granted[usize::from(request.output)] = NONE;
+            matching.accepted[usize::from(request.input)] = NONE;
+        }
+        for &Request { input, output, .. } in requests {
+            let (row, column) = (usize::from(input), usize::from(output));
+            if matching.outputs[row] != NONE || matching.inputs[column] != NONE {
+                continue;
+            }
+            let best = &mut matching.granted[column];
+            let first = grants[column];
+            if *best == NONE || turn(input, first, inputs) < turn(*best, first, inputs) {
+                *best = input;
+            }
+        }
+        for &Request { input, output, .. } in requests {
+            if matching.granted[usize::from(output)] != input {
+                continue;
+            }
+            let best = &mut matching.accepted[usize::from(input)];
+            let first = accepts[usize::from(input)];
+            if *best == NONE || turn(output, first, outputs) < turn(*best, first, outputs) {
+                *best = output;
+            }
+        }
+        let mut is_any = false;
+        for &Request { input, output, .. } in requests {
+            let (row, column) = (usize::from(input), usize::from(output));
+            if matching.accepted[row] != output {
+                continue;
+            }
+            is_any = true;
+            (matching.outputs[row], matching.inputs[column]) = (output, input);
+            if is_first {
+                grants[column] = next(input, inputs);
+                accepts[row] = next(output, outputs);
+            }
+        }
+        is_any
+    }
+
+    fn wavefront(&mut self, requests: &mut [Request], matching: &mut Matching) {
+        let square = self.accepts.len().max(self.grants.len()) as u16;
+        let diagonal = self.diagonal;
+        let wave = |request: &Request| {
+            let sum = (u32::from(request.input) + u32::from(request.output)) % u32::from(square);
+            (request.is_speculative, turn(sum as u16, diagonal, square))
+        };
+        requests.sort_unstable_by_key(|request| (wave(request), request.output));
+        for &Request { input, output, .. } in requests.iter() {
+            let (row, column) = (usize::from(input), usize::from(output));
+            if matching.outputs[row] == NONE && matching.inputs[column] == NONE {
+                (matching.outputs[row], matching.inputs[column]) = (output, input);
+            }
+        }
+        self.diagonal = next(diagonal, square);
+    }
+}
+
+/// How many come before a place when `first` has the first turn.
+pub(super) const fn turn(place: u16, first: u16, places: u16) -> u16 {
+    if place >= first { place - first } else { place + places - first }
+}
+
+const fn next(place: u16, places: u16) -> u16 {
+    if place + 1 == places { 0 } else { place + 1 }
+}
+
+/// More inputs than a router can have.
+pub(super) const NONE: u16 = u16::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(pairs: &[(u16, u16)]) -> Vec<Request> {
+        let request = |&(input, output)| Request { input, output, is_speculative: false };
+        pairs.iter().map(request).collect()
+    }
+
+    /// Matches the same requests in each of some cycles: the pairs of each.
+    fn matches(turns: &mut Turns, pairs: &[(u16, u16)], cycles: usize) -> Vec<Vec<(u16, u16)>> {
+        let mut matching = Matching::default();
+        matching.reserve(turns.accepts.len(), turns.grants.len());
+        let cycle = |_| {
+            let mut list = requests(pairs);
+            turns.allocate(&mut list, &mut matching);
+            let inputs = 0..turns.accepts.len() as u16;
+            let pair = |input| Some((input, matching.output_of(input)?));
+            let found = inputs.filter_map(pair).collect();
+            Turns::clear(&list, &mut matching);
+            found
+        };
+        (0..cycles).map(cycle).collect()
+    }
+
+    const FULL: [(u16, u16); 9] =
+        [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
+
+    #[test]
+    fn islip_under_full_load_comes_to_whole_matchings_in_turn() {
+        let mut turns = Turns::new(Allocator::Islip, 1, 3, 3);
+        let cycles = matches(&mut turns, &FULL, 8);
+        // All outputs grant input 0 first; their pointers part from then on.
+        assert_eq!(cycles[0], [(0, 0)]);
+        assert!(cycles[3..].iter().all(|pairs| pairs.len() == 3), "{cycles:?}");
+    }
+
+    #[test]
+    fn more_rounds_find_what_one_leaves() {
+        let cycles = matches(&mut Turns::new(Allocator::Islip, 3, 3, 3), &FULL, 1);
+        assert_eq!(cycles[0].len(), 3);
+        assert_eq!(matches(&mut Turns::new(Allocator::Islip, 2, 3, 3), &FULL, 1)[0].len(), 2);
+    }
+
+    #[test]
+    fn a_wavefront_is_maximal_and_each_pair_has_its_turn() {
+        let mut turns = Turns::new(Allocator::Wavefront, 1, 3, 3);
+        let cycles = matches(&mut turns, &FULL, 3);
+        assert!(cycles.iter().all(|pairs| pairs.len() == 3));
+        let mut pairs = cycles.concat();
+        pairs.sort_unstable();
+        assert_eq!(pairs, FULL);
+    }
+}

@@ -1,0 +1,230 @@
+//! How much of an open load a network carries: latencies over load, and where they leave the ground.
+//!
+//! A load saturates a network when the mean latency is [`SATURATED_LATENCIES`] times that of an idle
+//! one, or messages are left long after posting has ended. The search runs ever larger loads until one
+//! saturates, then halves the way between that and the one before.
+
+use std::ops::ControlFlow;
+
+use super::configuration::{Configuration, ConfigurationError, Watch};
+use super::simulation::{InTurns, Limits, Outcome, Progress};
+use super::statistics::confidence_95;
+
+/// How a search goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Search {
+    /// Steps of the loads that are tried first, in percent of the rate of a host's link.
+    pub step_percent: f64,
+    /// How close the last load that does not saturate and the first that does are in the end.
+    pub precision_percent: f64,
+    /// Runs of each load with other random numbers.
+    pub replications: u32,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self { step_percent: 10.0, precision_percent: 1.0, replications: 1 }
+    }
+}
+
+/// A mean of some runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// What it may be off by, with 95 % confidence; nothing of one run.
+    pub margin: Option<f64>,
+}
+
+/// What a load came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadPoint {
+    /// What hosts were to send, in percent of the rate of their links.
+    pub load_percent: f64,
+    /// Mean latency of messages, in microseconds.
+    pub latency_us: Estimate,
+    /// What hosts received, in percent of the rate of their links.
+    pub accepted_percent: Estimate,
+    /// Whether it is more than the network carries.
+    pub is_saturated: bool,
+}
+
+/// What a search came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Mean latency at [`IDLE_PERCENT`] of load, in microseconds.
+    pub idle_us: f64,
+    /// All loads that were run, the least first.
+    pub points: Vec<LoadPoint>,
+    /// The largest that did not saturate, if one did.
+    pub saturation: Option<LoadPoint>,
+}
+
+/// What is being run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The load, in percent.
+    pub load_percent: f64,
+    /// Which of its runs, from 1.
+    pub run: u32,
+    /// How far that is.
+    pub progress: Progress,
+}
+
+impl Configuration {
+    /// Searches where its open load saturates its network; whatever load it has itself does not
+    /// matter. `watch` is told now and then how far it is, and may stop it.
+    ///
+    /// Without a warm-up of its own, a run has one of a quarter of the time in which it posts.
+    pub fn saturate(
+        &self,
+        search: Search,
+        watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<Curve, ConfigurationError> {
+        let mut points: Vec<LoadPoint> = Vec::new();
+        let idle = self.measure(IDLE_PERCENT, search.replications, f64::INFINITY, watch)?;
+        let idle_us = idle.latency_us.mean;
+        points.push(idle);
+        let mut run = |load_percent: f64, points: &mut Vec<LoadPoint>| {
+            let limit_us = idle_us * SATURATED_LATENCIES;
+            let point = self.measure(load_percent, search.replications, limit_us, watch)?;
+            points.push(point);
+            Ok::<bool, ConfigurationError>(point.is_saturated)
+        };
+        let step = search.step_percent.clamp(IDLE_PERCENT, FULL_PERCENT);
+        let (mut carried, mut saturating) = (IDLE_PERCENT, None);
+        for number in 1.. {
+            let load_percent = (step * f64::from(number)).min(FULL_PERCENT);
+            if run(load_percent, &mut points)? {
+                saturating = Some(load_percent);
+                break;
+            }
+            carried = load_percent;
+            if load_percent >= FULL_PERCENT {
+                break;
+            }
+        }
+        while let Some(most) = saturating
+            && most - carried > search.precision_percent.max(PRECISION_MIN_PERCENT)
+        {
+            let middle = f64::midpoint(carried, most);
+            if run(middle, &mut points)? {
+                saturating = Some(middle);
+            } else {
+                carried = middle;
+            }
+        }
+        points.sort_by(|a, b| a.load_percent.total_cmp(&b.load_percent));
+        let saturation = saturating.and_then(|most| {
+            let below = points.iter().take_while(|point| point.load_percent < most);
+            below.last().copied()
+        });
+        Ok(Curve { idle_us, points, saturation })
+    }
+
+    /// Runs a load so many times.
+    fn measure(
+        &self,
+        load_percent: f64,
+        replications: u32,
+        limit_us: f64,
+        watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<LoadPoint, ConfigurationError> {
+        let (mut latencies_us, mut accepted_percent) = (Vec::new(), Vec::new());
+        let mut is_any_left = false;
+        for run in 1..=replications.max(1) {
+            let seed = self.seed + u64::from(run) - 1;
+            let (configuration, rate) = self.at_load(load_percent, seed)?;
+            let mut told = |progress| watch(Step { load_percent, run, progress });
+            let watched = Watch { progress: Some(&mut told), ..Watch::default() };
+            let outcome: Outcome = configuration.run_watched(&InTurns, watched)?;
+            is_any_left |= outcome.left > 0;
+            latencies_us.push(outcome.latency.mean_us());
+            let accepted = outcome.accepted.rate(self.topology.hosts()).unwrap_or(0.0);
+            accepted_percent.push(accepted / rate * 100.0);
+        }
+        let latency_us = Estimate::of(&latencies_us);
+        Ok(LoadPoint {
+            load_percent,
+            latency_us,
+            accepted_percent: Estimate::of(&accepted_percent),
+            is_saturated: is_any_left || latency_us.mean > limit_us,
+        })
+    }
+}
+
+impl Estimate {
+    fn of(values: &[f64]) -> Self {
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        Self { mean, margin: confidence_95(values) }
+    }
+}
+
+/// The limits of a run at a load: it goes on for as long as it was measured, for what is under way.
+pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
+    let warmup_ps = match limits.warmup_ps {
+        0 => until_ps / 4,
+        warmup_ps => warmup_ps.min(until_ps),
+    };
+    let stop_ps = until_ps.saturating_add(until_ps - warmup_ps);
+    Limits { warmup_ps, stop_ps, ..limits }
+}
+
+/// Latencies of an idle network that make a saturated one.
+pub const SATURATED_LATENCIES: f64 = 3.0;
+/// Load at which a network is as good as idle.
+pub const IDLE_PERCENT: f64 = 1.0;
+/// Hosts send without a pause.
+const FULL_PERCENT: f64 = 100.0;
+/// A search always ends.
+const PRECISION_MIN_PERCENT: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(text: &str, search: Search) -> Curve {
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        configuration.saturate(search, &mut |_| ControlFlow::Continue(())).expect("it ends")
+    }
+
+    /// Four hosts behind a trunk as fast as one of them: a quarter of what they could send.
+    #[test]
+    fn a_trunk_saturates_at_its_rate() {
+        let text = "[topology]\nkind = \"cascade\"\nhosts = 4\n[fabric]\nkind = \"ethernet\"\n\
+                    overhead_bytes = 0\ngap_bytes = 0\n[workload]\npattern = \"shift\"\ndistance = 4\n\
+                    until_ps = 20_000_000_000\n";
+        let search = Search { precision_percent: 0.5, ..Search::default() };
+        let curve = curve(text, search);
+        let saturation = curve.saturation.expect("it saturates");
+        assert!((20.0..25.5).contains(&saturation.load_percent), "{saturation:?}");
+        let accepted = saturation.accepted_percent.mean;
+        assert!((accepted / saturation.load_percent - 1.0).abs() < 0.03, "{saturation:?}");
+        assert_eq!(saturation.accepted_percent.margin, None);
+        assert!(curve.points.windows(2).all(|pair| pair[0].load_percent < pair[1].load_percent));
+        assert!(
+            curve.points.iter().all(|point| {
+                point.is_saturated == (point.load_percent > saturation.load_percent)
+            })
+        );
+    }
+
+    #[test]
+    fn replications_have_a_margin_that_more_of_them_narrow() {
+        let text = "[workload]\nuntil_ps = 200_000_000\n";
+        let few = Search { step_percent: 50.0, precision_percent: 50.0, replications: 3 };
+        let many = Search { replications: 12, ..few };
+        let margin = |curve: Curve| curve.points[1].latency_us.margin.expect("several runs");
+        let (wide, narrow) = (margin(curve(text, few)), margin(curve(text, many)));
+        assert!(narrow < wide && narrow > 0.0, "{narrow} {wide}");
+    }
+
+    #[test]
+    fn what_is_no_open_load_has_no_saturation() {
+        let text = "[workload]\nkind = \"barrier\"\n";
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let refused = configuration.saturate(Search::default(), &mut |_| ControlFlow::Continue(()));
+        let error = refused.expect_err("no load").to_string();
+        assert!(error.contains("kind in [workload] is") && error.contains("open_load"), "{error}");
+    }
+}

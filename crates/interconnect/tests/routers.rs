@@ -1,0 +1,307 @@
+//! Routers with a clock, against reference figures of the router of `BookSim2`.
+//!
+//! The figures come from the stages of its `iq_router` (commit 27eb224), its iSLIP allocator, buffer
+//! states, k-ary n-cubes, dimension-order routing and traffic manager (commit 923f1a9), followed cycle by
+//! cycle outside of this project: `k = 8`, `n = 2`, `vc_buf_size = 8`, all else by default, which is
+//! `routing_delay = vc_alloc_delay = sw_alloc_delay = st_final_delay = 1`, `credit_delay = 0`,
+//! `alloc_iters = 1`, `use_noc_latency = 1`; Bernoulli arrivals, 10000 cycles to warm up, 30000 measured,
+//! all of which were awaited, or 6000 and 20000 where there are two figures or one (means of several
+//! seeds where one was 2 % off). They are not printed output of `BookSim2`.
+
+use std::ops::ControlFlow;
+
+use interconnect::configuration::{Configuration, ConfigurationError, Watch};
+use interconnect::records::RecordLimits;
+use interconnect::saturation::{Curve, Search};
+use interconnect::simulation::{InTurns, Outcome, Stuck};
+
+/// A network of 8 x 8 routers.
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    topology: &'static str,
+    lanes: &'static str,
+    channels: u32,
+    flits: u32,
+    pattern: &'static str,
+}
+
+/// What it came to: loads in flits per cycle and host with the mean latency in cycles, below nine tenths
+/// of saturation, and the load where latency is three times that of an idle network.
+struct Reference {
+    network: Network,
+    latencies: &'static [(f64, f64)],
+    saturation: Option<f64>,
+}
+
+const fn mesh(channels: u32, flits: u32, pattern: &'static str) -> Network {
+    Network { topology: "mesh", lanes: "partition", channels, flits, pattern }
+}
+
+const fn torus(channels: u32, flits: u32, pattern: &'static str) -> Network {
+    Network { topology: "torus", lanes: "partition", channels, flits, pattern }
+}
+
+impl Network {
+    fn parse(self, fabric: &str, percent: f64, cycles: u64) -> Configuration {
+        let Self { topology, lanes, channels, flits, pattern } = self;
+        let text = format!(
+            "[topology]\nkind = \"{topology}\"\nsizes = [8, 8]\n[routing]\nlanes = \"{lanes}\"\n\
+             [fabric]\nkind = \"flit\"\nrouter = \"booksim2\"\nchannels = {channels}\n{fabric}\
+             [workload]\nbytes = {bytes}\npattern = \"{pattern}\"\narrivals = \"bernoulli\"\n\
+             load_percent = {percent}\nuntil_ps = {until_ps}\n[run]\nwarmup_ps = {warmup_ps}\n",
+            bytes = 64 * flits,
+            until_ps = cycles * 1_000,
+            warmup_ps = cycles * 1_000 / 4,
+        );
+        Configuration::parse("a.toml", &text).expect("it is valid")
+    }
+
+    fn run(self, fabric: &str, load: f64, cycles: u64) -> Outcome {
+        self.parse(fabric, load * 100.0, cycles).run().expect("it ends")
+    }
+
+    /// Mean latency in cycles.
+    fn latency(self, load: f64, cycles: u64) -> f64 {
+        self.run("", load, cycles).latency.mean_us() * 1e3
+    }
+
+    fn saturate(self) -> Curve {
+        let search = Search { precision_percent: 0.5, ..Search::default() };
+        let mut configuration = self.parse("", 1.0, 15_000);
+        configuration.limits.warmup_ps = 5_000_000;
+        configuration.saturate(search, &mut |_| ControlFlow::Continue(())).expect("it ends")
+    }
+}
+
+/// A head needs a cycle for its route, one for a channel, one for the switch and one to cross it.
+#[test]
+fn an_idle_network_takes_the_stages_of_its_routers() {
+    let near =
+        |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.01, "{found}");
+    // 7 cycles from host to host at one router, 5 more for each hop of a mesh, of which there are 5.25
+    // in the mean, 6 of a torus with 4.
+    near(mesh(4, 1, "any").latency(0.002, 40_000), 7.0 + 5.0 * 5.25);
+    near(torus(4, 1, "any").latency(0.002, 40_000), 7.0 + 6.0 * 4.0);
+    let quick = "routing_cycles = 0\nis_speculative = true\n";
+    let outcome = mesh(4, 1, "any").run(quick, 0.002, 40_000);
+    near(outcome.latency.mean_us() * 1e3, 7.0 - 2.0 + 3.0 * 5.25);
+}
+
+/// A point of each; the rest is in the long tests.
+#[test]
+fn latencies_are_those_of_the_reference() {
+    for (number, Reference { network, latencies, .. }) in REFERENCES.iter().enumerate() {
+        let (load, expected) = latencies[number % latencies.len()];
+        check(*network, load, expected, 6_000, 0.04);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn uniform_traffic_is_that_of_the_reference() {
+    check_all("any");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn transposed_traffic_is_that_of_the_reference() {
+    check_all("transpose");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn tornadoes_are_those_of_the_reference() {
+    check_all("tornado");
+}
+
+fn check_all(pattern: &str) {
+    for Reference { network, latencies, saturation } in REFERENCES {
+        if network.pattern != pattern {
+            continue;
+        }
+        for &(load, expected) in *latencies {
+            check(*network, load, expected, 30_000, 0.03);
+        }
+        let Some(saturation) = saturation else { continue };
+        let found = network.saturate().saturation.expect("it saturates").load_percent / 100.0;
+        println!("{network:?}: saturation {found:.4}, reference {saturation:.4}");
+        assert!((found / saturation - 1.0).abs() < 0.05, "{network:?}: {found} for {saturation}");
+    }
+}
+
+fn check(network: Network, load: f64, expected: f64, cycles: u64, tolerance: f64) {
+    let found = network.latency(load, cycles);
+    println!("{network:?} {load}: latency {found:.3}, reference {expected:.3}");
+    assert!(
+        (found / expected - 1.0).abs() < tolerance,
+        "{network:?} {load}: {found} for {expected}"
+    );
+}
+
+/// Each packet may hold what another waits for; nobody ticks for ever.
+#[test]
+fn a_deadlock_is_found_and_its_circle_named() {
+    let ring = "[topology]\nkind = \"torus\"\nsizes = [8]\n[routing]\nlanes = \"free\"\n[fabric]\nkind = \
+                \"flit\"\nrouter = \"booksim2\"\nchannels = 1\nbuffer_flits = 2\n[workload]\nkind = \
+                \"ring\"\ndistance = 3\nbytes = 4096\n";
+    let configuration = Configuration::parse("a.toml", ring).expect("it is valid");
+    assert!(configuration.deadlock_risk().expect("there are routes").is_some());
+    match configuration.run() {
+        Err(ConfigurationError::Stuck(Stuck::Deadlock { circle })) => {
+            assert!(circle.len() >= 3 && circle[0].contains("buffer of"), "{circle:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    for lanes in ["dateline", "partition", "balanced"] {
+        let text = ring.replace("free", lanes).replace("channels = 1", "channels = 2");
+        let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+        assert_eq!(configuration.deadlock_risk().expect("there are routes"), None, "{lanes}");
+        assert_eq!(configuration.run().expect("it ends").delivered, 80, "{lanes}");
+    }
+}
+
+/// What the reference comes to with other parameters, on a mesh with two channels near saturation.
+#[test]
+fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
+    let near = |fabric: &str, expected: f64, tolerance: f64| {
+        let found = mesh(2, 1, "any").run(fabric, 0.26, 12_000).latency.mean_us() * 1e3;
+        assert!((found / expected - 1.0).abs() < tolerance, "{fabric}: {found} for {expected}");
+    };
+    near("", 42.897, 0.02);
+    near("input_speedup = 2\n", 42.151, 0.02);
+    near("allocator_rounds = 3\n", 42.564, 0.02);
+    near("switch_allocator = \"wavefront\"\n", 42.934, 0.02);
+    // It gives the same channels to the same inputs for longer, whether they have credits or not.
+    near("channel_allocator = \"wavefront\"\n", 51.824, 0.06);
+    near("routing_cycles = 0\n", 28.725, 0.02);
+    near("is_speculative = true\n", 31.821, 0.02);
+    near("routing_cycles = 0\nis_speculative = true\n", 22.808, 0.02);
+    near("buffer_flits = 16\n", 43.067, 0.02);
+}
+
+#[test]
+fn a_recorded_run_is_the_same_and_its_links_are_as_busy_as_flits_crossed_them() {
+    let configuration = torus(2, 4, "tornado").parse("", 20.0, 4_000);
+    let plain = configuration.run().expect("it ends");
+    let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
+    let recorded = configuration.run_watched(&InTurns, watch).expect("it ends");
+    assert_eq!(recorded.hash, plain.hash);
+    let records = recorded.records.expect("it was recorded");
+    let busy_ps: u64 = records.links.iter().map(|link| link.busy_ps).sum();
+    assert_eq!(busy_ps, plain.hops * 1_000);
+}
+
+/// From host 0 to host 4 of a ring of 8 it is as far both ways; its packets take both.
+#[test]
+fn packets_draw_the_way_round_where_both_are_as_long() {
+    let text = "[topology]\nkind = \"torus\"\nsizes = [8]\n[fabric]\nkind = \"flit\"\nrouter = \
+                \"booksim2\"\n[workload]\nkind = \"ring\"\nranks = 5\ndistance = 4\niterations = 60\n\
+                bytes = 64\n";
+    let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+    let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
+    let outcome = configuration.run_watched(&InTurns, watch).expect("it ends");
+    let records = outcome.records.expect("it was recorded");
+    let crossed = |name: &str| {
+        let mut links = 0..configuration.topology.links().len() as u32;
+        let link = links.find(|&link| configuration.topology.link_name(link) == name);
+        records.links[link.expect("there is such a link") as usize].busy_ps / 1_000
+    };
+    let (up, down) = (crossed("s0->s1"), crossed("s0->s7"));
+    assert!(up + down == 60 && up.min(down) > 15, "{up} up, {down} down");
+}
+
+/// Where nearly all packets of a pattern share a few links, what is measured near saturation depends on
+/// for how long: those points are left out, and saturation was searched with runs of 15000 cycles, the
+/// first 5000 not measured, as it is here. Where a tornado on a torus saturates differs by 10 % between
+/// seeds of the reference, so it is not compared.
+const REFERENCES: &[Reference] = &[
+    Reference {
+        network: mesh(4, 1, "any"),
+        latencies: &[(0.125, 34.187), (0.25, 36.215), (0.333, 39.938), (0.375, 45.448)],
+        saturation: Some(0.416),
+    },
+    Reference {
+        network: mesh(4, 4, "any"),
+        latencies: &[(0.121, 37.979), (0.243, 41.767), (0.324, 48.793), (0.364, 57.162)],
+        saturation: Some(0.405),
+    },
+    Reference {
+        network: mesh(2, 1, "any"),
+        latencies: &[(0.088, 33.994), (0.176, 36.029), (0.235, 39.638), (0.264, 44.169)],
+        saturation: Some(0.294),
+    },
+    Reference {
+        network: mesh(2, 4, "any"),
+        latencies: &[(0.108, 37.825), (0.215, 40.940), (0.287, 46.135), (0.323, 53.293)],
+        saturation: Some(0.359),
+    },
+    Reference {
+        network: torus(4, 1, "any"),
+        latencies: &[(0.155, 31.720), (0.309, 33.310), (0.413, 36.219), (0.464, 39.457)],
+        saturation: Some(0.516),
+    },
+    Reference {
+        network: torus(4, 4, "any"),
+        latencies: &[(0.162, 35.798), (0.323, 39.151), (0.431, 43.925), (0.485, 48.843)],
+        saturation: Some(0.539),
+    },
+    Reference {
+        network: torus(2, 1, "any"),
+        latencies: &[(0.077, 31.905), (0.154, 33.740), (0.205, 36.632), (0.231, 39.590)],
+        saturation: Some(0.256),
+    },
+    Reference {
+        network: torus(2, 4, "any"),
+        latencies: &[(0.172, 37.301), (0.303, 45.54)],
+        saturation: Some(0.345),
+    },
+    Reference {
+        network: mesh(4, 1, "transpose"),
+        latencies: &[(0.044, 33.726), (0.089, 34.611), (0.119, 36.070)],
+        saturation: Some(0.148),
+    },
+    Reference {
+        network: mesh(4, 4, "transpose"),
+        latencies: &[(0.044, 36.884), (0.089, 38.060), (0.119, 40.233)],
+        saturation: Some(0.148),
+    },
+    Reference {
+        network: mesh(2, 1, "transpose"),
+        latencies: &[(0.030, 33.749), (0.059, 34.509), (0.079, 35.959)],
+        saturation: Some(0.098),
+    },
+    Reference {
+        network: mesh(2, 4, "transpose"),
+        latencies: &[(0.039, 36.964), (0.077, 37.765), (0.103, 40.266)],
+        saturation: Some(0.129),
+    },
+    Reference {
+        network: torus(4, 1, "transpose"),
+        latencies: &[(0.056, 31.310), (0.112, 32.469), (0.149, 34.532)],
+        saturation: Some(0.187),
+    },
+    Reference {
+        network: torus(4, 4, "transpose"),
+        latencies: &[(0.121, 35.926)],
+        saturation: Some(0.242),
+    },
+    Reference {
+        network: mesh(4, 1, "tornado"),
+        latencies: &[(0.132, 46.371), (0.233, 53.030)],
+        saturation: Some(0.264),
+    },
+    Reference {
+        network: mesh(4, 4, "tornado"),
+        latencies: &[(0.134, 50.233), (0.236, 64.49)],
+        saturation: Some(0.268),
+    },
+    Reference {
+        network: mesh(2, 4, "tornado"),
+        latencies: &[(0.119, 50.078), (0.209, 61.338)],
+        saturation: Some(0.238),
+    },
+    Reference { network: torus(4, 1, "tornado"), latencies: &[(0.101, 45.272)], saturation: None },
+    Reference { network: torus(4, 4, "tornado"), latencies: &[(0.105, 49.168)], saturation: None },
+    Reference { network: torus(2, 1, "tornado"), latencies: &[(0.051, 45.886)], saturation: None },
+    Reference { network: torus(2, 4, "tornado"), latencies: &[(0.076, 50.290)], saturation: None },
+];
