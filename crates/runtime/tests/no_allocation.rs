@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::ConnectionHandle;
 use mem::{Buffer, Rights};
 use pair::{Side, connect};
-use runtime::Doorbell;
+use runtime::{Doorbell, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request, Source};
 
 /// Counts what it passes on.
@@ -63,7 +63,14 @@ fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: 
 #[test]
 fn ten_thousand_writes_allocate_nothing() {
     for progress_thread in [false, true] {
-        let (client, server) = (Side::new(progress_thread), Side::new(progress_thread));
+        let side = || {
+            let mut config = RuntimeConfig::from_entropy().expect("entropy");
+            config.progress_thread = progress_thread;
+            // Where this test does not run for a while, connections would be packed meanwhile.
+            config.engine.rest_ns = u64::MAX;
+            Side::with(config)
+        };
+        let (client, server) = (side(), side());
         let handle = connect(&client, &server);
         let (target, source) = (Buffer::new(1 << 16), Buffer::new(1 << 16));
         let memory = server.runtime.memory();
