@@ -6,7 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use interconnect::configuration::{Configuration, Watch, WorkloadConfiguration};
+use interconnect::configuration::{
+    Configuration, ConfigurationError, Watch, WorkloadConfiguration,
+};
 use interconnect::drawing;
 use interconnect::edge::Counts;
 use interconnect::ethernet::PortCounters;
@@ -59,13 +61,17 @@ pub(crate) struct RunArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim show cluster.toml\n  \
-    ethernot sim show cluster.toml --svg topology.svg")]
+    ethernot sim show cluster.toml --svg topology.svg\n  \
+    ethernot sim show cluster.toml --json")]
 pub(crate) struct ShowArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
     /// Draw the topology
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Print the settings as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Replay a trace in GOAL, the format of LogGOPSim, as text or in its binary form.
@@ -125,20 +131,29 @@ impl ModelArguments {
     fn configuration(&self, hosts: u32) -> Result<Configuration, Failure> {
         let mut text = format!("[topology]\nhosts = {hosts}\n[fabric]\nkind = \"loggp\"\n");
         let keys = [
-            ("latency_ps", &self.latency),
-            ("gap_ps", &self.gap),
-            ("byte_ps", &self.gap_per_byte),
-            ("[host]\nsend_ps", &self.overhead),
-            ("receive_ps", &self.overhead),
+            ("-L", "latency_ps", &self.latency),
+            ("-g", "gap_ps", &self.gap),
+            ("-G", "byte_ps", &self.gap_per_byte),
+            ("-o", "[host]\nsend_ps", &self.overhead),
+            ("-o", "receive_ps", &self.overhead),
         ];
-        for (key, value) in keys {
+        for (_, key, value) in keys {
             if let Some(value) = value {
                 let unit = if value.parse::<f64>().is_ok() { " ns" } else { "" };
                 // Writing to a `String` cannot fail.
                 let _ = writeln!(text, "{key} = {:?}", value.clone() + unit);
             }
         }
-        Ok(Configuration::parse("-L, -o, -g, -G", &text)?)
+        Configuration::parse("-L, -o, -g, -G", &text).map_err(|error| {
+            let ConfigurationError::Value { key, value, expected, .. } = &error else {
+                return error.into();
+            };
+            // Whoever wrote options knows neither keys nor lines.
+            match keys.iter().find(|(_, name, _)| name.ends_with(key)) {
+                Some((option, ..)) => format!("{option} is {value}, but must be {expected}").into(),
+                None => error.into(),
+            }
+        })
     }
 }
 
@@ -223,6 +238,11 @@ pub(crate) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.svg {
         let svg = drawing::draw(&configuration.topology);
         writing(path, |file| file.write_all(svg.as_bytes()))?;
+    }
+    if arguments.json {
+        let settings: Value = toml::from_str(&configuration.effective)
+            .map_err(|error| format!("settings are not TOML: {error}"))?;
+        return print(&format!("{settings:#}\n"));
     }
     print(&configuration.effective)
 }

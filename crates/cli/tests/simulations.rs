@@ -247,19 +247,24 @@ fn a_trace_runs_with_the_parameters_of_loggopsim_and_tells_when_ranks_were_finis
     };
     let model = ["-L", "2us", "-o", "0.5us", "-g", "1000", "-G", "0.1"];
     let times = finished(&model);
-    assert_eq!((times[0], times[2]), (1.0, 0.0));
-    // o, then g until the second may follow, L and 999 G, and o.
-    assert!((times[1] - (0.5 + 1.0 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
+    // The interface is free for the second after g and 999 G; then o.
+    let second = 1.0 + 0.0999;
+    assert!((times[0] - (second + 0.5)).abs() < 1e-9, "{times:?}");
+    assert!(times[2].abs() < 1e-9, "{times:?}");
+    // L from there, 999 G, and o.
+    assert!((times[1] - (second + 0.5 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
     // S: requests and answers, three messages each.
     assert!(finished(&[&model[..], &["-S", "500"]].concat())[1] > times[1] + 4.0);
-    assert!(run(&model).contains("finished: first rank 2 at 0.000 us, middle rank 0 at 1.000 us"));
+    assert!(run(&model).contains("finished: first rank 2 at 0.000 us, middle rank 0 at 1.600 us"));
 
     let refused = |arguments: &[&str]| {
         let output = ethernot(&[&["sim", "goal", trace], arguments].concat());
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(refused(&["-L", "soon"]).contains("latency_ps in [fabric] is \"soon\""));
+    let refusal = refused(&["-L", "soon"]);
+    assert!(refusal.contains(": -L is \"soon\", but must be from 0 to"), "{refusal}");
+    assert!(refused(&["-o", "soon"]).contains(": -o is \"soon\""));
     assert!(refused(&["-L", "1", "--configuration", "a.toml"]).contains("cannot be used with"));
 }
 

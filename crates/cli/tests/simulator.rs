@@ -83,6 +83,14 @@ fn units_mean_what_plain_numbers_do() {
 }
 
 #[test]
+fn settings_are_shown_as_json_too() {
+    let folder = Folder::new("settings");
+    let settings = folder.json(&["show", "cluster.toml", "--json"]);
+    assert_eq!(settings["workload"]["kind"], "mesh");
+    assert_eq!(settings["fabric"]["mtu_bytes"], 1500);
+}
+
+#[test]
 fn everything_that_is_asked_for_is_written() {
     let folder = Folder::new("all");
     let result = folder.json(&[
