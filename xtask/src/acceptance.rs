@@ -7,6 +7,7 @@
 mod against;
 mod constants;
 mod fabric_rows;
+mod printed;
 mod runner;
 mod sender;
 mod suites;
@@ -75,6 +76,8 @@ enum Probe {
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
     /// Tests of a package that fail, of those whose name has a part; in a full run only.
     Tests { package: &'static str, part: &'static str },
+    /// The largest figure of a name that tests print, all of which pass.
+    Printed { tests: printed::Tests, name: &'static str },
     /// Constants that somebody chose for the sending policy.
     Constants,
     /// This program against that of the commit of `--against`, in turn.

@@ -83,6 +83,7 @@ fn found_share(load: f64, least: usize) -> f64 {
 /// At any latency of the switch, and whatever else makes queues exist.
 #[test]
 fn a_buffer_loses_what_theory_says() {
+    let mut worst = 0.0_f64;
     for (load, room) in [(0.95, 5), (1.2, 20)] {
         let theory = lost_share(load, room);
         for latency_ps in LATENCIES_PS {
@@ -96,17 +97,20 @@ fn a_buffer_loses_what_theory_says() {
                 };
                 let outcome = run(load, configuration, MESSAGES);
                 let share = outcome.dropped as f64 / (outcome.dropped + outcome.delivered) as f64;
-                assert!((share / theory - 1.0).abs() < 0.02, "{share} {theory} {configuration:?}");
+                worst = worst.max((share / theory - 1.0).abs());
+                assert!(worst < 0.02, "{share} {theory} {configuration:?}");
                 dropped.push(outcome.dropped);
             }
             // Not about the same, but the same.
             assert!(dropped.iter().all(|&other| other == dropped[0]), "{dropped:?}");
         }
     }
+    print_figure(worst);
 }
 
 #[test]
 fn frames_are_marked_by_what_is_before_them_at_the_output() {
+    let mut worst = 0.0_f64;
     let (load, least) = (0.8, 4);
     let theory = found_share(load, least);
     let step_bytes = (least as u64 - 1) * FRAME_BYTES;
@@ -125,9 +129,16 @@ fn frames_are_marked_by_what_is_before_them_at_the_output() {
             let outcome = run(load, configuration, MESSAGES);
             let marked: u64 = outcome.ports.iter().map(|port| port.marked).sum();
             let share = marked as f64 / outcome.delivered as f64;
-            assert!((share / theory - 1.0).abs() < 0.02, "{share} {theory} {configuration:?}");
+            worst = worst.max((share / theory - 1.0).abs());
+            assert!(worst < 0.02, "{share} {theory} {configuration:?}");
         }
     }
+    print_figure(worst);
+}
+
+/// In per cent, for `xtask acceptance fabric`.
+fn print_figure(deviation: f64) {
+    println!("figure: buffers: {:.3}", 100.0 * deviation);
 }
 
 /// A burst of ten at once finds room for as many as fit, the one that is being sent included.

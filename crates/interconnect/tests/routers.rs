@@ -87,7 +87,8 @@ fn an_idle_network_takes_the_stages_of_its_routers() {
     near(outcome.latency.mean_us() * 1e3, 7.0 - 2.0 + 3.0 * 5.25);
 }
 
-/// A point of each; the rest is in the long tests.
+/// A point of each, in short runs; the rest is in the long tests. Lines that begin with `figure:` are read by
+/// `xtask acceptance fabric`.
 #[test]
 fn latencies_are_those_of_the_reference() {
     for (number, Reference { network, latencies, .. }) in REFERENCES.iter().enumerate() {
@@ -124,18 +125,19 @@ fn check_all(pattern: &str) {
         }
         let Some(saturation) = saturation else { continue };
         let found = network.saturate().saturation.expect("it saturates").load_percent / 100.0;
+        let deviation = (found / saturation - 1.0).abs();
         println!("{network:?}: saturation {found:.4}, reference {saturation:.4}");
-        assert!((found / saturation - 1.0).abs() < 0.05, "{network:?}: {found} for {saturation}");
+        println!("figure: router saturation: {:.3}", 100.0 * deviation);
+        assert!(deviation < 0.05, "{network:?}: {found} for {saturation}");
     }
 }
 
 fn check(network: Network, load: f64, expected: f64, cycles: u64, tolerance: f64) {
     let found = network.latency(load, cycles);
+    let deviation = (found / expected - 1.0).abs();
     println!("{network:?} {load}: latency {found:.3}, reference {expected:.3}");
-    assert!(
-        (found / expected - 1.0).abs() < tolerance,
-        "{network:?} {load}: {found} for {expected}"
-    );
+    println!("figure: router latency: {:.3}", 100.0 * deviation);
+    assert!(deviation < tolerance, "{network:?} {load}: {found} for {expected}");
 }
 
 /// Each packet may hold what another waits for; nobody ticks for ever.

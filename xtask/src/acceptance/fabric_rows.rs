@@ -1,8 +1,8 @@
 //! The rows of the interconnect simulator.
 
-use super::{Bound, Probe, Row};
+use super::{Bound, Probe, Row, printed};
 
-/// A published study, theory, speed and determinism.
+/// A published study, theory, speed, determinism, and other simulators.
 pub(super) const FABRIC: &[Row] = &[
     paper(
         "Table 1, cells to the printed digit",
@@ -106,7 +106,58 @@ pub(super) const FABRIC: &[Row] = &[
         Bound::AtLeast(3.0, "of 3"),
         "/divided/equal_hashes",
     ),
+    printed(
+        "times of traces as LogGOPSim has them, to the nanosecond",
+        Bound::AtLeast(12.0, "of 15"),
+        "LogGOPSim",
+        lib("what_they_take_in_loggopsim"),
+    ),
+    printed(
+        "routers of BookSim2, latency below 0.9 of saturation against the reference, worst point",
+        Bound::AtMost(3.0, "%"),
+        "router latency",
+        ROUTERS,
+    ),
+    printed(
+        "same, load of saturation, worst network",
+        Bound::AtMost(5.0, "%"),
+        "router saturation",
+        printed::Tests { part_quick: None, ..ROUTERS },
+    ),
+    printed(
+        "flows of each link equal in packets and in fluids under ECMP",
+        Bound::AtLeast(20.0, "of 20 configurations"),
+        "equal flows",
+        file("--test=fidelities", "packets_and_fluids_take_the_same_links"),
+    ),
+    printed(
+        "frames marked above a step (M/D/1) and lost (M/D/1/K) at each switch latency and with inert keys, worst",
+        Bound::AtMost(2.0, "%"),
+        "buffers",
+        file("--test=buffers", ""),
+    ),
+    printed(
+        "flows on ways of ECMP as balls into bins, 100 seeds, of the 99 % interval",
+        Bound::AtMost(1.0, "x"),
+        "balls into bins",
+        lib("balls_into_bins"),
+    ),
+    printed(
+        "commands of docs/simulator.md and its examples that do not work",
+        Bound::AtMost(0.0, "commands"),
+        "documented commands that fail",
+        printed::Tests {
+            package: "ethernot-cli",
+            ..file("--test=documentation", "every_command_of_the_page")
+        },
+    ),
 ];
+
+/// All points of the reference take minutes.
+const ROUTERS: printed::Tests = printed::Tests {
+    part_quick: Some("latencies_are_those_of_the_reference"),
+    ..file("--test=routers", "those_of_the_reference")
+};
 
 const fn paper(name: &'static str, bound: Bound, pointer: &'static str) -> Row {
     let arguments = &["sim", "paper", "sandia1999", "--json", "{json}"];
@@ -116,4 +167,22 @@ const fn paper(name: &'static str, bound: Bound, pointer: &'static str) -> Row {
 const fn speed(name: &'static str, bound: Bound, pointer: &'static str) -> Row {
     let arguments = &["sim", "speed", "--repetitions", "{quick:3|7}", "--json", "{json}"];
     Row { name, bound, bound_quick: None, probe: Probe::Number { arguments, pointer } }
+}
+
+const fn printed(
+    name: &'static str,
+    bound: Bound,
+    figure: &'static str,
+    tests: printed::Tests,
+) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
+}
+
+const fn lib(part: &'static str) -> printed::Tests {
+    file("--lib", part)
+}
+
+/// Tests of the simulator that a quick run has time for.
+const fn file(target: &'static str, part: &'static str) -> printed::Tests {
+    printed::Tests { package: "interconnect", target, part, part_quick: Some(part) }
 }

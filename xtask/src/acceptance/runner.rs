@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, constants, sender};
+use super::{against, constants, printed, sender};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
@@ -22,6 +22,8 @@ pub(super) struct Runner<'a> {
     /// Built on first use; the reason when that failed.
     program: Option<Result<PathBuf, String>>,
     results: HashMap<Vec<String>, Result<Value, Failure>>,
+    /// What tests print.
+    printed: HashMap<Vec<String>, Result<String, Failure>>,
 }
 
 /// Why a command has no result.
@@ -45,8 +47,8 @@ pub(super) struct Found {
 
 impl<'a> Runner<'a> {
     pub(super) fn new(workspace: &'a Workspace, quick: bool, against: Option<String>) -> Self {
-        let results = HashMap::new();
-        Self { workspace, quick, against, reference: None, program: None, results }
+        let (results, printed) = (HashMap::new(), HashMap::new());
+        Self { workspace, quick, against, reference: None, program: None, results, printed }
     }
 
     /// The verdict on a row.
@@ -94,6 +96,7 @@ impl<'a> Runner<'a> {
                 sender::contenders(&result, path_of(arguments), test, &pair)
             }
             Probe::Tests { package, part } => sender::tests(self.quick, package, part),
+            Probe::Printed { tests, name } => printed::largest(&self.printed(tests)?, name),
             Probe::Constants => constants::count(&self.workspace.root),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
         }
@@ -111,6 +114,13 @@ impl<'a> Runner<'a> {
             program.map_err(Failure::CannotRun).and_then(|program| self.run(&program, &arguments));
         self.results.insert(arguments, result.clone());
         result
+    }
+
+    /// What tests print; equal ones are run once.
+    fn printed(&mut self, tests: printed::Tests) -> Result<String, Failure> {
+        let arguments = tests.arguments(self.quick)?;
+        let run = |arguments: &Vec<String>| printed::output(arguments);
+        self.printed.entry(arguments).or_insert_with_key(run).clone()
     }
 
     /// The JSON result of a command of this program, run anew.

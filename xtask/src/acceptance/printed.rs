@@ -1,0 +1,80 @@
+//! Figures that tests print: `figure: NAME: NUMBER`.
+
+use super::runner::{Failure, Found, last_line, run};
+use crate::workspace::cargo;
+
+/// Which tests print a figure.
+#[derive(Clone, Copy)]
+pub(super) struct Tests {
+    pub(super) package: &'static str,
+    /// `--lib` or `--test=NAME`.
+    pub(super) target: &'static str,
+    /// A part of their names.
+    pub(super) part: &'static str,
+    /// The same in a quick run; none where they take too long for one.
+    pub(super) part_quick: Option<&'static str>,
+}
+
+impl Tests {
+    /// Arguments of `cargo`. Tests that are ignored because they take long are run in a full run.
+    pub(super) fn arguments(self, quick: bool) -> Result<Vec<String>, Failure> {
+        let Self { package, target, part, part_quick } = self;
+        let part = if quick { part_quick } else { Some(part) };
+        let part = part.ok_or_else(|| Failure::CannotRun("run without --quick".into()))?;
+        let mut arguments =
+            vec!["test", "--release", "--quiet", "--package", package, target, part];
+        arguments.extend(["--", "--nocapture"]);
+        if !quick {
+            arguments.push("--include-ignored");
+        }
+        Ok(arguments.into_iter().map(str::to_owned).collect())
+    }
+}
+
+/// What tests print, if all of them pass.
+pub(super) fn output(arguments: &[String]) -> Result<String, Failure> {
+    let shown = arguments.join(" ");
+    eprintln!("-- cargo {shown}");
+    let output = run(cargo().args(arguments))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let has_run = text.contains("test result: ");
+    match (output.status.success(), has_run) {
+        (true, _) => Ok(text),
+        (false, true) => Err(Failure::Failed(format!("`cargo {shown}` failed"))),
+        (false, false) => Err(Failure::CannotRun(last_line(&output))),
+    }
+}
+
+/// The largest of the figures of that name.
+pub(super) fn largest(text: &str, name: &str) -> Result<Found, Failure> {
+    let mark = format!("figure: {name}: ");
+    let figures = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(&mark)?;
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    let largest = figures.reduce(f64::max);
+    let missing = || Failure::CannotRun(format!("no test prints a figure `{name}`"));
+    largest.map(Found::plain).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_figure_of_a_name_counts_wherever_it_is_in_a_line() {
+        let text = "running 2 tests\nfigure: a: 1.5\ntest x ... figure: a: 2.5\nfigure: ab: 9\n";
+        assert_eq!(largest(text, "a"), Ok(Found::plain(2.5)));
+        assert!(matches!(largest(text, "b"), Err(Failure::CannotRun(_))));
+    }
+
+    #[test]
+    fn tests_that_take_long_are_left_to_a_full_run() {
+        let tests = Tests { package: "a", target: "--lib", part: "long", part_quick: None };
+        assert!(matches!(tests.arguments(true), Err(Failure::CannotRun(_))));
+        let full = tests.arguments(false).expect("they are run");
+        assert!(full.contains(&"--include-ignored".to_owned()), "{full:?}");
+        let quick = Tests { part_quick: Some("short"), ..tests }.arguments(true).expect("so too");
+        assert!(quick.contains(&"short".to_owned()) && !quick.contains(&"long".to_owned()));
+    }
+}
