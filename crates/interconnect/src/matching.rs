@@ -1,6 +1,5 @@
 //! Which receive gets which message: as in MPI, by source and tag, of which either may be any.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Source or tag of a receive that takes any.
@@ -9,83 +8,98 @@ pub(super) const ANY: u32 = u32::MAX;
 /// Receives and messages of a rank that wait for each other.
 ///
 /// Of receives that fit a message the first posted gets it, and of messages that fit a receive the
-/// first that came is taken. Those of the same source and tag wait in a queue of their own, so that
-/// a match without [`ANY`] is a search in a tree and not in a list.
+/// first that came is taken.
 #[derive(Clone, Debug)]
 pub(super) struct Matching<M> {
     /// By what they ask for.
-    posted: Lines<u32>,
+    posted: Waiting<u32>,
     /// By source and tag.
-    unexpected: Lines<M>,
+    unexpected: Waiting<M>,
     /// Posted receives with [`ANY`] in them.
     wildcards: u32,
     /// Numbers receives and messages in the order in which they came.
     next: u64,
 }
 
-/// Those that wait, by source and tag.
-type Lines<T> = BTreeMap<(u32, u32), Line<T>>;
-
-/// What waits for the same, each with its number. Mostly it is one, for which nothing is allocated.
+/// What waits, by key and, of the same key, by number.
+///
+/// Traces post many receives ahead, mostly by ascending source and tag, and get their messages in that
+/// order. Those stand in a row, where to come is an append and to go a look at the front; the others are
+/// in a tree. A match without [`ANY`] is so never a search in a list.
 #[derive(Clone, Debug)]
-struct Line<T> {
-    first: (u64, T),
-    others: VecDeque<(u64, T)>,
+struct Waiting<T> {
+    /// What came in ascending order, with those that went from between: never one at an end. Of the same
+    /// key the first went first.
+    row: VecDeque<Entry<T>>,
+    others: BTreeMap<(u64, u64), T>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<T> {
+    key: u64,
+    number: u64,
+    /// Nothing if it went.
+    value: Option<T>,
 }
 
 impl<M> Matching<M> {
     /// Nothing waits.
     pub(super) const fn new() -> Self {
-        Self { posted: BTreeMap::new(), unexpected: BTreeMap::new(), wildcards: 0, next: 0 }
+        Self { posted: Waiting::new(), unexpected: Waiting::new(), wildcards: 0, next: 0 }
     }
 
     /// Takes a message that is there for a receive, or posts the receive under a name.
     pub(super) fn receive(&mut self, source: u32, tag: u32, name: u32) -> Option<M> {
         let key = if source == ANY || tag == ANY {
-            let fits = |&(from, with): &(u32, u32)| {
+            let fits = |key: u64| {
+                let (from, with) = parts(key);
                 (source == ANY || source == from) && (tag == ANY || tag == with)
             };
-            let waiting = self.unexpected.iter().filter(|(key, _)| fits(key));
-            let first = waiting.min_by_key(|(_, line)| line.first.0);
-            first.map(|(key, _)| *key)
+            let waiting = self.unexpected.iter().filter(|(key, ..)| fits(*key));
+            let first = waiting.min_by_key(|(_, number, _)| *number);
+            first.map(|(key, ..)| key)
         } else {
-            Some((source, tag))
+            Some(key(source, tag))
         };
-        if let Some(message) = key.and_then(|key| pop(&mut self.unexpected, key)) {
+        if let Some(message) = key.and_then(|key| self.unexpected.take(key)) {
             return Some(message);
         }
         self.wildcards += u32::from(source == ANY || tag == ANY);
         let number = self.number();
-        push(&mut self.posted, (source, tag), (number, name));
+        self.posted.push(self::key(source, tag), number, name);
         None
     }
 
     /// The receive that gets a message; without one the message waits.
     pub(super) fn arrive(&mut self, source: u32, tag: u32, message: M) -> Option<(u32, M)> {
-        let exact = (source, tag);
-        let key = if self.wildcards == 0 {
+        let exact = key(source, tag);
+        let found = if self.wildcards == 0 {
             Some(exact)
         } else {
-            let candidates = [exact, (ANY, tag), (source, ANY), (ANY, ANY)];
-            let first = |key: &(u32, u32)| Some((self.posted.get(key)?.first.0, *key));
+            let candidates = [exact, key(ANY, tag), key(source, ANY), key(ANY, ANY)];
+            let first = |key: &u64| Some((self.posted.first(*key)?, *key));
             candidates.iter().filter_map(first).min().map(|(_, key)| key)
         };
-        if let Some(key) = key
-            && let Some(name) = pop(&mut self.posted, key)
+        if let Some(key) = found
+            && let Some(name) = self.posted.take(key)
         {
-            self.wildcards -= u32::from(key.0 == ANY || key.1 == ANY);
+            let (from, with) = parts(key);
+            self.wildcards -= u32::from(from == ANY || with == ANY);
             return Some((name, message));
         }
         let number = self.number();
-        push(&mut self.unexpected, exact, (number, message));
+        self.unexpected.push(exact, number, message);
         None
     }
 
-    /// The receives that wait: source, tag and name.
+    /// The receives that wait: source, tag and name, in ascending order and then that of posting.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, u32, u32)> {
-        self.posted.iter().flat_map(|(&(source, tag), line)| {
-            let all = std::iter::once(&line.first).chain(&line.others);
-            all.map(move |&(_, name)| (source, tag, name))
+        let mut all: Vec<_> =
+            self.posted.iter().map(|(key, number, &name)| (key, number, name)).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(key, _, name)| {
+            let (source, tag) = parts(key);
+            (source, tag, name)
         })
     }
 
@@ -101,23 +115,79 @@ impl<M> Default for Matching<M> {
     }
 }
 
-fn push<T>(lines: &mut Lines<T>, key: (u32, u32), value: (u64, T)) {
-    match lines.entry(key) {
-        Entry::Vacant(entry) => {
-            entry.insert(Line { first: value, others: VecDeque::new() });
+impl<T> Waiting<T> {
+    const fn new() -> Self {
+        Self { row: VecDeque::new(), others: BTreeMap::new() }
+    }
+
+    /// Adds something whose number is above all others.
+    fn push(&mut self, key: u64, number: u64, value: T) {
+        if self.row.back().is_none_or(|last| last.key <= key) {
+            self.row.push_back(Entry { key, number, value: Some(value) });
+        } else {
+            self.others.insert((key, number), value);
         }
-        Entry::Occupied(mut entry) => entry.get_mut().others.push_back(value),
+    }
+
+    /// Where the first of a key is in the row.
+    fn place(&self, key: u64) -> Option<usize> {
+        let front = self.row.front()?;
+        let place = if front.key == key {
+            0
+        } else {
+            let is_before = |entry: &Entry<T>| (entry.key, entry.value.is_some()) < (key, true);
+            self.row.partition_point(is_before)
+        };
+        self.row.get(place).filter(|entry| entry.key == key).map(|_| place)
+    }
+
+    /// The first of a key in the tree, by its number.
+    fn other(&self, key: u64) -> Option<u64> {
+        let mut of_key = self.others.range((key, 0)..=(key, u64::MAX));
+        of_key.next().map(|(&(_, number), _)| number)
+    }
+
+    /// The number of the first of a key.
+    fn first(&self, key: u64) -> Option<u64> {
+        let in_row = self.place(key).map(|place| self.row[place].number);
+        in_row.into_iter().chain(self.other(key)).min()
+    }
+
+    /// Takes the first of a key.
+    fn take(&mut self, key: u64) -> Option<T> {
+        let place = self.place(key);
+        let in_row = place.map_or(u64::MAX, |place| self.row[place].number);
+        if let Some(number) = self.other(key)
+            && number < in_row
+        {
+            return self.others.remove(&(key, number));
+        }
+        let value = self.row.get_mut(place?)?.value.take();
+        while self.row.front().is_some_and(|front| front.value.is_none()) {
+            self.row.pop_front();
+        }
+        while self.row.back().is_some_and(|back| back.value.is_none()) {
+            self.row.pop_back();
+        }
+        value
+    }
+
+    /// All that wait: key, number and value.
+    fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
+        let row = self.row.iter();
+        let row = row.filter_map(|entry| Some((entry.key, entry.number, entry.value.as_ref()?)));
+        row.chain(self.others.iter().map(|(&(key, number), value)| (key, number, value)))
     }
 }
 
-/// Takes the first of a line, and the line with the last.
-fn pop<T>(lines: &mut Lines<T>, key: (u32, u32)) -> Option<T> {
-    let Entry::Occupied(mut entry) = lines.entry(key) else { return None };
-    let (_, value) = match entry.get_mut().others.pop_front() {
-        Some(next) => std::mem::replace(&mut entry.get_mut().first, next),
-        None => entry.remove().first,
-    };
-    Some(value)
+/// A source and a tag as one number, whose order is theirs.
+const fn key(source: u32, tag: u32) -> u64 {
+    (source as u64) << 32 | tag as u64
+}
+
+/// The source and the tag of a key.
+const fn parts(key: u64) -> (u32, u32) {
+    ((key >> 32) as u32, key as u32)
 }
 
 #[cfg(test)]
