@@ -1,7 +1,7 @@
 //! Results as dictionaries, with the names that `ethernot sim run --manifest` gives them.
 
 use interconnect::calibration::Calibration;
-use interconnect::configuration::{Configuration, Setting};
+use interconnect::configuration::{Configuration, Setting, WorkloadConfiguration};
 use interconnect::edge::Counts;
 use interconnect::ethernet::PortCounters;
 use interconnect::simulation::Outcome;
@@ -39,12 +39,24 @@ pub(crate) fn result<'py>(
     dict.set_item("bytes", outcome.delivered_bytes)?;
     dict.set_item("packets_lost", outcome.dropped)?;
     dict.set_item("completed_us", outcome.completed_ps as f64 / 1e6)?;
+    let accepted = outcome.accepted.rate(configuration.topology.hosts());
+    dict.set_item("accepted_bps", accepted.map(|rate| rate * 8.0))?;
     dict.set_item("latency_us", latencies)?;
     dict.set_item("hops", outcome.hops)?;
     dict.set_item("events", outcome.events)?;
     dict.set_item("histogram", classes)?;
     let ports = outcome.ports.iter().map(|of| port(python, of));
     dict.set_item("ports", ports.collect::<PyResult<Vec<_>>>()?)?;
+    if let WorkloadConfiguration::Collective(workload) = &configuration.workload
+        && workload.iterations > 0
+    {
+        let iterations = workload.iterations;
+        let collective = PyDict::new(python);
+        collective.set_item("iterations", iterations)?;
+        let one_us = outcome.completed_ps as f64 / 1e6 / f64::from(iterations);
+        collective.set_item("one_us", one_us)?;
+        dict.set_item("collective", collective)?;
+    }
     if let Some(counts) = &outcome.engines {
         dict.set_item("engines", engines(python, counts)?)?;
     }
