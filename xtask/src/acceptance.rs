@@ -7,6 +7,7 @@
 mod against;
 mod constants;
 mod fabric_rows;
+mod house;
 mod printed;
 mod runner;
 mod sender;
@@ -25,6 +26,8 @@ use suites::SUITES;
 struct Suite {
     name: &'static str,
     rows: &'static [Row],
+    /// What it is compared with unless `--against` names a commit; without it, rows that compare cannot run.
+    against: Option<&'static str>,
 }
 
 /// One promise.
@@ -74,14 +77,16 @@ enum Probe {
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
-    /// Tests of a package that fail, of those whose name has a part; in a full run only.
-    Tests { package: &'static str, part: &'static str },
+    /// Tests of a package that fail, of those whose name has a part.
+    Tests { package: &'static str, part: &'static str, in_quick: bool },
     /// The largest figure of a name that tests print, all of which pass.
     Printed { tests: printed::Tests, name: &'static str },
     /// Constants that somebody chose for the sending policy.
     Constants,
     /// This program against that of the commit of `--against`, in turn.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
+    /// What can be counted in the sources.
+    Sources(house::Count),
 }
 
 /// Two contenders of a measurement, transport and links of each, and the field of which the ratio is taken.
@@ -180,6 +185,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         XtaskError::Usage { what: format!("no suite `{name}`; there are: {}", known()) }
     })?;
 
+    if let Some(commit) = suite.against.filter(|_| against.is_none()) {
+        println!("compared with {commit}, as --against names no commit");
+    }
+    let against = against.or_else(|| suite.against.map(str::to_owned));
     let mut runner = Runner::new(workspace, quick, against);
     println!("row | measured | bound | verdict");
     let mut verdicts = [0_usize; 3];

@@ -4,11 +4,11 @@
 //! bottom demands that the list is empty for this repository.
 
 mod arrows;
-mod hops;
+pub(crate) mod hops;
 mod limits;
 mod markdown;
-mod rules;
-mod source;
+pub(crate) mod rules;
+pub(crate) mod source;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,9 @@ use crate::workspace::Workspace;
 
 /// The normative text.
 const PROTOCOL: &str = "docs/protocol.md";
+
+/// Has the way of a write, and of a frame.
+pub(crate) const ARCHITECTURE: &str = "docs/architecture.md";
 
 /// Something that breaks a rule: where, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,10 +64,8 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> 
         violations
             .extend(limits::check_limits(document, &text, |file| read(&crates.join(file)).ok()));
     }
-    let architecture = "docs/architecture.md";
-    let text = read(&workspace.root.join(architecture))?;
-    violations.extend(hops::check_hops(architecture, &text, |file| read(&crates.join(file)).ok()));
-    let mut rules = rules::Rules::of(PROTOCOL, &read(&workspace.root.join(PROTOCOL))?);
+    let text = read(&workspace.root.join(ARCHITECTURE))?;
+    violations.extend(hops::check_hops(ARCHITECTURE, &text, |file| read(&crates.join(file)).ok()));
 
     for file in &files {
         let place = place(&workspace.root, file);
@@ -73,10 +74,6 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> 
             Some("rs") => {
                 let text = read(file)?;
                 violations.extend(source::check_text(&place, &text));
-                // Only there is the protocol: the tests of the checker itself cite what is not.
-                if file.starts_with(&crates) {
-                    rules.read(&place, &text);
-                }
                 if arrows::is_sans_io(workspace, file) {
                     violations.extend(source::check_sans_io(&place, &text));
                 }
@@ -97,9 +94,22 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> 
             violations.extend(source::check_forbids_unsafe(&place, &text));
         }
     }
+    let rules = cited_rules(workspace)?;
     let summary = rules.summary();
     violations.extend(rules.violations());
     Ok((violations, summary))
+}
+
+/// The rules of the protocol, and which of them code and tests cite.
+pub(crate) fn cited_rules(workspace: &Workspace) -> Result<rules::Rules, XtaskError> {
+    let mut rules = rules::Rules::of(PROTOCOL, &read(&workspace.root.join(PROTOCOL))?);
+    // Only there is the protocol: the tests of the checker itself cite what is not.
+    for file in files_below(&workspace.root.join("crates"), &workspace.target_dir)? {
+        if file.extension().is_some_and(|extension| extension == "rs") {
+            rules.read(&place(&workspace.root, &file), &read(&file)?);
+        }
+    }
+    Ok(rules)
 }
 
 /// Files of the repository, leaving out what cargo builds and what git keeps.

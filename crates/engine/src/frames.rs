@@ -273,8 +273,11 @@ impl Engine {
                 self.block(link, to);
                 Emitted::Taken(taken)
             }
-            Emitted::Taken(_) => Emitted::Taken(frames),
-            unmapped @ Emitted::PayloadUnmapped(_) => unmapped,
+            unmapped @ Emitted::PayloadUnmapped(_) if self.batch.purpose == Purpose::Data => {
+                unmapped
+            }
+            // Other frames have no payload that could be unmapped: a driver that says so has lost them.
+            Emitted::Taken(_) | Emitted::PayloadUnmapped(_) => Emitted::Taken(frames),
         }
     }
 

@@ -34,8 +34,7 @@ pub(super) fn ratio(
 
 /// The program as of `commit`, built by the same tools with the same settings.
 pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
-    let name =
-        git(workspace, &["rev-parse", "--verify", "--short=12", &format!("{commit}^{{commit}}")])?;
+    let name = name(workspace, commit)?;
     let folder = workspace.target_dir.join("against");
     let program = folder.join(format!("ethernot-{name}"));
     if program.exists() {
@@ -72,15 +71,25 @@ fn build_in(sources: &Path, target: &Path, program: &Path) -> Result<(), String>
     copied.map(drop).map_err(|cause| format!("copy {}: {cause}", built.display()))
 }
 
+/// The short name of a commit, which stays the same while branches move.
+pub(super) fn name(workspace: &Workspace, commit: &str) -> Result<String, String> {
+    git(workspace, &["rev-parse", "--verify", "--short=12", &format!("{commit}^{{commit}}")])
+}
+
 /// The first line that git prints.
 fn git(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
+    let text = git_text(workspace, arguments)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// All that git prints.
+pub(super) fn git_text(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
     let output =
         run(Command::new("git").current_dir(&workspace.root).args(arguments)).map_err(told)?;
     if !output.status.success() {
         return Err(format!("git {}: {}", arguments.join(" "), last_line(&output)));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn told(failure: Failure) -> String {

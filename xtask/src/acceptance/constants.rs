@@ -32,7 +32,7 @@ pub(super) fn count(root: &Path) -> Result<Found, Failure> {
 }
 
 /// The file, or all below a folder but those of tests.
-fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

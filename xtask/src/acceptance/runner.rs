@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, constants, printed, sender};
+use super::{against, constants, house, printed, sender};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
@@ -95,10 +95,14 @@ impl<'a> Runner<'a> {
                 let result = self.result(arguments).map_err(unmeasured)?;
                 sender::contenders(&result, path_of(arguments), test, &pair)
             }
-            Probe::Tests { package, part } => sender::tests(self.quick, package, part),
+            Probe::Tests { in_quick: false, .. } if self.quick => {
+                Err(Failure::CannotRun("run without --quick".into()))
+            }
+            Probe::Tests { package, part, .. } => sender::tests(package, part),
             Probe::Printed { tests, name } => printed::largest(&self.printed(tests)?, name),
             Probe::Constants => constants::count(&self.workspace.root),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
+            Probe::Sources(count) => house::count(self.workspace, self.against.as_deref(), count),
         }
     }
 

@@ -1,15 +1,17 @@
 //! The suites: what is promised, and where the figures come from.
 
+mod engine_house;
 mod raw_links;
 mod sender;
 
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
 pub(super) const SUITES: &[Suite] = &[
-    Suite { name: "edge-engine", rows: EDGE_ENGINE },
-    Suite { name: "fabric", rows: super::fabric_rows::FABRIC },
-    Suite { name: "raw-links", rows: raw_links::ROWS },
-    Suite { name: "sender", rows: sender::ROWS },
+    Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
+    Suite { name: "engine-house", rows: engine_house::ROWS, against: Some("HEAD~1") },
+    Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
+    Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
+    Suite { name: "sender", rows: sender::ROWS, against: None },
 ];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.

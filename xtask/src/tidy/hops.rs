@@ -36,6 +36,18 @@ pub(super) fn check_hops(
     violations
 }
 
+/// How many functions each of the tables leads past. Each begins with number 1.
+pub(crate) fn counts(text: &str) -> Vec<u32> {
+    let mut counts = Vec::new();
+    for (number, ..) in text.lines().filter_map(hop) {
+        match counts.last_mut() {
+            Some(count) if number != 1 => *count += 1,
+            _ => counts.push(1),
+        }
+    }
+    counts
+}
+
 /// Number, function and file of a row; other lines are none.
 fn hop(row: &str) -> Option<(u32, &str, &str)> {
     let mut cells = row.strip_prefix('|')?.split('|').map(str::trim);
@@ -67,6 +79,13 @@ mod tests {
             check(rows),
             ["a.md:1: crates/a.rs has no function `h`", "a.md:2: hop 3 should be number 2"]
         );
+    }
+
+    #[test]
+    fn functions_of_each_table_are_counted() {
+        let text = "| 1 | `f` | `a.rs` | x |\n| 2 | `g` | `a.rs` | y |\n| no |\n| 1 | `f` | `a.rs` | z |\n";
+        assert_eq!(counts(text), [2, 1]);
+        assert!(counts("| a | b |").is_empty());
     }
 
     #[test]

@@ -14,7 +14,7 @@ const MARK: &str = "//= protocol.md:";
 const TESTED_PERCENT_MIN: usize = 95;
 
 /// The rules of a text, and who cites them.
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// Path of the text below the root.
     place: String,
     by_name: BTreeMap<String, Rule>,
@@ -95,6 +95,14 @@ impl Rules {
         format!("{}: {} rules, without a test: {names}", self.place, self.by_name.len())
     }
 
+    /// How many rules code cites, how many a test cites, and how many there are.
+    pub(crate) fn cited(&self) -> (usize, usize, usize) {
+        let all = self.by_name.len();
+        let unkept = self.without(|rule| rule.is_kept).len();
+        let untested = self.without(|rule| rule.is_tested).len();
+        (all - unkept, all - untested, all)
+    }
+
     /// Names and lines of the rules that lack something, in the order of the text.
     fn without(&self, has: impl Fn(&Rule) -> bool) -> Vec<(String, usize)> {
         let mut found: Vec<(String, usize)> = self
@@ -113,7 +121,7 @@ impl Rules {
 }
 
 /// The file holds nothing but tests.
-fn is_test_file(place: &str) -> bool {
+pub(crate) fn is_test_file(place: &str) -> bool {
     place.contains("/tests/") || place.ends_with("/tests.rs") || place.ends_with("_tests.rs")
 }
 
@@ -199,6 +207,7 @@ mod tests {
         rules.read("a.rs", KEPT);
         rules.read("x/tests/b.rs", "//= protocol.md: set-up.2\n#[test]\nfn a() {}\n");
         assert_eq!(rules.summary(), "p.md: 2 rules, without a test: close.1");
+        assert_eq!(rules.cited(), (2, 1, 2));
     }
 
     #[test]

@@ -86,7 +86,17 @@ fn contains_name(line: &str, name: &str) -> bool {
 }
 
 /// The text with comments and the insides of string and character literals blanked; lines stay.
-fn code_of(text: &str) -> String {
+pub(crate) fn code_of(text: &str) -> String {
+    blanked(text, false)
+}
+
+/// The text with comments blanked; lines stay, and so do literals.
+pub(crate) fn without_comments(text: &str) -> String {
+    blanked(text, true)
+}
+
+/// The text with comments blanked, and literals unless they are kept.
+fn blanked(text: &str, keeps_literals: bool) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     let mut previous = ' ';
@@ -105,6 +115,10 @@ fn code_of(text: &str) -> String {
             code.push(first);
             previous = first;
             rest = rest.get(first.len_utf8()..).unwrap_or_default();
+        } else if keeps_literals && first != '/' {
+            code.push_str(skipped);
+            previous = ' ';
+            rest = after;
         } else {
             code.push(' ');
             code.extend(skipped.chars().filter(|c| *c == '\n'));
@@ -183,6 +197,14 @@ mod tests {
         let words: Vec<&str> = code.split_whitespace().collect();
         assert_eq!(words, ["a", "b", "c", "d", "e", "f", "'x", "g"]);
         assert_eq!(code.lines().count(), text.lines().count());
+    }
+
+    #[test]
+    fn comments_go_and_literals_may_stay() {
+        assert_eq!(
+            without_comments("a /* b */ \"// c\" // d\n'/' r\"/* e\"\n"),
+            "a   \"// c\"  \n'/' r\"/* e\"\n"
+        );
     }
 
     #[test]

@@ -1,0 +1,194 @@
+//! How the engine is built, as far as that can be counted: in its sources, in what the text says of the way
+//! through it, and in the rules that it cites.
+
+mod circles;
+mod fields;
+mod lines;
+
+use std::path::Path;
+
+use super::runner::{Failure, Found};
+use super::{against, constants};
+use crate::tidy::{self, hops, rules};
+use crate::workspace::Workspace;
+
+/// What is counted.
+#[derive(Clone, Copy)]
+pub(super) enum Count {
+    /// Fields of these structs of a crate that other files than theirs can write.
+    OpenFields { package: &'static str, structs: &'static [&'static str] },
+    /// Files of a crate in its largest circle of imports.
+    Circle { package: &'static str },
+    /// Functions of a table of `docs/architecture.md`, the first of which is 0.
+    Hops { table: usize },
+    /// Rules of the protocol that code cites, of a hundred.
+    RulesKept,
+    /// Rules of the protocol that a test cites, of a hundred.
+    RulesTested,
+    /// Lines of code of these crates beyond those of the commit to compare with.
+    LinesMore { packages: &'static [&'static str] },
+}
+
+/// A file of a crate, without tests.
+struct SourceFile {
+    /// Path below `src`.
+    place: String,
+    text: String,
+}
+
+/// Counts it.
+pub(super) fn count(
+    workspace: &Workspace,
+    commit: Option<&str>,
+    count: Count,
+) -> Result<Found, Failure> {
+    let found = match count {
+        Count::OpenFields { package, structs } => {
+            sources(&workspace.root, package).and_then(|files| open_fields(&files, structs))
+        }
+        Count::Circle { package } => sources(&workspace.root, package).map(|files| circle(&files)),
+        Count::Hops { table } => hop_count(workspace, table),
+        Count::RulesKept => cited_share(workspace, |kept, _| kept),
+        Count::RulesTested => cited_share(workspace, |_, tested| tested),
+        Count::LinesMore { packages } => lines_more(workspace, commit, packages),
+    };
+    found.map_err(Failure::CannotRun)
+}
+
+fn open_fields(files: &[SourceFile], structs: &[&str]) -> Result<Found, String> {
+    let mut total = 0;
+    let mut notes = Vec::new();
+    for name in structs {
+        let of_struct = files
+            .iter()
+            .find_map(|file| fields::open(&file.text, name))
+            .ok_or_else(|| format!("no struct `{name}` with named fields"))?;
+        total += of_struct;
+        notes.push(format!("{of_struct} of {name}"));
+    }
+    Ok(Found { figure: total as f64, note: format!(" ({})", notes.join(", ")), bare: None })
+}
+
+fn circle(files: &[SourceFile]) -> Found {
+    let places: Vec<(&str, &str)> =
+        files.iter().map(|file| (file.place.as_str(), file.text.as_str())).collect();
+    let circle = circles::largest(&places);
+    let note = if circle.len() > 1 { format!(" ({})", circle.join(", ")) } else { String::new() };
+    Found { figure: circle.len() as f64, note, bare: None }
+}
+
+fn hop_count(workspace: &Workspace, table: usize) -> Result<Found, String> {
+    let path = workspace.root.join(tidy::ARCHITECTURE);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|cause| format!("cannot read {}: {cause}", path.display()))?;
+    let count = hops::counts(&text).get(table).copied();
+    let count = count.ok_or_else(|| format!("{} has no such table", tidy::ARCHITECTURE))?;
+    Ok(Found::plain(f64::from(count)))
+}
+
+/// How many of a hundred rules are cited: `choose` is given those that code cites and those that a test does.
+fn cited_share(workspace: &Workspace, choose: fn(usize, usize) -> usize) -> Result<Found, String> {
+    let rules = tidy::cited_rules(workspace).map_err(|error| error.to_string())?;
+    let (kept, tested, all) = rules.cited();
+    if all == 0 {
+        return Err("no rules found".into());
+    }
+    let cited = choose(kept, tested);
+    let note = format!(" ({cited} of {all})");
+    Ok(Found { figure: 100.0 * cited as f64 / all as f64, note, bare: None })
+}
+
+fn lines_more(
+    workspace: &Workspace,
+    commit: Option<&str>,
+    packages: &[&str],
+) -> Result<Found, String> {
+    let commit = against::name(workspace, commit.ok_or("name a commit with --against")?)?;
+    let (mut now, mut before) = (0, 0);
+    for package in packages {
+        now += lines::of_files(&sources(&workspace.root, package)?);
+        before += lines::of_files(&sources_at(workspace, &commit, package)?);
+    }
+    let note = format!(" ({now} now, {before} at {commit})");
+    Ok(Found { figure: now as f64 - before as f64, note, bare: None })
+}
+
+/// The files of a crate as they are now.
+fn sources(root: &Path, package: &str) -> Result<Vec<SourceFile>, String> {
+    let folder = root.join("crates").join(package).join("src");
+    let told = |path: &Path, cause| format!("cannot read {}: {cause}", path.display());
+    let mut found = Vec::new();
+    for path in constants::files(&folder).map_err(|cause| told(&folder, cause))? {
+        let text = std::fs::read_to_string(&path).map_err(|cause| told(&path, cause))?;
+        let place = path.strip_prefix(&folder).unwrap_or(&path).display().to_string();
+        found.push(SourceFile { place, text });
+    }
+    found.retain(|file| !is_of_tests(&file.place));
+    Ok(found)
+}
+
+/// The files of a crate as of a commit.
+fn sources_at(
+    workspace: &Workspace,
+    commit: &str,
+    package: &str,
+) -> Result<Vec<SourceFile>, String> {
+    let folder = format!("crates/{package}/src/");
+    let listed = against::git_text(workspace, &["ls-tree", "-r", "--name-only", commit, &folder])?;
+    let mut found = Vec::new();
+    for path in listed.lines() {
+        let place = path.strip_prefix(&folder).unwrap_or(path).to_owned();
+        let is_rust = Path::new(path).extension().is_some_and(|extension| extension == "rs");
+        if is_rust && !is_of_tests(&place) {
+            let text = against::git_text(workspace, &["show", &format!("{commit}:{path}")])?;
+            found.push(SourceFile { place, text });
+        }
+    }
+    Ok(found)
+}
+
+/// The file holds nothing but tests.
+fn is_of_tests(place: &str) -> bool {
+    rules::is_test_file(&format!("/{place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(place: &str, text: &str) -> SourceFile {
+        SourceFile { place: place.into(), text: text.into() }
+    }
+
+    #[test]
+    fn open_fields_of_several_structs_are_added_and_named() {
+        let files = [
+            file("a.rs", "struct A {\n    pub(crate) a: u8,\n    b: u8,\n}\n"),
+            file("b.rs", "pub struct B {\n    pub a: u8,\n    pub(super) b: u8,\n}\n"),
+        ];
+        let found = open_fields(&files, &["A", "B"]).expect("both are there");
+        assert_eq!(found, Found { figure: 3.0, note: " (1 of A, 2 of B)".into(), bare: None });
+    }
+
+    #[test]
+    fn a_struct_that_is_gone_is_not_a_struct_without_open_fields() {
+        assert!(open_fields(&[file("a.rs", "struct A { a: u8 }\n")], &["A", "B"]).is_err());
+    }
+
+    #[test]
+    fn the_files_of_a_circle_are_named() {
+        let files = [file("a.rs", "use crate::b::B;\n"), file("b.rs", "use crate::a::A;\n")];
+        let found = circle(&files);
+        assert_eq!(found, Found { figure: 2.0, note: " (a.rs, b.rs)".into(), bare: None });
+        let found = circle(&[file("a.rs", "use crate::b::B;\n"), file("b.rs", "")]);
+        assert_eq!(found, Found::plain(1.0));
+    }
+
+    #[test]
+    fn files_of_tests_are_known_by_name() {
+        assert!(
+            is_of_tests("tests.rs") && is_of_tests("a/tests.rs") && is_of_tests("a/tests/b.rs")
+        );
+        assert!(!is_of_tests("contests.rs") && !is_of_tests("a.rs"));
+    }
+}

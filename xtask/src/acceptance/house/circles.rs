@@ -1,0 +1,157 @@
+//! Files of a crate that import each other.
+
+use super::lines::code_without_tests;
+
+/// The files of the largest set in which every file imports every other one, perhaps by way of others. A
+/// file is its path below `src` and its text; an import is any path by `crate`, `super` or `self`, or into a
+/// module below. Where nothing goes around, each file is a set of its own.
+pub(super) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
+    let modules: Vec<Vec<&str>> = files.iter().map(|(place, _)| module(place)).collect();
+    let mut reaches: Vec<Vec<bool>> = files
+        .iter()
+        .zip(&modules)
+        .map(|((_, text), own)| {
+            let imported = imports(text, own, &modules);
+            modules.iter().map(|module| imported.contains(&module)).collect()
+        })
+        .collect();
+    // Whoever reaches `middle` reaches what that reaches.
+    for middle in 0..files.len() {
+        let beyond = reaches[middle].clone();
+        for row in reaches.iter_mut().filter(|row| row[middle]) {
+            row.iter_mut().zip(&beyond).for_each(|(there, beyond)| *there |= beyond);
+        }
+    }
+    let circle = |from: usize| -> Vec<&'a str> {
+        let is_in = |to: usize| to == from || reaches[from][to] && reaches[to][from];
+        (0..files.len()).filter(|&to| is_in(to)).map(|to| files[to].0).collect()
+    };
+    let mut found = (0..files.len()).map(circle).max_by_key(Vec::len).unwrap_or_default();
+    found.sort_unstable();
+    found
+}
+
+/// The module that a file is: `send_half/rest.rs` is `send_half::rest`, the root has no name.
+fn module(place: &str) -> Vec<&str> {
+    let path = place.strip_suffix(".rs").unwrap_or(place);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    if path == "lib" { Vec::new() } else { path.split('/').collect() }
+}
+
+/// The modules that `text`, which is the module `own`, names in paths.
+fn imports<'a>(text: &str, own: &[&str], modules: &'a [Vec<&'a str>]) -> Vec<&'a Vec<&'a str>> {
+    let is_below =
+        |name: &str| modules.iter().any(|module| module.split_last() == Some((&name, own)));
+    let code = code_without_tests(text);
+    let mut paths = Vec::new();
+    let mut rest = code.as_str();
+    let mut previous = ' ';
+    while let Some(first) = rest.chars().next() {
+        let length = word_len(rest);
+        let word = rest.get(..length).unwrap_or_default();
+        let is_start = !matches!(previous, ':' | '$')
+            && rest.get(length..).is_some_and(|after| after.starts_with("::"))
+            && (["crate", "super", "self"].contains(&word) || is_below(word));
+        rest = if is_start {
+            tree(rest, &mut Vec::new(), &mut paths)
+        } else {
+            rest.get(length.max(first.len_utf8())..).unwrap_or_default()
+        };
+        previous = if length == 0 { first } else { ' ' };
+    }
+    paths.iter().filter_map(|path| resolve(path, own, modules)).collect()
+}
+
+/// Adds the paths that a path with its groups, like `crate::{a::A, b}`, stands for; returns what follows it.
+fn tree<'a>(text: &'a str, path: &mut Vec<&'a str>, found: &mut Vec<Vec<&'a str>>) -> &'a str {
+    let depth = path.len();
+    let mut rest = text;
+    loop {
+        if let Some(group) = rest.strip_prefix('{') {
+            rest = group.trim_start();
+            while !rest.is_empty() && !rest.starts_with('}') {
+                rest = tree(rest, path, found);
+                // Leaves out `as name` and `*`.
+                rest = rest.trim_start_matches(|c| c != ',' && c != '}');
+                rest = rest.trim_start_matches(|c: char| c == ',' || c.is_whitespace());
+            }
+            rest = rest.strip_prefix('}').unwrap_or(rest);
+            break;
+        }
+        let (word, after) = rest.split_at(word_len(rest));
+        path.push(word);
+        rest = after;
+        let Some(after) = rest.strip_prefix("::") else {
+            found.push(path.clone());
+            break;
+        };
+        rest = after.trim_start();
+    }
+    path.truncate(depth);
+    rest
+}
+
+fn word_len(text: &str) -> usize {
+    text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len())
+}
+
+/// The module with the longest name that a path goes through.
+fn resolve<'a>(
+    path: &[&str],
+    own: &[&str],
+    modules: &'a [Vec<&'a str>],
+) -> Option<&'a Vec<&'a str>> {
+    let mut at: Vec<&str> = if path.first() == Some(&"crate") { Vec::new() } else { own.to_vec() };
+    for word in path {
+        match *word {
+            "crate" | "self" => {}
+            "super" => drop(at.pop()),
+            word => at.push(word),
+        }
+    }
+    (0..=at.len()).rev().find_map(|length| {
+        modules.iter().find(|module| Some(module.as_slice()) == at.get(..length))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_import_each_other_in_a_ring_are_a_circle() {
+        let files = [
+            ("lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\npub use a::A;\n"),
+            ("a.rs", "use crate::b::B;\n"),
+            ("b.rs", "use std::fmt;\nuse crate::{\n    c::{self, C},\n    d::D as E,\n};\n"),
+            ("c.rs", "fn f() { crate::a::f::<u8>() }\n"),
+            ("d.rs", "// use crate::a::A;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"),
+        ];
+        assert_eq!(largest(&files), ["a.rs", "b.rs", "c.rs"]);
+    }
+
+    #[test]
+    fn without_a_circle_each_file_is_alone() {
+        let files = [("a.rs", "use crate::b::B;\nuse crate::a::X;\n"), ("b.rs", "")];
+        assert_eq!(largest(&files).len(), 1);
+        assert!(largest(&[]).is_empty());
+    }
+
+    #[test]
+    fn folders_are_modules_and_importing_from_above_counts() {
+        let files = [
+            ("a.rs", "mod below;\nuse below::Below;\n"),
+            ("a/below.rs", "use super::A;\n"),
+            ("c/mod.rs", "use crate::a::below::Below;\n"),
+        ];
+        assert_eq!(largest(&files), ["a.rs", "a/below.rs"]);
+    }
+
+    #[test]
+    fn a_name_of_the_root_is_an_import_of_the_root() {
+        let files = [("lib.rs", "pub use a::A;\n"), ("a.rs", "use crate::Other;\n")];
+        assert_eq!(largest(&files), ["a.rs", "lib.rs"]);
+        let macros = [("lib.rs", "pub use a::A;\n"), ("a.rs", "$crate::x!();\nother::a::b();\n")];
+        assert_eq!(largest(&macros).len(), 1);
+    }
+}
