@@ -145,6 +145,21 @@ fn read_open_load(
     Ok(WorkloadConfiguration::OpenLoad { pattern, sizes, arrivals, interval_ps, until_ps })
 }
 
+/// Names of patterns of an open load.
+const PATTERNS: [&str; 11] = [
+    "uniform",
+    "any",
+    "shift",
+    "permutation",
+    "incast",
+    "hotspot",
+    "transpose",
+    "bit_complement",
+    "bit_reverse",
+    "tornado",
+    "neighbour",
+];
+
 fn read_pattern(
     keys: &mut Reader,
     topology: &Topology,
@@ -152,20 +167,7 @@ fn read_pattern(
 ) -> Result<Pattern, ConfigurationError> {
     let hosts = topology.hosts();
     let last = u64::from(hosts) - 1;
-    let patterns = [
-        "uniform",
-        "any",
-        "shift",
-        "permutation",
-        "incast",
-        "hotspot",
-        "transpose",
-        "bit_complement",
-        "bit_reverse",
-        "tornado",
-        "neighbour",
-    ];
-    let name = keys.word("pattern", "uniform", &patterns)?;
+    let name = keys.word("pattern", "uniform", &PATTERNS)?;
     let of_ranks = match name.as_str() {
         "incast" => return Ok(Pattern::Incast(keys.number("target", 0, 0, last)? as u32)),
         "shift" => {
@@ -340,20 +342,7 @@ mod tests {
 
     #[test]
     fn every_pattern_runs_on_packets_and_on_flits() {
-        let patterns = [
-            "uniform",
-            "any",
-            "shift",
-            "permutation",
-            "incast",
-            "hotspot",
-            "transpose",
-            "bit_complement",
-            "bit_reverse",
-            "tornado",
-            "neighbour",
-        ];
-        for pattern in patterns {
+        for pattern in super::PATTERNS {
             for (fabric, until_ps) in [
                 ("ethernet", 500_000_000),
                 ("wormhole", 500_000_000),
