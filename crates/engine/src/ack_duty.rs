@@ -6,6 +6,7 @@
 use delivery::{Instant, ReceivedPackets};
 
 use crate::connection::Connection;
+use crate::path::Path;
 
 /// What becomes of the acknowledgements that a connection owes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -100,8 +101,8 @@ impl Connection {
             let soon = now.after_ns(RIDE_WAIT_NS);
             self.outbound.wants_to_send()
                 && self.paths.iter().any(|path| {
-                    let opens_at = path.send.opens_at(now, u32::from(path.mtu.current()));
-                    path.state.may_carry_data() && opens_at > now && opens_at <= soon
+                    let opens_at = path.send().opens_at(now, u32::from(path.frame_bytes()));
+                    path.may_carry_data() && opens_at > now && opens_at <= soon
                 })
         };
         self.ack_duty_with(now, Moment::NoData, self.report_now || self.asked, data_follows)
@@ -115,7 +116,7 @@ impl Connection {
         must_tell: bool,
         data_follows: impl FnOnce() -> bool,
     ) -> AckDuty {
-        let links = self.paths.iter().map(|path| &path.received);
+        let links = self.paths.iter().map(Path::received);
         AckDuty::decide(now, moment, must_tell, data_follows, &links)
     }
 }

@@ -11,8 +11,9 @@ use wire_edge::{
 use crate::ack_duty::{AckDuty, Moment};
 use crate::connection::Connection;
 use crate::engine::Engine;
-use crate::frames::{Body, Emit, NewFrame, Purpose};
+use crate::frames::{Body, Emit, NewFrame};
 use crate::path::Path;
+use crate::purpose::Purpose;
 
 impl Engine {
     /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
@@ -54,7 +55,7 @@ impl Engine {
         let mut sent = true;
         for position in 0..connection.paths.len() {
             let path = &connection.paths[position];
-            if path.state.may_carry_data() || position == nearest && path.is_validated() {
+            if path.may_carry_data() || position == nearest && path.is_validated() {
                 connection.report_now = true;
                 sent &= !self.is_full(&connection.paths[position])
                     && self.send_acknowledgements(now, connection, position, emit);
@@ -66,7 +67,7 @@ impl Engine {
     /// Position of the nearest link that is not full, if there is one.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
-        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path);
+        let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
         match connection.paths.get(nearest) {
             Some(path) if !self.is_full(path) => Some(nearest),
             _ => connection.paths.iter().position(free),
@@ -81,7 +82,7 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> bool {
-        let frame_bytes = connection.paths[position].mtu.current();
+        let frame_bytes = connection.paths[position].frame_bytes();
         self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         let frame = NewFrame {
             purpose: Purpose::Acknowledge,
@@ -132,8 +133,8 @@ impl AckBytes {
         for path in &mut connection.paths {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
-                && (everything || path.received.acknowledgement_joins(now))
-                && let Some(block) = path.received.write_block(now, path.index)
+                && (everything || path.received().acknowledgement_joins(now))
+                && let Some(block) = path.acknowledge(now)
             {
                 room -= block.wire_bytes();
                 blocks[used] = block;

@@ -142,8 +142,8 @@ impl Connection {
     /// has answered under an index of before, somebody else may be by now; but while no link is up, there
     /// is nobody else to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
-        let is_up = |path: &Path| path.state.may_carry_data();
-        let was_link = || self.paths.was_link((path.link, path.peer));
+        let is_up = |path: &Path| path.may_carry_data();
+        let was_link = || self.paths.was_link(path.pair());
         path.is_validated() || was_link() && !self.paths.iter().any(is_up)
     }
 
@@ -153,8 +153,8 @@ impl Connection {
         let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
         for (position, path) in self.paths.iter().enumerate() {
-            if path.state.may_carry_data() && path.send.srtt_ns() < best_ns {
-                (best, best_ns) = (position, path.send.srtt_ns());
+            if path.may_carry_data() && path.send().srtt_ns() < best_ns {
+                (best, best_ns) = (position, path.send().srtt_ns());
             }
         }
         best
@@ -167,8 +167,8 @@ impl Connection {
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
             for path in &mut self.paths {
-                if path.state.may_carry_data() && path.send.in_flight_bytes() == 0 {
-                    path.pending.say(PING);
+                if path.may_carry_data() && path.send().in_flight_bytes() == 0 {
+                    path.say(PING);
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Connection {
     /// Whether packets that ask for an acknowledgement are in flight.
     #[inline]
     pub(crate) fn in_flight(&self) -> bool {
-        self.paths.iter().any(|path| path.send.in_flight_bytes() > 0)
+        self.paths.iter().any(|path| path.send().in_flight_bytes() > 0)
     }
 
     /// Whether this side waits for anything from the peer.
@@ -193,10 +193,9 @@ impl Connection {
         self.unasked += 1;
         let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
         let Some(path) = self.paths.get_mut(position) else { return false };
-        path.unasked += 1;
-        let asks = all_asks || path.send.asks_after(path.unasked);
+        let asks = path.asks_with_next() || all_asks;
         if asks {
-            self.asked_on = Some(path.index);
+            self.asked_on = Some(path.index());
             self.on_asked();
         }
         asks
@@ -207,11 +206,11 @@ impl Connection {
     /// the question arrives so late that the peer has acknowledged long before.
     fn may_ask_for_all(&self, position: usize) -> bool {
         let [_, _, ..] = self.paths.as_slice() else { return true };
-        let nearest = self.paths.iter().filter(|path| path.state.may_carry_data());
-        let nearest_ns = nearest.map(|path| path.send.srtt_ns()).min().unwrap_or(0);
+        let nearest = self.paths.iter().filter(|path| path.may_carry_data());
+        let nearest_ns = nearest.map(|path| path.send().srtt_ns()).min().unwrap_or(0);
         let Some(path) = self.paths.get(position) else { return false };
-        let is_near = path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
-        is_near && self.asked_on != Some(path.index)
+        let is_near = path.send().srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
+        is_near && self.asked_on != Some(path.index())
             || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
                 && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }
@@ -220,7 +219,7 @@ impl Connection {
     pub(crate) fn on_asked(&mut self) {
         self.unasked = 0;
         for path in &mut self.paths {
-            path.unasked = 0;
+            path.on_asked();
         }
     }
 
@@ -230,10 +229,10 @@ impl Connection {
     pub(crate) fn on_acknowledged(&mut self, link: LinkIndex) {
         let mut is_idle = true;
         for path in &mut self.paths {
-            let is_path_idle = path.send.in_flight_bytes() == 0;
+            let is_path_idle = path.send().in_flight_bytes() == 0;
             is_idle &= is_path_idle;
-            if is_path_idle && path.index == link {
-                path.unasked = 0;
+            if is_path_idle && path.index() == link {
+                path.on_asked();
             }
         }
         if is_idle {

@@ -2,7 +2,7 @@
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
 use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{CarriedKind, OperationError};
+use semantics::OperationError;
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
 use crate::connection::{Connection, Phase};
@@ -10,7 +10,6 @@ use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
 use crate::path::Path;
-use crate::pending::LostControl;
 
 /// Bits of [`Pending::say`](crate::pending::Pending::say): messages to send on a link.
 pub(crate) const PING: u16 = 1;
@@ -46,9 +45,9 @@ impl Engine {
     ) -> Result<u8, Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
+        let is_this = |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
         if let Some(path) = connection.paths.iter().find(is_this) {
-            result = Ok(path.index.0);
+            result = Ok(path.index().0);
             connection.welcome_link(link);
         } else if connection.is_open()
             && let Some(index) = self.free_index(&connection, None)
@@ -73,7 +72,7 @@ impl Engine {
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
         let index = LinkIndex(index);
-        let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
+        let pair = connection.paths.with(index).map(Path::pair);
         if self.remove_path_of(&mut connection, index)
             && let Some((link, peer)) = pair
         {
@@ -88,7 +87,7 @@ impl Engine {
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths.first_mut() {
-            path.pending.tell_statuses(1 << index.0);
+            path.tell_statuses(1 << index.0);
         }
         is_gone
     }
@@ -98,7 +97,7 @@ impl Engine {
     /// of its own, and this may be somebody else's.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
-        let link = path.link;
+        let link = path.link();
         let is_gone = self.remove_path_of(connection, index);
         if is_gone {
             connection.tell_address(link);
@@ -126,9 +125,9 @@ impl Engine {
         caps: &LinkCaps,
     ) {
         let now = self.turn_at;
-        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+        for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
             // If the peer still takes frames from there.
-            if path.is_lost() && path.local == caps.local {
+            if path.is_lost() && path.leaves_from(caps.local) {
                 path.on_back(now);
             }
         }
@@ -153,13 +152,13 @@ impl Engine {
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
-                    path.pending.answer(nonce);
+                    path.answer(nonce);
                 }
             }
             Control::PathResponse(nonce) => {
                 let change = connection
                     .path_mut(index)
-                    .and_then(|path| path.state.on_challenge_answered(now, nonce));
+                    .and_then(|path| path.on_challenge_answered(now, nonce));
                 self.on_path_change(now, connection, index, change);
             }
             Control::LinkStatus(which, status) => {
@@ -196,22 +195,17 @@ impl Engine {
         let handle = connection.handle;
         let Connection { paths, scheduler, peer, .. } = connection;
         let Some((position, path)) =
-            paths.iter_mut().enumerate().find(|(_, path)| path.index == index)
+            paths.iter_mut().enumerate().find(|(_, path)| path.index() == index)
         else {
             return;
         };
         match change {
             PathChange::Suspected | PathChange::Failed => {
-                if change == PathChange::Failed {
-                    path.counters.failures += 1;
-                    path.pending.announce(true);
-                } else {
-                    path.counters.suspicions += 1;
-                }
+                path.on_out_of_use(change == PathChange::Failed);
             }
             PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
                 if let (PathChange::Restored, Some(Some(known)), Some(parameters)) =
-                    (change, self.links.get(usize::from(path.link.0)), peer.as_ref())
+                    (change, self.links.get(usize::from(path.link().0)), peer.as_ref())
                 {
                     path.restart(now, &known.caps, &self.config, parameters);
                 }
@@ -225,8 +219,8 @@ impl Engine {
         self.events.push_back(Event::Path {
             connection: handle,
             index: index.0,
-            link: path.link,
-            state: path.state.state(),
+            link: path.link(),
+            state: path.state(),
         });
     }
 
@@ -235,22 +229,21 @@ impl Engine {
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
-        let pair = (path.link, path.peer);
+        let pair = path.pair();
         // Of two links that are one, one stays, and the initiator says which.
-        let is_same = |path: &&Path| (path.link, path.peer) == pair && path.index != index;
+        let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
             && let Some(other) = connection.paths.iter().find(is_same)
         {
-            if other.state.may_carry_data() {
+            if other.may_carry_data() {
                 self.remove_path_of(connection, index);
                 return;
             }
-            let other = other.index;
+            let other = other.index();
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
-        while let Some(lost) =
-            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index)
+        while let Some(lost) = connection.paths.iter().find(|path| path.is_lost()).map(Path::index)
             && self.remove_path_of(connection, lost)
         {}
         connection.join_due = true;
@@ -259,21 +252,11 @@ impl Engine {
     //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
-        let (sent, pools) = (&mut self.sent, &mut self.pools);
+        let pools = &mut self.pools;
         let Connection { paths, outbound, .. } = connection;
-        let Some(path) = paths.iter_mut().find(|path| path.index == index) else { return };
-        let counters = &mut path.counters;
-        let mut lost = LostControl::default();
-        path.send.drain(sent, &mut |carried| {
-            lost.add(&carried);
-            if carried.kind != CarriedKind::Control {
-                counters.retransmissions += 1;
-                outbound.on_lost(pools, carried);
-            }
-        });
-        path.pending.on_given_up();
-        path.pending.say_again_of_links(lost);
-        path.probes_allowed = 0;
+        let Some(path) = paths.iter_mut().find(|path| path.index() == index) else { return };
+        let lost = path.give_up(&mut self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        path.say_again_of_links(lost);
     }
 
     /// Acts on a change of a link of the endpoint.
@@ -292,18 +275,12 @@ impl Engine {
         }
         // Trials go on, or end, with their link.
         connection.join_due |= matches!(event, LinkEvent::Changed(_) | LinkEvent::Down);
-        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+        for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
             match event {
                 LinkEvent::Changed(caps) => {
-                    path.mtu.set_limit(caps.frame_bytes_max.min(peer_limit));
-                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                    path.state.on_link_up(now);
-                    if path.send.in_flight_bytes() > 0 {
-                        // The probe timeout may have grown long while nothing got through.
-                        path.pending.say(PING);
-                    }
+                    path.on_link_changed(now, caps.frame_bytes_max.min(peer_limit));
                 }
-                LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
+                LinkEvent::Down if !sole => changes.push((path.index(), path.on_link_down())),
                 _ => {}
             }
         }
@@ -318,13 +295,13 @@ impl Engine {
         let changed: Vec<LinkIndex> = connection
             .paths
             .iter()
-            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost())
-            .map(|path| path.index)
+            .filter(|path| path.link() == link && !path.leaves_from(caps.local) && !path.is_lost())
+            .map(Path::index)
             .collect();
         for index in changed {
             self.lose_path(connection, index);
         }
-        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost()) {
+        if !connection.paths.iter().any(|path| path.link() == link && !path.is_lost()) {
             connection.welcome_back(link);
         }
     }
@@ -377,8 +354,7 @@ impl Engine {
         connection.outbound.flush(&mut self.pools, rest, at_fault);
         connection.inbound.flush(&mut self.pools, rest);
         for path in &mut connection.paths {
-            path.send.drain(&mut self.sent, &mut |_| {});
-            path.pending.on_given_up();
+            path.let_go(&mut self.sent);
         }
     }
 
@@ -392,7 +368,7 @@ impl Engine {
         private_data: &[u8],
     ) {
         if let Some(path) = connection.path_mut(index) {
-            path.pending.say(CLOSE_ACK);
+            path.say(CLOSE_ACK);
         }
         let before = connection.phase;
         if before != Phase::Drained {
@@ -425,22 +401,18 @@ impl Engine {
         let sole = connection.paths.len() == 1;
         let Some(path) = connection.path_mut(which) else { return };
         match status {
-            LinkStatus::Available => {
-                path.backup = false;
-                path.state.on_link_up(now);
-            }
-            LinkStatus::Backup => path.backup = true,
+            LinkStatus::Available => path.on_said_available(now),
+            LinkStatus::Backup => path.on_said_backup(),
             LinkStatus::Down if !sole => {
-                let change = path.state.on_link_down();
-                path.state.on_link_up(now);
+                let change = path.on_said_broken(now);
                 self.on_path_change(now, connection, which, change);
                 // The peer knows already.
                 if let Some(path) = connection.path_mut(which) {
-                    path.pending.announce(false);
+                    path.on_announced();
                 }
             }
             LinkStatus::Removed => {
-                let (pair, is_trial) = ((path.link, path.peer), path.is_trial());
+                let (pair, is_trial) = (path.pair(), path.is_trial());
                 if !self.drop_path(connection, which) {
                     return;
                 }
@@ -461,7 +433,7 @@ impl Engine {
         if !connection.paths.has_answer_beside(index) {
             return false;
         }
-        let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
+        let Some(position) = connection.paths.iter().position(|path| path.index() == index) else {
             return false;
         };
         let mut path = connection.paths.remove(position);
@@ -469,17 +441,12 @@ impl Engine {
         connection.arrives_at = (LINKS_MAX, Instant::default());
         let Connection { outbound, scheduler, paths, handle, .. } = connection;
         let pools = &mut self.pools;
-        let mut lost = LostControl::default();
-        path.send.drain(&mut self.sent, &mut |carried| {
-            lost.add(&carried);
-            outbound.on_lost(pools, carried);
-        });
-        path.pending.on_given_up();
+        let lost = path.give_up(&mut self.sent, &mut |carried| outbound.on_lost(pools, carried));
         if let Some(other) = paths.first_mut() {
-            other.pending.say_again(lost);
-            other.pending.inherit(&mut path.pending);
+            other.say_again(lost);
+            other.speak_for(&mut path);
         }
-        path.state.on_removed();
+        path.on_removed();
         // Positions have shifted: what was learnt belongs to other links now.
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
@@ -488,8 +455,8 @@ impl Engine {
             self.events.push_back(Event::Path {
                 connection: *handle,
                 index: index.0,
-                link: path.link,
-                state: path.state.state(),
+                link: path.link(),
+                state: path.state(),
             });
         }
         let was_settled = path.is_settled();

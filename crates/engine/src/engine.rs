@@ -23,12 +23,11 @@ use wire_edge::{
 use crate::acknowledge::AckBytes;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, Phase};
-use crate::event::{
-    Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
-};
+use crate::event::{Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, Unknown};
 use crate::frames::FrameWriter;
 use crate::handshake::{HelloKey, Reply};
 use crate::link_set::LinkSet;
+use crate::path::Path;
 use crate::per_host::PerHost;
 use crate::report::Report;
 use crate::scratch::batch;
@@ -230,8 +229,8 @@ impl Engine {
                 let gone: Vec<LinkIndex> = connection
                     .paths
                     .iter()
-                    .filter(|path| path.link == link)
-                    .map(|path| path.index)
+                    .filter(|path| path.link() == link)
+                    .map(Path::index)
                     .collect();
                 for index in gone {
                     engine.lose_path(connection, index);
@@ -474,23 +473,10 @@ impl Engine {
     }
 
     fn info_of(connection: &Connection) -> ConnectionInfo {
-        let paths = connection.paths.iter().map(|path| PathInfo {
-            index: path.index.0,
-            link: path.link,
-            peer: path.peer,
-            state: path.state.state(),
-            srtt_ns: path.send.srtt_ns(),
-            rate_bytes_per_second: path.send.rate_bytes_per_second(),
-            window_bytes: path.send.window(),
-            in_flight_bytes: path.send.in_flight_bytes(),
-            packets: path.send.packets(),
-            frame_bytes: path.mtu.current(),
-            counters: path.counters,
-        });
         ConnectionInfo {
             established: connection.is_open(),
             outstanding: connection.outbound.outstanding(),
-            paths: paths.collect(),
+            paths: connection.paths.iter().map(Path::info).collect(),
         }
     }
 
@@ -550,7 +536,7 @@ impl Engine {
     fn forget(&mut self, mut connection: Box<Connection>) {
         let handle = connection.handle;
         for path in &mut connection.paths {
-            path.send.drain(&mut self.sent, &mut |_| {});
+            path.let_go(&mut self.sent);
         }
         for (listed, list) in [
             (connection.listed_stalled, &mut self.stalled),

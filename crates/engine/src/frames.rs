@@ -4,7 +4,7 @@
 //! next frame, it is not counted, and what it carried is due again: data and acknowledgements are given
 //! back here, control messages are pending until their frame is taken.
 
-use delivery::{Instant, LINKS_MAX, LinkCounters, LinkId, PacketClass, SentPool, TxBatch};
+use delivery::{Instant, LINKS_MAX, LinkId, SentPool, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, Fragment, FragmentPayload, LocalFault, Pools};
 use wire_edge::{
@@ -15,25 +15,11 @@ use wire_edge::{
 use crate::connection::Connection;
 use crate::engine::{Emitted, Engine};
 use crate::path::Path;
+use crate::purpose::Purpose;
 use crate::tell::pad;
 
 /// How a link driver takes frames.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(LinkId, &TxBatch) -> Emitted;
-
-/// What a frame is sent for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Purpose {
-    /// Bytes of operations, or what stands for them.
-    Data,
-    /// An acknowledgement and nothing else.
-    Acknowledge,
-    /// To tell the peer what it has to know: repeated if it is lost.
-    Tell,
-    /// To ask or to answer: whoever asks repeats that.
-    Ask,
-    /// To find out whether frames of this size arrive.
-    ProbeMtu,
-}
 
 /// A frame to be made.
 pub(crate) struct NewFrame<'a> {
@@ -122,11 +108,11 @@ impl FrameWriter {
         let has_acks = !acks.is_empty();
         let prefix = Prefix {
             kind: frame.header.kind(),
-            link: path.index,
+            link: path.index(),
             flags: if has_acks { frame.flags.with(Flags::ACK) } else { frame.flags },
             epoch,
             connection,
-            packet: path.send.next_packet().truncate(),
+            packet: path.send().next_packet().truncate(),
         };
         let mut bytes = [0; HEADER_BYTES_MAX];
         let len = encode_header(&prefix, frame.header, &mut bytes);
@@ -145,14 +131,7 @@ impl FrameWriter {
         } else {
             self.batch.finish_frame(outside);
         }
-        path.send.on_sent(sent, now, bytes, frame.purpose.class(), frame.carried);
-        let counters = &mut path.counters;
-        counters.frames_sent += 1;
-        counters.bytes_sent += u64::from(bytes);
-        counters.payload_bytes_sent += u64::from(frame.carried.length);
-        *frame.purpose.counter(counters) += 1;
-        let rides = has_acks && frame.purpose != Purpose::Acknowledge;
-        counters.piggybacked_acks_sent += u64::from(rides);
+        path.on_sent(sent, now, bytes, frame.purpose, frame.carried, has_acks);
         Some(bytes)
     }
 
@@ -179,27 +158,6 @@ impl FrameWriter {
     }
 }
 
-impl Purpose {
-    /// What loss detection makes of such a packet.
-    const fn class(self) -> PacketClass {
-        match self {
-            Self::Data | Self::Tell => PacketClass::Data,
-            Self::Acknowledge | Self::Ask => PacketClass::Unacknowledged,
-            Self::ProbeMtu => PacketClass::MtuProbe,
-        }
-    }
-
-    /// Which counter counts such frames.
-    const fn counter(self, counters: &mut LinkCounters) -> &mut u64 {
-        match self {
-            Self::Data => &mut counters.data_frames_sent,
-            Self::Acknowledge => &mut counters.explicit_acks_sent,
-            Self::Tell | Self::Ask => &mut counters.control_frames_sent,
-            Self::ProbeMtu => &mut counters.mtu_probes_sent,
-        }
-    }
-}
-
 impl Engine {
     /// Makes a batch of one frame on the link at `position` and hands it over; false if the link is full.
     pub(crate) fn send_alone(
@@ -214,7 +172,7 @@ impl Engine {
         let path = &mut connection.paths[position];
         let has_acks = frame.purpose == Purpose::Acknowledge;
         let acks = if has_acks { self.acks.as_slice() } else { &[] };
-        self.batch.reset(path.peer);
+        self.batch.reset(path.peer());
         let pushed = self.batch.push(now, &mut self.sent, names, path, acks, frame);
         pushed.is_some() && self.hand_over(now, connection, position, has_acks, emit) == Sent::All
     }
@@ -229,7 +187,7 @@ impl Engine {
         has_acks: bool,
         emit: Emit<'_>,
     ) -> Sent {
-        let link = connection.paths[position].link;
+        let link = connection.paths[position].link();
         match self.emit(link, emit) {
             Emitted::Taken(taken) if taken == self.batch.len() => Sent::All,
             Emitted::Taken(taken) => {
@@ -295,26 +253,15 @@ impl Engine {
         let Connection { paths, outbound, report_now, .. } = connection;
         let path = &mut paths[position];
         let frames = batch.len() - taken;
-        let (mut first, mut payload_bytes) = (Carried::default(), 0);
-        path.send.unsend(sent, frames, &mut |carried| {
-            payload_bytes += u64::from(carried.length);
+        let (purpose, bytes) = (batch.purpose, batch.bytes_from(taken));
+        let mut first = Carried::default();
+        path.unsend(sent, (frames, bytes), purpose, has_acks && taken == 0, &mut |carried| {
             first = carried;
-            if batch.purpose == Purpose::Data {
+            if purpose == Purpose::Data {
                 outbound.on_returned(pools, carried);
             }
         });
-        if batch.purpose == Purpose::ProbeMtu {
-            path.mtu.on_probe_unsent();
-        }
-        let counters = &mut path.counters;
-        counters.frames_sent -= frames as u64;
-        counters.bytes_sent -= batch.bytes_from(taken);
-        counters.payload_bytes_sent -= payload_bytes;
-        *batch.purpose.counter(counters) -= frames as u64;
-        if has_acks && taken == 0 {
-            counters.piggybacked_acks_sent -= u64::from(batch.purpose != Purpose::Acknowledge);
-            *report_now = true;
-        }
+        *report_now |= has_acks && taken == 0;
         first
     }
 
@@ -334,13 +281,13 @@ impl Engine {
 
     /// Whether nothing can be sent on a link of a connection now.
     pub(crate) fn is_blocked(&self, path: &Path) -> bool {
-        !self.is_usable(path.link) || self.has_no_room(path.link, path.peer)
+        !self.is_usable(path.link()) || self.has_no_room(path.link(), path.peer())
     }
 
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
     /// so. A link that is down says so when it is back.
     pub(crate) fn is_full(&self, path: &Path) -> bool {
-        self.is_usable(path.link) && self.has_no_room(path.link, path.peer)
+        self.is_usable(path.link()) && self.has_no_room(path.link(), path.peer())
     }
 
     /// Whether a driver has refused frames for a peer in this turn.

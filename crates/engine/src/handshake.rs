@@ -268,7 +268,7 @@ impl Engine {
         else {
             return false;
         };
-        let mut path = Path::new(now, index, link, peer, &known.caps, &self.config, parameters);
+        let mut path = Path::new(now, index, (link, peer), &known.caps, &self.config, parameters);
         if let Some(before) = connection.paths.take_retired(index) {
             path = before.renew(path, now, &known.caps, &self.config, parameters);
         }
@@ -492,9 +492,9 @@ impl Engine {
                 // The peer repeats its Accept until it hears something from us.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase)
                     && let Some(path) = connection.paths.first_mut()
-                    && path.send.in_flight_bytes() == 0
+                    && path.send().in_flight_bytes() == 0
                 {
-                    path.pending.say(PING);
+                    path.say(PING);
                 }
                 return;
             }
@@ -572,7 +572,7 @@ impl Engine {
         let state = PathState::validated(now);
         self.open_path(now, connection, LinkIndex(0), (link, from), Life::Settled, state);
         if let Some(path) = connection.paths.first_mut() {
-            path.pending.say(PING);
+            path.say(PING);
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
         connection.joining = Joining::new((link, from), asked, addresses.iter());
@@ -595,9 +595,8 @@ impl Engine {
         };
         self.with_index(index, |engine, connection| {
             let answers_us = connection.paths.iter().any(|path| {
-                let behind = path.send.next_packet().truncate().wrapping_sub(packet);
-                let is_sent = (1..=RESET_PACKETS_MAX).contains(&behind);
-                path.peer == from && is_sent && connection.is_peer_at(path)
+                let is_sent = path.has_sent(packet, RESET_PACKETS_MAX);
+                path.peer() == from && is_sent && connection.is_peer_at(path)
             });
             if !answers_us {
                 engine.counters.resets_ignored += 1;

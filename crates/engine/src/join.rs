@@ -146,7 +146,7 @@ impl Connection {
         if !self.is_initiator()
             && let Some(path) = self.paths.first_mut()
         {
-            path.pending.tell_addresses(1 << link.0);
+            path.tell_addresses(1 << link.0);
             self.told_addresses |= 1 << link.0;
         }
     }
@@ -157,7 +157,7 @@ impl Connection {
         *told_addresses &= !(1 << link.0);
         if let Some(joining) = joining {
             joining.unwanted &= !(1 << link.0);
-            joining.learn(peer, |old| paths.iter().any(|path| path.peer == old));
+            joining.learn(peer, |old| paths.iter().any(|path| path.peer() == old));
         }
     }
 
@@ -190,9 +190,9 @@ impl Connection {
             return;
         }
         let unwanted = self.joining.as_ref().map_or(0, |joining| joining.unwanted);
-        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link.0);
+        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link().0);
         if let Some(path) = self.paths.first_mut() {
-            path.pending.tell_addresses(links & self.told_addresses & !unwanted & !used);
+            path.tell_addresses(links & self.told_addresses & !unwanted & !used);
         }
     }
 
@@ -217,7 +217,7 @@ impl Connection {
         if self.is_initiator() {
             let Self { joining, paths, .. } = self;
             let joining = joining.get_or_insert_default();
-            joining.learn(address, |old| paths.iter().any(|path| path.peer == old));
+            joining.learn(address, |old| paths.iter().any(|path| path.peer() == old));
             joining.refresh();
             self.join_due = true;
         }
@@ -247,7 +247,8 @@ impl Engine {
         joining.index_at = None;
         let mut has_failed_pair = false;
         for (link, peer) in self.candidates(connection, &joining) {
-            let used = |path: &Path| !path.is_lost() && (path.link == link || path.peer == peer);
+            let used =
+                |path: &Path| !path.is_lost() && (path.link() == link || path.peer() == peer);
             if connection.paths.iter().any(used) {
                 continue;
             }
@@ -281,12 +282,12 @@ impl Engine {
             .paths
             .iter()
             .filter(|path| path.is_trial())
-            .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link))
-            .map(|path| (path.index, is_up(path.link)))
+            .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link()))
+            .map(|path| (path.index(), is_up(path.link())))
             .collect();
         for (index, was_challenged) in over {
             let Some(path) = connection.paths.with(index) else { continue };
-            let (pair, was_heard) = ((path.link, path.peer), path.is_heard());
+            let (pair, was_heard) = (path.pair(), path.is_heard());
             if was_challenged {
                 joining.failed.push(pair);
                 // The initiator may know better where this link leads.
@@ -303,7 +304,7 @@ impl Engine {
 
     /// Pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
-        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(|path| path.peer);
+        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(Path::peer);
         let mut addresses = joining.addresses.clone();
         for peer in lost {
             if !addresses.contains(&peer) {

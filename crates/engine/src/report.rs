@@ -43,7 +43,7 @@ impl Refusals {
     pub(crate) const NONE: Self = Self { count: 0, asked: None, ask_at: Instant::NEVER };
 
     /// A packet was refused. Returns whether the link has just failed by that.
-    fn on_refused(&mut self, now: Instant, packet: u32) -> bool {
+    pub(crate) fn on_refused(&mut self, now: Instant, packet: u32) -> bool {
         let counts = match self.asked {
             Some(asked) => packet.wrapping_sub(asked) < 1 << 31,
             None => self.count == 0,
@@ -76,7 +76,7 @@ impl Refusals {
     }
 
     /// Whether nobody listens there.
-    const fn have_failed(&self) -> bool {
+    pub(crate) const fn have_failed(&self) -> bool {
         self.count > QUESTIONS
     }
 }
@@ -129,10 +129,9 @@ impl Engine {
         let &index = self.by_peer.get(&(prefix.connection, prefix.epoch))?;
         // One that rests has nothing under way.
         let connection = self.connections.at(index)?;
-        let path = connection.paths.iter().find(|path| path.index == prefix.link)?;
-        let behind = path.send.next_packet().truncate().wrapping_sub(prefix.packet);
+        let path = connection.paths.iter().find(|path| path.index() == prefix.link)?;
         let is_sent =
-            (path.link, path.peer) == (link, peer) && (1..=RESET_PACKETS_MAX).contains(&behind);
+            path.pair() == (link, peer) && path.has_sent(prefix.packet, RESET_PACKETS_MAX);
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
@@ -146,7 +145,7 @@ impl Engine {
         for index in self.connections.indices() {
             let is_there = self.connections.at(index).is_some_and(|connection| {
                 let candidates = connection.handshake.iter().flat_map(|state| &state.candidates);
-                let places = connection.paths.iter().map(|path| (path.link, path.peer));
+                let places = connection.paths.iter().map(Path::pair);
                 places.chain(candidates.copied()).any(|place| place == (link, peer))
             });
             if is_there {
@@ -172,19 +171,13 @@ impl Engine {
                 self.end(connection, Closed::Refused(place.1), Vec::new());
             }
             (Phase::Accepted | Phase::Established, _) => {
-                let is_it = |path: &&mut Path| (path.link, path.peer) == place;
+                let is_it = |path: &&mut Path| path.pair() == place;
                 let Some(path) = connection.paths.iter_mut().find(is_it) else { return };
                 match report {
-                    Report::TooBig(limit) => {
-                        path.mtu.on_frame_too_big(limit);
-                        path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                    }
+                    Report::TooBig(limit) => path.on_too_big(limit, true),
                     Report::Refused => {
-                        let newest = path.send.next_packet().truncate().wrapping_sub(1);
-                        let has_failed = path.refusals.on_refused(now, packet.unwrap_or(newest));
-                        path.ask_who_refuses(now);
-                        let index = path.index;
-                        if has_failed {
+                        let index = path.index();
+                        if path.on_nobody_listens(now, packet) {
                             self.on_nobody_there(now, connection, index);
                         }
                     }
@@ -204,28 +197,17 @@ impl Engine {
         index: wire_edge::LinkIndex,
     ) {
         let Some(path) = connection.path_mut(index) else { return };
-        let peer = path.peer;
-        if !connection.paths.iter().any(|path| path.is_validated() && !path.refusals.have_failed())
-        {
+        let peer = path.peer();
+        if !connection.paths.iter().any(|path| path.is_validated() && path.may_be_listened_at()) {
             self.counters.unreachable += 1;
             return self.end(connection, Closed::Refused(peer), Vec::new());
         }
         let Some(path) = connection.path_mut(index) else { return };
-        let change = path.state.on_link_down();
-        path.state.on_link_up(now);
+        let change = path.on_said_broken(now);
         self.on_path_change(now, connection, index, change);
         // The others tell whether it is the link or the peer.
-        for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.pending.say(PING);
-        }
-    }
-}
-
-impl Path {
-    /// Asks whether there is somebody at the peer's address, if it is time after a refusal.
-    pub(crate) fn ask_who_refuses(&mut self, now: Instant) {
-        if self.refusals.poll_question(now, self.send.next_packet()) {
-            self.pending.say(PING);
+        for path in connection.paths.iter_mut().filter(|path| path.may_carry_data()) {
+            path.say(PING);
         }
     }
 }
@@ -233,15 +215,12 @@ impl Path {
 //= protocol.md: report.5
 /// Acts on a report without proof, which may be forged: this end asks the peer itself.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
-    let is_it = |path: &&mut Path| (path.link, path.peer) == place && path.is_validated();
+    let is_it = |path: &&mut Path| path.pair() == place && path.is_validated();
     let Some(path) = connection.paths.iter_mut().find(is_it) else { return };
     match report {
-        Report::TooBig(limit) => {
-            path.mtu.on_doubt(limit);
-            path.send.set_frame_bytes(u32::from(path.mtu.current()));
-        }
+        Report::TooBig(limit) => path.on_too_big(limit, false),
         // What is in flight asks already.
-        Report::Refused if path.send.in_flight_bytes() == 0 => path.pending.say(PING),
+        Report::Refused if path.send().in_flight_bytes() == 0 => path.say(PING),
         Report::Refused => {}
     }
 }

@@ -1,16 +1,14 @@
 //! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
 //! questions for news, and peers that stay silent for too long.
 
-use delivery::{Fate, Instant, TimeoutOutcome};
+use delivery::{Fate, Instant};
 use mem::MemoryAccess;
-use semantics::CarriedKind;
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, MTU_PROBE, PING};
+use crate::control::{CLOSE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::path::{Path, frame_bytes_min};
-use crate::pending::LostControl;
+use crate::path::Path;
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
@@ -60,7 +58,7 @@ impl Engine {
             return;
         }
         for path in &mut connection.paths {
-            path.pending.say(CLOSE);
+            path.say(CLOSE);
         }
         connection.retry_at = now.after_ns(CLOSE_RETRY_NS << connection.retries);
         connection.retries += 1;
@@ -86,7 +84,7 @@ impl Engine {
             return;
         }
         if connection.silence.is_exhausted(now) {
-            let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer);
+            let peer = connection.paths.first().map_or_else(Default::default, Path::peer);
             let silence_ms = self.config.silence_budget_ns / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
@@ -106,7 +104,7 @@ impl Engine {
             connection.retry_at = Instant::NEVER;
             let nearest = connection.nearest_path();
             if let Some(path) = connection.paths.get_mut(nearest) {
-                path.pending.say(PING);
+                path.say(PING);
             }
         }
     }
@@ -115,10 +113,9 @@ impl Engine {
     /// Forgets links that the peer opened and never answered on: it decides where they lead, and
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
-        let unanswered =
-            |path: &Path| path.is_offered() && path.state.unanswered() >= CHALLENGES_MAX;
+        let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
-            connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
+            connection.paths.iter().find(|path| unanswered(path)).map(Path::index)
             && self.doubt_path(connection, index)
         {}
     }
@@ -129,51 +126,29 @@ impl Engine {
             .iter()
             .enumerate()
             .filter(|&(other, _)| other != position)
-            .map(|(_, path)| path.progress_at)
+            .map(|(_, path)| path.progress_at())
             .max()
             .unwrap_or_default();
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
-        if path.send.deadline() > now {
+        if path.send().deadline() > now {
             return;
         }
         // Another link tells something about this one only if it progressed while this one did not.
-        let waits_since = path.send.oldest_sent_at().unwrap_or(now).max(path.progress_at);
-        let others_progress = others_at > waits_since;
+        let others_progress = others_at > path.waits_since(now);
         let pools = &mut self.pools;
-        let (mut lost, mut again) = (LostControl::default(), 0);
-        let (mut probe_lost, mut lost_bytes) = (None, 0);
-        let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
-            fate,
-            carried.kind,
-        ) {
-            (Fate::Acked, _) => {}
-            (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
-                probe_lost = Some(carried.slot as u16);
-            }
-            (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
-            (Fate::Lost, _) => {
-                again += 1;
-                lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
+        let is_probe_due = path.on_timeout(&mut self.sent, now, &mut |fate, carried| {
+            if fate == Fate::Lost {
                 outbound.on_lost(pools, carried);
             }
         });
-        path.pending.on_returned(lost);
-        path.on_frames_lost(now, lost_bytes);
-        path.counters.retransmissions += again;
-        path.counters.packets_lost += again;
-        if let Some(size) = probe_lost {
-            path.counters.mtu_probes_lost += 1;
-            path.mtu.on_probe_lost(size);
-        }
-        if let TimeoutOutcome::Probe { .. } = outcome {
-            path.counters.probe_timeouts += 1;
+        if is_probe_due {
             self.probe(now, connection, position, others_progress);
             // Whether this link is silent or the peer, the others can tell, if they are asked
             // something that the peer need not have room for.
             for (other, path) in connection.paths.iter_mut().enumerate() {
-                if other != position && path.state.may_carry_data() {
-                    path.pending.say(PING);
+                if other != position && path.may_carry_data() {
+                    path.say(PING);
                 }
             }
         }
@@ -189,41 +164,26 @@ impl Engine {
         position: usize,
         others_progress: bool,
     ) {
-        let sole_hope = !connection.paths.iter().any(|path| path.state.may_carry_data());
+        let sole_hope = !connection.paths.iter().any(Path::may_carry_data);
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
-        // Without data in flight it was a probe of the path MTU that got no answer: no wonder.
-        let Some(carried) = path.send.retire_oldest_for_probe() else {
-            path.pending.say(PING);
-            return;
-        };
+        let Some(probe) = path.probe(now) else { return };
         // While it may be the size of its frames, nothing is wrong with the link.
-        let large = path.mtu.current() > path.mtu.safe();
-        let others_progress = others_progress && !large;
-        if large && path.mtu.on_timeout(now) {
-            path.send.set_frame_bytes(u32::from(path.mtu.current()));
-        }
-        path.probes_allowed = path.probes_allowed.max(1);
-        if carried.kind == CarriedKind::Control {
-            let mut lost = LostControl::default();
-            lost.add(&carried);
-            path.pending.on_returned(lost);
-            path.pending.say(PING);
-        } else {
-            path.counters.retransmissions += 1;
+        let others_progress = others_progress && !probe.may_be_size;
+        if let Some(carried) = probe.data {
             outbound.on_returned(&mut self.pools, carried);
             if !outbound.wants_to_send() {
                 // The bytes are no longer wanted; something must ask nevertheless.
-                path.pending.say(PING);
+                path.say(PING);
             }
         }
-        let index = path.index;
-        if !path.state.may_carry_data() && !sole_hope {
+        let index = path.index();
+        if !path.may_carry_data() && !sole_hope {
             // It got data while no link was up; those that are now carry it faster.
             self.give_up(connection, index);
             return;
         }
-        let change = path.state.on_probe_timeout(now, others_progress);
+        let change = path.on_probe_timeout(now, others_progress);
         self.on_path_change(now, connection, index, change);
     }
 

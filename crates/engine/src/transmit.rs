@@ -12,8 +12,9 @@ use crate::config::Asking;
 use crate::connection::{Connection, Phase};
 use crate::control::MTU_PROBE;
 use crate::engine::{Emitted, Engine, REPLIES_MAX};
-use crate::frames::{Body, COMMON_BYTES, Emit, NewFrame, Purpose, Sent, is_full_alone};
+use crate::frames::{Body, COMMON_BYTES, Emit, NewFrame, Sent, is_full_alone};
 use crate::path::Path;
+use crate::purpose::Purpose;
 
 /// What is left to do for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -219,11 +220,11 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let segments = self.segments(connection.paths[position].link);
-        self.batch.reset(connection.paths[position].peer);
+        let segments = self.segments(connection.paths[position].link());
+        self.batch.reset(connection.paths[position].peer());
         self.acks.len = 0;
         if connection.acks_ride(now) {
-            let frame_bytes = connection.paths[position].mtu.current();
+            let frame_bytes = connection.paths[position].frame_bytes();
             self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.acks.len > 0;
@@ -231,7 +232,7 @@ impl Engine {
         let mut burst_bytes = None;
         let mut alone = true;
         let mut fault = None;
-        let frame_bytes = u32::from(connection.paths[position].mtu.current());
+        let frame_bytes = u32::from(connection.paths[position].frame_bytes());
         while self.batch.len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
@@ -239,7 +240,7 @@ impl Engine {
             // One frame always goes, as the caller has asked for its room.
             if !self.batch.is_empty() {
                 let path = &connection.paths[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send.quantum_bytes());
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
                     break;
                 }
@@ -279,7 +280,7 @@ impl Engine {
             self.ask_if_last(connection);
         }
         let path = &mut connection.paths[position];
-        path.send.set_application_limited(!connection.outbound.wants_to_send());
+        path.set_application_limited(!connection.outbound.wants_to_send());
         self.hand_over(now, connection, position, had_acks, emit)
     }
 
@@ -316,7 +317,9 @@ impl Engine {
         let path = &mut connection.paths[position];
         let acks = self.acks.as_slice();
         let pushed = self.batch.push(now, &mut self.sent, names, path, acks, &frame);
-        path.probes_allowed = path.probes_allowed.saturating_sub(u8::from(pushed.is_some()));
+        if pushed.is_some() {
+            path.use_probe();
+        }
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
@@ -325,10 +328,10 @@ impl Engine {
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths.len() {
             let path = &mut connection.paths[position];
-            if path.mtu.deadline() > now || !path.state.may_carry_data() || self.is_blocked(path) {
+            if path.mtu_probe_at() > now || !path.may_carry_data() || self.is_blocked(path) {
                 continue;
             }
-            let Some(size) = path.mtu.poll_probe(now) else { continue };
+            let Some(size) = path.poll_mtu_probe(now) else { continue };
             let frame = NewFrame {
                 purpose: Purpose::ProbeMtu,
                 header: &Header::Probe,
@@ -373,14 +376,14 @@ fn only_position(connection: &Connection) -> Option<usize> {
     if let [path] = paths {
         return path.is_validated().then_some(0);
     }
-    let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+    let shares_memory = |path: &Path| path.peer().is_shared_memory() && path.may_carry_data();
     let position = paths.iter().position(shares_memory)?;
-    paths.iter().all(|path| path.probes_allowed == 0).then_some(position)
+    (!paths.iter().any(Path::may_probe)).then_some(position)
 }
 
 //= protocol.md: amplify.6, state.5
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
-    path.probes_allowed > 0 || path.send.has_room(now, u32::from(path.mtu.current()))
+    path.has_room(now)
 }
