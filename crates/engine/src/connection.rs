@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
-use semantics::{CompletionQueue, Inbound, Outbound};
+use semantics::{CompletionQueue, Inbound, Outbound, PeerLimits};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
     PeerAddr,
 };
 
 use crate::ack_duty::{AckDuty, Moment};
-use crate::control::PING;
 use crate::event::ConnectionHandle;
-use crate::handshake::HelloKey;
-use crate::join::Joining;
+use crate::hello_key::HelloKey;
+use crate::joining::Joining;
 use crate::link_set::LinkSet;
 use crate::path::Path;
+use crate::pending::PING;
 
 /// Where a connection stands (protocol.md §4).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -124,6 +124,14 @@ pub(crate) struct HandshakeState {
     pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
     pub(crate) private_data: Vec<u8>,
 }
+
+/// What a peer has granted before it said anything.
+pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
+    operation_window: 0,
+    read_depth: 0,
+    order_pool_bytes: 0,
+    credit: MessageNumber(0),
+};
 
 /// Frames for which the next question for an acknowledgement waits for another link than the last.
 const ASK_TURN_FRAMES: u32 = 16;

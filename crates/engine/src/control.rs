@@ -10,23 +10,7 @@ use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
 use crate::path::Path;
-use crate::pending::LostControl;
-
-/// Bits of [`Pending::say`](crate::pending::Pending::say): messages to send on a link.
-pub(crate) const PING: u16 = 1;
-/// See [`PING`].
-pub(crate) const CLOSE: u16 = 2;
-/// See [`PING`].
-pub(crate) const CLOSE_ACK: u16 = 4;
-
-/// Asks for an acknowledgement and tells which links this end has; see [`PING`].
-pub(crate) const LINKS: u16 = 8;
-
-/// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
-pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
-/// of its `offset`, and the addresses of those in the high half.
-pub(crate) const STATUS: u32 = 1 << 30;
+use crate::pending::{CLOSE_ACK, LostControl, PING};
 
 impl Engine {
     //= protocol.md: join.8
@@ -210,10 +194,10 @@ impl Engine {
                 }
             }
             PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
-                if let (PathChange::Restored, Some(Some(known)), Some(parameters)) =
-                    (change, self.links.get(usize::from(path.link.0)), peer.as_ref())
+                if let (PathChange::Restored, Some(caps), Some(parameters)) =
+                    (change, self.links.caps(path.link), peer.as_ref())
                 {
-                    path.restart(now, &known.caps, &self.config, parameters);
+                    path.restart(now, caps, &self.config, parameters);
                 }
                 if let Some(state) = scheduler
                     && change != PathChange::Recovered
@@ -525,10 +509,6 @@ impl Engine {
         }
     }
 }
-
-/// How long frames of a link that was taken away may still arrive. A challenge of that time does not
-/// open it again; the peer's next one does.
-pub(crate) const RETIRED_NS: u64 = 1_000_000_000;
 
 /// How long a connection closed by its peer answers repetitions of the peer's Close.
 const DRAIN_NS: u64 = 200_000_000;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use delivery::{
-    CookieJar, EndpointCounters, Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, RateLimiter,
-    RxFrame, SentPool, SilenceBudget, TimerQueue,
+    CookieJar, EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RateLimiter, RxFrame,
+    SentPool, SilenceBudget, TimerQueue,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -14,24 +14,23 @@ use semantics::{
     Carried, CompletionQueue, Inbound, Operation, Outbound, PeerLimits, PoolUse, Pools, PostError,
     Receive, StatusTable,
 };
-use thiserror::Error;
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX,
     PeerAddr,
 };
 
-use crate::acknowledge::AckBytes;
 use crate::config::EngineConfig;
-use crate::connection::{Connection, HandshakeState, Phase};
+use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-use crate::frames::FrameWriter;
-use crate::handshake::{HelloKey, Reply};
+use crate::hello_key::HelloKey;
 use crate::link_set::LinkSet;
+use crate::links::{EngineLinkError, Links};
 use crate::per_host::PerHost;
-use crate::report::Report;
-use crate::scratch::batch;
+use crate::refusals::Report;
+use crate::replies::Replies;
+use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
 
 /// Protocol state of one endpoint: every connection, every link.
@@ -43,11 +42,7 @@ pub struct Engine {
     pub(crate) config: EngineConfig,
     pub(crate) entropy: ChaCha8Rng,
     pub(crate) incarnation: u64,
-    pub(crate) links: [Option<EngineLink>; LINKS_MAX],
-    /// Links (by bit) whose driver had no room in this turn.
-    pub(crate) blocked: u16,
-    /// Peers for which a driver had no room in this turn, while it may have some for others.
-    pub(crate) blocked_peers: Vec<(LinkId, PeerAddr)>,
+    pub(crate) links: Links,
     pub(crate) connections: ConnectionTable,
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
@@ -70,8 +65,7 @@ pub struct Engine {
     pub(crate) requests: PerHost,
     /// How many connections of each host are accepted here and not confirmed by a frame of the peer.
     pub(crate) unconfirmed: PerHost,
-    /// Handshake frames that wait to be sent.
-    pub(crate) replies: VecDeque<Reply>,
+    pub(crate) replies: Replies,
     pub(crate) events: VecDeque<Event>,
     pub(crate) cookies: CookieJar,
     pub(crate) reply_limit: RateLimiter,
@@ -79,19 +73,9 @@ pub struct Engine {
     /// Limits the reports without proof that are looked at: each costs a look at every connection.
     pub(crate) hearsay_limit: RateLimiter,
     pub(crate) counters: EndpointCounters,
-    pub(crate) batch: FrameWriter,
-    /// Batches for the links of a connection that has several, by position.
-    pub(crate) spare_batches: Vec<FrameWriter>,
-    pub(crate) acks: AckBytes,
+    pub(crate) scratch: Scratch,
     /// A completion queue without room: of connections for which the application has chosen none yet.
     nobodys_queue: Arc<CompletionQueue>,
-}
-
-/// A link of the endpoint.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EngineLink {
-    pub(crate) caps: LinkCaps,
-    pub(crate) up: bool,
 }
 
 /// A connection to be.
@@ -109,40 +93,6 @@ pub struct ConnectRequest {
     /// Where completions go.
     pub queue: Arc<CompletionQueue>,
 }
-
-/// What became of a batch of frames.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Emitted {
-    /// The link took so many of the first frames; fewer than all means that it is full: over shared memory
-    /// for this peer, else for all.
-    Taken(usize),
-    /// Payload of the frame with this index is not mapped: the application unmapped registered memory. The
-    /// link took the frames before it.
-    PayloadUnmapped(usize),
-}
-
-/// Why a link could not be attached.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[non_exhaustive]
-pub enum EngineLinkError {
-    /// Link identifiers go from 0 to 15.
-    #[error("link identifier {0} is not below {LINKS_MAX}")]
-    Identifier(u8),
-    /// Frames must be at least 256 bytes.
-    #[error(
-        "link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)"
-    )]
-    FrameTooSmall {
-        /// Which link.
-        link: u8,
-        /// What it carries.
-        frame_bytes: u16,
-    },
-}
-
-/// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
-/// each, so 240 KB in all, for a burst of requests in one turn.
-pub(crate) const REPLIES_MAX: usize = 256;
 
 /// Connections that the lists of connections have room for from the start.
 const LISTED_AHEAD: u32 = 64;
@@ -168,9 +118,7 @@ impl Engine {
         let nobodys_queue = Arc::new(CompletionQueue::new(1));
         Self {
             incarnation,
-            links: [None; LINKS_MAX],
-            blocked: 0,
-            blocked_peers: Vec::with_capacity(listed as usize),
+            links: Links::new(listed as usize),
             connections: ConnectionTable::new(&config, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
@@ -184,7 +132,7 @@ impl Engine {
             by_peer: HashMap::new(),
             requests: PerHost::default(),
             unconfirmed: PerHost::default(),
-            replies: VecDeque::with_capacity(if ahead { REPLIES_MAX } else { 0 }),
+            replies: Replies::new(ahead),
             events: VecDeque::new(),
             cookies: CookieJar::new(cookie_key),
             // A storm of connections from a cluster, four times 10 000 hosts within a second; at 3 µs for
@@ -193,25 +141,23 @@ impl Engine {
             reset_limit: RateLimiter::new(1000, 100),
             hearsay_limit: RateLimiter::new(10, 10),
             counters: EndpointCounters::default(),
-            batch: if ahead { batch() } else { FrameWriter::new(0, 0) },
-            spare_batches: Vec::new(),
-            acks: if ahead { AckBytes::allocated() } else { AckBytes::default() },
+            scratch: if ahead { Scratch::default() } else { Scratch::without_room() },
             nobodys_queue,
             entropy,
             config,
         }
     }
 
+    /// Gives the engine this scratch memory for its own, and its own for this. To be called before
+    /// [`Engine::poll_transmit`] and after it.
+    pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
+        core::mem::swap(&mut self.scratch, scratch);
+    }
+
     /// Adds a link to the endpoint, or replaces what is known of it. Connections that are established
     /// use it, too, as soon as a link of the peer is found that answers there.
     pub fn attach_link(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
-        if caps.frame_bytes_max < FRAME_BYTES_MIN {
-            let frame_bytes = caps.frame_bytes_max;
-            return Err(EngineLinkError::FrameTooSmall { link: link.0, frame_bytes });
-        }
-        let slot =
-            self.links.get_mut(usize::from(link.0)).ok_or(EngineLinkError::Identifier(link.0))?;
-        *slot = Some(EngineLink { caps, up: true });
+        self.links.attach(link, caps)?;
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
                 engine.on_link_attached(connection, link, &caps);
@@ -222,9 +168,7 @@ impl Engine {
 
     /// Takes a link away; connections go on over their others.
     pub fn detach_link(&mut self, link: LinkId) {
-        if let Some(slot) = self.links.get_mut(usize::from(link.0)) {
-            *slot = None;
-        }
+        self.links.detach(link);
         for index in self.connections.indices() {
             self.with_index(index, |engine, connection| {
                 let gone: Vec<LinkIndex> = connection
@@ -269,7 +213,7 @@ impl Engine {
             return Err(ConnectError::NoPath);
         }
         for (link, _) in &request.paths {
-            if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
+            if !self.links.is_attached(*link) {
                 return Err(ConnectError::UnknownLink(link.0));
             }
         }
@@ -391,17 +335,15 @@ impl Engine {
 
     /// Handles a change of a link.
     pub fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent) {
-        let Some(Some(known)) = self.links.get_mut(usize::from(link.0)) else { return };
+        if !self.links.is_attached(link) {
+            return;
+        }
+        let mut event = event;
         match event {
-            LinkEvent::Changed(caps) => {
-                if caps.frame_bytes_max < FRAME_BYTES_MIN {
-                    // It carries nothing of ours any more.
-                    return self.handle_link_event(now, link, LinkEvent::Down);
-                }
-                known.caps = caps;
-                known.up = true;
-            }
-            LinkEvent::Down => known.up = false,
+            LinkEvent::Changed(caps) if self.links.on_changed(link, caps) => {}
+            // It carries nothing of ours any more.
+            LinkEvent::Changed(_) => event = LinkEvent::Down,
+            LinkEvent::Down => self.links.on_down(link),
             LinkEvent::TooBig(peer, limit, evidence) => {
                 return self.on_report(now, link, peer, Report::TooBig(limit), evidence);
             }
@@ -656,14 +598,3 @@ impl Engine {
         outbound
     }
 }
-
-/// What a peer has granted before it said anything.
-pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
-    operation_window: 0,
-    read_depth: 0,
-    order_pool_bytes: 0,
-    credit: MessageNumber(0),
-};
-
-/// Smallest frame a link must carry (protocol.md §2.2).
-pub(crate) const FRAME_BYTES_MIN: u16 = 256;

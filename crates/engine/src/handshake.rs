@@ -6,45 +6,19 @@ use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, PeerLimits};
 use std::sync::Arc;
 use wire_edge::{
-    Addresses, ConnectionId, DecodeError, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake,
-    HandshakeFrame, LinkIndex, PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
+    Addresses, ConnectionId, DecodeError, Epoch, Features, Handshake, HandshakeFrame, LinkIndex,
+    PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
 };
 
 use crate::config::{OPERATION_WINDOW_MAX, READ_DEPTH_MAX};
 use crate::connection::{Connection, HandshakeState, Phase};
-use crate::control::PING;
-use crate::engine::{Engine, REPLIES_MAX};
+use crate::engine::Engine;
 use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
-use crate::join::Joining;
+use crate::hello_key::HelloKey;
+use crate::joining::Joining;
 use crate::life::Life;
 use crate::path::Path;
-
-/// A handshake frame on its way out.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) link: LinkId,
-    pub(crate) to: PeerAddr,
-    pub(crate) bytes: Vec<u8>,
-}
-
-/// What is the same in every Hello of one attempt to connect, from whichever address.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct HelloKey {
-    incarnation: u64,
-    source: ConnectionId,
-    epoch: Epoch,
-    service: u32,
-}
-
-delivery::pack_fields!(HelloKey { incarnation, source, epoch, service });
-
-impl HelloKey {
-    //= protocol.md: set-up.10
-    const fn of(hello: &Hello<'_>) -> Self {
-        let Parameters { incarnation, epoch, service, .. } = hello.parameters;
-        Self { incarnation, source: hello.source, epoch, service }
-    }
-}
+use crate::pending::PING;
 
 /// A request of a peer, as decoded.
 struct Hello<'a> {
@@ -118,7 +92,7 @@ impl Engine {
         link: LinkId,
         frame: &RxFrame<'_>,
     ) {
-        if !self.links.get(usize::from(link.0)).is_some_and(Option::is_some) {
+        if !self.links.is_attached(link) {
             // Nothing could be answered there, nor a connection go on.
             self.counters.wrong_address += 1;
             return;
@@ -263,14 +237,13 @@ impl Engine {
         life: Life,
         state: PathState,
     ) -> bool {
-        let (Some(Some(known)), Some(parameters)) =
-            (self.links.get(usize::from(link.0)), connection.peer.as_ref())
+        let (Some(caps), Some(parameters)) = (self.links.caps(link), connection.peer.as_ref())
         else {
             return false;
         };
-        let mut path = Path::new(now, index, link, peer, &known.caps, &self.config, parameters);
+        let mut path = Path::new(now, index, link, peer, caps, &self.config, parameters);
         if let Some(before) = connection.paths.take_retired(index) {
-            path = before.renew(path, now, &known.caps, &self.config, parameters);
+            path = before.renew(path, now, caps, &self.config, parameters);
         }
         path.begin(life, state);
         connection.paths.open(path);
@@ -348,7 +321,7 @@ impl Engine {
             let cookie = self.cookies.issue(now, from, source, parameters.service);
             return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
         }
-        if let Some(&index) = self.hellos.get(&HelloKey::of(hello)) {
+        if let Some(&index) = self.hellos.get(&HelloKey::new(hello.source, &hello.parameters)) {
             return self.on_repeated_hello(now, link, from, source, index);
         }
         if self.unconfirmed.of(from) >= self.unconfirmed_share() {
@@ -434,7 +407,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some(HelloKey::of(hello));
+        connection.hello_key = Some(HelloKey::new(hello.source, &hello.parameters));
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -443,7 +416,7 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert(HelloKey::of(hello), handle.index);
+        self.hellos.insert(HelloKey::new(hello.source, &hello.parameters), handle.index);
         self.requests.add(from);
         self.events.push_back(Event::Requested {
             connection: handle,
@@ -595,9 +568,7 @@ impl Engine {
         };
         self.with_index(index, |engine, connection| {
             let answers_us = connection.paths.iter().any(|path| {
-                let behind = path.send.next_packet().truncate().wrapping_sub(packet);
-                let is_sent = (1..=RESET_PACKETS_MAX).contains(&behind);
-                path.peer == from && is_sent && connection.is_peer_at(path)
+                path.peer == from && path.has_sent_lately(packet) && connection.is_peer_at(path)
             });
             if !answers_us {
                 engine.counters.resets_ignored += 1;
@@ -611,7 +582,7 @@ impl Engine {
         });
     }
 
-    //= protocol.md: amplify.3, amplify.4
+    /// A handshake frame for whoever is at an address, between these two connections.
     fn reply(
         &mut self,
         link: LinkId,
@@ -620,20 +591,7 @@ impl Engine {
         source: ConnectionId,
         body: Handshake<'_>,
     ) {
-        if to.is_group() {
-            // Whoever put it there, nobody asked from there.
-            self.counters.wrong_address += 1;
-            return;
-        }
-        if self.replies.len() >= REPLIES_MAX {
-            self.counters.rate_limited += 1;
-            return;
-        }
-        let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
-        let frame = HandshakeFrame { version: VERSION, destination, source, body };
-        let len = frame.encode(&mut bytes);
-        bytes.truncate(len);
-        self.replies.push_back(Reply { link, to, bytes });
+        self.replies.push(&mut self.counters, (link, to), destination, source, body);
     }
 
     /// As many of our addresses as a frame on the way to `place` has room for.
@@ -642,25 +600,25 @@ impl Engine {
         place: Option<&(LinkId, PeerAddr)>,
         private_bytes: usize,
     ) -> Vec<PeerAddr> {
-        let link = place.and_then(|(link, _)| self.links.get(usize::from(link.0))?.as_ref());
-        let frame_bytes = link.map_or(0, |link| usize::from(link.caps.frame_bytes_max));
+        let caps = place.and_then(|&(link, _)| self.links.caps(link));
+        let frame_bytes = caps.map_or(0, |caps| usize::from(caps.frame_bytes_max));
         let room = frame_bytes.saturating_sub(HELLO_BYTES + private_bytes) / size_of::<PeerAddr>();
-        self.links.iter().flatten().map(|link| link.caps.local).take(room).collect()
+        self.links.iter().map(|(_, caps)| caps.local).take(room).collect()
     }
 
     fn parameters(&mut self, connection: &Connection, service: u32) -> Parameters {
-        let links = || self.links.iter().flatten();
+        let links = || self.links.iter().map(|(_, caps)| caps);
         Parameters {
             incarnation: self.incarnation,
             features: Features::NONE,
             epoch: connection.epoch,
             links_max: u16::from(self.config.links_max.clamp(1, LinkIndex::MAX + 1)),
-            frame_bytes_max: links().map(|link| link.caps.frame_bytes_max).max().unwrap_or(1472),
+            frame_bytes_max: links().map(|caps| caps.frame_bytes_max).max().unwrap_or(1472),
             read_depth: self.config.read_depth.min(READ_DEPTH_MAX),
             operation_window: self.config.operation_window.clamp(1, OPERATION_WINDOW_MAX),
             order_pool_bytes: self.config.order_pool_bytes,
             receive_buffer_bytes: links()
-                .map(|link| link.caps.receive_buffer_bytes)
+                .map(|caps| caps.receive_buffer_bytes)
                 .min()
                 .unwrap_or(65_536),
             ack_delay_max_ns: self.config.acknowledgement.delay_max_ns(),
@@ -703,8 +661,6 @@ const PENDING_RETRY_NS: u64 = 500_000_000;
 const HELLO_BYTES: usize = 112;
 /// Bytes of a reset on the wire.
 const RESET_BYTES: usize = 24;
-/// A reset must name one of the last so many packets: no guess of one who does not see them hits.
-pub(crate) const RESET_PACKETS_MAX: u32 = 4096;
 
 const NO_PARAMETERS: Parameters = Parameters {
     incarnation: 0,

@@ -10,10 +10,10 @@ use wire_edge::{LinkIndex, PacketNumber, Parameters, PeerAddr};
 
 use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
-use crate::engine::FRAME_BYTES_MIN;
 use crate::life::Life;
+use crate::links::FRAME_BYTES_MIN;
 use crate::pending::Pending;
-use crate::report::Refusals;
+use crate::refusals::Refusals;
 
 /// One link of one connection: both halves of its packets, and what is known of the way.
 #[derive(Debug)]
@@ -217,6 +217,12 @@ impl Path {
         self.is_validated() || self.counters.bytes_sent + bytes <= most
     }
 
+    /// Whether the packet with this number, as far as frames carry it, is one of the last that were sent.
+    pub(crate) const fn has_sent_lately(&self, packet: u32) -> bool {
+        let behind = self.send.next_packet().truncate().wrapping_sub(packet);
+        behind >= 1 && behind <= RESET_PACKETS_MAX
+    }
+
     /// Whether both ends should have it: it is neither on trial nor no more.
     pub(crate) const fn is_settled(&self) -> bool {
         matches!(self.life, Life::Settled)
@@ -326,6 +332,10 @@ const OPERATION_HEADER_BYTES: u32 = 20;
 
 /// An address from which nobody has answered gets at most this many times the bytes that came from there.
 const UNPROVEN_FACTOR: u64 = 3;
+
+/// Packets that were sent lately: a reset or a report that names one comes from who sees them, as no guess
+/// hits.
+const RESET_PACKETS_MAX: u32 = 4096;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

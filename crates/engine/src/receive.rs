@@ -11,13 +11,13 @@ use wire_edge::{
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::{MTU_PROBE, RETIRED_NS, STATUS};
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::life::Life;
+use crate::link_set::RETIRED_NS;
 use crate::path::{Path, frame_bytes_min};
-use crate::pending::LostControl;
-use crate::report::Refusals;
+use crate::pending::{LostControl, MTU_PROBE, STATUS};
+use crate::refusals::Refusals;
 
 impl Engine {
     //= protocol.md: receive.1, name.3
@@ -349,7 +349,7 @@ impl Engine {
             None => {}
         }
         if has_told {
-            connection.tell_addresses_again(self.attached_links());
+            connection.tell_addresses_again(self.links.attached());
         }
         if summary.newly_acked > 0 {
             connection.on_acknowledged(block.link);

@@ -14,8 +14,7 @@ use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest};
 use wire_edge::{CloseReason, OperationNumber};
 
-use crate::connection::{Connection, Phase};
-use crate::engine::{Engine, NOTHING_GRANTED, REPLIES_MAX};
+use crate::connection::{Connection, NOTHING_GRANTED, Phase};
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::path::Path;
@@ -214,58 +213,3 @@ impl Resting {
         connection
     }
 }
-
-impl Engine {
-    /// Packs all connections that are at rest now, without waiting whether something happens on them:
-    /// for whoever knows that nothing will for a while. Looks at every connection.
-    pub fn rest(&mut self) {
-        for index in self.connections.indices() {
-            let Some(connection) = self.connections.at(index) else { continue };
-            if connection.is_at_rest() {
-                let deadline = connection.rest_ends_at();
-                self.connections.rest(index);
-                self.timers.set(index, deadline);
-            }
-        }
-        self.trim();
-    }
-
-    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
-    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
-        let Some(connection) = self.connections.at(index) else { return false };
-        let deadline = connection.rest_ends_at();
-        if deadline <= now || !connection.is_at_rest() {
-            return false;
-        }
-        self.connections.rest(index);
-        self.timers.set(index, deadline);
-        self.trim();
-        true
-    }
-
-    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
-    /// path.
-    fn trim(&mut self) {
-        let (events, replies) =
-            if self.config.allocates_ahead { (EVENTS_KEPT, REPLIES_MAX) } else { (0, 0) };
-        if self.events.is_empty() && self.events.capacity() > events {
-            self.events.shrink_to(events);
-        }
-        if self.replies.is_empty() && self.replies.capacity() > replies {
-            self.replies.shrink_to(replies);
-        }
-    }
-
-    /// A connection was taken out of the table for something of which it need not be served: it may go
-    /// to rest again.
-    pub(crate) fn rest_later(&mut self, connection: &Connection) {
-        let index = connection.handle.index;
-        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
-        if rests_at < self.timers.deadline(index) && connection.is_at_rest() {
-            self.timers.set(index, rests_at);
-        }
-    }
-}
-
-/// News that an endpoint with few connections has at a time.
-const EVENTS_KEPT: usize = 64;

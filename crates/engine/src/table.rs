@@ -7,14 +7,11 @@ use std::sync::Arc;
 use semantics::{CompletionQueue, InboundLimits};
 use wire_edge::ConnectionId;
 
-use crate::config::EngineConfig;
+use crate::config::{CONNECTIONS_MAX, EngineConfig};
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::rest::Resting;
-
-/// Connections at a time, at most: of 4096 guessed ids one is in use then.
-pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///

@@ -1,16 +1,15 @@
 //! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
-//! questions for news, and peers that stay silent for too long.
+//! questions for news, peers that stay silent for too long, and connections that come to rest.
 
 use delivery::{Fate, Instant, TimeoutOutcome};
 use mem::MemoryAccess;
 use semantics::CarriedKind;
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, MTU_PROBE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
 use crate::path::{Path, frame_bytes_min};
-use crate::pending::LostControl;
+use crate::pending::{CLOSE, LostControl, MTU_PROBE, PING};
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
@@ -251,6 +250,55 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Packs all connections that are at rest now, without waiting whether something happens on them:
+    /// for whoever knows that nothing will for a while. Looks at every connection.
+    pub fn rest(&mut self) {
+        for index in self.connections.indices() {
+            let Some(connection) = self.connections.at(index) else { continue };
+            if connection.is_at_rest() {
+                let deadline = connection.rest_ends_at();
+                self.connections.rest(index);
+                self.timers.set(index, deadline);
+            }
+        }
+        self.trim();
+    }
+
+    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
+        let Some(connection) = self.connections.at(index) else { return false };
+        let deadline = connection.rest_ends_at();
+        if deadline <= now || !connection.is_at_rest() {
+            return false;
+        }
+        self.connections.rest(index);
+        self.timers.set(index, deadline);
+        self.trim();
+        true
+    }
+
+    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
+    /// path.
+    fn trim(&mut self) {
+        let events = if self.config.allocates_ahead { EVENTS_KEPT } else { 0 };
+        if self.events.is_empty() && self.events.capacity() > events {
+            self.events.shrink_to(events);
+        }
+        self.replies.trim();
+    }
+
+    /// A connection was taken out of the table for something of which it need not be served: it may go
+    /// to rest again.
+    pub(crate) fn rest_later(&mut self, connection: &Connection) {
+        let index = connection.handle.index;
+        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
+        if rests_at < self.timers.deadline(index) && connection.is_at_rest() {
+            self.timers.set(index, rests_at);
+        }
+    }
+}
+
 /// Challenges on a link that the peer opened, if it does not answer: 10, 20, 40, 80 and 160 ms apart
 /// they bridge a few losses.
 const CHALLENGES_MAX: u8 = 6;
@@ -262,3 +310,5 @@ const CLOSE_TRIES: u8 = 5;
 const NEWS_NS: u64 = 1_000_000;
 /// Longest pause between questions for news (protocol.md §5.5: receiver not ready).
 const NEWS_NS_MAX: u64 = 20_000_000;
+/// News that an endpoint with few connections has at a time.
+const EVENTS_KEPT: usize = 64;

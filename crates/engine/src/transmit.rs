@@ -6,14 +6,15 @@ use mem::MemoryAccess;
 use semantics::{Carried, CarriedKind, Fragment, LocalFault};
 use wire_edge::{Flags, Header};
 
+use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment};
-use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
-use crate::control::MTU_PROBE;
-use crate::engine::{Emitted, Engine, REPLIES_MAX};
-use crate::frames::{Body, COMMON_BYTES, Emit, NewFrame, Purpose, Sent, is_full_alone};
+use crate::engine::Engine;
+use crate::frame_writer::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Purpose, Sent};
+use crate::links::is_full_alone;
 use crate::path::Path;
+use crate::pending::MTU_PROBE;
 
 /// What is left to do for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,8 +44,7 @@ impl Engine {
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
         self.turn_at = now;
-        self.blocked = 0;
-        self.blocked_peers.clear();
+        self.links.begin_turn();
         self.resume_stalled(now, memory);
         let mut more = false;
         for _ in 0..self.ready.len() {
@@ -71,7 +71,7 @@ impl Engine {
                 self.connections.put(connection);
             }
         }
-        if self.blocked != 0 || !self.blocked_peers.is_empty() {
+        if self.links.has_refused() {
             // Who was served first has had what room there was: the next turn begins with another.
             if let Some(first) = self.ready.pop_front() {
                 self.ready.push_back(first);
@@ -138,7 +138,7 @@ impl Engine {
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be set up at once; what they say is not dropped for that.
-                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
                 self.serve_handshake(now, connection);
@@ -220,31 +220,31 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         let segments = self.segments(connection.paths[position].link);
-        self.batch.reset(connection.paths[position].peer);
-        self.acks.len = 0;
+        self.scratch.begin(connection.paths[position].peer);
+        self.scratch.drop_acks();
         if connection.acks_ride(now) {
             let frame_bytes = connection.paths[position].mtu.current();
-            self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
+            self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
-        let had_acks = self.acks.len > 0;
+        let had_acks = self.scratch.acks_len() > 0;
         let mut bytes = 0;
         let mut burst_bytes = None;
         let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].mtu.current());
-        while self.batch.len() < segments
+        while self.scratch.batch().len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
         {
             // One frame always goes, as the caller has asked for its room.
-            if !self.batch.is_empty() {
+            if !self.scratch.batch().is_empty() {
                 let path = &connection.paths[position];
                 let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send.quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
                     break;
                 }
             }
-            let room = frame_bytes - COMMON_BYTES - self.acks.len as u32;
+            let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
             match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
                 Ok(Some(fragment)) => {
@@ -255,7 +255,6 @@ impl Engine {
                             break;
                         }
                     }
-                    self.acks.len = 0;
                     alone = fragment.carried.last && fragment.carried.offset == 0;
                 }
                 Ok(None) => break,
@@ -269,10 +268,8 @@ impl Engine {
             self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }
-        if self.batch.is_empty() {
-            if had_acks {
-                connection.report_now = true;
-            }
+        if self.scratch.batch().is_empty() {
+            connection.report_now |= self.scratch.drop_acks();
             return Sent::Nothing;
         }
         if !alone {
@@ -288,7 +285,7 @@ impl Engine {
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
         let asks = self.config.asking == Asking::Spaced && !connection.outbound.wants_to_send();
         if asks {
-            self.batch.ask_with_last();
+            self.scratch.ask_with_last();
             connection.on_asked();
         }
     }
@@ -314,8 +311,7 @@ impl Engine {
         };
         let names = (connection.peer_epoch, connection.peer_id);
         let path = &mut connection.paths[position];
-        let acks = self.acks.as_slice();
-        let pushed = self.batch.push(now, &mut self.sent, names, path, acks, &frame);
+        let pushed = self.scratch.push(now, &mut self.sent, names, path, &frame);
         path.probes_allowed = path.probes_allowed.saturating_sub(u8::from(pushed.is_some()));
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
@@ -346,15 +342,12 @@ impl Engine {
 
     /// Sends answers to strangers; true if some wait for a link that is full.
     fn send_replies(&mut self, emit: Emit<'_>) -> bool {
-        for _ in 0..self.replies.len() {
-            let Some(reply) = self.replies.pop_front() else { break };
-            let is_sent = self.send_encoded(reply.link, reply.to, &reply.bytes, emit);
+        let Self { replies, scratch, links, .. } = self;
+        replies.offer(|reply| {
+            let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
             // One peer that takes nothing must not take the place of all others; it asks again.
-            if !is_sent && !is_full_alone(reply.to) {
-                self.replies.push_back(reply);
-            }
-        }
-        !self.replies.is_empty()
+            is_sent || is_full_alone(reply.to)
+        })
     }
 
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
