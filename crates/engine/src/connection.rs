@@ -73,12 +73,6 @@ pub(crate) struct Connection {
     /// When to repeat a handshake frame, a close, or a question for news.
     pub(crate) retry_at: Instant,
     pub(crate) retries: u8,
-    /// It is in the engine's list of connections to serve.
-    pub(crate) queued: bool,
-    /// It is in the engine's list of connections whose deliveries wait.
-    pub(crate) listed_stalled: bool,
-    /// It is in the engine's list of connections that may owe acknowledgements.
-    pub(crate) listed_owing: bool,
     /// A new packet of the peer arrived since the connection was last served.
     pub(crate) heard: bool,
     /// When the connection was last served after a new packet of the peer had arrived.

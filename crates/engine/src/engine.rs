@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use delivery::{
     CookieJar, EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RateLimiter, RxFrame,
-    SentPool, SilenceBudget, TimerQueue,
+    SentPool, SilenceBudget,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -19,6 +19,7 @@ use wire_edge::{
     PeerAddr,
 };
 
+use crate::agenda::Agenda;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
 use crate::event::{
@@ -46,15 +47,9 @@ pub struct Engine {
     pub(crate) connections: ConnectionTable,
     pub(crate) pools: Pools,
     pub(crate) sent: SentPool<Carried>,
-    pub(crate) timers: TimerQueue,
+    pub(crate) agenda: Agenda,
     /// The last turn.
     pub(crate) turn_at: Instant,
-    /// Connections to serve in [`Engine::poll_transmit`]; may name some that are no more.
-    pub(crate) ready: VecDeque<u32>,
-    /// Connections whose deliveries wait for room in a completion queue.
-    pub(crate) stalled: Vec<u32>,
-    /// Connections that owed acknowledgements when they were last served.
-    pub(crate) owing: Vec<u32>,
     pub(crate) listeners: HashSet<u32>,
     /// Connections by what is the same in each Hello that asks for them, so that a repeated one finds
     /// them, from whichever of the peer's addresses.
@@ -122,11 +117,8 @@ impl Engine {
             connections: ConnectionTable::new(&config, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
-            timers: TimerQueue::with_capacity(listed),
-            ready: VecDeque::with_capacity(listed as usize),
+            agenda: Agenda::new(listed),
             turn_at: Instant::default(),
-            stalled: Vec::new(),
-            owing: Vec::with_capacity(listed as usize),
             listeners: HashSet::new(),
             hellos: HashMap::new(),
             by_peer: HashMap::new(),
@@ -278,7 +270,7 @@ impl Engine {
         } else {
             Err(PostError::NotConnected)
         };
-        self.mark_ready(&mut connection);
+        self.agenda.mark_ready(connection.handle.index);
         self.connections.put(connection);
         result
     }
@@ -304,7 +296,7 @@ impl Engine {
         // half; until then it hears of new receives with other acknowledgements.
         if posted > 0 && told.since(connection.inbound.next_message()) <= posted {
             connection.report_now = true;
-            self.mark_ready(&mut connection);
+            self.agenda.mark_ready(connection.handle.index);
         }
         self.rest_later(&connection);
         self.connections.put(connection);
@@ -362,19 +354,19 @@ impl Engine {
 
     /// When to call [`Engine::handle_timeout`], after any other call.
     pub fn poll_timeout(&self) -> Instant {
-        self.timers.next()
+        self.agenda.next_deadline()
     }
 
     /// Whether nothing is under way: all that would still wake the endpoint up are the keep-alives of
     /// idle connections. Looks at every connection.
     pub fn is_at_rest(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
-            let deadline = self.timers.deadline(connection.handle.index);
+            let deadline = self.agenda.deadline(connection.handle.index);
             let next = if connection.is_at_rest() { connection.rest_ends_at() } else { deadline };
             deadline == Instant::NEVER || connection.is_open() && next == connection.keep_alive_at
         };
         let wakes_only_to_ask = |index: u32, keep_alive_at| {
-            [keep_alive_at, Instant::NEVER].contains(&self.timers.deadline(index))
+            [keep_alive_at, Instant::NEVER].contains(&self.agenda.deadline(index))
         };
         !self.has_work()
             && self.connections.iter().all(is_awake_at_rest)
@@ -391,23 +383,23 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.replies.is_empty() || !self.stalled.is_empty()
+        self.agenda.has_work() || !self.replies.is_empty()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
     /// until after the next piece of work; [`Engine::poll_timeout`] is out of date until then.
     #[inline]
     pub fn is_urgent(&self, now: Instant) -> bool {
-        let mut ready = self.ready.iter();
+        let mut ready = self.agenda.ready();
         let is_quiet = match (ready.next(), ready.next()) {
             (None, _) => true,
-            (Some(&index), None) => {
+            (Some(index), None) => {
                 self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
             }
             // Not worth the search.
             (Some(_), Some(_)) => false,
         };
-        !(is_quiet && self.replies.is_empty() && self.stalled.is_empty())
+        !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
     }
 
     /// What is known of a connection.
@@ -456,15 +448,6 @@ impl Engine {
         self.connections.iter().any(|connection| connection.phase == Phase::Closing)
     }
 
-    /// Puts a connection into the list of those to serve.
-    #[inline]
-    pub(crate) fn mark_ready(&mut self, connection: &mut Connection) {
-        if !connection.queued {
-            connection.queued = true;
-            self.ready.push_back(connection.handle.index);
-        }
-    }
-
     /// Works on a connection that is in the table, and puts it on the list of those to serve.
     pub(crate) fn with_index(&mut self, index: u32, work: impl FnOnce(&mut Self, &mut Connection)) {
         let Some(mut connection) = self.connections.take(index) else { return };
@@ -473,18 +456,18 @@ impl Engine {
     }
 
     /// Puts a connection back into the table and on the list of those to serve, or drops it if it is over.
-    pub(crate) fn put_back(&mut self, mut connection: Box<Connection>) {
+    pub(crate) fn put_back(&mut self, connection: Box<Connection>) {
         if connection.phase == Phase::Gone {
             self.forget(connection);
             return;
         }
-        self.mark_ready(&mut connection);
+        self.agenda.mark_ready(connection.handle.index);
         self.connections.put(connection);
     }
 
     /// Takes a new connection into the table, and puts it on the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
-        self.timers.ensure_capacity(connection.handle.index);
+        self.agenda.admit(connection.handle.index);
         self.put_back(connection);
     }
 
@@ -494,15 +477,7 @@ impl Engine {
         for path in &mut connection.paths {
             path.send.drain(&mut self.sent, &mut |_| {});
         }
-        for (listed, list) in [
-            (connection.listed_stalled, &mut self.stalled),
-            (connection.listed_owing, &mut self.owing),
-        ] {
-            if listed && let Some(position) = list.iter().position(|&index| index == handle.index) {
-                list.swap_remove(position);
-            }
-        }
-        self.timers.set(handle.index, Instant::NEVER);
+        self.agenda.forget(handle.index);
         if let Some(key) = connection.hello_key {
             self.hellos.remove(&key);
         }
@@ -551,9 +526,6 @@ impl Engine {
             unconfirmed_at: None,
             retry_at: Instant::NEVER,
             retries: 0,
-            queued: false,
-            listed_stalled: false,
-            listed_owing: false,
             heard: false,
             heard_at: Instant::default(),
             keep_alive_at: Instant::NEVER,

@@ -14,6 +14,7 @@
 mod ack_bytes;
 mod ack_duty;
 mod acknowledge;
+mod agenda;
 mod config;
 mod connection;
 mod control;

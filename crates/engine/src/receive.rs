@@ -524,9 +524,8 @@ impl Engine {
     /// Remembers a connection whose deliveries wait for the application to poll.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
-        if connection.inbound.is_stalled() && !connection.listed_stalled {
-            connection.listed_stalled = true;
-            self.stalled.push(connection.handle.index);
+        if connection.inbound.is_stalled() {
+            self.agenda.mark_stalled(connection.handle.index);
         }
     }
 

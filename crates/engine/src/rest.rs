@@ -57,8 +57,6 @@ pub(crate) struct Resting {
     outbound: OutboundAtRest,
     /// As [`Connection::keep_alive_at`].
     pub(crate) keep_alive_at: Instant,
-    /// As [`Connection::listed_owing`].
-    pub(crate) listed_owing: bool,
     /// Everything else, packed.
     bytes: Box<[u8]>,
 }
@@ -76,8 +74,7 @@ impl Connection {
             && self.unconfirmed_at.is_none()
             && self.retry_at == Instant::NEVER
             && self.silence.deadline() == Instant::NEVER
-            && !(self.queued || self.listed_stalled || self.heard)
-            && !(self.asked || self.report_now || self.join_due)
+            && !(self.heard || self.asked || self.report_now || self.join_due)
             && self.close_data.is_empty()
     }
 
@@ -96,7 +93,6 @@ impl Connection {
             outbound: self.outbound.rest(),
             queue: Arc::clone(&self.queue),
             keep_alive_at: self.keep_alive_at,
-            listed_owing: self.listed_owing,
             bytes,
         };
         debug_assert_eq!(
@@ -124,9 +120,6 @@ impl Connection {
                     handshake: _,
                     unconfirmed_at: _,
                     retry_at: _,
-                    queued: _,
-                    listed_stalled: _,
-                    listed_owing: _,
                     heard: _,
                     keep_alive_at: _,
                     asked: _,
@@ -184,9 +177,6 @@ impl Resting {
                     handshake: None,
                     unconfirmed_at: None,
                     retry_at: Instant::NEVER,
-                    queued: false,
-                    listed_stalled: false,
-                    listed_owing: self.listed_owing,
                     heard: false,
                     keep_alive_at: self.keep_alive_at,
                     asked: false,

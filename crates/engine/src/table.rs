@@ -176,18 +176,6 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether a connection rests: then it owes no acknowledgement, and is noted as taken from the list
-    /// of those that do.
-    pub(crate) fn disown(&mut self, index: u32) -> bool {
-        match self.slots.get_mut(index as usize).map(|slot| &mut slot.content) {
-            Some(Content::Resting(resting)) => {
-                resting.listed_owing = false;
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Looks at a connection, which is not woken up for that.
     pub(crate) fn look<R>(
         &self,

@@ -16,7 +16,7 @@ impl Engine {
     /// [`Engine::poll_transmit`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
-        while let Some(index) = self.timers.pop_due(now) {
+        while let Some(index) = self.agenda.next_due(now) {
             if !self.come_to_rest(now, index) {
                 self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
             }
@@ -27,7 +27,10 @@ impl Engine {
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
         let mut deadline = connection.retry_at;
-        if connection.queued && matches!(connection.phase, Phase::Connecting | Phase::Accepted) {
+        let index = connection.handle.index;
+        if self.agenda.is_ready(index)
+            && matches!(connection.phase, Phase::Connecting | Phase::Accepted)
+        {
             // What it has to say waits for room on a link, not for a time.
             deadline = Instant::NEVER;
         }
@@ -41,11 +44,11 @@ impl Engine {
             }
             deadline = deadline.min(connection.opens_at(now));
             let rests_at = now.after_ns(self.config.rest_ns);
-            if deadline > rests_at && connection.is_at_rest() {
+            if deadline > rests_at && self.is_idle(connection) {
                 deadline = rests_at;
             }
         }
-        self.timers.set(connection.handle.index, deadline);
+        self.agenda.set_timer(index, deadline);
     }
 
     //= protocol.md: close.2
@@ -256,10 +259,10 @@ impl Engine {
     pub fn rest(&mut self) {
         for index in self.connections.indices() {
             let Some(connection) = self.connections.at(index) else { continue };
-            if connection.is_at_rest() {
+            if self.is_idle(connection) {
                 let deadline = connection.rest_ends_at();
                 self.connections.rest(index);
-                self.timers.set(index, deadline);
+                self.agenda.set_timer(index, deadline);
             }
         }
         self.trim();
@@ -269,11 +272,11 @@ impl Engine {
     pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
         let Some(connection) = self.connections.at(index) else { return false };
         let deadline = connection.rest_ends_at();
-        if deadline <= now || !connection.is_at_rest() {
+        if deadline <= now || !self.is_idle(connection) {
             return false;
         }
         self.connections.rest(index);
-        self.timers.set(index, deadline);
+        self.agenda.set_timer(index, deadline);
         self.trim();
         true
     }
@@ -288,13 +291,18 @@ impl Engine {
         self.replies.trim();
     }
 
+    /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
+    fn is_idle(&self, connection: &Connection) -> bool {
+        connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle.index)
+    }
+
     /// A connection was taken out of the table for something of which it need not be served: it may go
     /// to rest again.
     pub(crate) fn rest_later(&mut self, connection: &Connection) {
         let index = connection.handle.index;
         let rests_at = self.turn_at.after_ns(self.config.rest_ns);
-        if rests_at < self.timers.deadline(index) && connection.is_at_rest() {
-            self.timers.set(index, rests_at);
+        if rests_at < self.agenda.deadline(index) && self.is_idle(connection) {
+            self.agenda.set_timer(index, rests_at);
         }
     }
 }

@@ -47,23 +47,20 @@ impl Engine {
         self.links.begin_turn();
         self.resume_stalled(now, memory);
         let mut more = false;
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { break };
+        let ready = self.agenda.ready().len();
+        for _ in 0..ready {
+            let Some(index) = self.agenda.next_ready() else { break };
             let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.queued = false;
             match self.serve(now, memory, &mut connection, emit) {
                 Served::Done => {}
                 Served::More | Served::Blocked => {
                     more = true;
-                    self.mark_ready(&mut connection);
+                    self.agenda.mark_ready(index);
                 }
             }
             self.settle(now, &mut connection);
-            if !connection.listed_owing
-                && connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing
-            {
-                connection.listed_owing = true;
-                self.owing.push(index);
+            if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
+                self.agenda.mark_owing(index);
             }
             if connection.phase == Phase::Gone {
                 self.put_back(connection);
@@ -73,9 +70,7 @@ impl Engine {
         }
         if self.links.has_refused() {
             // Who was served first has had what room there was: the next turn begins with another.
-            if let Some(first) = self.ready.pop_front() {
-                self.ready.push_back(first);
-            }
+            self.agenda.rotate();
         }
         self.send_replies(emit) || more
     }
@@ -87,34 +82,31 @@ impl Engine {
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
+        let Self { agenda, connections, .. } = self;
         // Those that have not been served yet may owe some too.
-        for position in 0..self.ready.len() {
-            if let Some(&index) = self.ready.get(position)
-                && let Some(mut connection) = self.connections.take(index)
-            {
+        for index in agenda.ready() {
+            if let Some(mut connection) = connections.take(index) {
                 connection.report_now |= owes_last(&connection);
-                self.connections.put(connection);
+                connections.put(connection);
             }
         }
-        while let Some(index) = self.owing.pop() {
-            if self.connections.disown(index) {
+        while let Some(index) = agenda.next_owing() {
+            // One that rests owes nothing any more.
+            if connections.at(index).is_none_or(|connection| !owes_last(connection)) {
                 continue;
             }
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.listed_owing = false;
-            if owes_last(&connection) {
+            if let Some(mut connection) = connections.take(index) {
                 connection.report_now = true;
-                self.mark_ready(&mut connection);
+                agenda.mark_ready(index);
+                connections.put(connection);
             }
-            self.connections.put(connection);
         }
     }
 
     fn resume_stalled(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.swap_remove(0);
+        for _ in 0..self.agenda.stalled() {
+            let Some(index) = self.agenda.next_stalled() else { break };
             self.with_index(index, |engine, connection| {
-                connection.listed_stalled = false;
                 if connection.is_open() && connection.inbound.is_stalled() {
                     engine.resume(now, memory, connection);
                 }
