@@ -11,7 +11,7 @@ use wire_edge::{
 
 use crate::ack_duty::{AckDuty, Moment};
 use crate::event::ConnectionHandle;
-use crate::hello_key::HelloKey;
+use crate::hello::HelloKey;
 use crate::joining::Joining;
 use crate::link_set::LinkSet;
 use crate::path::Path;

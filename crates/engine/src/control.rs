@@ -206,7 +206,7 @@ impl Engine {
                 }
             }
         }
-        self.events.push_back(Event::Path {
+        self.news.tell(Event::Path {
             connection: handle,
             index: index.0,
             link: path.link,
@@ -328,7 +328,7 @@ impl Engine {
         connection.close = close;
         connection.retry_at = now;
         connection.retries = 0;
-        self.events.push_back(Event::Closed {
+        self.news.tell(Event::Closed {
             connection: connection.handle,
             reason,
             private_data: Vec::new(),
@@ -344,11 +344,7 @@ impl Engine {
     ) {
         self.flush(connection, reason.operation_error(), None);
         connection.phase = Phase::Gone;
-        self.events.push_back(Event::Closed {
-            connection: connection.handle,
-            reason,
-            private_data,
-        });
+        self.news.tell(Event::Closed { connection: connection.handle, reason, private_data });
     }
 
     /// Completes everything outstanding and frees every record.
@@ -391,7 +387,7 @@ impl Engine {
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
-        self.events.push_back(Event::Closed {
+        self.news.tell(Event::Closed {
             connection: connection.handle,
             reason: closed,
             private_data: private_data.to_vec(),
@@ -469,7 +465,7 @@ impl Engine {
             **state = delivery::SchedulerState::default();
         }
         if !path.is_trial() {
-            self.events.push_back(Event::Path {
+            self.news.tell(Event::Path {
                 connection: *handle,
                 index: index.0,
                 link: path.link,

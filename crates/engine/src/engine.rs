@@ -1,11 +1,9 @@
 //! The endpoint: what applications and runtimes call.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use delivery::{
-    CookieJar, EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RateLimiter, RxFrame,
-    SentPool, SilenceBudget,
+    EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RxFrame, SentPool, SilenceBudget,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -25,10 +23,11 @@ use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
 use crate::event::{
     Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-use crate::hello_key::HelloKey;
 use crate::link_set::LinkSet;
 use crate::links::{EngineLinkError, Links};
-use crate::per_host::PerHost;
+use crate::news::News;
+use crate::peer_names::PeerNames;
+use crate::reception::Reception;
 use crate::refusals::Report;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
@@ -50,23 +49,10 @@ pub struct Engine {
     pub(crate) agenda: Agenda,
     /// The last turn.
     pub(crate) turn_at: Instant,
-    pub(crate) listeners: HashSet<u32>,
-    /// Connections by what is the same in each Hello that asks for them, so that a repeated one finds
-    /// them, from whichever of the peer's addresses.
-    pub(crate) hellos: HashMap<HelloKey, u32>,
-    /// Connections by the id and epoch that this end puts into its frames: a Reset quotes both.
-    pub(crate) by_peer: HashMap<(ConnectionId, Epoch), u32>,
-    /// How many requests of each host the application has not answered.
-    pub(crate) requests: PerHost,
-    /// How many connections of each host are accepted here and not confirmed by a frame of the peer.
-    pub(crate) unconfirmed: PerHost,
+    pub(crate) reception: Reception,
+    pub(crate) peers: PeerNames,
     pub(crate) replies: Replies,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) cookies: CookieJar,
-    pub(crate) reply_limit: RateLimiter,
-    pub(crate) reset_limit: RateLimiter,
-    /// Limits the reports without proof that are looked at: each costs a look at every connection.
-    pub(crate) hearsay_limit: RateLimiter,
+    pub(crate) news: News,
     pub(crate) counters: EndpointCounters,
     pub(crate) scratch: Scratch,
     /// A completion queue without room: of connections for which the application has chosen none yet.
@@ -111,27 +97,19 @@ impl Engine {
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
         let nobodys_queue = Arc::new(CompletionQueue::new(1));
+        let connections = ConnectionTable::new(&config, Arc::clone(&nobodys_queue));
         Self {
             incarnation,
             links: Links::new(listed as usize),
-            connections: ConnectionTable::new(&config, Arc::clone(&nobodys_queue)),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
             agenda: Agenda::new(listed),
             turn_at: Instant::default(),
-            listeners: HashSet::new(),
-            hellos: HashMap::new(),
-            by_peer: HashMap::new(),
-            requests: PerHost::default(),
-            unconfirmed: PerHost::default(),
+            reception: Reception::new(cookie_key, config.requests_max, connections.limit()),
+            connections,
+            peers: PeerNames::default(),
             replies: Replies::new(ahead),
-            events: VecDeque::new(),
-            cookies: CookieJar::new(cookie_key),
-            // A storm of connections from a cluster, four times 10 000 hosts within a second; at 3 µs for
-            // each answer, an eighth of a processor.
-            reply_limit: RateLimiter::new(40_000, 8000),
-            reset_limit: RateLimiter::new(1000, 100),
-            hearsay_limit: RateLimiter::new(10, 10),
+            news: News::new(ahead),
             counters: EndpointCounters::default(),
             scratch: if ahead { Scratch::default() } else { Scratch::without_room() },
             nobodys_queue,
@@ -183,12 +161,12 @@ impl Engine {
 
     /// Requests for connections to `service` are passed on from now on.
     pub fn listen(&mut self, service: u32) {
-        self.listeners.insert(service);
+        self.reception.listen(service);
     }
 
     /// Requests for connections to `service` are rejected from now on.
     pub fn unlisten(&mut self, service: u32) {
-        self.listeners.remove(&service);
+        self.reception.unlisten(service);
     }
 
     //= protocol.md: set-up.1
@@ -378,7 +356,7 @@ impl Engine {
 
     /// The next piece of news of the control path.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.news.poll()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
@@ -479,12 +457,9 @@ impl Engine {
         }
         self.agenda.forget(handle.index);
         if let Some(key) = connection.hello_key {
-            self.hellos.remove(&key);
+            self.reception.forget(&key);
         }
-        let peer_key = (connection.peer_id, connection.peer_epoch);
-        if self.by_peer.get(&peer_key) == Some(&handle.index) {
-            self.by_peer.remove(&peer_key);
-        }
+        self.peers.forget((connection.peer_id, connection.peer_epoch), handle.index);
         self.forget_unconfirmed(&mut connection);
         let id = connection.id;
         drop(connection);

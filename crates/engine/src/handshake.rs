@@ -1,6 +1,6 @@
 //! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
 
-use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
+use delivery::{Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, PeerLimits};
@@ -14,19 +14,12 @@ use crate::config::{OPERATION_WINDOW_MAX, READ_DEPTH_MAX};
 use crate::connection::{Connection, HandshakeState, Phase};
 use crate::engine::Engine;
 use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
-use crate::hello_key::HelloKey;
+use crate::hello::Hello;
 use crate::joining::Joining;
 use crate::life::Life;
 use crate::path::Path;
 use crate::pending::PING;
-
-/// A request of a peer, as decoded.
-struct Hello<'a> {
-    source: ConnectionId,
-    parameters: Parameters,
-    cookie: [u8; wire_edge::COOKIE_BYTES],
-    private_data: &'a [u8],
-}
+use crate::reception::{Admission, CONFIRM_NS};
 
 impl Engine {
     /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queue`.
@@ -51,8 +44,7 @@ impl Engine {
             self.connections.put(connection);
             return Err(AcceptError::Gone);
         };
-        self.requests.remove(peer);
-        self.unconfirmed.add(peer);
+        self.reception.on_accepted(peer);
         connection.unconfirmed_at = Some(peer);
         connection.inbound = self.inbound(handle, domain, &queue);
         connection.outbound = self.outbound(handle, granted(&parameters), Arc::clone(&queue));
@@ -64,7 +56,7 @@ impl Engine {
         }
         let state = PathState::validated(now);
         self.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
-        self.by_peer.insert((connection.peer_id, connection.peer_epoch), handle.index);
+        self.peers.learn((connection.peer_id, connection.peer_epoch), handle.index);
         connection.silence.on_waiting(now);
         connection.retry_at = now;
         connection.retries = 0;
@@ -201,7 +193,7 @@ impl Engine {
     ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
         // A reset is no longer than the frame that asked for it, and there are only so many.
-        if frame.len() < RESET_BYTES || !self.reset_limit.allow(now) {
+        if frame.len() < RESET_BYTES || !self.reception.may_reset(now) {
             self.counters.rate_limited += 1;
             return;
         }
@@ -221,7 +213,7 @@ impl Engine {
             connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
         if let Some((link, to)) = place {
             self.reply(link, to, connection.peer_id, ConnectionId(0), body);
-            self.requests.remove(to);
+            self.reception.on_request_over(to);
         }
         self.counters.handshakes_refused += 1;
         connection.phase = Phase::Gone;
@@ -290,93 +282,53 @@ impl Engine {
             addresses: Addresses::NONE,
             private_data: &[],
         };
-        if preamble.step == hello.step() && self.reply_limit.allow(now) {
+        if preamble.step == hello.step() && self.reception.may_answer(now) {
             let body = Handshake::VersionMismatch { lowest: VERSION, highest: VERSION };
             self.reply(link, from, preamble.source, ConnectionId(0), body);
         }
     }
 
-    //= protocol.md: set-up.2, set-up.3, set-up.4, set-up.5, set-up.7, set-up.8, cookie.1, amplify.1
     fn on_hello(&mut self, now: Instant, link: LinkId, from: PeerAddr, hello: &Hello<'_>) {
         self.counters.hellos_received += 1;
-        let Hello { source, parameters, .. } = *hello;
-        let cookie = self.cookies.verify(now, from, source, parameters.service, &hello.cookie);
-        // Who shows a cookie is known to be there; of strangers only so many are answered.
-        if cookie.is_err() && !self.reply_limit.allow(now) {
-            self.counters.rate_limited += 1;
-            return;
-        }
         let reject = |reason| Handshake::Reject { reason, private_data: &[] };
-        if !self.listeners.contains(&parameters.service) {
-            let body = reject(RejectReason::NoListener);
-            return self.reply(link, from, source, ConnectionId(0), body);
-        }
-        if let Err(error) = cookie {
-            let has_cookie = hello.cookie != [0; wire_edge::COOKIE_BYTES];
-            match error {
-                CookieError::Expired => self.counters.cookies_expired += 1,
-                CookieError::Forged => self.counters.cookies_forged += u64::from(has_cookie),
+        let body = match self.reception.admit(now, &mut self.counters, from, hello) {
+            Admission::Ignored => return,
+            Admission::Repeated(index) => {
+                return self.on_repeated_hello(now, link, from, hello.source, index);
             }
-            self.counters.retries_sent += 1;
-            let cookie = self.cookies.issue(now, from, source, parameters.service);
-            return self.reply(link, from, source, ConnectionId(0), Handshake::Retry { cookie });
-        }
-        if let Some(&index) = self.hellos.get(&HelloKey::new(hello.source, &hello.parameters)) {
-            return self.on_repeated_hello(now, link, from, source, index);
-        }
-        if self.unconfirmed.of(from) >= self.unconfirmed_share() {
-            // It may ask again: each that it confirms makes room.
-            self.counters.rate_limited += 1;
-            return;
-        }
-        let slot = if self.has_room_for_request(from) { self.reserve_connection() } else { None };
-        let Some((handle, id)) = slot else {
-            self.counters.handshakes_refused += 1;
-            let body = reject(RejectReason::ConnectionLimit);
-            return self.reply(link, from, source, ConnectionId(0), body);
+            Admission::Welcome => {
+                if let Some((handle, id)) = self.reserve_connection() {
+                    return self.begin_request(now, link, from, hello, handle, id);
+                }
+                self.counters.handshakes_refused += 1;
+                reject(RejectReason::ConnectionLimit)
+            }
+            Admission::Refused(reason) => reject(reason),
+            Admission::Prove(cookie) => Handshake::Retry { cookie },
         };
-        self.begin_request(now, link, from, hello, handle, id);
-    }
-
-    //= protocol.md: phase.1
-    /// Whether one more request of the host at `from` may wait: however many it makes, others have room.
-    fn has_room_for_request(&self, from: PeerAddr) -> bool {
-        let share = (self.config.requests_max / HOST_SHARE).max(1);
-        self.requests.all() < self.config.requests_max && self.requests.of(from) < share
-    }
-
-    //= protocol.md: phase.2
-    /// Connections that one host may leave unconfirmed at a time.
-    fn unconfirmed_share(&self) -> u32 {
-        (self.connections.limit() / HOST_SHARE).max(1)
+        self.reply(link, from, hello.source, ConnectionId(0), body);
     }
 
     /// The peer has confirmed the connection, or it is over.
     pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
         if let Some(peer) = connection.unconfirmed_at.take() {
-            self.unconfirmed.remove(peer);
+            self.reception.on_confirmed(peer);
         }
     }
 
-    //= protocol.md: phase.3
-    /// Whether a connection that was accepted has been unconfirmed for so long that others come first:
-    /// requests that wait for the application, or connections to be.
+    /// Whether a connection that was accepted has been unconfirmed for too long, as others wait.
     pub(crate) fn is_overdue(&self, now: Instant, connection: &Connection) -> bool {
         let (Some(peer), Some(state)) = (connection.unconfirmed_at, &connection.handshake) else {
             return false;
         };
-        let limit = self.connections.limit();
-        let is_pressed = self.requests.all() > 0
-            || self.unconfirmed.of(peer) > self.unconfirmed_share() / 2
-            || self.connections.used() > limit - limit / HOST_SHARE;
-        is_pressed && state.started_at.after_ns(CONFIRM_NS) <= now
+        self.reception.is_overdue(now, peer, state.started_at, self.connections.used())
     }
 
     //= protocol.md: phase.4
     /// A host leaves connections unconfirmed while others wait: its requests give way, too. Who means
     /// them asks again.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
-        if self.requests.of(from) == 0 {
+        if !self.reception.has_requests_of(from) {
             return;
         }
         for index in self.connections.indices() {
@@ -386,7 +338,7 @@ impl Engine {
                 state.candidates.first().map(|place| place.1).filter(|_| is_request)
             });
             let Some(peer) = place.filter(|peer| peer.host() == from.host()) else { continue };
-            self.requests.remove(peer);
+            self.reception.on_request_over(peer);
             self.counters.handshakes_refused += 1;
             let reason = Closed::Unreachable { peer, silence_ms: CONFIRM_NS / 1_000_000 };
             self.with_index(index, |engine, connection| engine.end(connection, reason, Vec::new()));
@@ -407,7 +359,7 @@ impl Engine {
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
-        connection.hello_key = Some(HelloKey::new(hello.source, &hello.parameters));
+        connection.hello_key = Some(hello.key());
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: hello.parameters.service,
@@ -416,9 +368,8 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.hellos.insert(HelloKey::new(hello.source, &hello.parameters), handle.index);
-        self.requests.add(from);
-        self.events.push_back(Event::Requested {
+        self.reception.on_requested(from, hello.key(), handle.index);
+        self.news.tell(Event::Requested {
             connection: handle,
             service: hello.parameters.service,
             peer: from,
@@ -498,7 +449,7 @@ impl Engine {
                 Handshake::Accept { ref parameters, addresses, private_data } => {
                     let place = (link, from);
                     engine.on_accept(now, connection, place, source, parameters, addresses);
-                    engine.events.push_back(Event::Established {
+                    engine.news.tell(Event::Established {
                         connection: connection.handle,
                         private_data: private_data.to_vec(),
                     });
@@ -541,7 +492,7 @@ impl Engine {
         connection.silence.on_progress(now, false);
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
-        self.by_peer.insert((source, parameters.epoch), connection.handle.index);
+        self.peers.learn((source, parameters.epoch), connection.handle.index);
         let state = PathState::validated(now);
         self.open_path(now, connection, LinkIndex(0), (link, from), Life::Settled, state);
         if let Some(path) = connection.paths.first_mut() {
@@ -562,7 +513,7 @@ impl Engine {
         epoch: Epoch,
         packet: u32,
     ) {
-        let Some(&index) = self.by_peer.get(&(source, epoch)) else {
+        let Some(index) = self.peers.find((source, epoch)) else {
             self.counters.resets_ignored += 1;
             return;
         };
@@ -645,12 +596,6 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
-/// One host's requests that wait are at most this part of all, and its unconfirmed connections: four must
-/// join to shut others out.
-const HOST_SHARE: u32 = 4;
-/// Time to confirm a connection while others wait, in nanoseconds: four Accepts, of which three may be lost,
-/// and round trips of a continent.
-const CONFIRM_NS: u64 = 200_000_000;
 /// Pause before the first repetition of a handshake frame; doubles with each.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions.

@@ -244,10 +244,8 @@ impl Engine {
         connection.silence.on_progress(now, false);
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
-        self.events.push_back(Event::Established {
-            connection: connection.handle,
-            private_data: Vec::new(),
-        });
+        self.news
+            .tell(Event::Established { connection: connection.handle, private_data: Vec::new() });
     }
 
     /// Handles what a frame acknowledges, of packets and of operations.

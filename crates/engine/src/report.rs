@@ -33,7 +33,9 @@ impl Engine {
                 }),
                 None => self.counters.reports_ignored += 1,
             },
-            Evidence::Hearsay if !self.hearsay_limit.allow(now) => self.counters.rate_limited += 1,
+            Evidence::Hearsay if !self.reception.may_heed_hearsay(now) => {
+                self.counters.rate_limited += 1;
+            }
             Evidence::Hearsay => self.each_at(link, peer, |_, connection| {
                 on_hearsay(connection, (link, peer), report);
             }),
@@ -59,7 +61,7 @@ impl Engine {
             let asked = &connection.handshake.as_ref()?.candidates;
             return asked.contains(&(link, peer)).then_some((index, None));
         };
-        let &index = self.by_peer.get(&(prefix.connection, prefix.epoch))?;
+        let index = self.peers.find((prefix.connection, prefix.epoch))?;
         // One that rests has nothing under way.
         let connection = self.connections.at(index)?;
         let path = connection.paths.iter().find(|path| path.index == prefix.link)?;

@@ -284,10 +284,7 @@ impl Engine {
     /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
     /// path.
     fn trim(&mut self) {
-        let events = if self.config.allocates_ahead { EVENTS_KEPT } else { 0 };
-        if self.events.is_empty() && self.events.capacity() > events {
-            self.events.shrink_to(events);
-        }
+        self.news.trim();
         self.replies.trim();
     }
 
@@ -318,5 +315,3 @@ const CLOSE_TRIES: u8 = 5;
 const NEWS_NS: u64 = 1_000_000;
 /// Longest pause between questions for news (protocol.md §5.5: receiver not ready).
 const NEWS_NS_MAX: u64 = 20_000_000;
-/// News that an endpoint with few connections has at a time.
-const EVENTS_KEPT: usize = 64;
