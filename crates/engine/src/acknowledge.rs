@@ -7,11 +7,11 @@ use wire_edge::{Flags, Header};
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment, RIDE_WAIT_NS};
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::frame_writer::{Body, Emit, NewFrame, Purpose};
+use crate::parts::Parts;
 use crate::path::Path;
 
-impl Engine {
+impl Parts<'_> {
     /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
     /// they wait for a link that is full.
     pub(crate) fn send_due_acknowledgements(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
+use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, Outbound, PeerLimits};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
@@ -10,6 +11,7 @@ use wire_edge::{
 };
 
 use crate::ack_duty::{AckDuty, Moment};
+use crate::config::EngineConfig;
 use crate::event::ConnectionHandle;
 use crate::hello::HelloKey;
 use crate::joining::Joining;
@@ -117,6 +119,35 @@ pub(crate) struct HandshakeState {
     pub(crate) candidate: usize,
     pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
     pub(crate) private_data: Vec<u8>,
+}
+
+impl EngineConfig {
+    /// What the peer of a new connection does.
+    pub(crate) fn inbound(
+        &self,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queue: &Arc<CompletionQueue>,
+    ) -> Inbound {
+        let limits = self.inbound_limits();
+        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let first = self.numbers_from;
+        inbound.begin_at(OperationNumber(first), MessageNumber(first));
+        inbound
+    }
+
+    /// What a new connection does, whose peer has granted this.
+    pub(crate) fn outbound(
+        &self,
+        handle: ConnectionHandle,
+        peer: PeerLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Outbound {
+        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let first = self.numbers_from;
+        outbound.begin_at(OperationNumber(first), MessageNumber(first));
+        outbound
+    }
 }
 
 /// What a peer has granted before it said anything.

@@ -9,6 +9,7 @@ use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::{CLOSE_ACK, LostControl, PING};
 
@@ -28,45 +29,41 @@ impl Engine {
         link: LinkId,
         peer: PeerAddr,
     ) -> Result<u8, Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
-        if let Some(path) = connection.paths.iter().find(is_this) {
-            result = Ok(path.index.0);
-            connection.welcome_link(link);
-        } else if connection.is_open()
-            && let Some(index) = self.free_index(&connection, None)
-            && self.open_path(
-                now,
-                &mut connection,
-                index,
-                (link, peer),
-                Life::Trial,
-                PathState::new(now),
-            )
-        {
+        let add = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
+            if let Some(index) = connection.paths.iter().find(is_this).map(|path| path.index) {
+                connection.welcome_link(link);
+                return Ok(index.0);
+            }
+            let index = parts.free_index(connection, None).filter(|_| connection.is_open());
+            let index = index.ok_or(Unknown)?;
+            let state = PathState::new(now);
+            if !parts.open_path(now, connection, index, (link, peer), Life::Trial, state) {
+                return Err(Unknown);
+            }
             connection.ask_for((link, peer));
-            result = Ok(index.0);
-        }
-        self.put_back(connection);
-        result
+            Ok(index.0)
+        };
+        self.with_handle(handle, add).ok_or(Unknown)?
     }
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
     /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let index = LinkIndex(index);
-        let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
-        if self.remove_path_of(&mut connection, index)
-            && let Some((link, peer)) = pair
-        {
-            connection.forget_pair(peer, Some(link));
-        }
-        self.put_back(connection);
-        Ok(())
+        let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let index = LinkIndex(index);
+            let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
+            if parts.remove_path_of(connection, index)
+                && let Some((link, peer)) = pair
+            {
+                connection.forget_pair(peer, Some(link));
+            }
+        };
+        self.with_handle(handle, remove).ok_or(Unknown)
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: remove.1
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
@@ -197,7 +194,7 @@ impl Engine {
                 if let (PathChange::Restored, Some(caps), Some(parameters)) =
                     (change, self.links.caps(path.link), peer.as_ref())
                 {
-                    path.restart(now, caps, &self.config, parameters);
+                    path.restart(now, caps, self.config, parameters);
                 }
                 if let Some(state) = scheduler
                     && change != PathChange::Recovered
@@ -243,7 +240,7 @@ impl Engine {
     //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
-        let (sent, pools) = (&mut self.sent, &mut self.pools);
+        let (sent, pools) = (&mut *self.sent, &mut *self.pools);
         let Connection { paths, outbound, .. } = connection;
         let Some(path) = paths.iter_mut().find(|path| path.index == index) else { return };
         let counters = &mut path.counters;
@@ -354,10 +351,10 @@ impl Engine {
         rest: OperationError,
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
-        connection.outbound.flush(&mut self.pools, rest, at_fault);
-        connection.inbound.flush(&mut self.pools, rest);
+        connection.outbound.flush(self.pools, rest, at_fault);
+        connection.inbound.flush(self.pools, rest);
         for path in &mut connection.paths {
-            path.send.drain(&mut self.sent, &mut |_| {});
+            path.send.drain(self.sent, &mut |_| {});
             path.pending.on_given_up();
         }
     }
@@ -448,9 +445,9 @@ impl Engine {
         // Positions have shifted: what was learnt belongs to other links now.
         connection.arrives_at = (LINKS_MAX, Instant::default());
         let Connection { outbound, scheduler, paths, handle, .. } = connection;
-        let pools = &mut self.pools;
+        let pools = &mut *self.pools;
         let mut lost = LostControl::default();
-        path.send.drain(&mut self.sent, &mut |carried| {
+        path.send.drain(self.sent, &mut |carried| {
             lost.add(&carried);
             outbound.on_lost(pools, carried);
         });

@@ -8,11 +8,11 @@ use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
 
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::frame_writer::{Emit, Emitted, NewFrame, Purpose, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
 
-impl Engine {
+impl Parts<'_> {
     /// Makes a batch of one frame on the link at `position` and hands it over; false if the link is full.
     pub(crate) fn send_alone(
         &mut self,
@@ -29,7 +29,7 @@ impl Engine {
             self.scratch.drop_acks();
         }
         self.scratch.begin(path.peer);
-        let pushed = self.scratch.push(now, &mut self.sent, names, path, frame);
+        let pushed = self.scratch.push(now, self.sent, names, path, frame);
         pushed.is_some() && self.hand_over(now, connection, position, has_acks, emit) == Sent::All
     }
 
@@ -44,7 +44,7 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         let link = connection.paths[position].link;
-        match self.scratch.emit(&mut self.links, link, emit) {
+        match self.scratch.emit(self.links, link, emit) {
             Emitted::Taken(taken) if taken == self.scratch.batch().len() => Sent::All,
             Emitted::Taken(taken) => {
                 self.take_back(connection, position, has_acks, taken);

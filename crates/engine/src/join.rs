@@ -13,9 +13,9 @@ use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
 
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::joining::{Joining, TRIAL_CHALLENGES};
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
 
 impl Connection {
@@ -24,7 +24,7 @@ impl Connection {
         self.hello_key.is_none()
     }
 
-    /// When [`Engine::join_links`] has something to do.
+    /// When [`Parts::join_links`] has something to do.
     pub(crate) fn join_deadline(&self) -> Instant {
         if self.join_due {
             return Instant::default();
@@ -145,7 +145,7 @@ impl Connection {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: join.1
     /// Gives up pairs that did not answer and tries the next.
     #[cold]

@@ -5,8 +5,8 @@ use delivery::Instant;
 use wire_edge::LinkIndex;
 
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::LINKS;
 
@@ -27,7 +27,7 @@ impl Connection {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: silence.3, compare.1
     /// Asks the peer for a sign of life on every link, if none came lately.
     #[cold]

@@ -31,6 +31,7 @@ mod life;
 mod link_set;
 mod links;
 mod news;
+mod parts;
 mod path;
 mod peer_names;
 mod pending;

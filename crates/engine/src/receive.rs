@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::life::Life;
 use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
 use crate::path::{Path, frame_bytes_min};
 use crate::pending::{LostControl, MTU_PROBE, STATUS};
 use crate::refusals::Refusals;
@@ -32,20 +33,23 @@ impl Engine {
         id: ConnectionId,
         epoch: Epoch,
     ) {
-        let Some(index) = self.connections.find(id) else {
-            return self.on_unknown_connection(now, link, frame, id, epoch);
+        let (connections, mut parts) = self.lend();
+        let Some(index) = connections.find(id) else {
+            return parts.on_unknown_connection(now, link, frame, id, epoch);
         };
-        let Some(mut connection) = self.connections.take(index) else { return };
+        let Some(mut connection) = connections.take(index) else { return };
         if connection.epoch == epoch {
-            self.receive(now, memory, link, frame, &mut connection);
+            parts.receive(now, memory, link, frame, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
-            self.counters.wrong_epoch += 1;
-            self.reset(now, link, frame, id, epoch);
+            parts.counters.wrong_epoch += 1;
+            parts.reset(now, link, frame, id, epoch);
         }
-        self.put_back(connection);
+        parts.put_back(connections, connection);
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: frame.3, receive.2, receive.4, receive.8, close.5
     fn receive(
         &mut self,
@@ -279,7 +283,7 @@ impl Engine {
             }
         }
         let (delivered, credit) = (acks.delivered(), acks.credit());
-        if !connection.outbound.on_delivered(&mut self.pools, delivered, credit) {
+        if !connection.outbound.on_delivered(self.pools, delivered, credit) {
             return self.violated(now, connection, delivered);
         }
         if connection.inbound.is_stalled() {
@@ -300,13 +304,13 @@ impl Engine {
             // It may have been removed a moment ago.
             return true;
         };
-        let pools = &mut self.pools;
+        let pools = &mut *self.pools;
         let mut probe = None;
         let mut lost = LostControl::default();
         let (mut again, mut has_told) = (0, false);
         let (mut acked_bytes, mut lost_bytes) = (0, 0);
         let result =
-            path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
+            path.send.on_ack(self.sent, now, received_at, block, &mut |fate, carried| match (
                 fate,
                 carried.kind,
             ) {
@@ -433,7 +437,7 @@ impl Engine {
             return true;
         }
         let Connection { inbound, outbound, paths, .. } = connection;
-        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let mut around = Surroundings { memory, pools: self.pools, outbound };
         let verdict = inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, payload);
         let counters = &mut paths[position].counters;
         match verdict {
@@ -476,7 +480,7 @@ impl Engine {
         let Connection { outbound, paths, .. } = connection;
         let counters = &mut paths[position].counters;
         let flags = decoded.prefix.flags;
-        match outbound.handle_answer(memory, &mut self.pools, flags, &decoded.header, payload) {
+        match outbound.handle_answer(memory, self.pools, flags, &decoded.header, payload) {
             Ok(Answer::Accepted) => {
                 counters.payload_bytes_received += payload.len() as u64;
                 true
@@ -510,7 +514,7 @@ impl Engine {
     ) {
         let Connection { inbound, outbound, .. } = connection;
         let before = inbound.delivered();
-        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let mut around = Surroundings { memory, pools: self.pools, outbound };
         if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
             self.refuse_access(now, connection, reason, operation);
         } else {
@@ -571,7 +575,7 @@ impl Engine {
             LocalFault::Operation(operation) => {
                 let fault = (operation, OperationError::LocalAccess);
                 let rest = Closed::LocalMemory.operation_error();
-                connection.outbound.flush(&mut self.pools, rest, Some(fault));
+                connection.outbound.flush(self.pools, rest, Some(fault));
                 (CloseReason::LocalMemoryGone, OperationNumber(0))
             }
             LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
@@ -580,7 +584,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: answer.8
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.
@@ -591,13 +595,13 @@ impl Engine {
         connection: &mut Connection,
         operation: OperationNumber,
     ) {
-        if !connection.is_open() || !connection.outbound.lacks_answer(&self.pools, operation) {
+        if !connection.is_open() || !connection.outbound.lacks_answer(self.pools, operation) {
             return;
         }
         let reason = CloseReason::LocalMemoryGone;
         let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         let closed = Closed::PeerRefused(reason);
-        connection.outbound.flush(&mut self.pools, closed.operation_error(), Some(fault));
+        connection.outbound.flush(self.pools, closed.operation_error(), Some(fault));
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, closed);
     }

@@ -10,6 +10,7 @@ use wire_edge::PeerAddr;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::Closed;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::PING;
 use crate::refusals::Report;
@@ -28,19 +29,21 @@ impl Engine {
     ) {
         match evidence {
             Evidence::Quoted(head) => match self.sender_of(link, peer, &head) {
-                Some((index, packet)) => self.with_index(index, |engine, connection| {
-                    engine.on_proven(now, connection, (link, peer), report, packet);
-                }),
-                None => self.counters.reports_ignored += 1,
+                Some((index, packet)) => {
+                    self.with_index(index, |parts, connection| {
+                        parts.on_proven(now, connection, (link, peer), report, packet);
+                    });
+                }
+                None => self.parts().counters.reports_ignored += 1,
             },
-            Evidence::Hearsay if !self.reception.may_heed_hearsay(now) => {
-                self.counters.rate_limited += 1;
+            Evidence::Hearsay if !self.parts().reception.may_heed_hearsay(now) => {
+                self.parts().counters.rate_limited += 1;
             }
             Evidence::Hearsay => self.each_at(link, peer, |_, connection| {
                 on_hearsay(connection, (link, peer), report);
             }),
-            Evidence::Local => self.each_at(link, peer, |engine, connection| {
-                engine.on_proven(now, connection, (link, peer), report, None);
+            Evidence::Local => self.each_at(link, peer, |parts, connection| {
+                parts.on_proven(now, connection, (link, peer), report, None);
             }),
         }
     }
@@ -54,16 +57,17 @@ impl Engine {
         peer: PeerAddr,
         head: &[u8],
     ) -> Option<(u32, Option<u32>)> {
+        let (connections, parts) = self.lend();
         let Ok(prefix) = wire_edge::peek_prefix(head) else {
             let preamble = wire_edge::preamble(head).ok()?;
-            let index = self.connections.find(preamble.source)?;
-            let connection = self.connections.at(index)?;
+            let index = connections.find(preamble.source)?;
+            let connection = connections.at(index)?;
             let asked = &connection.handshake.as_ref()?.candidates;
             return asked.contains(&(link, peer)).then_some((index, None));
         };
-        let index = self.peers.find((prefix.connection, prefix.epoch))?;
+        let index = parts.peers.find((prefix.connection, prefix.epoch))?;
         // One that rests has nothing under way.
-        let connection = self.connections.at(index)?;
+        let connection = connections.at(index)?;
         let path = connection.paths.iter().find(|path| path.index == prefix.link)?;
         let is_sent = (path.link, path.peer) == (link, peer) && path.has_sent_lately(prefix.packet);
         is_sent.then_some((index, Some(prefix.packet)))
@@ -74,20 +78,22 @@ impl Engine {
         &mut self,
         link: LinkId,
         peer: PeerAddr,
-        mut work: impl FnMut(&mut Self, &mut Connection),
+        mut work: impl FnMut(&mut Parts<'_>, &mut Connection),
     ) {
-        for index in self.connections.indices() {
-            let is_there = self.connections.at(index).is_some_and(|connection| {
+        for index in self.connections().indices() {
+            let is_there = self.connections().at(index).is_some_and(|connection| {
                 let candidates = connection.handshake.iter().flat_map(|state| &state.candidates);
                 let places = connection.paths.iter().map(|path| (path.link, path.peer));
                 places.chain(candidates.copied()).any(|place| place == (link, peer))
             });
             if is_there {
-                self.with_index(index, |engine, connection| work(engine, connection));
+                self.with_index(index, &mut work);
             }
         }
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: report.3
     /// Acts on a report with proof, which is about the packet with this number, or about the newest.
     fn on_proven(

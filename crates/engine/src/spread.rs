@@ -6,8 +6,8 @@ use mem::MemoryAccess;
 
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::frame_writer::{COMMON_BYTES, Emit, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::transmit::{BATCH_BYTES_MAX, may_send};
 
@@ -76,7 +76,7 @@ impl Spread {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     /// Cuts frames for all links, each for the link that delivers it first, and hands each link its
     /// batch.
     ///
@@ -164,7 +164,7 @@ impl Engine {
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
                 && connection.falls_together(spread, position);
             let room = if together { whole / 2 } else { whole };
-            let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
+            let cut = connection.outbound.next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
             self.scratch.exchange(position);
             if share.frames == 0 {

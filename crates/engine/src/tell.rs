@@ -4,12 +4,12 @@ use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
-use crate::engine::Engine;
 use crate::frame_writer::{Body, CONTROL_BODY_MIN, Emit, NewFrame, Purpose, pad};
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
 
-impl Engine {
+impl Parts<'_> {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
     pub(crate) fn send_control(
         &mut self,

@@ -8,6 +8,7 @@ use semantics::CarriedKind;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::Closed;
+use crate::parts::Parts;
 use crate::path::{Path, frame_bytes_min};
 use crate::pending::{CLOSE, LostControl, MTU_PROBE, PING};
 
@@ -16,13 +17,55 @@ impl Engine {
     /// [`Engine::poll_transmit`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
-        while let Some(index) = self.agenda.next_due(now) {
-            if !self.come_to_rest(now, index) {
-                self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+        while let Some(index) = self.parts().agenda.next_due(now) {
+            if self.come_to_rest(now, index) {
+                continue;
             }
+            let (connections, parts) = self.lend();
+            let used = connections.used();
+            let over = connections.at(index).filter(|at| parts.is_set_up_over(now, at, used));
+            let Some(unconfirmed_at) = over.map(|connection| connection.unconfirmed_at) else {
+                self.with_index(index, |parts, connection| parts.on_timeout(now, connection));
+                continue;
+            };
+            if let Some(peer) = unconfirmed_at {
+                self.withdraw_requests(peer);
+            }
+            self.with_index(index, |parts, connection| parts.end_set_up(now, connection));
         }
     }
 
+    /// Packs all connections that are at rest now, without waiting whether something happens on them:
+    /// for whoever knows that nothing will for a while. Looks at every connection.
+    pub fn rest(&mut self) {
+        let (connections, mut parts) = self.lend();
+        for index in connections.indices() {
+            let Some(connection) = connections.at(index) else { continue };
+            if parts.is_idle(connection) {
+                let deadline = connection.rest_ends_at();
+                connections.rest(index);
+                parts.agenda.set_timer(index, deadline);
+            }
+        }
+        parts.trim();
+    }
+
+    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
+        let (connections, mut parts) = self.lend();
+        let Some(connection) = connections.at(index) else { return false };
+        let deadline = connection.rest_ends_at();
+        if deadline <= now || !parts.is_idle(connection) {
+            return false;
+        }
+        connections.rest(index);
+        parts.agenda.set_timer(index, deadline);
+        parts.trim();
+        true
+    }
+}
+
+impl Parts<'_> {
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
@@ -69,21 +112,29 @@ impl Engine {
     }
 
     //= protocol.md: silence.2
+    /// Whether a connection has not been set up in time, of so many that are in use.
+    fn is_set_up_over(&self, now: Instant, connection: &Connection, used: u32) -> bool {
+        let (Phase::Connecting | Phase::Accepted, Some(state)) =
+            (connection.phase, &connection.handshake)
+        else {
+            return false;
+        };
+        let is_overdue = |peer| self.reception.is_overdue(now, peer, state.started_at, used);
+        connection.silence.is_exhausted(now) || connection.unconfirmed_at.is_some_and(is_overdue)
+    }
+
+    /// Ends a connection that was not set up in time.
+    fn end_set_up(&mut self, now: Instant, connection: &mut Connection) {
+        let Some(state) = &connection.handshake else { return };
+        let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
+        let silence_ms = now.since_ns(state.started_at) / 1_000_000;
+        self.counters.handshakes_failed += 1;
+        self.counters.unreachable += 1;
+        self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
+    }
+
+    //= protocol.md: silence.2
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
-        if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
-            && let Some(state) = connection.handshake.as_ref()
-            && (connection.silence.is_exhausted(now) || self.is_overdue(now, connection))
-        {
-            let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
-            if let Some(peer) = connection.unconfirmed_at {
-                self.withdraw_requests(peer);
-            }
-            let silence_ms = now.since_ns(state.started_at) / 1_000_000;
-            self.counters.handshakes_failed += 1;
-            self.counters.unreachable += 1;
-            self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
-            return;
-        }
         if connection.phase != Phase::Established {
             return;
         }
@@ -142,24 +193,22 @@ impl Engine {
         // Another link tells something about this one only if it progressed while this one did not.
         let waits_since = path.send.oldest_sent_at().unwrap_or(now).max(path.progress_at);
         let others_progress = others_at > waits_since;
-        let pools = &mut self.pools;
+        let pools = &mut *self.pools;
         let (mut lost, mut again) = (LostControl::default(), 0);
         let (mut probe_lost, mut lost_bytes) = (None, 0);
-        let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
-            fate,
-            carried.kind,
-        ) {
-            (Fate::Acked, _) => {}
-            (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
-                probe_lost = Some(carried.slot as u16);
-            }
-            (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
-            (Fate::Lost, _) => {
-                again += 1;
-                lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
-                outbound.on_lost(pools, carried);
-            }
-        });
+        let outcome =
+            path.send.on_timeout(self.sent, now, &mut |fate, carried| match (fate, carried.kind) {
+                (Fate::Acked, _) => {}
+                (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
+                    probe_lost = Some(carried.slot as u16);
+                }
+                (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
+                (Fate::Lost, _) => {
+                    again += 1;
+                    lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
+                    outbound.on_lost(pools, carried);
+                }
+            });
         path.pending.on_returned(lost);
         path.on_frames_lost(now, lost_bytes);
         path.counters.retransmissions += again;
@@ -213,7 +262,7 @@ impl Engine {
             path.pending.say(PING);
         } else {
             path.counters.retransmissions += 1;
-            outbound.on_returned(&mut self.pools, carried);
+            outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
                 // The bytes are no longer wanted; something must ask nevertheless.
                 path.pending.say(PING);
@@ -251,46 +300,12 @@ impl Engine {
             connection.retries = connection.retries.saturating_add(1).min(8);
         }
     }
-}
-
-impl Engine {
-    /// Packs all connections that are at rest now, without waiting whether something happens on them:
-    /// for whoever knows that nothing will for a while. Looks at every connection.
-    pub fn rest(&mut self) {
-        for index in self.connections.indices() {
-            let Some(connection) = self.connections.at(index) else { continue };
-            if self.is_idle(connection) {
-                let deadline = connection.rest_ends_at();
-                self.connections.rest(index);
-                self.agenda.set_timer(index, deadline);
-            }
-        }
-        self.trim();
-    }
-
-    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
-    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
-        let Some(connection) = self.connections.at(index) else { return false };
-        let deadline = connection.rest_ends_at();
-        if deadline <= now || !self.is_idle(connection) {
-            return false;
-        }
-        self.connections.rest(index);
-        self.agenda.set_timer(index, deadline);
-        self.trim();
-        true
-    }
 
     /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
     /// path.
     fn trim(&mut self) {
         self.news.trim();
         self.replies.trim();
-    }
-
-    /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
-    fn is_idle(&self, connection: &Connection) -> bool {
-        connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle.index)
     }
 
     /// A connection was taken out of the table for something of which it need not be served: it may go

@@ -13,6 +13,7 @@ use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::frame_writer::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Purpose, Sent};
 use crate::links::is_full_alone;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::MTU_PROBE;
 
@@ -43,46 +44,46 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
-        self.turn_at = now;
-        self.links.begin_turn();
+        self.begin_turn(now);
         self.resume_stalled(now, memory);
+        let (connections, mut parts) = self.lend();
         let mut more = false;
-        let ready = self.agenda.ready().len();
+        let ready = parts.agenda.ready().len();
         for _ in 0..ready {
-            let Some(index) = self.agenda.next_ready() else { break };
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            match self.serve(now, memory, &mut connection, emit) {
+            let Some(index) = parts.agenda.next_ready() else { break };
+            let Some(mut connection) = connections.take(index) else { continue };
+            match parts.serve(now, memory, &mut connection, emit) {
                 Served::Done => {}
                 Served::More | Served::Blocked => {
                     more = true;
-                    self.agenda.mark_ready(index);
+                    parts.agenda.mark_ready(index);
                 }
             }
-            self.settle(now, &mut connection);
+            parts.settle(now, &mut connection);
             if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
-                self.agenda.mark_owing(index);
+                parts.agenda.mark_owing(index);
             }
             if connection.phase == Phase::Gone {
-                self.put_back(connection);
+                parts.put_back(connections, connection);
             } else {
-                self.connections.put(connection);
+                connections.put(connection);
             }
         }
-        if self.links.has_refused() {
+        if parts.links.has_refused() {
             // Who was served first has had what room there was: the next turn begins with another.
-            self.agenda.rotate();
+            parts.agenda.rotate();
         }
-        self.send_replies(emit) || more
+        parts.send_replies(emit) || more
     }
 
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
-        let now = self.turn_at;
+        let (connections, parts) = self.lend();
+        let (now, agenda) = (parts.turn_at, parts.agenda);
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
-        let Self { agenda, connections, .. } = self;
         // Those that have not been served yet may owe some too.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
@@ -104,16 +105,18 @@ impl Engine {
     }
 
     fn resume_stalled(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
-        for _ in 0..self.agenda.stalled() {
-            let Some(index) = self.agenda.next_stalled() else { break };
-            self.with_index(index, |engine, connection| {
+        for _ in 0..self.parts().agenda.stalled() {
+            let Some(index) = self.parts().agenda.next_stalled() else { break };
+            self.with_index(index, |parts, connection| {
                 if connection.is_open() && connection.inbound.is_stalled() {
-                    engine.resume(now, memory, connection);
+                    parts.resume(now, memory, connection);
                 }
             });
         }
     }
+}
 
+impl Parts<'_> {
     fn serve(
         &mut self,
         now: Instant,
@@ -238,7 +241,7 @@ impl Engine {
             }
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
-            match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
+            match &connection.outbound.next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) => {
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
@@ -298,12 +301,12 @@ impl Engine {
             purpose: Purpose::Data,
             header: &fragment.header,
             flags,
-            body: Body::Of(fragment, &self.pools, memory),
+            body: Body::Of(fragment, self.pools, memory),
             carried: fragment.carried,
         };
         let names = (connection.peer_epoch, connection.peer_id);
         let path = &mut connection.paths[position];
-        let pushed = self.scratch.push(now, &mut self.sent, names, path, &frame);
+        let pushed = self.scratch.push(now, self.sent, names, path, &frame);
         path.probes_allowed = path.probes_allowed.saturating_sub(u8::from(pushed.is_some()));
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
