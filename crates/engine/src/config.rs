@@ -6,8 +6,6 @@ use delivery::{
 use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};
 use wire_edge::LinkIndex;
 
-use crate::table::CONNECTIONS_MAX;
-
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
@@ -131,6 +129,9 @@ impl EngineConfig {
         }
     }
 }
+
+/// Connections at a time, at most: of 4096 guessed ids one is in use then.
+pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Largest window of operations that the protocol lets a peer be told.
 pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
-use semantics::{CompletionQueue, Inbound, Outbound};
+use mem::ProtectionDomain;
+use semantics::{CompletionQueue, Inbound, Outbound, PeerLimits};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
     PeerAddr,
 };
 
 use crate::ack_duty::{AckDuty, Moment};
-use crate::control::PING;
+use crate::config::EngineConfig;
 use crate::event::ConnectionHandle;
-use crate::handshake::HelloKey;
-use crate::join::Joining;
+use crate::hello::HelloKey;
+use crate::joining::Joining;
 use crate::link_set::LinkSet;
 use crate::path::Path;
+use crate::pending::PING;
 
 /// Where a connection stands (protocol.md §4).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,12 +75,6 @@ pub(crate) struct Connection {
     /// When to repeat a handshake frame, a close, or a question for news.
     pub(crate) retry_at: Instant,
     pub(crate) retries: u8,
-    /// It is in the engine's list of connections to serve.
-    pub(crate) queued: bool,
-    /// It is in the engine's list of connections whose deliveries wait.
-    pub(crate) listed_stalled: bool,
-    /// It is in the engine's list of connections that may owe acknowledgements.
-    pub(crate) listed_owing: bool,
     /// A new packet of the peer arrived since the connection was last served.
     pub(crate) heard: bool,
     /// When the connection was last served after a new packet of the peer had arrived.
@@ -124,6 +120,43 @@ pub(crate) struct HandshakeState {
     pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
     pub(crate) private_data: Vec<u8>,
 }
+
+impl EngineConfig {
+    /// What the peer of a new connection does.
+    pub(crate) fn inbound(
+        &self,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queue: &Arc<CompletionQueue>,
+    ) -> Inbound {
+        let limits = self.inbound_limits();
+        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let first = self.numbers_from;
+        inbound.begin_at(OperationNumber(first), MessageNumber(first));
+        inbound
+    }
+
+    /// What a new connection does, whose peer has granted this.
+    pub(crate) fn outbound(
+        &self,
+        handle: ConnectionHandle,
+        peer: PeerLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Outbound {
+        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let first = self.numbers_from;
+        outbound.begin_at(OperationNumber(first), MessageNumber(first));
+        outbound
+    }
+}
+
+/// What a peer has granted before it said anything.
+pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
+    operation_window: 0,
+    read_depth: 0,
+    order_pool_bytes: 0,
+    credit: MessageNumber(0),
+};
 
 /// Frames for which the next question for an acknowledgement waits for another link than the last.
 const ASK_TURN_FRAMES: u32 = 16;

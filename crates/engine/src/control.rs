@@ -9,23 +9,9 @@ use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
-
-/// Bits of [`Pending::say`](crate::pending::Pending::say): messages to send on a link.
-pub(crate) const PING: u16 = 1;
-/// See [`PING`].
-pub(crate) const CLOSE: u16 = 2;
-/// See [`PING`].
-pub(crate) const CLOSE_ACK: u16 = 4;
-
-/// Asks for an acknowledgement and tells which links this end has; see [`PING`].
-pub(crate) const LINKS: u16 = 8;
-
-/// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
-pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
-/// of its `offset`, and the addresses of those in the high half.
-pub(crate) const STATUS: u32 = 1 << 30;
+use crate::pending::CLOSE_ACK;
 
 impl Engine {
     //= protocol.md: join.8
@@ -43,45 +29,42 @@ impl Engine {
         link: LinkId,
         peer: PeerAddr,
     ) -> Result<u8, Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
-        if let Some(path) = connection.paths.iter().find(is_this) {
-            result = Ok(path.index().0);
-            connection.welcome_link(link);
-        } else if connection.is_open()
-            && let Some(index) = self.free_index(&connection, None)
-            && self.open_path(
-                now,
-                &mut connection,
-                index,
-                (link, peer),
-                Life::Trial,
-                PathState::new(now),
-            )
-        {
+        let add = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let is_this =
+                |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
+            if let Some(index) = connection.paths.iter().find(is_this).map(|path| path.index()) {
+                connection.welcome_link(link);
+                return Ok(index.0);
+            }
+            let index = parts.free_index(connection, None).filter(|_| connection.is_open());
+            let index = index.ok_or(Unknown)?;
+            let state = PathState::new(now);
+            if !parts.open_path(now, connection, index, (link, peer), Life::Trial, state) {
+                return Err(Unknown);
+            }
             connection.ask_for((link, peer));
-            result = Ok(index.0);
-        }
-        self.put_back(connection);
-        result
+            Ok(index.0)
+        };
+        self.with_handle(handle, add).ok_or(Unknown)?
     }
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
     /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let index = LinkIndex(index);
-        let pair = connection.paths.with(index).map(Path::pair);
-        if self.remove_path_of(&mut connection, index)
-            && let Some((link, peer)) = pair
-        {
-            connection.forget_pair(peer, Some(link));
-        }
-        self.put_back(connection);
-        Ok(())
+        let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let index = LinkIndex(index);
+            let pair = connection.paths.with(index).map(|path| path.pair());
+            if parts.remove_path_of(connection, index)
+                && let Some((link, peer)) = pair
+            {
+                connection.forget_pair(peer, Some(link));
+            }
+        };
+        self.with_handle(handle, remove).ok_or(Unknown)
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: remove.1
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
@@ -204,10 +187,10 @@ impl Engine {
                 path.on_out_of_use(change == PathChange::Failed);
             }
             PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
-                if let (PathChange::Restored, Some(Some(known)), Some(parameters)) =
-                    (change, self.links.get(usize::from(path.link().0)), peer.as_ref())
+                if let (PathChange::Restored, Some(caps), Some(parameters)) =
+                    (change, self.links.caps(path.link()), peer.as_ref())
                 {
-                    path.restart(now, &known.caps, &self.config, parameters);
+                    path.restart(now, caps, self.config, parameters);
                 }
                 if let Some(state) = scheduler
                     && change != PathChange::Recovered
@@ -216,7 +199,7 @@ impl Engine {
                 }
             }
         }
-        self.events.push_back(Event::Path {
+        self.news.tell(Event::Path {
             connection: handle,
             index: index.0,
             link: path.link(),
@@ -243,7 +226,8 @@ impl Engine {
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
-        while let Some(lost) = connection.paths.iter().find(|path| path.is_lost()).map(Path::index)
+        while let Some(lost) =
+            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index())
             && self.remove_path_of(connection, lost)
         {}
         connection.join_due = true;
@@ -252,10 +236,10 @@ impl Engine {
     //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
-        let pools = &mut self.pools;
+        let pools = &mut *self.pools;
         let Connection { paths, outbound, .. } = connection;
         let Some(path) = paths.iter_mut().find(|path| path.index() == index) else { return };
-        let lost = path.give_up(&mut self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         path.say_again_of_links(lost);
     }
 
@@ -296,7 +280,7 @@ impl Engine {
             .paths
             .iter()
             .filter(|path| path.link() == link && !path.leaves_from(caps.local) && !path.is_lost())
-            .map(Path::index)
+            .map(|path| path.index())
             .collect();
         for index in changed {
             self.lose_path(connection, index);
@@ -321,7 +305,7 @@ impl Engine {
         connection.close = close;
         connection.retry_at = now;
         connection.retries = 0;
-        self.events.push_back(Event::Closed {
+        self.news.tell(Event::Closed {
             connection: connection.handle,
             reason,
             private_data: Vec::new(),
@@ -337,11 +321,7 @@ impl Engine {
     ) {
         self.flush(connection, reason.operation_error(), None);
         connection.phase = Phase::Gone;
-        self.events.push_back(Event::Closed {
-            connection: connection.handle,
-            reason,
-            private_data,
-        });
+        self.news.tell(Event::Closed { connection: connection.handle, reason, private_data });
     }
 
     /// Completes everything outstanding and frees every record.
@@ -351,10 +331,10 @@ impl Engine {
         rest: OperationError,
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
-        connection.outbound.flush(&mut self.pools, rest, at_fault);
-        connection.inbound.flush(&mut self.pools, rest);
+        connection.outbound.flush(self.pools, rest, at_fault);
+        connection.inbound.flush(self.pools, rest);
         for path in &mut connection.paths {
-            path.let_go(&mut self.sent);
+            path.let_go(self.sent);
         }
     }
 
@@ -383,7 +363,7 @@ impl Engine {
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
-        self.events.push_back(Event::Closed {
+        self.news.tell(Event::Closed {
             connection: connection.handle,
             reason: closed,
             private_data: private_data.to_vec(),
@@ -440,8 +420,8 @@ impl Engine {
         // Positions have shifted: what was learnt belongs to other links now.
         connection.arrives_at = (LINKS_MAX, Instant::default());
         let Connection { outbound, scheduler, paths, handle, .. } = connection;
-        let pools = &mut self.pools;
-        let lost = path.give_up(&mut self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        let pools = &mut *self.pools;
+        let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         if let Some(other) = paths.first_mut() {
             other.say_again(lost);
             other.speak_for(&mut path);
@@ -452,7 +432,7 @@ impl Engine {
             **state = delivery::SchedulerState::default();
         }
         if !path.is_trial() {
-            self.events.push_back(Event::Path {
+            self.news.tell(Event::Path {
                 connection: *handle,
                 index: index.0,
                 link: path.link(),
@@ -492,10 +472,6 @@ impl Engine {
         }
     }
 }
-
-/// How long frames of a link that was taken away may still arrive. A challenge of that time does not
-/// open it again; the peer's next one does.
-pub(crate) const RETIRED_NS: u64 = 1_000_000_000;
 
 /// How long a connection closed by its peer answers repetitions of the peer's Close.
 const DRAIN_NS: u64 = 200_000_000;

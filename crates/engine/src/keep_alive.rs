@@ -5,9 +5,10 @@ use delivery::Instant;
 use wire_edge::LinkIndex;
 
 use crate::connection::Connection;
-use crate::control::{LINKS, RETIRED_NS};
-use crate::engine::Engine;
+use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::pending::LINKS;
 
 impl Connection {
     /// Indices (by bit) of the links that the peer should have, too.
@@ -26,7 +27,7 @@ impl Connection {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: silence.3, compare.1
     /// Asks the peer for a sign of life on every link, if none came lately.
     #[cold]
@@ -104,7 +105,7 @@ impl Engine {
         }
         let used = connection.paths.iter().filter(|path| path.may_carry_data());
         let used = used.fold(0, |links, path| links | 1_u16 << path.link().0);
-        self.usable_links() & !used & !connection.unwanted_links()
+        self.links.usable() & !used & !connection.unwanted_links()
     }
 }
 

@@ -11,24 +11,36 @@
 //! Completions do not come out of the engine: it puts them into the completion queues itself.
 #![forbid(unsafe_code)]
 
+mod ack_bytes;
 mod ack_duty;
 mod acknowledge;
+mod agenda;
 mod config;
 mod connection;
 mod control;
 mod engine;
 mod event;
+mod frame_writer;
 mod frames;
 mod handshake;
+mod hello;
 mod join;
+mod joining;
 mod keep_alive;
 mod life;
 mod link_set;
+mod links;
+mod news;
+mod parts;
 mod path;
+mod peer_names;
 mod pending;
 mod per_host;
 mod purpose;
 mod receive;
+mod reception;
+mod refusals;
+mod replies;
 mod report;
 mod rest;
 mod returned;
@@ -41,9 +53,11 @@ mod timeouts;
 mod transmit;
 
 pub use config::{Asking, EngineConfig};
-pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
+pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-pub use join::rank_pairs;
+pub use frame_writer::Emitted;
+pub use joining::rank_pairs;
+pub use links::EngineLinkError;
 pub use scratch::Scratch;

@@ -5,7 +5,6 @@ use core::ops::{Deref, DerefMut};
 use delivery::{Instant, LinkId, Pack, Packer, Unpacker};
 use wire_edge::{ADDRESSES_MAX, LinkIndex, PeerAddr};
 
-use crate::control::RETIRED_NS;
 use crate::path::Path;
 
 /// The links of a connection. It can be used as a slice of them, in which positions hold until one is
@@ -188,3 +187,7 @@ impl LinkSet {
         Self { links: self.links, retired: Pack::unpack(from), former: Pack::unpack(from) }
     }
 }
+
+/// How long frames of a link that was taken away may still arrive. A challenge of that time does not
+/// open it again; the peer's next one does.
+pub(crate) const RETIRED_NS: u64 = 1_000_000_000;

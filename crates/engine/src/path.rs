@@ -10,12 +10,11 @@ use wire_edge::{AckBlock, LinkIndex, Parameters, PeerAddr};
 
 use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
-use crate::control::PING;
 use crate::event::PathInfo;
 use crate::life::Life;
-use crate::pending::{LostControl, Pending};
+use crate::pending::{LostControl, PING, Pending};
 use crate::purpose::Purpose;
-use crate::report::Refusals;
+use crate::refusals::Refusals;
 use crate::returned::Returned;
 use crate::sending::Sending;
 
@@ -286,6 +285,12 @@ impl Path {
     pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
         let most = UNPROVEN_FACTOR * self.counters.bytes_received;
         self.is_validated() || self.counters.bytes_sent + bytes <= most
+    }
+
+    /// Whether the packet with this number, as far as frames carry it, is one of the last that were sent.
+    pub(crate) const fn has_sent_lately(&self, packet: u32) -> bool {
+        let behind = self.send().next_packet().truncate().wrapping_sub(packet);
+        behind >= 1 && behind <= RESET_PACKETS_MAX
     }
 
     /// Whether both ends should have it: it is neither on trial nor no more.
@@ -728,11 +733,6 @@ impl Path {
     pub(crate) const fn opened_at(&self) -> Instant {
         self.opened_at
     }
-
-    /// Whether this end sent a packet of this number lately: one of the last `most`.
-    pub(crate) fn has_sent(&self, number: u32, most: u32) -> bool {
-        (1..=most).contains(&self.send().next_packet().truncate().wrapping_sub(number))
-    }
 }
 
 /// What is to be said on it.
@@ -923,6 +923,10 @@ pub(crate) struct Probe {
 
 /// An address from which nobody has answered gets at most this many times the bytes that came from there.
 const UNPROVEN_FACTOR: u64 = 3;
+
+/// Packets that were sent lately: a reset or a report that names one comes from who sees them, as no guess
+/// hits.
+const RESET_PACKETS_MAX: u32 = 4096;
 
 /// Silence on a link that carries no data, after which the peer may mean another link by its index:
 /// five challenges.

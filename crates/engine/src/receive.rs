@@ -9,10 +9,11 @@ use wire_edge::{
 };
 
 use crate::connection::{Connection, Phase};
-use crate::control::RETIRED_NS;
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::life::Life;
+use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
 use crate::path::{Packet, Path};
 
 impl Engine {
@@ -28,20 +29,23 @@ impl Engine {
         id: ConnectionId,
         epoch: Epoch,
     ) {
-        let Some(index) = self.connections.find(id) else {
-            return self.on_unknown_connection(now, link, frame, id, epoch);
+        let (connections, mut parts) = self.lend();
+        let Some(index) = connections.find(id) else {
+            return parts.on_unknown_connection(now, link, frame, id, epoch);
         };
-        let Some(mut connection) = self.connections.take(index) else { return };
+        let Some(mut connection) = connections.take(index) else { return };
         if connection.epoch == epoch {
-            self.receive(now, memory, link, frame, &mut connection);
+            parts.receive(now, memory, link, frame, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
-            self.counters.wrong_epoch += 1;
-            self.reset(now, link, frame, id, epoch);
+            parts.counters.wrong_epoch += 1;
+            parts.reset(now, link, frame, id, epoch);
         }
-        self.put_back(connection);
+        parts.put_back(connections, connection);
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: frame.3, receive.2, receive.4, receive.8, close.5
     fn receive(
         &mut self,
@@ -223,10 +227,8 @@ impl Engine {
         connection.silence.on_progress(now, false);
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
-        self.events.push_back(Event::Established {
-            connection: connection.handle,
-            private_data: Vec::new(),
-        });
+        self.news
+            .tell(Event::Established { connection: connection.handle, private_data: Vec::new() });
     }
 
     /// Handles what a frame acknowledges, of packets and of operations.
@@ -255,7 +257,7 @@ impl Engine {
             }
         }
         let (delivered, credit) = (acks.delivered(), acks.credit());
-        if !connection.outbound.on_delivered(&mut self.pools, delivered, credit) {
+        if !connection.outbound.on_delivered(self.pools, delivered, credit) {
             return self.violated(now, connection, delivered);
         }
         if connection.inbound.is_stalled() {
@@ -276,7 +278,7 @@ impl Engine {
             // It may have been removed a moment ago.
             return true;
         };
-        let pools = &mut self.pools;
+        let pools = &mut *self.pools;
         let times = (now, received_at);
         let acknowledged =
             path.on_ack(&mut self.sent, times, block, &mut |fate, carried| match fate {
@@ -285,7 +287,7 @@ impl Engine {
             });
         let Some(acknowledged) = acknowledged else { return false };
         if acknowledged.has_told_statuses {
-            connection.tell_addresses_again(self.attached_links());
+            connection.tell_addresses_again(self.links.attached());
         }
         if acknowledged.is_progress {
             connection.on_acknowledged(block.link);
@@ -361,7 +363,7 @@ impl Engine {
             return true;
         }
         let Connection { inbound, outbound, paths, .. } = connection;
-        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let mut around = Surroundings { memory, pools: self.pools, outbound };
         let verdict = inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, payload);
         let path = &mut paths[position];
         match verdict {
@@ -401,7 +403,7 @@ impl Engine {
         let Connection { outbound, paths, .. } = connection;
         let path = &mut paths[position];
         let flags = decoded.prefix.flags;
-        match outbound.handle_answer(memory, &mut self.pools, flags, &decoded.header, payload) {
+        match outbound.handle_answer(memory, self.pools, flags, &decoded.header, payload) {
             Ok(Answer::Accepted) => {
                 path.on_taken(payload.len());
                 true
@@ -435,7 +437,7 @@ impl Engine {
     ) {
         let Connection { inbound, outbound, .. } = connection;
         let before = inbound.delivered();
-        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let mut around = Surroundings { memory, pools: self.pools, outbound };
         if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
             self.refuse_access(now, connection, reason, operation);
         } else {
@@ -447,9 +449,8 @@ impl Engine {
     /// Remembers a connection whose deliveries wait for the application to poll.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
-        if connection.inbound.is_stalled() && !connection.listed_stalled {
-            connection.listed_stalled = true;
-            self.stalled.push(connection.handle.index);
+        if connection.inbound.is_stalled() {
+            self.agenda.mark_stalled(connection.handle.index);
         }
     }
 
@@ -497,7 +498,7 @@ impl Engine {
             LocalFault::Operation(operation) => {
                 let fault = (operation, OperationError::LocalAccess);
                 let rest = Closed::LocalMemory.operation_error();
-                connection.outbound.flush(&mut self.pools, rest, Some(fault));
+                connection.outbound.flush(self.pools, rest, Some(fault));
                 (CloseReason::LocalMemoryGone, OperationNumber(0))
             }
             LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
@@ -506,7 +507,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: answer.8
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.
@@ -517,13 +518,13 @@ impl Engine {
         connection: &mut Connection,
         operation: OperationNumber,
     ) {
-        if !connection.is_open() || !connection.outbound.lacks_answer(&self.pools, operation) {
+        if !connection.is_open() || !connection.outbound.lacks_answer(self.pools, operation) {
             return;
         }
         let reason = CloseReason::LocalMemoryGone;
         let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         let closed = Closed::PeerRefused(reason);
-        connection.outbound.flush(&mut self.pools, closed.operation_error(), Some(fault));
+        connection.outbound.flush(self.pools, closed.operation_error(), Some(fault));
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, closed);
     }

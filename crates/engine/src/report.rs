@@ -5,81 +5,15 @@
 //! and they make this end ask for itself, no more.
 
 use delivery::{Evidence, Instant, LinkId};
-use wire_edge::{PacketNumber, PeerAddr};
+use wire_edge::PeerAddr;
 
 use crate::connection::{Connection, Phase};
-use crate::control::PING;
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::handshake::RESET_PACKETS_MAX;
+use crate::parts::Parts;
 use crate::path::Path;
-
-/// What is reported.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Report {
-    /// Frames of more than this many bytes do not get through.
-    TooBig(u16),
-    /// Nobody listens there.
-    Refused,
-}
-
-/// How often in a row nobody was found to listen at the address of a link.
-///
-/// A process may be about to start again, and a report may be late: what was refused is asked
-/// [`QUESTIONS`] times whether it is so, and only a refusal of what was sent since counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusals {
-    count: u8,
-    /// The number of the last question; `None` while the next one waits.
-    asked: Option<u32>,
-    /// When the next question is due.
-    ask_at: Instant,
-}
-
-delivery::pack_fields!(Refusals { count, asked, ask_at });
-
-impl Refusals {
-    /// Something was heard on the link, or it is new.
-    pub(crate) const NONE: Self = Self { count: 0, asked: None, ask_at: Instant::NEVER };
-
-    /// A packet was refused. Returns whether the link has just failed by that.
-    pub(crate) fn on_refused(&mut self, now: Instant, packet: u32) -> bool {
-        let counts = match self.asked {
-            Some(asked) => packet.wrapping_sub(asked) < 1 << 31,
-            None => self.count == 0,
-        };
-        if !counts || self.have_failed() {
-            return false;
-        }
-        self.count += 1;
-        self.asked = None;
-        if self.have_failed() {
-            return true;
-        }
-        self.ask_at = if self.count == 1 { now } else { now.after_ns(QUESTION_NS) };
-        false
-    }
-
-    /// Whether to ask now with the packet of this number.
-    pub(crate) fn poll_question(&mut self, now: Instant, next: PacketNumber) -> bool {
-        if now < self.ask_at {
-            return false;
-        }
-        self.ask_at = Instant::NEVER;
-        self.asked = Some(next.truncate());
-        true
-    }
-
-    /// When to call [`Refusals::poll_question`].
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.ask_at
-    }
-
-    /// Whether nobody listens there.
-    pub(crate) const fn have_failed(&self) -> bool {
-        self.count > QUESTIONS
-    }
-}
+use crate::pending::PING;
+use crate::refusals::Report;
 
 impl Engine {
     //= protocol.md: report.2
@@ -95,17 +29,21 @@ impl Engine {
     ) {
         match evidence {
             Evidence::Quoted(head) => match self.sender_of(link, peer, &head) {
-                Some((index, packet)) => self.with_index(index, |engine, connection| {
-                    engine.on_proven(now, connection, (link, peer), report, packet);
-                }),
-                None => self.counters.reports_ignored += 1,
+                Some((index, packet)) => {
+                    self.with_index(index, |parts, connection| {
+                        parts.on_proven(now, connection, (link, peer), report, packet);
+                    });
+                }
+                None => self.parts().counters.reports_ignored += 1,
             },
-            Evidence::Hearsay if !self.hearsay_limit.allow(now) => self.counters.rate_limited += 1,
+            Evidence::Hearsay if !self.parts().reception.may_heed_hearsay(now) => {
+                self.parts().counters.rate_limited += 1;
+            }
             Evidence::Hearsay => self.each_at(link, peer, |_, connection| {
                 on_hearsay(connection, (link, peer), report);
             }),
-            Evidence::Local => self.each_at(link, peer, |engine, connection| {
-                engine.on_proven(now, connection, (link, peer), report, None);
+            Evidence::Local => self.each_at(link, peer, |parts, connection| {
+                parts.on_proven(now, connection, (link, peer), report, None);
             }),
         }
     }
@@ -119,19 +57,19 @@ impl Engine {
         peer: PeerAddr,
         head: &[u8],
     ) -> Option<(u32, Option<u32>)> {
+        let (connections, parts) = self.lend();
         let Ok(prefix) = wire_edge::peek_prefix(head) else {
             let preamble = wire_edge::preamble(head).ok()?;
-            let index = self.connections.find(preamble.source)?;
-            let connection = self.connections.at(index)?;
+            let index = connections.find(preamble.source)?;
+            let connection = connections.at(index)?;
             let asked = &connection.handshake.as_ref()?.candidates;
             return asked.contains(&(link, peer)).then_some((index, None));
         };
-        let &index = self.by_peer.get(&(prefix.connection, prefix.epoch))?;
+        let index = parts.peers.find((prefix.connection, prefix.epoch))?;
         // One that rests has nothing under way.
-        let connection = self.connections.at(index)?;
+        let connection = connections.at(index)?;
         let path = connection.paths.iter().find(|path| path.index() == prefix.link)?;
-        let is_sent =
-            path.pair() == (link, peer) && path.has_sent(prefix.packet, RESET_PACKETS_MAX);
+        let is_sent = path.pair() == (link, peer) && path.has_sent_lately(prefix.packet);
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
@@ -140,20 +78,22 @@ impl Engine {
         &mut self,
         link: LinkId,
         peer: PeerAddr,
-        mut work: impl FnMut(&mut Self, &mut Connection),
+        mut work: impl FnMut(&mut Parts<'_>, &mut Connection),
     ) {
-        for index in self.connections.indices() {
-            let is_there = self.connections.at(index).is_some_and(|connection| {
+        for index in self.connections().indices() {
+            let is_there = self.connections().at(index).is_some_and(|connection| {
                 let candidates = connection.handshake.iter().flat_map(|state| &state.candidates);
-                let places = connection.paths.iter().map(Path::pair);
+                let places = connection.paths.iter().map(|path| path.pair());
                 places.chain(candidates.copied()).any(|place| place == (link, peer))
             });
             if is_there {
-                self.with_index(index, |engine, connection| work(engine, connection));
+                self.with_index(index, &mut work);
             }
         }
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: report.3
     /// Acts on a report with proof, which is about the packet with this number, or about the newest.
     fn on_proven(
@@ -224,8 +164,3 @@ fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Re
         Report::Refused => {}
     }
 }
-
-/// Questions after which nobody is there, if each was refused.
-const QUESTIONS: u8 = 3;
-/// Pause before the second and the third question, in nanoseconds: a live peer has answered one by then.
-const QUESTION_NS: u64 = 20_000_000;

@@ -14,8 +14,7 @@ use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest};
 use wire_edge::{CloseReason, OperationNumber};
 
-use crate::connection::{Connection, Phase};
-use crate::engine::{Engine, NOTHING_GRANTED, REPLIES_MAX};
+use crate::connection::{Connection, NOTHING_GRANTED, Phase};
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::path::Path;
@@ -58,8 +57,6 @@ pub(crate) struct Resting {
     outbound: OutboundAtRest,
     /// As [`Connection::keep_alive_at`].
     pub(crate) keep_alive_at: Instant,
-    /// As [`Connection::listed_owing`].
-    pub(crate) listed_owing: bool,
     /// Everything else, packed.
     bytes: Box<[u8]>,
 }
@@ -77,8 +74,7 @@ impl Connection {
             && self.unconfirmed_at.is_none()
             && self.retry_at == Instant::NEVER
             && self.silence.deadline() == Instant::NEVER
-            && !(self.queued || self.listed_stalled || self.heard)
-            && !(self.asked || self.report_now || self.join_due)
+            && !(self.heard || self.asked || self.report_now || self.join_due)
             && self.close_data.is_empty()
     }
 
@@ -97,7 +93,6 @@ impl Connection {
             outbound: self.outbound.rest(),
             queue: Arc::clone(&self.queue),
             keep_alive_at: self.keep_alive_at,
-            listed_owing: self.listed_owing,
             bytes,
         };
         debug_assert_eq!(
@@ -125,9 +120,6 @@ impl Connection {
                     handshake: _,
                     unconfirmed_at: _,
                     retry_at: _,
-                    queued: _,
-                    listed_stalled: _,
-                    listed_owing: _,
                     heard: _,
                     keep_alive_at: _,
                     asked: _,
@@ -185,9 +177,6 @@ impl Resting {
                     handshake: None,
                     unconfirmed_at: None,
                     retry_at: Instant::NEVER,
-                    queued: false,
-                    listed_stalled: false,
-                    listed_owing: self.listed_owing,
                     heard: false,
                     keep_alive_at: self.keep_alive_at,
                     asked: false,
@@ -214,58 +203,3 @@ impl Resting {
         connection
     }
 }
-
-impl Engine {
-    /// Packs all connections that are at rest now, without waiting whether something happens on them:
-    /// for whoever knows that nothing will for a while. Looks at every connection.
-    pub fn rest(&mut self) {
-        for index in self.connections.indices() {
-            let Some(connection) = self.connections.at(index) else { continue };
-            if connection.is_at_rest() {
-                let deadline = connection.rest_ends_at();
-                self.connections.rest(index);
-                self.timers.set(index, deadline);
-            }
-        }
-        self.trim();
-    }
-
-    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
-    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
-        let Some(connection) = self.connections.at(index) else { return false };
-        let deadline = connection.rest_ends_at();
-        if deadline <= now || !connection.is_at_rest() {
-            return false;
-        }
-        self.connections.rest(index);
-        self.timers.set(index, deadline);
-        self.trim();
-        true
-    }
-
-    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
-    /// path.
-    fn trim(&mut self) {
-        let (events, replies) =
-            if self.config.allocates_ahead { (EVENTS_KEPT, REPLIES_MAX) } else { (0, 0) };
-        if self.events.is_empty() && self.events.capacity() > events {
-            self.events.shrink_to(events);
-        }
-        if self.replies.is_empty() && self.replies.capacity() > replies {
-            self.replies.shrink_to(replies);
-        }
-    }
-
-    /// A connection was taken out of the table for something of which it need not be served: it may go
-    /// to rest again.
-    pub(crate) fn rest_later(&mut self, connection: &Connection) {
-        let index = connection.handle.index;
-        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
-        if rests_at < self.timers.deadline(index) && connection.is_at_rest() {
-            self.timers.set(index, rests_at);
-        }
-    }
-}
-
-/// News that an endpoint with few connections has at a time.
-const EVENTS_KEPT: usize = 64;

@@ -3,8 +3,7 @@
 use delivery::Fate;
 use semantics::{Carried, CarriedKind};
 
-use crate::control::{MTU_PROBE, STATUS};
-use crate::pending::LostControl;
+use crate::pending::{LostControl, MTU_PROBE, STATUS};
 
 /// What came back of the frames of a link, by an acknowledgement or a timeout.
 #[derive(Debug, Default)]
@@ -69,8 +68,7 @@ const OPERATION_HEADER_BYTES: u32 = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::PING;
-    use crate::pending::Pending;
+    use crate::pending::{PING, Pending};
 
     fn of(slot: u32, length: u16, kind: CarriedKind) -> Carried {
         Carried { slot, length, kind, ..Carried::default() }

@@ -9,7 +9,7 @@ use semantics::Carried;
 use wire_edge::{AckBlock, PacketNumber, Parameters};
 
 use crate::config::EngineConfig;
-use crate::engine::FRAME_BYTES_MIN;
+use crate::links::FRAME_BYTES_MIN;
 use crate::purpose::Purpose;
 use crate::returned::Returned;
 
@@ -437,7 +437,7 @@ pub(crate) mod tests {
     }
 
     fn probe_of(size: u16) -> Carried {
-        let slot = crate::control::MTU_PROBE | u32::from(size);
+        let slot = crate::pending::MTU_PROBE | u32::from(size);
         Carried { slot, kind: CarriedKind::Control, ..Carried::default() }
     }
 

@@ -4,12 +4,11 @@
 use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, next};
 use mem::MemoryAccess;
 
-use crate::acknowledge::BESIDE_ACKS_BYTES;
+use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::engine::Engine;
-use crate::frames::{COMMON_BYTES, Emit, Sent};
+use crate::frame_writer::{COMMON_BYTES, Emit, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
-use crate::scratch::batch;
 use crate::transmit::{BATCH_BYTES_MAX, may_send};
 
 /// What one turn has for one link.
@@ -77,7 +76,7 @@ impl Spread {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     /// Cuts frames for all links, each for the link that delivers it first, and hands each link its
     /// batch.
     ///
@@ -91,9 +90,7 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Sent {
-        while self.spare_batches.len() < connection.paths.len() {
-            self.spare_batches.push(batch());
-        }
+        self.scratch.provide(connection.paths.len());
         if connection.paths.iter().all(|path| path.send().in_flight_bytes() == 0) {
             for path in &mut connection.paths {
                 path.begin_train(now);
@@ -105,7 +102,7 @@ impl Engine {
         for path in &mut connection.paths {
             path.compare_with(fastest);
         }
-        let none_up = !connection.paths.iter().any(Path::may_carry_data);
+        let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
         let usable = connection.paths.iter().filter(|path| path.may_carry_data());
         let rtts = usable.map(|path| path.send().rtt_min_ns());
         let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
@@ -140,7 +137,7 @@ impl Engine {
         connection: &mut Connection,
         spread: &mut Spread,
     ) -> Result<(), semantics::LocalFault> {
-        self.acks.len = 0;
+        self.scratch.drop_acks();
         let mut owes = connection.acks_ride(now);
         while connection.outbound.wants_to_send() {
             let Some(position) = self.choose(now, connection, spread) else { break };
@@ -160,22 +157,21 @@ impl Engine {
             }
             if core::mem::take(&mut owes) {
                 let limit = frame_bytes as usize - BESIDE_ACKS_BYTES;
-                self.acks.fill(now, connection, limit);
+                self.scratch.write_acks(now, connection, limit);
             }
-            let acks_len = self.acks.len;
+            let acks_len = self.scratch.acks_len();
             let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
                 && connection.falls_together(spread, position);
             let room = if together { whole / 2 } else { whole };
-            let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
+            let cut = connection.outbound.next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
-            self.swap_batch(position);
+            self.scratch.exchange(position);
             if share.frames == 0 {
-                self.batch.reset(to);
+                self.scratch.begin(to);
             }
             let pushed = self.push_data(now, memory, connection, position, &fragment);
-            self.swap_batch(position);
-            self.acks.len = 0;
+            self.scratch.exchange(position);
             let cut: usize = spread.shares.iter().map(|share| share.frames).sum();
             spread.shares[position] = Share {
                 first: if share.frames == 0 { cut } else { share.first },
@@ -186,17 +182,14 @@ impl Engine {
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
-            let none_up = !connection.paths.iter().any(Path::may_carry_data);
+            let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
             let path = &connection.paths[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
             let view = &spread.views[position];
             connection.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
         }
-        if self.acks.len > 0 {
-            // No frame carried what was written: it is still to be told.
-            self.acks.len = 0;
-            connection.report_now = true;
-        }
+        // No frame carried what was written: it is still to be told.
+        connection.report_now |= self.scratch.drop_acks();
         count_idle(now, connection, spread);
         Ok(())
     }
@@ -249,13 +242,13 @@ impl Engine {
         // comes back first.
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
-            self.swap_batch(position);
+            self.scratch.exchange(position);
             // The last frames of all links ask, as each may be the last to arrive.
             if !spread.alone {
                 self.ask_if_last(connection);
             }
             let sent = self.hand_over(now, connection, position, share.acks, emit);
-            self.swap_batch(position);
+            self.scratch.exchange(position);
             match (sent, outcome) {
                 (Sent::Failed, _) => return Sent::Failed,
                 (Sent::Blocked, _) => outcome = Sent::Blocked,
@@ -264,12 +257,6 @@ impl Engine {
             }
         }
         outcome
-    }
-
-    fn swap_batch(&mut self, position: usize) {
-        if let Some(spare) = self.spare_batches.get_mut(position) {
-            core::mem::swap(&mut self.batch, spare);
-        }
     }
 }
 

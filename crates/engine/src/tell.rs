@@ -4,14 +4,13 @@ use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING};
-use crate::engine::Engine;
-use crate::frames::{Body, Emit, NewFrame};
+use crate::frame_writer::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
+use crate::parts::Parts;
 use crate::path::Path;
-use crate::pending::Pending;
+use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
 use crate::purpose::Purpose;
 
-impl Engine {
+impl Parts<'_> {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
     pub(crate) fn send_control(
         &mut self,
@@ -122,25 +121,15 @@ impl Engine {
 
     /// Adds the addresses of a set of links (by bit) to the body of a control frame.
     fn gather_addresses(&self, body: &mut Vec<u8>, links: u16) {
-        for (index, link) in self.links.iter().enumerate() {
-            if let Some(link) = link
-                && links >> index & 1 != 0
-            {
-                add(body, Control::Address(link.caps.local));
-            }
+        for (_, caps) in self.links.iter().filter(|(link, _)| links >> link.0 & 1 != 0) {
+            add(body, Control::Address(caps.local));
         }
     }
 
     /// Of a set of links (by bit), those that are attached, as many as one frame takes.
     fn links_to_tell(&self, links: u16) -> u16 {
-        let mut told = 0_u16;
-        for (index, link) in self.links.iter().enumerate() {
-            let is_one = link.is_some() && links >> index & 1 != 0;
-            if is_one && told.count_ones() < ADDRESSES_PER_FRAME {
-                told |= 1 << index;
-            }
-        }
-        told
+        let told = self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
+        told.take(ADDRESSES_PER_FRAME).fold(0, |told, bit| told | bit)
     }
 }
 
@@ -195,16 +184,6 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
     body.extend_from_slice(&bytes[..len]);
 }
 
-//= protocol.md: news.2
-/// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
-/// length.
-pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
-    if let Some(missing) = CONTROL_BODY_MIN.checked_sub(len).filter(|&bytes| bytes > 0) {
-        out.extend_from_slice(&[PADDING, missing as u8]);
-        out.resize(out.len() + missing, 0);
-    }
-}
-
 //= protocol.md: amplify.5
 /// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
 /// is a way is limited elsewhere.
@@ -257,16 +236,10 @@ fn statuses_of(
     statuses
 }
 
-/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
-const CONTROL_BODY_MIN: usize = 12;
-
 /// A control frame with one message of at most 12 bytes, and what another challenge or response adds.
 const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
 const NONCE_BYTES: u64 = 10;
 
 /// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
 /// connection's stays below 256 bytes.
-const ADDRESSES_PER_FRAME: u32 = 6;
-
-/// Type of the control message that means nothing (protocol.md §3.5).
-const PADDING: u8 = 0;
+const ADDRESSES_PER_FRAME: usize = 6;

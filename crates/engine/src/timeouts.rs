@@ -1,32 +1,78 @@
 //! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
-//! questions for news, and peers that stay silent for too long.
+//! questions for news, peers that stay silent for too long, and connections that come to rest.
 
 use delivery::{Fate, Instant};
 use mem::MemoryAccess;
 
 use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, PING};
 use crate::engine::Engine;
 use crate::event::Closed;
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::pending::{CLOSE, PING};
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
     /// [`Engine::poll_transmit`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
-        while let Some(index) = self.timers.pop_due(now) {
-            if !self.come_to_rest(now, index) {
-                self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+        while let Some(index) = self.parts().agenda.next_due(now) {
+            if self.come_to_rest(now, index) {
+                continue;
             }
+            let (connections, parts) = self.lend();
+            let used = connections.used();
+            let over = connections.at(index).filter(|at| parts.is_set_up_over(now, at, used));
+            let Some(unconfirmed_at) = over.map(|connection| connection.unconfirmed_at) else {
+                self.with_index(index, |parts, connection| parts.on_timeout(now, connection));
+                continue;
+            };
+            if let Some(peer) = unconfirmed_at {
+                self.withdraw_requests(peer);
+            }
+            self.with_index(index, |parts, connection| parts.end_set_up(now, connection));
         }
     }
 
+    /// Packs all connections that are at rest now, without waiting whether something happens on them:
+    /// for whoever knows that nothing will for a while. Looks at every connection.
+    pub fn rest(&mut self) {
+        let (connections, mut parts) = self.lend();
+        for index in connections.indices() {
+            let Some(connection) = connections.at(index) else { continue };
+            if parts.is_idle(connection) {
+                let deadline = connection.rest_ends_at();
+                connections.rest(index);
+                parts.agenda.set_timer(index, deadline);
+            }
+        }
+        parts.trim();
+    }
+
+    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
+        let (connections, mut parts) = self.lend();
+        let Some(connection) = connections.at(index) else { return false };
+        let deadline = connection.rest_ends_at();
+        if deadline <= now || !parts.is_idle(connection) {
+            return false;
+        }
+        connections.rest(index);
+        parts.agenda.set_timer(index, deadline);
+        parts.trim();
+        true
+    }
+}
+
+impl Parts<'_> {
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
         let mut deadline = connection.retry_at;
-        if connection.queued && matches!(connection.phase, Phase::Connecting | Phase::Accepted) {
+        let index = connection.handle.index;
+        if self.agenda.is_ready(index)
+            && matches!(connection.phase, Phase::Connecting | Phase::Accepted)
+        {
             // What it has to say waits for room on a link, not for a time.
             deadline = Instant::NEVER;
         }
@@ -40,11 +86,11 @@ impl Engine {
             }
             deadline = deadline.min(connection.opens_at(now));
             let rests_at = now.after_ns(self.config.rest_ns);
-            if deadline > rests_at && connection.is_at_rest() {
+            if deadline > rests_at && self.is_idle(connection) {
                 deadline = rests_at;
             }
         }
-        self.timers.set(connection.handle.index, deadline);
+        self.agenda.set_timer(index, deadline);
     }
 
     //= protocol.md: close.2
@@ -65,26 +111,34 @@ impl Engine {
     }
 
     //= protocol.md: silence.2
+    /// Whether a connection has not been set up in time, of so many that are in use.
+    fn is_set_up_over(&self, now: Instant, connection: &Connection, used: u32) -> bool {
+        let (Phase::Connecting | Phase::Accepted, Some(state)) =
+            (connection.phase, &connection.handshake)
+        else {
+            return false;
+        };
+        let is_overdue = |peer| self.reception.is_overdue(now, peer, state.started_at, used);
+        connection.silence.is_exhausted(now) || connection.unconfirmed_at.is_some_and(is_overdue)
+    }
+
+    /// Ends a connection that was not set up in time.
+    fn end_set_up(&mut self, now: Instant, connection: &mut Connection) {
+        let Some(state) = &connection.handshake else { return };
+        let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
+        let silence_ms = now.since_ns(state.started_at) / 1_000_000;
+        self.counters.handshakes_failed += 1;
+        self.counters.unreachable += 1;
+        self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
+    }
+
+    //= protocol.md: silence.2
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
-        if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
-            && let Some(state) = connection.handshake.as_ref()
-            && (connection.silence.is_exhausted(now) || self.is_overdue(now, connection))
-        {
-            let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
-            if let Some(peer) = connection.unconfirmed_at {
-                self.withdraw_requests(peer);
-            }
-            let silence_ms = now.since_ns(state.started_at) / 1_000_000;
-            self.counters.handshakes_failed += 1;
-            self.counters.unreachable += 1;
-            self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
-            return;
-        }
         if connection.phase != Phase::Established {
             return;
         }
         if connection.silence.is_exhausted(now) {
-            let peer = connection.paths.first().map_or_else(Default::default, Path::peer);
+            let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer());
             let silence_ms = self.config.silence_budget_ns / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
@@ -115,7 +169,7 @@ impl Engine {
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
-            connection.paths.iter().find(|path| unanswered(path)).map(Path::index)
+            connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index())
             && self.doubt_path(connection, index)
         {}
     }
@@ -164,7 +218,7 @@ impl Engine {
         position: usize,
         others_progress: bool,
     ) {
-        let sole_hope = !connection.paths.iter().any(Path::may_carry_data);
+        let sole_hope = !connection.paths.iter().any(|path| path.may_carry_data());
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
         let Some(probe) = path.probe(now) else { return };
@@ -207,6 +261,23 @@ impl Engine {
             let pause_ns = (NEWS_NS << connection.retries.min(5)).min(NEWS_NS_MAX);
             connection.retry_at = now.after_ns(pause_ns);
             connection.retries = connection.retries.saturating_add(1).min(8);
+        }
+    }
+
+    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
+    /// path.
+    fn trim(&mut self) {
+        self.news.trim();
+        self.replies.trim();
+    }
+
+    /// A connection was taken out of the table for something of which it need not be served: it may go
+    /// to rest again.
+    pub(crate) fn rest_later(&mut self, connection: &Connection) {
+        let index = connection.handle.index;
+        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
+        if rests_at < self.agenda.deadline(index) && self.is_idle(connection) {
+            self.agenda.set_timer(index, rests_at);
         }
     }
 }

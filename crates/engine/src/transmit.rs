@@ -6,14 +6,16 @@ use mem::MemoryAccess;
 use semantics::{Carried, CarriedKind, Fragment, LocalFault};
 use wire_edge::{Flags, Header};
 
+use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment};
-use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
-use crate::control::MTU_PROBE;
-use crate::engine::{Emitted, Engine, REPLIES_MAX};
-use crate::frames::{Body, COMMON_BYTES, Emit, NewFrame, Sent, is_full_alone};
+use crate::engine::Engine;
+use crate::frame_writer::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Sent};
+use crate::links::is_full_alone;
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::pending::MTU_PROBE;
 use crate::purpose::Purpose;
 
 /// What is left to do for a connection.
@@ -43,86 +45,79 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
-        self.turn_at = now;
-        self.blocked = 0;
-        self.blocked_peers.clear();
+        self.begin_turn(now);
         self.resume_stalled(now, memory);
+        let (connections, mut parts) = self.lend();
         let mut more = false;
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { break };
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.queued = false;
-            match self.serve(now, memory, &mut connection, emit) {
+        let ready = parts.agenda.ready().len();
+        for _ in 0..ready {
+            let Some(index) = parts.agenda.next_ready() else { break };
+            let Some(mut connection) = connections.take(index) else { continue };
+            match parts.serve(now, memory, &mut connection, emit) {
                 Served::Done => {}
                 Served::More | Served::Blocked => {
                     more = true;
-                    self.mark_ready(&mut connection);
+                    parts.agenda.mark_ready(index);
                 }
             }
-            self.settle(now, &mut connection);
-            if !connection.listed_owing
-                && connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing
-            {
-                connection.listed_owing = true;
-                self.owing.push(index);
+            parts.settle(now, &mut connection);
+            if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
+                parts.agenda.mark_owing(index);
             }
             if connection.phase == Phase::Gone {
-                self.put_back(connection);
+                parts.put_back(connections, connection);
             } else {
-                self.connections.put(connection);
+                connections.put(connection);
             }
         }
-        if self.blocked != 0 || !self.blocked_peers.is_empty() {
+        if parts.links.has_refused() {
             // Who was served first has had what room there was: the next turn begins with another.
-            if let Some(first) = self.ready.pop_front() {
-                self.ready.push_back(first);
-            }
+            parts.agenda.rotate();
         }
-        self.send_replies(emit) || more
+        parts.send_replies(emit) || more
     }
 
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
-        let now = self.turn_at;
+        let (connections, parts) = self.lend();
+        let (now, agenda) = (parts.turn_at, parts.agenda);
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
         // Those that have not been served yet may owe some too.
-        for position in 0..self.ready.len() {
-            if let Some(&index) = self.ready.get(position)
-                && let Some(mut connection) = self.connections.take(index)
-            {
+        for index in agenda.ready() {
+            if let Some(mut connection) = connections.take(index) {
                 connection.report_now |= owes_last(&connection);
-                self.connections.put(connection);
+                connections.put(connection);
             }
         }
-        while let Some(index) = self.owing.pop() {
-            if self.connections.disown(index) {
+        while let Some(index) = agenda.next_owing() {
+            // One that rests owes nothing any more.
+            if connections.at(index).is_none_or(|connection| !owes_last(connection)) {
                 continue;
             }
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.listed_owing = false;
-            if owes_last(&connection) {
+            if let Some(mut connection) = connections.take(index) {
                 connection.report_now = true;
-                self.mark_ready(&mut connection);
+                agenda.mark_ready(index);
+                connections.put(connection);
             }
-            self.connections.put(connection);
         }
     }
 
     fn resume_stalled(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.swap_remove(0);
-            self.with_index(index, |engine, connection| {
-                connection.listed_stalled = false;
+        for _ in 0..self.parts().agenda.stalled() {
+            let Some(index) = self.parts().agenda.next_stalled() else { break };
+            self.with_index(index, |parts, connection| {
                 if connection.is_open() && connection.inbound.is_stalled() {
-                    engine.resume(now, memory, connection);
+                    parts.resume(now, memory, connection);
                 }
             });
         }
     }
+}
 
+impl Parts<'_> {
     fn serve(
         &mut self,
         now: Instant,
@@ -139,7 +134,7 @@ impl Engine {
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be set up at once; what they say is not dropped for that.
-                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
                 self.serve_handshake(now, connection);
@@ -221,33 +216,33 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         let segments = self.segments(connection.paths[position].link());
-        self.batch.reset(connection.paths[position].peer());
-        self.acks.len = 0;
+        self.scratch.begin(connection.paths[position].peer());
+        self.scratch.drop_acks();
         if connection.acks_ride(now) {
             let frame_bytes = connection.paths[position].frame_bytes();
-            self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
+            self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
-        let had_acks = self.acks.len > 0;
+        let had_acks = self.scratch.acks_len() > 0;
         let mut bytes = 0;
         let mut burst_bytes = None;
         let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].frame_bytes());
-        while self.batch.len() < segments
+        while self.scratch.batch().len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
         {
             // One frame always goes, as the caller has asked for its room.
-            if !self.batch.is_empty() {
+            if !self.scratch.batch().is_empty() {
                 let path = &connection.paths[position];
                 let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
                     break;
                 }
             }
-            let room = frame_bytes - COMMON_BYTES - self.acks.len as u32;
+            let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
-            match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
+            match &connection.outbound.next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) => {
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
@@ -256,7 +251,6 @@ impl Engine {
                             break;
                         }
                     }
-                    self.acks.len = 0;
                     alone = fragment.carried.last && fragment.carried.offset == 0;
                 }
                 Ok(None) => break,
@@ -270,10 +264,8 @@ impl Engine {
             self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }
-        if self.batch.is_empty() {
-            if had_acks {
-                connection.report_now = true;
-            }
+        if self.scratch.batch().is_empty() {
+            connection.report_now |= self.scratch.drop_acks();
             return Sent::Nothing;
         }
         if !alone {
@@ -289,7 +281,7 @@ impl Engine {
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
         let asks = self.config.asking == Asking::Spaced && !connection.outbound.wants_to_send();
         if asks {
-            self.batch.ask_with_last();
+            self.scratch.ask_with_last();
             connection.on_asked();
         }
     }
@@ -310,13 +302,12 @@ impl Engine {
             purpose: Purpose::Data,
             header: &fragment.header,
             flags,
-            body: Body::Of(fragment, &self.pools, memory),
+            body: Body::Of(fragment, self.pools, memory),
             carried: fragment.carried,
         };
         let names = (connection.peer_epoch, connection.peer_id);
         let path = &mut connection.paths[position];
-        let acks = self.acks.as_slice();
-        let pushed = self.batch.push(now, &mut self.sent, names, path, acks, &frame);
+        let pushed = self.scratch.push(now, self.sent, names, path, &frame);
         if pushed.is_some() {
             path.use_probe();
         }
@@ -349,15 +340,12 @@ impl Engine {
 
     /// Sends answers to strangers; true if some wait for a link that is full.
     fn send_replies(&mut self, emit: Emit<'_>) -> bool {
-        for _ in 0..self.replies.len() {
-            let Some(reply) = self.replies.pop_front() else { break };
-            let is_sent = self.send_encoded(reply.link, reply.to, &reply.bytes, emit);
+        let Self { replies, scratch, links, .. } = self;
+        replies.offer(|reply| {
+            let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
             // One peer that takes nothing must not take the place of all others; it asks again.
-            if !is_sent && !is_full_alone(reply.to) {
-                self.replies.push_back(reply);
-            }
-        }
-        !self.replies.is_empty()
+            is_sent || is_full_alone(reply.to)
+        })
     }
 
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
