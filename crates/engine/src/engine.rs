@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use delivery::{
     CookieJar, EndpointCounters, Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, RateLimiter,
-    RxFrame, SentPool, SilenceBudget, TimerQueue,
+    RxFrame, SentPool, SettingError, SilenceBudget, TimerQueue,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -150,12 +150,16 @@ const LISTED_AHEAD: u32 = 64;
 impl Engine {
     //= protocol.md: reset.4
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
-    /// is where handles of operations look. What a user has set goes through
-    /// [`EngineConfig::check`] first.
+    /// is where handles of operations look.
     ///
-    /// # Panics
-    /// If [`EngineConfig::packets_max`] is too small or too large.
-    pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
+    /// # Errors
+    /// Those of [`EngineConfig::check`].
+    pub fn new(
+        config: EngineConfig,
+        seed: [u8; 32],
+        status: Arc<StatusTable>,
+    ) -> Result<Self, SettingError> {
+        config.check()?;
         let mut entropy = ChaCha8Rng::from_seed(seed);
         let incarnation = entropy.next_u64();
         let mut cookie_key = [0; 16];
@@ -166,7 +170,7 @@ impl Engine {
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
         let nobodys_queue = Arc::new(CompletionQueue::new(1));
-        Self {
+        Ok(Self {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
@@ -199,7 +203,7 @@ impl Engine {
             nobodys_queue,
             entropy,
             config,
-        }
+        })
     }
 
     /// Adds a link to the endpoint, or replaces what is known of it. Connections that are established

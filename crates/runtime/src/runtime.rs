@@ -141,7 +141,7 @@ impl Runtime {
         config.check()?;
         let home = HomeProcess::here();
         let status = Arc::new(StatusTable::new(config.handles_max));
-        let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
+        let engine = Engine::new(config.engine, config.seed, Arc::clone(&status))?;
         let clock = Clock::start();
         let submissions = Submissions::new(config.submissions_max);
         let shared = Arc::new(Shared {

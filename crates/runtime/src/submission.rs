@@ -64,9 +64,9 @@ pub(crate) struct Submissions {
 }
 
 impl Submissions {
-    /// With places for `capacity` submissions, those held back included.
+    /// With places for `capacity` submissions, at least 1, those held back included.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { ring: ArrayQueue::new(capacity.max(1) as usize), in_line: AtomicUsize::new(0) }
+        Self { ring: ArrayQueue::new(capacity as usize), in_line: AtomicUsize::new(0) }
     }
 
     pub(crate) fn capacity(&self) -> usize {
