@@ -21,9 +21,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 
 use self::address::{Family, SocketName};
+use self::failure::Sending;
 use self::hot::{HotSocket, Traffic};
 use self::receive::ReceiveRing;
-use self::transmit::{SEGMENTS_MAX, Transmitter};
+use self::transmit::{Run, SEGMENTS_MAX, Transmitter};
 use crate::clock::ReceiveClock;
 use crate::interface::{ASK_NS, Interface, Watch};
 use crate::refusal::Refusals;
@@ -211,16 +212,47 @@ impl Link for UdpLink {
             self.statistics.send_unreachable += batch.len() as u64;
             return Ok(batch.len());
         }
-        let mut sent = 0;
+        let (mut sent, mut attempts) = (0, 0);
         while sent < batch.len() {
-            match self.send_some(batch, sent) {
-                Ok(0) => break,
-                Ok(frames) => sent += frames,
-                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+            let is_segmented = self.features.segmentation;
+            let segments_max = if is_segmented { usize::from(self.caps.segments) } else { 1 };
+            let which = self.choose(batch);
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            self.statistics.send_calls += 1;
+            let (result, run) = if is_segmented || !self.features.batching {
+                let run = self.transmitter.gather(batch, sent, segments_max);
+                (self.transmitter.send_run(socket, run).map(|()| run.frames), run)
+            } else {
+                let run = Run { frames: 1, bytes: 0, segment_bytes: batch.frame(sent).len() };
+                (self.transmitter.send_each(socket, batch, sent, usize::MAX), run)
+            };
+            let error = match result {
+                Ok(frames) => {
+                    self.refusals.on_taken();
+                    self.note_sent(batch, sent, frames, run);
+                    (sent, attempts) = (sent + frames, 0);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            attempts += 1;
+            let done = match self.on_send_error(&error, batch, sent, run, attempts) {
+                Sending::Again => continue,
+                Sending::Full => {
+                    self.statistics.send_full += 1;
+                    break;
+                }
+                Sending::Lost => run.frames,
+                Sending::Singly => self.send_singly(batch, sent, run)?,
+                Sending::Failed if error.raw_os_error() == Some(libc::EFAULT) => {
                     return Err(PayloadUnmapped { frame: sent }.into());
                 }
-                Err(error) => return Err(error),
+                Sending::Failed => return Err(error),
+            };
+            if done == 0 {
+                break;
             }
+            (sent, attempts) = (sent + done, 0);
         }
         Ok(sent)
     }

@@ -25,9 +25,25 @@ pub(crate) struct Submission {
 
 /// What is posted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Posting {
+pub enum Posting {
+    /// Something for the peer.
     Operation(Operation),
+    /// A buffer for a message.
     Receive(Receive),
+}
+
+impl From<&Operation> for Posting {
+    #[inline]
+    fn from(operation: &Operation) -> Self {
+        Self::Operation(*operation)
+    }
+}
+
+impl From<Receive> for Posting {
+    #[inline]
+    fn from(receive: Receive) -> Self {
+        Self::Receive(receive)
+    }
 }
 
 impl Posting {
