@@ -17,6 +17,7 @@ mod congestion;
 mod cookie;
 mod counters;
 mod coverage;
+mod link_estimate;
 mod loss;
 mod pack;
 mod path_mtu;
@@ -41,6 +42,7 @@ pub use congestion::{
 };
 pub use cookie::{COOKIE_BYTES, COOKIE_LIFETIME_NS, CookieError, CookieJar, RateLimiter};
 pub use counters::{EndpointCounters, LinkCounters};
+pub use link_estimate::LinkEstimate;
 pub use pack::{Pack, Packer, Unpacker};
 pub use path_mtu::PathMtu;
 pub use path_state::{LinkState, PathChange, PathState, SILENCE_BUDGET_NS, SilenceBudget};

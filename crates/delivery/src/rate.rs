@@ -20,11 +20,6 @@ const TRAIN_WAIT_NS: u64 = 20_000;
 /// Part by which frames that wait for nothing raise the rate: 1/2^4.
 const TRAIN_RAISE_SHIFT: u32 = 4;
 
-/// How long a rate that few frames have shown is believed without being seen again, in nanoseconds, and
-/// how many times it doubles at most if it is not.
-const TRAIN_LIFETIME_NS: u64 = 20_000_000;
-const DOUBLINGS_MAX: u64 = 16;
-
 /// What a packet remembers of the estimator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
@@ -229,16 +224,9 @@ impl RateEstimator {
         }
     }
 
-    /// The same, more by and by where it was seen long ago and from a few frames only, until it is
-    /// `nominal`.
-    pub(crate) fn steady_by_now(&self, now: Instant, nominal: Option<u64>) -> Option<u64> {
-        let steady = self.steady(nominal)?;
-        if self.trained_at == Instant::default() {
-            return Some(steady);
-        }
-        let doublings = (now.since_ns(self.trained_at) / TRAIN_LIFETIME_NS).min(DOUBLINGS_MAX);
-        let most = nominal.unwrap_or(u64::MAX).max(steady);
-        Some(steady.saturating_mul(1 << doublings).min(most))
+    /// When frames that were few last showed anything; default if what is known is from many.
+    pub(crate) const fn trained_at(&self) -> Instant {
+        self.trained_at
     }
 
     /// Nothing is in flight on any link of the connection, and frames will be sent.
@@ -464,16 +452,6 @@ mod tests {
     }
 
     #[test]
-    fn what_short_messages_have_shown_is_forgotten_by_and_by() {
-        let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
-        train(&mut rate, &mut now, 1_500, 120_000);
-        let by_now = |ns: u64| rate.steady_by_now(now.after_ns(ns), Some(1_250_000_000));
-        assert_eq!(by_now(0), Some(12_500_000));
-        assert_eq!(by_now(2 * TRAIN_LIFETIME_NS), Some(50_000_000));
-        assert_eq!(by_now(1_000_000_000), Some(1_250_000_000));
-    }
-
-    #[test]
     fn what_short_messages_have_shown_is_not_forgotten_while_frames_come_and_go() {
         let (mut rate, mut now) = (RateEstimator::new(Instant(0)), Instant(5));
         train(&mut rate, &mut now, 1_500, 120_000);
@@ -485,8 +463,9 @@ mod tests {
             now = now.after_ns(120_000);
             rate.on_acked(now, 1_500, newest(next, sent_at), 10_000, 1_500);
         }
-        let rate_now = rate.steady_by_now(now, Some(1_250_000_000)).unwrap();
-        assert!((12_000_000..=14_000_000).contains(&rate_now), "{rate_now}");
+        let steady = rate.steady(None).unwrap();
+        assert!((12_000_000..=14_000_000).contains(&steady), "{steady}");
+        assert!(now.since_ns(rate.trained_at()) <= 2 * STEADY_NS, "it would begin to be forgotten");
     }
 
     #[test]

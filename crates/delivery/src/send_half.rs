@@ -7,8 +7,9 @@ mod window;
 
 use wire_edge::PacketNumber;
 
-use crate::congestion::{CongestionController, Controller, HOST_NS_MAX, LossSample};
+use crate::congestion::{CongestionController, Controller, LossSample};
 use crate::coverage::reaches;
+use crate::link_estimate::LinkEstimate;
 use crate::loss::ReorderTolerance;
 use crate::rate::RateEstimator;
 use crate::rtt::RttEstimator;
@@ -84,9 +85,7 @@ pub struct SendHalf<T: Copy> {
     loss_at: Instant,
     /// Last acknowledgement of something new, or last probe timeout.
     progress_at: Instant,
-    /// When the link will have carried what was handed to it.
-    idle_at: Instant,
-    nominal_rate: Option<u64>,
+    estimate: LinkEstimate,
     probe_timeout_min_ns: u64,
     probe_timeout_max_ns: u64,
     in_flight_bytes: u32,
@@ -97,8 +96,6 @@ pub struct SendHalf<T: Copy> {
     packets_max: u16,
     /// The peer's count of marked frames, as last seen.
     marked: u16,
-    /// Rate of the fastest link of the connection, if this one is taken for as fast; else 0.
-    alike: u64,
 }
 
 /// An idle link of a connection costs no more than eight cache lines.
@@ -120,10 +117,12 @@ impl<T: Copy> SendHalf<T> {
     /// If a full frame has no byte or more than 65535.
     pub fn new(config: &SendConfig, now: Instant) -> Self {
         assert!((1..=u32::from(u16::MAX)).contains(&config.frame_bytes));
+        let rtt = RttEstimator::new(config.initial_rtt_ns, now);
+        let rate = RateEstimator::new(now);
         Self {
             packets: SentPackets::new(),
-            rtt: RttEstimator::new(config.initial_rtt_ns, now),
-            rate: RateEstimator::new(now),
+            rtt,
+            rate,
             controller: Controller::new(
                 config.algorithm,
                 config.initial_window_frames,
@@ -137,8 +136,7 @@ impl<T: Copy> SendHalf<T> {
             newest_acked_took_ns: 0,
             loss_at: Instant::NEVER,
             progress_at: now,
-            idle_at: now,
-            nominal_rate: config.nominal_rate,
+            estimate: LinkEstimate::new(config.nominal_rate, &rate, &rtt, now),
             probe_timeout_min_ns: config.probe_timeout_min_ns,
             probe_timeout_max_ns: config.probe_timeout_max_ns,
             in_flight_bytes: 0,
@@ -148,7 +146,6 @@ impl<T: Copy> SendHalf<T> {
             probe_count: 0,
             packets_max: config.packets_max,
             marked: 0,
-            alike: 0,
         }
     }
 
@@ -190,8 +187,7 @@ impl<T: Copy> SendHalf<T> {
             self.progress_at = now;
         }
         let stamp = self.rate.on_sent(now, self.in_flight_bytes, kind == Kind::MtuProbe);
-        self.idle_at = self.idle_at.max(now).after_ns(self.transmission_ns(bytes));
-        let wait_ns = u32::try_from(self.idle_at.since_ns(now)).unwrap_or(u32::MAX);
+        let wait_ns = u32::try_from(self.estimate.on_sent(now, bytes)).unwrap_or(u32::MAX);
         let record = NewRecord { content, sent_at: now, stamp, wait_ns, bytes: bytes16, kind };
         self.packets.push(pool, packet, record);
         self.in_flight_bytes += bytes;
@@ -216,8 +212,7 @@ impl<T: Copy> SendHalf<T> {
             }
             let record = self.packets.remove(slot);
             self.in_flight_bytes -= u32::from(record.bytes);
-            let spared_ns = self.transmission_ns(u32::from(record.bytes));
-            self.idle_at = Instant(self.idle_at.0.saturating_sub(spared_ns));
+            self.estimate.on_taken_back(u32::from(record.bytes));
             back(record.content);
         }
         self.packets.release_if_empty(pool);
@@ -274,7 +269,7 @@ impl<T: Copy> SendHalf<T> {
         self.packets.release_if_empty(pool);
         self.in_flight_bytes = 0;
         self.loss_at = Instant::NEVER;
-        self.idle_at = Instant(0);
+        self.estimate.on_drained();
         self.drain = Drain::No;
     }
 
@@ -284,6 +279,7 @@ impl<T: Copy> SendHalf<T> {
     pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
         self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
         self.rate.restart();
+        self.estimate.update(&self.rate, &self.rtt);
         self.controller =
             Controller::new(config.algorithm, config.initial_window_frames, self.frame_bytes);
         self.tolerance = ReorderTolerance::default();
@@ -375,66 +371,19 @@ impl<T: Copy> SendHalf<T> {
         self.rtt.min_ns()
     }
 
-    /// The same, unless it is from so few samples that chance has made it.
-    pub fn known_rtt_min_ns(&self) -> Option<u64> {
-        self.rtt.is_known().then(|| self.rtt.min_ns())
-    }
-
     /// Measured delivery rate.
     pub fn rate_bytes_per_second(&self) -> Option<u64> {
         self.rate.bytes_per_second()
     }
 
-    /// What the link has carried in the long run, whatever it may carry now.
-    pub fn steady_rate(&self) -> Option<u64> {
-        self.rate.steady(None)
+    /// How fast the link is, how long, and how much waits on it.
+    pub const fn estimate(&self) -> &LinkEstimate {
+        &self.estimate
     }
 
-    /// The fastest link of the connection carries `fastest` bytes per second in the long run. A link
-    /// that seems to carry nearly as much is taken for as fast: by so much rates are mistaken that
-    /// follow from what a link was given, and what it is given must not follow from them.
-    pub fn compare_with(&mut self, fastest: u64) {
-        let own = self.believed_rate().unwrap_or(0);
-        self.alike = if own >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
-    }
-
-    /// The rate at which a link among several should be tried: the measured one, or more as long as it
-    /// delivers all it is given and nothing waits on it. A link that is given little because it is
-    /// believed to be slow would else remain so; and so would one whose first frames were late, so what
-    /// few of them have shown at least is no rate.
-    pub fn rate_worth_trying(&self, now: Instant) -> Option<u64> {
-        if !self.rtt.is_known() && self.rate.is_lower_bound() {
-            return self.nominal_rate;
-        }
-        let rate = self.rate.steady_by_now(now, self.nominal_rate)?.max(self.alike);
-        Some(if self.rate.is_untried() && !self.has_queue() {
-            rate.saturating_mul(2)
-        } else {
-            rate
-        })
-    }
-
-    /// Whether frames wait on the link for longer than hosts explain.
-    pub fn has_queue(&self) -> bool {
-        self.waits_beyond(QUEUE_SEEN_NS)
-    }
-
-    /// Whether they wait so long that no host explains it, and the link is what limits.
-    pub fn waits_long(&self) -> bool {
-        self.waits_beyond(HOST_NS_MAX)
-    }
-
-    /// Whether frames wait on the link for longer than `hosts_ns` nanoseconds, which hosts may take, and
-    /// than some frames take.
-    fn waits_beyond(&self, hosts_ns: u64) -> bool {
-        let few_frames_ns = self.transmission_ns(QUEUE_SEEN_FRAMES * self.frame_bytes);
-        let queue_ns = hosts_ns.max(few_frames_ns);
-        self.rtt.smoothed_ns() > self.rtt.min_ns().saturating_mul(2).saturating_add(queue_ns)
-    }
-
-    /// When the link will have carried what was handed to it; not before `now`.
-    pub fn idle_at(&self, now: Instant) -> Instant {
-        self.idle_at.max(now)
+    /// See [`LinkEstimate::compare_with`].
+    pub const fn compare_with(&mut self, fastest: u64) {
+        self.estimate.compare_with(fastest);
     }
 
     /// Probe timeouts since the last acknowledgement of something new.
@@ -458,25 +407,7 @@ impl<T: Copy> SendHalf<T> {
         let backed_off_ns = self.probe_timeout_ns().saturating_mul(doubled);
         since.after_ns(backed_off_ns.min(self.probe_timeout_max_ns))
     }
-
-    fn believed_rate(&self) -> Option<u64> {
-        self.rate.steady(self.nominal_rate)
-    }
-
-    fn transmission_ns(&self, bytes: u32) -> u64 {
-        let rate = self.believed_rate().unwrap_or(u64::MAX).max(self.alike).max(1);
-        u64::from(bytes) * 1_000_000_000 / rate
-    }
 }
-
-/// A round trip longer than twice the shortest shows a queue if it is so by this many frames of the link,
-/// and by this time, in nanoseconds, which four frames take at 1 Gb/s: hosts take some of it, too.
-const QUEUE_SEEN_FRAMES: u32 = 4;
-const QUEUE_SEEN_NS: u64 = 50_000;
-
-/// A link that seems to be slower than the fastest of its connection by this factor or less is taken for
-/// as fast.
-const MISTAKEN_TIMES: u64 = 2;
 
 /// Progress of a measurement of the smallest round-trip time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -291,7 +291,7 @@ impl World {
         } else {
             assert!(self.half.deadline() < Instant::NEVER, "what is in flight has a deadline");
         }
-        assert!(self.half.idle_at(self.now) >= self.now);
+        assert!(self.half.estimate().idle_at(self.now) >= self.now);
         assert!(self.half.quantum_bytes() > 0);
     }
 }

@@ -188,3 +188,26 @@ impl Default for EngineConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use semantics::StatusTable;
+
+    use super::*;
+    use crate::Engine;
+
+    #[test]
+    fn an_engine_is_not_made_with_settings_nothing_works_with() {
+        let make = |packets_max| {
+            let config = EngineConfig { packets_max, ..EngineConfig::default() };
+            Engine::new(config, [1; 32], Arc::new(StatusTable::new(1)))
+        };
+        for packets_max in [0, 255, 4097] {
+            let told = format!("the setting `packets_max` is {packets_max}; 256 to 4096 would do");
+            assert_eq!(make(packets_max).unwrap_err().to_string(), told);
+        }
+        assert!(make(256).is_ok() && make(4096).is_ok());
+    }
+}

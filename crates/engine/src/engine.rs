@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use delivery::{
-    EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RxFrame, SentPool, SilenceBudget,
+    EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RxFrame, SentPool, SettingError,
+    SilenceBudget,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -78,12 +79,16 @@ const LISTED_AHEAD: u32 = 64;
 impl Engine {
     //= protocol.md: reset.4
     /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
-    /// is where handles of operations look. What a user has set goes through
-    /// [`EngineConfig::check`] first.
+    /// is where handles of operations look.
     ///
-    /// # Panics
-    /// If [`EngineConfig::packets_max`] is too small or too large.
-    pub fn new(config: EngineConfig, seed: [u8; 32], status: Arc<StatusTable>) -> Self {
+    /// # Errors
+    /// Those of [`EngineConfig::check`].
+    pub fn new(
+        config: EngineConfig,
+        seed: [u8; 32],
+        status: Arc<StatusTable>,
+    ) -> Result<Self, SettingError> {
+        config.check()?;
         let mut entropy = ChaCha8Rng::from_seed(seed);
         let incarnation = entropy.next_u64();
         let mut cookie_key = [0; 16];
@@ -94,7 +99,7 @@ impl Engine {
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
         let connections = ConnectionTable::new(&config, Arc::new(CompletionQueue::new(1)));
-        Self {
+        Ok(Self {
             incarnation,
             links: Links::new(listed as usize),
             pools: pools(&config.pools, status),
@@ -110,7 +115,7 @@ impl Engine {
             scratch: if ahead { Scratch::default() } else { Scratch::without_room() },
             entropy,
             config,
-        }
+        })
     }
 
     /// Gives the engine this scratch memory for its own, and its own for this. To be called before

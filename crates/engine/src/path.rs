@@ -363,18 +363,14 @@ impl Path {
     //= protocol.md: state.5
     /// What the scheduler is shown.
     ///
-    /// Acknowledgements of all links come back the same way, so the shortest round trip of all,
-    /// `rtt_min_ns`, is part of each. A link of which little is known counts as no longer than that one:
-    /// short messages alone would never find out.
+    /// The shortest round trip of all links is `rtt_min_ns`.
     pub(crate) fn view(&self, now: Instant, sole: bool, rtt_min_ns: u64) -> LinkView {
         let (send, frame_bytes) = (self.send(), u32::from(self.frame_bytes()));
+        let estimate = send.estimate();
         LinkView {
-            rate_bytes_per_second: send.rate_worth_trying(now),
-            one_way_ns: send
-                .known_rtt_min_ns()
-                .map_or(rtt_min_ns, |own_ns| own_ns.max(rtt_min_ns))
-                .saturating_sub(rtt_min_ns / 2),
-            idle_at: send.idle_at(now),
+            rate_bytes_per_second: estimate.worth_trying(now, frame_bytes),
+            one_way_ns: estimate.one_way_ns(rtt_min_ns),
+            idle_at: estimate.idle_at(now),
             window_left_bytes: u64::from(send.window_left(now)),
             opens_at: send.opens_at(now, frame_bytes),
             frame_bytes,

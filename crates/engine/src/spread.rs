@@ -55,7 +55,7 @@ impl Spread {
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
-        let rate = path.send().steady_rate().unwrap_or(0);
+        let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX);
         let least = match (path_offloads, self.has_long) {
@@ -97,14 +97,14 @@ impl Parts<'_> {
             }
         }
         let usable = connection.paths.iter_mut().filter(|path| path.may_carry_data());
-        let rates = usable.map(|path| path.send().steady_rate().unwrap_or(0));
+        let rates = usable.map(|path| path.send().estimate().carried().unwrap_or(0));
         let fastest = rates.max().unwrap_or(0);
         for path in &mut connection.paths {
             path.compare_with(fastest);
         }
         let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
         let usable = connection.paths.iter().filter(|path| path.may_carry_data());
-        let rtts = usable.map(|path| path.send().rtt_min_ns());
+        let rtts = usable.map(|path| path.send().estimate().delay_ns());
         let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
         let mut spread = Spread {
             views: [UNUSABLE; LINKS_MAX],
@@ -235,7 +235,7 @@ impl Parts<'_> {
         // it is what limits. All links hear it, as this turn may have left one out.
         for path in &mut connection.paths {
             let full = path.send().window_left(now) < u32::from(path.frame_bytes());
-            let waits = path.send().waits_long();
+            let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
             path.set_application_limited(nothing_left || !full && !waits);
         }
         // What drivers give back is sent again in the order in which it was cut, if the last batch
@@ -311,8 +311,9 @@ impl Connection {
 /// meanwhile.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
-        let rate = path.send().steady_rate().filter(|_| path.send().has_queue())?;
-        (u64::from(path.frame_bytes()) * 1_000_000_000).checked_div(rate)
+        let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());
+        let rate = estimate.carried().filter(|_| estimate.has_queue(u32::from(frame_bytes)))?;
+        (u64::from(frame_bytes) * 1_000_000_000).checked_div(rate)
     };
     paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(TURN_NS, TURN_NS_MAX)
 }

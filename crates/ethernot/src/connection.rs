@@ -227,7 +227,7 @@ impl Connection {
     ) -> Result<(), PostError> {
         let receive = Receive { region: local.region().id, offset, length, context };
         let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
-        let result = endpoint.runtime.post_receive(*handle, queue, receive);
+        let result = endpoint.runtime.post(*handle, queue, receive, Doorbell::Ring);
         result.map_err(|error| self.explain(error.into()))
     }
 

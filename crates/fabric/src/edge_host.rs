@@ -104,8 +104,9 @@ impl EdgeHost {
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
+        let engine = Engine::new(config.clone(), entropy, Arc::clone(&status));
         Self {
-            engine: Engine::new(config.clone(), entropy, Arc::clone(&status)),
+            engine: engine.expect("the settings of a simulated host are within their limits"),
             config,
             domains: (0..shape.places.max(1)).map(|_| memory.allocate_domain()).collect(),
             place: 0,

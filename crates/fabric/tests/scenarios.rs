@@ -2,48 +2,66 @@
 
 use std::fmt::Write as _;
 
-use fabric::scenario::{self, Measured};
+use fabric::scenario::{self, Measured, Outcome};
 
+/// Virtual time is the same everywhere, so every figure is compared exactly: a change of a single frame or
+/// nanosecond is one that somebody meant, or a fault.
 #[test]
-fn transfers_take_what_the_snapshot_says() {
+fn transfers_take_exactly_what_the_snapshot_says() {
     let rows = scenario::run().expect("every transfer finishes");
-    let table = coarse_table(&rows);
+    bounds_hold(&rows);
+    let table = exact_table(&rows);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios.txt");
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(path, &table).expect("the snapshot can be written");
     }
     let accepted = std::fs::read_to_string(path).expect("the snapshot is checked in");
-    assert_eq!(table, accepted, "run with UPDATE_SNAPSHOTS=1 to accept");
-    bounds_hold(&rows);
+    let difference = difference(&accepted, &table);
+    assert!(difference.is_empty(), "transfers took something else:\n\n{difference}\n{RENEW}");
 }
 
-/// Rounded so far that only what somebody would notice shows as a change; `ethernot sim scenario`
-/// prints all digits.
-fn coarse_table(rows: &[Measured]) -> String {
-    let mut text = String::from(
-        "scenario                                  | goodput Mb/s | out of order % | extra % | acks %\n",
+#[test]
+fn a_difference_shows_old_and_new_lines_and_no_others() {
+    assert_eq!(difference("a\nb\nc\n", "a\nb\nc\n"), "");
+    assert_eq!(difference("a\nb\nc\n", "a\nB\nc\nd\n"), "-b\n+B\n+d\n");
+    assert_eq!(difference("a\nb\n", "a\n"), "-b\n");
+}
+
+/// Whole numbers only: `ethernot sim scenario` makes rates and percentages of them.
+fn exact_table(rows: &[Measured]) -> String {
+    let mut text = format!(
+        "{}\n\n{:41} | {:>11} | {:>6} | {:>8} | {:>9} | {:>7}\n",
+        RENEW, "scenario", "time ns", "frames", "at least", "overtaken", "answers",
     );
-    for Measured { name, length_bytes, outcome } in rows {
-        let goodput = two_digits(outcome.goodput(*length_bytes) / 1e6);
-        let out_of_order = to_multiple(outcome.out_of_order_percent(), 20.0);
-        let extra = to_multiple(outcome.extra_percent(), 2.0);
-        let answers = to_multiple(outcome.answer_percent(), 25.0);
+    for Measured { name, outcome, .. } in rows {
+        let Outcome { duration_ns, frames, answers, overtaken, frames_min } = outcome;
         let written = writeln!(
             text,
-            "{name:41} | {goodput:12.0} | {out_of_order:14.0} | {extra:7.0} | {answers:6.0}",
+            "{name:41} | {duration_ns:11} | {frames:6} | {frames_min:8} | {overtaken:9} | {answers:7}",
         );
         written.expect("text takes everything");
     }
     text
 }
 
-fn two_digits(figure: f64) -> f64 {
-    let unit = 10_f64.powf(figure.abs().log10().floor() - 1.0).max(1.0);
-    to_multiple(figure, unit)
-}
-
-fn to_multiple(figure: f64, unit: f64) -> f64 {
-    (figure / unit).round() * unit
+/// Lines that are not the same, each old one above the new one in its place.
+fn difference(old: &str, new: &str) -> String {
+    let (mut old, mut new) = (old.lines(), new.lines());
+    let mut text = String::new();
+    loop {
+        let (before, after) = (old.next(), new.next());
+        if before.is_none() && after.is_none() {
+            return text;
+        }
+        if before == after {
+            continue;
+        }
+        for (sign, line) in [('-', before), ('+', after)] {
+            if let Some(line) = line {
+                writeln!(text, "{sign}{line}").expect("text takes everything");
+            }
+        }
+    }
 }
 
 /// What the project promises of them.
@@ -57,3 +75,8 @@ fn bounds_hold(rows: &[Measured]) {
     let lossy = time_ns("16 MB, 1 Gb/s") / time_ns("16 MB, 1 Gb/s, 1 % loss");
     assert!(lossy >= 0.93, "with 1 % loss {lossy:.3} of the goodput without");
 }
+
+/// How the snapshot is renewed, which it says itself.
+const RENEW: &str = "Transfers in virtual time, compared exactly. If a change is meant, renew this file with\n\
+    UPDATE_SNAPSHOTS=1 cargo test -p fabric --test scenarios\n\
+    and say in the commit what changed and why.";

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
+use delivery::{Instant, RxFrame, SettingError, TxBatch};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
-use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
+use crate::wrapper::Wrapper;
+use crate::{Link, PayloadUnmapped};
 
 /// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
@@ -170,12 +171,18 @@ impl<L: Link> Fault<L> {
     }
 }
 
-impl<L: Link> Link for Fault<L> {
-    fn caps(&self) -> LinkCaps {
-        self.link.caps()
+impl<L: Link> Wrapper for Fault<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        &self.link
     }
 
-    fn receive(
+    fn inner_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    fn receive_around(
         &mut self,
         now: Instant,
         limit: usize,
@@ -195,7 +202,7 @@ impl<L: Link> Link for Fault<L> {
         Ok(taken.max(arrivals.delivered))
     }
 
-    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+    fn send_around(&mut self, batch: &TxBatch) -> io::Result<usize> {
         if matches!(self.cut, Cut::Outgoing | Cut::Both) {
             self.statistics.cut += batch.len() as u64;
             return Ok(batch.len());
@@ -219,26 +226,6 @@ impl<L: Link> Link for Fault<L> {
                 None => Err(error),
             },
         }
-    }
-
-    fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.link.poll_event()
-    }
-
-    fn wait_fds(&self) -> WaitFds<'_> {
-        self.link.wait_fds()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.link.prepare_sleep()
-    }
-
-    fn statistics(&self) -> LinkStatistics {
-        self.link.statistics()
-    }
-
-    fn ethernet_header(&self) -> Option<EthernetHeader> {
-        self.link.ethernet_header()
     }
 }
 

@@ -24,6 +24,7 @@ mod capture;
 mod clock;
 mod delay;
 mod ethernet;
+mod events;
 mod fault;
 pub mod host;
 mod interface;
@@ -34,6 +35,7 @@ mod refusal;
 mod shm;
 mod udp;
 mod wait;
+mod wrapper;
 mod xdp;
 pub mod yardstick;
 
@@ -117,45 +119,6 @@ pub trait Link: Send {
     /// What Ethernet says about each frame, for a link on raw Ethernet.
     fn ethernet_header(&self) -> Option<EthernetHeader> {
         None
-    }
-}
-
-impl<L: Link + ?Sized> Link for Box<L> {
-    fn caps(&self) -> LinkCaps {
-        (**self).caps()
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
-        (**self).receive(now, limit, on_frame)
-    }
-
-    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
-        (**self).send(batch)
-    }
-
-    fn poll_event(&mut self) -> Option<LinkEvent> {
-        (**self).poll_event()
-    }
-
-    fn wait_fds(&self) -> WaitFds<'_> {
-        (**self).wait_fds()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        (**self).prepare_sleep()
-    }
-
-    fn statistics(&self) -> LinkStatistics {
-        (**self).statistics()
-    }
-
-    fn ethernet_header(&self) -> Option<EthernetHeader> {
-        (**self).ethernet_header()
     }
 }
 

@@ -21,6 +21,7 @@ use wire_edge::PeerAddr;
 use self::lending::{Borrower, Lender};
 use self::ring::{FRAME_BYTES_MAX, Mapping, Outside, Read, Reader, Shape, Writer, Written};
 use self::socket::{Greeted, Greeting, Heard, Notice};
+use crate::events::Events;
 use crate::payload::PayloadCopier;
 use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
 
@@ -66,7 +67,7 @@ pub struct ShmLink {
     brought_at: Instant,
     copier: PayloadCopier,
     buffer: Box<[u8; FRAME_BYTES_MAX]>,
-    events: VecDeque<LinkEvent>,
+    events: Events,
     statistics: LinkStatistics,
 }
 
@@ -112,7 +113,7 @@ impl ShmLink {
             brought_at: Instant(0),
             copier: PayloadCopier::new(1),
             buffer: ring::frame_buffer(),
-            events: VecDeque::with_capacity(EVENTS_MAX),
+            events: Events::new(EVENTS_MAX),
             statistics: LinkStatistics::default(),
         })
     }
@@ -120,14 +121,6 @@ impl ShmLink {
     /// Peers that memory is shared with, counting twice those that connected both ways.
     pub const fn channels(&self) -> usize {
         self.channels.len()
-    }
-
-    fn push_event(&mut self, event: LinkEvent) {
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.statistics.events_dropped += 1;
-        }
-        self.events.push_back(event);
     }
 
     /// Position of the channel to send to a peer on.
@@ -155,7 +148,7 @@ impl ShmLink {
             Ok(()) => Some(self.channels.len() - 1),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
-                    self.push_event(LinkEvent::Refused(peer, Evidence::Local));
+                    self.events.push(LinkEvent::Refused(peer, Evidence::Local));
                 }
                 None
             }
@@ -365,7 +358,7 @@ impl ShmLink {
             let channel = self.channels.swap_remove(position);
             let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.is_over);
             if !has_other {
-                self.push_event(LinkEvent::Refused(channel.peer, Evidence::Local));
+                self.events.push(LinkEvent::Refused(channel.peer, Evidence::Local));
             }
         }
     }
@@ -528,7 +521,7 @@ impl Link for ShmLink {
     }
 
     fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     fn wait_fds(&self) -> WaitFds<'_> {
@@ -544,7 +537,7 @@ impl Link for ShmLink {
     }
 
     fn statistics(&self) -> LinkStatistics {
-        self.statistics
+        LinkStatistics { events_dropped: self.events.dropped(), ..self.statistics }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use mem::{AccessError, MemoryAccess, Payload, ProtectionDomain, Rights, Target};
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
-use crate::operation::close_reason_of;
+use crate::close::close_reason_of;
 use crate::outbound::Outbound;
 use crate::pools::Pools;
 use crate::receive_queue::ReceiveQueue;

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use mem::{MemoryAccess, Payload, RegionId};
 use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
-use crate::completion::CompletionQueue;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Operation, OperationError, PostError, Source};
+use crate::{CompletionQueue, Operation, OperationError, PostError, Source};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;

@@ -96,6 +96,7 @@ const PLACES: [(&str, &[&str]); 2] = [
             "scheduler",
             "rate.rs",
             "rtt.rs",
+            "link_estimate.rs",
             "loss.rs",
             "send_half.rs",
             "send_half",

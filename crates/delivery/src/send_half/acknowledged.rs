@@ -148,6 +148,7 @@ impl<T: Copy> SendHalf<T> {
             self.rtt.on_round();
         }
         self.drain_for_min(now, others_drain);
+        self.estimate.update(&self.rate, &self.rtt);
         let sample = AckSample {
             acked_bytes: acked.bytes,
             acked_packets: acked.packets,
@@ -193,25 +194,15 @@ impl<T: Copy> SendHalf<T> {
     /// A packet waited longer or shorter on the link than was expected when it was sent: what followed
     /// it waits as much longer or shorter.
     fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
-        let own_ns = self.transmission_ns(acked.newest_bytes);
-        let waited_ns = rtt_ns.saturating_sub(self.rtt.min_ns()).saturating_add(own_ns);
+        let queued_ns = rtt_ns.saturating_sub(self.rtt.min_ns());
         let expected_ns = u64::from(acked.newest_wait_ns);
-        self.idle_at = if waited_ns >= expected_ns {
-            self.idle_at.after_ns((waited_ns - expected_ns) / 2)
-        } else {
-            Instant(self.idle_at.0.saturating_sub((expected_ns - waited_ns) / 2))
-        };
+        self.estimate.on_waited(acked.newest_bytes, queued_ns, expected_ns);
     }
 
     /// What is not in flight any more is not in a queue either.
     fn bound_backlog(&mut self, now: Instant) {
-        if self.in_flight_bytes == 0 {
-            self.idle_at = self.idle_at.min(now);
-            return;
-        }
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
-        let all = now.after_ns(self.transmission_ns(travelling));
-        self.idle_at = self.idle_at.min(all);
+        self.estimate.bound_queue(now, travelling);
     }
 }
 

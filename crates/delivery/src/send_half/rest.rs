@@ -23,8 +23,7 @@ crate::pack_fields!(SendHalf<T: Copy> {
     newest_acked_took_ns,
     loss_at,
     progress_at,
-    idle_at,
-    nominal_rate,
+    estimate,
     probe_timeout_min_ns,
     probe_timeout_max_ns,
     in_flight_bytes,
@@ -34,7 +33,6 @@ crate::pack_fields!(SendHalf<T: Copy> {
     probe_count,
     packets_max,
     marked,
-    alike,
 } packets = SentPackets::new());
 
 impl Pack for Drain {

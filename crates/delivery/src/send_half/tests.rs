@@ -297,10 +297,10 @@ fn what_is_in_flight_on_a_busy_link_does_not_follow_its_bursts() {
         f.send(1);
     }
     let largest = f.half.rate_bytes_per_second().expect("it is measured");
-    let steady = f.half.steady_rate().expect("it is measured");
+    let steady = f.half.estimate().carried().expect("it is measured");
     assert!((110_000_000..150_000_000).contains(&steady), "{steady}");
     assert!(largest > steady * 5 / 4, "{largest}");
-    assert!(f.half.has_queue());
+    assert!(f.half.estimate().has_queue(f.half.frame_bytes));
     assert_eq!(f.half.rate_in_flight(), Some(steady + steady / 4));
 }
 
@@ -321,10 +321,10 @@ fn backlog_grows_with_what_is_sent_and_ends_with_what_is_acknowledged() {
     let mut f = Fixture::new();
     f.half = SendHalf::new(&config, Instant(0));
     f.send(10);
-    assert_eq!(f.half.idle_at(f.now), Instant(10 * US));
+    assert_eq!(f.half.estimate().idle_at(f.now), Instant(10 * US));
     f.advance_us(5);
     f.ack(9, 10, 0);
-    assert_eq!(f.half.idle_at(f.now), f.now);
+    assert_eq!(f.half.estimate().idle_at(f.now), f.now);
 }
 
 #[test]
@@ -335,6 +335,10 @@ fn a_link_that_seems_a_little_slower_than_another_is_taken_for_as_fast() {
         f.half = SendHalf::new(&config, Instant(0));
         f.half.compare_with(fastest);
         f.send(10);
-        assert_eq!(f.half.idle_at(f.now).0.div_ceil(US), microseconds, "beside {fastest} bytes/s");
+        assert_eq!(
+            f.half.estimate().idle_at(f.now).0.div_ceil(US),
+            microseconds,
+            "beside {fastest} bytes/s"
+        );
     }
 }

@@ -63,8 +63,8 @@ impl<T: Copy> SendHalf<T> {
     /// the link is what limits, not much more than it carries in the long run.
     pub(super) fn rate_in_flight(&self) -> Option<u64> {
         let largest = self.rate.bytes_per_second()?;
-        match self.steady_rate() {
-            Some(steady) if self.waits_long() => {
+        match self.estimate.carried() {
+            Some(steady) if self.estimate.waits_long(self.frame_bytes) => {
                 Some(largest.min(steady.saturating_add(steady / 4)))
             }
             _ => Some(largest),
@@ -73,7 +73,7 @@ impl<T: Copy> SendHalf<T> {
 
     /// Bytes to send in one burst.
     pub fn quantum_bytes(&self) -> u32 {
-        let rate = self.rate_in_flight().or(self.nominal_rate).unwrap_or(0);
+        let rate = self.rate_in_flight().or(self.estimate.nominal()).unwrap_or(0);
         let bytes = bytes_in(rate, QUANTUM_NS);
         let least = (QUANTUM_FRAMES_MIN * self.frame_bytes).min(QUANTUM_BYTES_MAX);
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32

@@ -100,7 +100,7 @@ impl UdpLink {
             delivered += frames;
             if frames == 0 {
                 self.hot = None;
-                self.push_event(LinkEvent::Descriptors);
+                self.watch.push(LinkEvent::Descriptors);
                 break;
             }
         }
@@ -119,7 +119,7 @@ impl UdpLink {
         self.traffic.on_opened(opened.is_some());
         if opened.is_some() {
             self.statistics.connected += 1;
-            self.push_event(LinkEvent::Descriptors);
+            self.watch.push(LinkEvent::Descriptors);
         } else {
             self.features.connected_peer = false;
         }

@@ -109,7 +109,7 @@ impl CompletionQueue {
 
     /// Promises one place; false when all are taken or promised.
     #[inline]
-    pub(crate) fn reserve(&self) -> bool {
+    pub fn reserve(&self) -> bool {
         let reserved = self.reserved.load(Ordering::Relaxed);
         let mut free = self.free.load(Ordering::Relaxed);
         if free == 0 {
@@ -124,7 +124,7 @@ impl CompletionQueue {
 
     /// Gives a promised place back unused.
     #[inline]
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         self.take_promise();
         let free = self.free.load(Ordering::Relaxed);
         self.free.store(free + 1, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl CompletionQueue {
 
     /// Fills a promised place.
     #[inline]
-    pub(crate) fn fill(&self, completion: Completion) {
+    pub fn fill(&self, completion: Completion) {
         self.take_promise();
         let pushed = self.ring.push(completion);
         assert!(pushed.is_ok(), "a promised completion place was taken");
