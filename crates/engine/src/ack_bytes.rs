@@ -42,7 +42,7 @@ impl AckBytes {
         let Some(bytes) = bytes.first_chunk_mut() else { return };
         let mut used = 0;
         let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
-        let everything = connection.report_now;
+        let everything = connection.told.must_tell();
         for path in &mut connection.paths {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
@@ -56,9 +56,7 @@ impl AckBytes {
         }
         let delivered = connection.inbound.delivered();
         let credit = connection.inbound.credit();
-        connection.report_now = false;
-        connection.told_delivered = delivered;
-        connection.told_credit = credit;
+        connection.told.on_told(delivered, credit);
         *len = encode_acks(delivered, credit, &blocks[..used], bytes);
     }
 

@@ -22,7 +22,7 @@ impl Parts<'_> {
         emit: Emit<'_>,
     ) -> bool {
         let mut duty = connection.ack_duty_left(now);
-        if core::mem::take(&mut connection.asked) {
+        if connection.told.take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
         // What small frames have no room for goes into another one.
@@ -53,7 +53,7 @@ impl Parts<'_> {
         for position in 0..connection.paths.len() {
             let path = &connection.paths[position];
             if path.may_carry_data() || position == nearest && path.is_validated() {
-                connection.report_now = true;
+                connection.told.tell_now();
                 sent &= !self.is_full(&connection.paths[position])
                     && self.send_acknowledgements(now, connection, position, emit);
             }
@@ -96,14 +96,13 @@ impl Connection {
     /// What becomes of the acknowledgements that are owed, if no data follows.
     #[inline]
     pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
-        self.ack_duty_with(now, moment, self.report_now, || false)
+        self.ack_duty_with(now, moment, self.told.must_tell(), || false)
     }
 
     /// The same, now that data is about to leave: whether it carries them.
     #[inline]
     pub(crate) fn acks_ride(&self, now: Instant) -> bool {
-        let has_news = self.told_delivered != self.inbound.delivered()
-            || self.told_credit != self.inbound.credit();
+        let has_news = self.told.has_news(&self.inbound);
         self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
@@ -118,7 +117,12 @@ impl Connection {
                     path.may_carry_data() && opens_at > now && opens_at <= soon
                 })
         };
-        self.ack_duty_with(now, Moment::NoData, self.report_now || self.asked, data_follows)
+        self.ack_duty_with(
+            now,
+            Moment::NoData,
+            self.told.must_tell() || self.told.is_asked(),
+            data_follows,
+        )
     }
 
     #[inline]

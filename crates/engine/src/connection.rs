@@ -2,22 +2,28 @@
 
 use std::sync::Arc;
 
-use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
+use delivery::{Instant, LinkId};
 use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, Outbound, PeerLimits};
 use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
-    PeerAddr,
+    ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters, PeerAddr,
 };
 
 use crate::ack_duty::{AckDuty, Moment};
+use crate::asks::Asks;
+use crate::close_notice::CloseNotice;
 use crate::config::EngineConfig;
 use crate::event::ConnectionHandle;
 use crate::hello::HelloKey;
-use crate::joining::Joining;
 use crate::link_set::LinkSet;
+use crate::liveness::Liveness;
+use crate::pairs::Pairs;
 use crate::path::Path;
 use crate::pending::PING;
+use crate::request_order::RequestOrder;
+use crate::retry::Retry;
+use crate::spreading::Spreading;
+use crate::told::Told;
 
 /// Where a connection stands (protocol.md §4).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,18 +60,12 @@ pub(crate) struct Connection {
     /// What the peer said of itself in the handshake.
     pub(crate) peer: Option<Parameters>,
     pub(crate) paths: LinkSet,
-    /// What is known of pairs of links that may join; absent while there is none to try.
-    pub(crate) joining: Option<Box<Joining>>,
-    /// Links (by bit) whose address the peer was told, as they have no part in the connection.
-    pub(crate) told_addresses: u16,
-    /// Whether to look for pairs that may join.
-    pub(crate) join_due: bool,
-    /// Present with several links.
-    pub(crate) scheduler: Option<Box<SchedulerState>>,
+    pub(crate) pairs: Pairs,
+    pub(crate) spreading: Spreading,
     pub(crate) outbound: Outbound,
     pub(crate) inbound: Inbound,
     pub(crate) queue: Arc<CompletionQueue>,
-    pub(crate) silence: SilenceBudget,
+    pub(crate) liveness: Liveness,
     /// What only the handshake needs; gone when it is over.
     pub(crate) handshake: Option<Box<HandshakeState>>,
     /// Key under which repetitions of the peer's Hello find this connection.
@@ -73,40 +73,12 @@ pub(crate) struct Connection {
     /// Where the peer is that has not confirmed the connection, if this end has accepted it.
     pub(crate) unconfirmed_at: Option<PeerAddr>,
     /// When to repeat a handshake frame, a close, or a question for news.
-    pub(crate) retry_at: Instant,
-    pub(crate) retries: u8,
-    /// A new packet of the peer arrived since the connection was last served.
-    pub(crate) heard: bool,
-    /// When the connection was last served after a new packet of the peer had arrived.
-    pub(crate) heard_at: Instant,
-    /// When to look whether anything was heard lately, and to ask if not.
-    pub(crate) keep_alive_at: Instant,
-    /// Links have come or gone: the peer is asked at that time in any case.
-    pub(crate) compares_links: bool,
-    /// When a link that leaves data to better ones would run dry.
-    pub(crate) spread_at: Instant,
-    /// Position of the link of the newest data frame, [`LINKS_MAX`](delivery::LINKS_MAX) if that is no
-    /// more, and when the frame should arrive, but for what all links share.
-    pub(crate) arrives_at: (usize, Instant),
-    /// Data frames since a link was last brought out of step with another.
-    pub(crate) in_step: u32,
-    /// The link on which it was asked.
-    pub(crate) asked_on: Option<LinkIndex>,
-    /// Data frames sent on any link since the peer was last asked for an acknowledgement.
-    pub(crate) unasked: u32,
-    /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
-    pub(crate) asked: bool,
-    /// The furthest byte of a request so far: what comes before it came out of order.
-    pub(crate) furthest: (OperationNumber, u32),
-    /// The peer is to hear of deliveries or receives even if there is no packet to acknowledge.
-    pub(crate) report_now: bool,
-    /// The credit last told to the peer.
-    pub(crate) told_credit: MessageNumber,
-    /// The deliveries last told to the peer.
-    pub(crate) told_delivered: OperationNumber,
+    pub(crate) retry: Retry,
+    pub(crate) asks: Asks,
+    pub(crate) requests: RequestOrder,
+    pub(crate) told: Told,
     /// What Close says, once it is sent.
-    pub(crate) close: (CloseReason, OperationNumber),
-    pub(crate) close_data: Vec<u8>,
+    pub(crate) close: CloseNotice,
 }
 
 /// What only the handshake needs.
@@ -157,12 +129,6 @@ pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     order_pool_bytes: 0,
     credit: MessageNumber(0),
 };
-
-/// Frames for which the next question for an acknowledgement waits for another link than the last.
-const ASK_TURN_FRAMES: u32 = 16;
-
-/// A round trip longer than twice the shortest by this makes a question late, in nanoseconds.
-const ASK_LATE_NS: u64 = 100_000;
 
 impl Connection {
     /// The link with this index, if it is there.
@@ -219,58 +185,21 @@ impl Connection {
         self.outbound.waits_for_peer() || self.phase == Phase::Closing || self.in_flight()
     }
 
-    /// Counts one more data frame on the link at `position`; whether it should ask for an
-    /// acknowledgement, which will tell of all links.
+    /// See [`Asks::asks_with_next`].
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
-        self.unasked += 1;
-        let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
-        let Some(path) = self.paths.get_mut(position) else { return false };
-        let asks = path.asks_with_next() || all_asks;
-        if asks {
-            self.asked_on = Some(path.index());
-            self.on_asked();
-        }
-        asks
+        self.asks.asks_with_next(&mut self.paths, position)
     }
 
-    /// Whether a frame of the link at `position` may ask for an acknowledgement of all links: it is
-    /// not always the same one, as that may be the one that carries nothing any more, and none on which
-    /// the question arrives so late that the peer has acknowledged long before.
-    fn may_ask_for_all(&self, position: usize) -> bool {
-        let [_, _, ..] = self.paths.as_slice() else { return true };
-        let nearest = self.paths.iter().filter(|path| path.may_carry_data());
-        let nearest_ns = nearest.map(|path| path.send().srtt_ns()).min().unwrap_or(0);
-        let Some(path) = self.paths.get(position) else { return false };
-        let is_near = path.send().srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
-        is_near && self.asked_on != Some(path.index())
-            || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
-                && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
-    }
-
-    /// The peer is asked for an acknowledgement.
+    /// See [`Asks::on_asked`].
     pub(crate) fn on_asked(&mut self) {
-        self.unasked = 0;
-        for path in &mut self.paths {
-            path.on_asked();
-        }
+        self.asks.on_asked(&mut self.paths);
     }
 
-    /// The peer has acknowledged frames of a link. Where nothing is in flight any more there is nothing
-    /// to ask for: of two ends that answer each other neither ever asks.
+    /// See [`Asks::on_acknowledged`].
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, link: LinkIndex) {
-        let mut is_idle = true;
-        for path in &mut self.paths {
-            let is_path_idle = path.send().in_flight_bytes() == 0;
-            is_idle &= is_path_idle;
-            if is_path_idle && path.index() == link {
-                path.on_asked();
-            }
-        }
-        if is_idle {
-            self.unasked = 0;
-        }
+        self.asks.on_acknowledged(&mut self.paths, link);
     }
 
     /// When a link whose window is closed can send again by the clock, if there is something to send.
@@ -280,7 +209,8 @@ impl Connection {
             return Instant::NEVER;
         }
         let opens = self.paths.iter().map(|path| path.opens_at(now));
-        let spread_at = core::iter::once(self.spread_at).filter(|_| self.paths.len() > 1);
+        let spread_at =
+            core::iter::once(self.spreading.again_at()).filter(|_| self.paths.len() > 1);
         opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
@@ -288,7 +218,7 @@ impl Connection {
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
-            || self.join_due
+            || self.pairs.is_due()
             || self.outbound.wants_to_send()
             || self.ack_duty(now, Moment::NoData) == AckDuty::Alone
             || self.paths.iter().any(|path| path.is_urgent(now))

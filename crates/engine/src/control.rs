@@ -1,7 +1,7 @@
 //! Control messages of the peer and what they cause: links that come, fail and go, and the end of a
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
-use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
+use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::{OperationError, error_of_close};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
@@ -33,7 +33,7 @@ impl Engine {
             let is_this =
                 |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
             if let Some(index) = connection.paths.iter().find(is_this).map(|path| path.index()) {
-                connection.welcome_link(link);
+                connection.pairs.welcome(link);
                 return Ok(index.0);
             }
             let index = parts.free_index(connection, None).filter(|_| connection.is_open());
@@ -57,7 +57,7 @@ impl Engine {
             if parts.remove_path_of(connection, index)
                 && let Some((link, peer)) = pair
             {
-                connection.forget_pair(peer, Some(link));
+                connection.pairs.forget(peer, Some(link));
             }
         };
         self.with_handle(handle, remove).ok_or(Unknown)
@@ -97,7 +97,7 @@ impl Parts<'_> {
             let change = path.on_lost();
             self.on_path_change(self.turn_at, connection, index, change);
         }
-        connection.join_due = true;
+        connection.pairs.look();
     }
 
     /// A link of the endpoint is there, for the first time or again.
@@ -114,7 +114,7 @@ impl Parts<'_> {
                 path.on_back(now);
             }
         }
-        connection.welcome_link(link);
+        connection.pairs.welcome(link);
         connection.tell_address(link);
     }
 
@@ -130,7 +130,7 @@ impl Parts<'_> {
         match *message {
             Control::Padding => {}
             Control::Address(address) => connection.learn_address(address),
-            Control::Ping => connection.asked = connection.paths.len() > 1,
+            Control::Ping => connection.told.on_question(connection.paths.len() > 1),
             Control::Links(links) => self.on_links(now, connection, links),
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
@@ -173,10 +173,10 @@ impl Parts<'_> {
             _ => self.on_path_works(connection, index),
         }
         if matches!(change, PathChange::Validated | PathChange::Restored) {
-            connection.compare_links_soon(now);
+            connection.liveness.compare_links_soon(now);
         }
         let handle = connection.handle;
-        let Connection { paths, scheduler, peer, .. } = connection;
+        let Connection { paths, spreading, peer, .. } = connection;
         let Some((position, path)) =
             paths.iter_mut().enumerate().find(|(_, path)| path.index() == index)
         else {
@@ -192,10 +192,8 @@ impl Parts<'_> {
                 {
                     path.restart(now, caps, self.config, parameters);
                 }
-                if let Some(state) = scheduler
-                    && change != PathChange::Recovered
-                {
-                    state.forget(position);
+                if change != PathChange::Recovered {
+                    spreading.forget(position);
                 }
             }
         }
@@ -230,7 +228,7 @@ impl Parts<'_> {
             connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index())
             && self.remove_path_of(connection, lost)
         {}
-        connection.join_due = true;
+        connection.pairs.look();
     }
 
     //= protocol.md: state.2
@@ -258,7 +256,9 @@ impl Parts<'_> {
             self.on_address_changed(connection, link, &caps);
         }
         // Trials go on, or end, with their link.
-        connection.join_due |= matches!(event, LinkEvent::Changed(_) | LinkEvent::Down);
+        if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
+            connection.pairs.look();
+        }
         for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
             match event {
                 LinkEvent::Changed(caps) => {
@@ -302,9 +302,8 @@ impl Parts<'_> {
         self.flush(connection, reason.operation_error(), None);
         self.counters.closed_here += 1;
         connection.phase = Phase::Closing;
-        connection.close = close;
-        connection.retry_at = now;
-        connection.retries = 0;
+        connection.close.begin(close);
+        connection.retry.begin(now);
         self.news.tell(Event::Closed {
             connection: connection.handle,
             reason,
@@ -353,7 +352,7 @@ impl Parts<'_> {
         let before = connection.phase;
         if before != Phase::Drained {
             connection.phase = Phase::Drained;
-            connection.retry_at = now.after_ns(DRAIN_NS);
+            connection.retry.set(now.after_ns(DRAIN_NS));
         }
         if matches!(before, Phase::Closing | Phase::Drained) {
             return;
@@ -399,7 +398,7 @@ impl Parts<'_> {
                 if is_trial {
                     connection.on_trial_refused(pair);
                 } else {
-                    connection.forget_pair(pair.1, None);
+                    connection.pairs.forget(pair.1, None);
                 }
             }
             // The only link there is: its own timeouts tell the truth soon enough.
@@ -417,9 +416,8 @@ impl Parts<'_> {
             return false;
         };
         let mut path = connection.paths.remove(position);
-        // Positions have shifted: what was learnt belongs to other links now.
-        connection.arrives_at = (LINKS_MAX, Instant::default());
-        let Connection { outbound, scheduler, paths, handle, .. } = connection;
+        connection.spreading.on_positions_shifted();
+        let Connection { outbound, paths, handle, .. } = connection;
         let pools = &mut *self.pools;
         let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         if let Some(other) = paths.first_mut() {
@@ -427,10 +425,6 @@ impl Parts<'_> {
             other.speak_for(&mut path);
         }
         path.on_removed();
-        // Positions have shifted: what was learnt belongs to other links now.
-        if let Some(state) = scheduler {
-            **state = delivery::SchedulerState::default();
-        }
         if !path.is_trial() {
             self.news.tell(Event::Path {
                 connection: *handle,
@@ -442,7 +436,7 @@ impl Parts<'_> {
         let was_settled = path.is_settled();
         connection.paths.retire(self.turn_at, path);
         if was_settled {
-            connection.compare_links_soon(self.turn_at);
+            connection.liveness.compare_links_soon(self.turn_at);
         }
         true
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use delivery::{
     EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RxFrame, SentPool, SettingError,
-    SilenceBudget,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
@@ -13,25 +12,32 @@ use semantics::{
     Carried, CompletionQueue, Operation, Outbound, PoolUse, Pools, PostError, Receive, StatusTable,
 };
 use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX,
-    PeerAddr,
+    CloseReason, ConnectionId, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
 };
 
 use crate::agenda::Agenda;
+use crate::asks::Asks;
+use crate::close_notice::CloseNotice;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
 use crate::event::{Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, Unknown};
 use crate::link_set::LinkSet;
 use crate::links::{EngineLinkError, Links};
+use crate::liveness::Liveness;
 use crate::news::News;
+use crate::pairs::Pairs;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::peer_names::PeerNames;
 use crate::reception::Reception;
 use crate::refusals::Report;
 use crate::replies::Replies;
+use crate::request_order::RequestOrder;
+use crate::retry::Retry;
 use crate::scratch::Scratch;
+use crate::spreading::Spreading;
 use crate::table::ConnectionTable;
+use crate::told::Told;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -185,7 +191,7 @@ impl Engine {
         connection.queue = Arc::clone(&request.queue);
         connection.inbound = self.config.inbound(handle, request.domain, &request.queue);
         connection.outbound = self.config.outbound(handle, NOTHING_GRANTED, request.queue);
-        connection.silence.on_waiting(now);
+        connection.liveness.on_waiting(now);
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
             service: request.service,
@@ -194,7 +200,7 @@ impl Engine {
             cookie: [0; wire_edge::COOKIE_BYTES],
             private_data: request.private_data,
         }));
-        connection.retry_at = now;
+        connection.retry.set(now);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)
@@ -213,8 +219,7 @@ impl Engine {
             Phase::Requested => parts.refuse(connection, private_data),
             Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
             Phase::Accepted | Phase::Established => {
-                let kept = private_data.len().min(wire_edge::CLOSE_PRIVATE_BYTES_MAX);
-                connection.close_data = private_data.get(..kept).unwrap_or_default().to_vec();
+                connection.close.attach(private_data);
                 let close = (CloseReason::Application, OperationNumber(0));
                 parts.begin_close(now, connection, close, Closed::Here);
             }
@@ -257,12 +262,8 @@ impl Engine {
         } else {
             Err(PostError::NotConnected)
         };
-        let told = connection.told_credit;
-        let posted = connection.inbound.credit().since(told);
-        // The peer may be waiting for a receive: tell it as soon as what it knows of is used up by
-        // half; until then it hears of new receives with other acknowledgements.
-        if posted > 0 && told.since(connection.inbound.next_message()) <= posted {
-            connection.report_now = true;
+        if connection.told.lacks_credit(&connection.inbound) {
+            connection.told.tell_now();
             self.agenda.mark_ready(connection.handle.index);
         }
         self.parts().rest_later(&connection);
@@ -326,7 +327,8 @@ impl Engine {
         let is_awake_at_rest = |connection: &Connection| {
             let deadline = self.agenda.deadline(connection.handle.index);
             let next = if connection.is_at_rest() { connection.rest_ends_at() } else { deadline };
-            deadline == Instant::NEVER || connection.is_open() && next == connection.keep_alive_at
+            deadline == Instant::NEVER
+                || connection.is_open() && next == connection.liveness.ask_at()
         };
         let wakes_only_to_ask = |index: u32, keep_alive_at| {
             [keep_alive_at, Instant::NEVER].contains(&self.agenda.deadline(index))
@@ -486,35 +488,20 @@ impl Engine {
             peer_epoch: Epoch(0),
             peer: None,
             paths: LinkSet::default(),
-            joining: None,
-            told_addresses: 0,
-            join_due: false,
-            scheduler: None,
+            pairs: Pairs::default(),
+            spreading: Spreading::default(),
             outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
             inbound: self.config.inbound(handle, ProtectionDomain::NONE, &queue),
             queue,
-            silence: SilenceBudget::new(self.config.silence_budget_ns),
+            liveness: Liveness::new(self.config.silence_budget_ns),
             handshake: None,
             hello_key: None,
             unconfirmed_at: None,
-            retry_at: Instant::NEVER,
-            retries: 0,
-            heard: false,
-            heard_at: Instant::default(),
-            keep_alive_at: Instant::NEVER,
-            compares_links: false,
-            asked_on: None,
-            unasked: 0,
-            spread_at: Instant::NEVER,
-            arrives_at: (0, Instant::default()),
-            in_step: 0,
-            asked: false,
-            furthest: (OperationNumber(self.config.numbers_from), 0),
-            report_now: false,
-            told_credit: MessageNumber(self.config.numbers_from),
-            told_delivered: OperationNumber(self.config.numbers_from),
-            close: (CloseReason::Finished, OperationNumber(0)),
-            close_data: Vec::new(),
+            retry: Retry::NONE,
+            asks: Asks::default(),
+            requests: RequestOrder::new(self.config.numbers_from),
+            told: Told::new(self.config.numbers_from),
+            close: CloseNotice::default(),
         }))
     }
 }

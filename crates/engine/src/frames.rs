@@ -72,7 +72,7 @@ impl Parts<'_> {
     ) -> Carried {
         let Self { scratch, sent, pools, .. } = self;
         let batch = scratch.batch();
-        let Connection { paths, outbound, report_now, .. } = connection;
+        let Connection { paths, outbound, told, .. } = connection;
         let path = &mut paths[position];
         let frames = batch.len() - taken;
         let (purpose, bytes) = (batch.purpose(), batch.bytes_from(taken));
@@ -83,7 +83,7 @@ impl Parts<'_> {
                 outbound.on_returned(pools, carried);
             }
         });
-        *report_now |= has_acks && taken == 0;
+        told.tell_if(has_acks && taken == 0);
         first
     }
 

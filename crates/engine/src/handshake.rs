@@ -59,9 +59,8 @@ impl Engine {
         let state = PathState::validated(now);
         parts.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
         parts.peers.learn((connection.peer_id, connection.peer_epoch), handle.index);
-        connection.silence.on_waiting(now);
-        connection.retry_at = now;
-        connection.retries = 0;
+        connection.liveness.on_waiting(now);
+        connection.retry.begin(now);
         parts.put_back(connections, connection);
         Ok(())
     }
@@ -122,20 +121,21 @@ impl Parts<'_> {
     //= protocol.md: set-up.1, silence.1
     /// Sends what a connection in set-up has to send, if it is time.
     pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
-        if connection.retry_at > now {
+        if !connection.retry.is_due(now) {
             return;
         }
         let Some(mut state) = connection.handshake.take() else { return };
         // Each address is asked before the pauses grow.
         let rounds = match connection.phase {
-            Phase::Connecting => usize::from(connection.retries) / state.candidates.len().max(1),
-            _ => usize::from(connection.retries),
+            Phase::Connecting => {
+                usize::from(connection.retry.count()) / state.candidates.len().max(1)
+            }
+            _ => usize::from(connection.retry.count()),
         };
         let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
         // Those who began together, after a power failure say, do not go on together.
         let spread_ns = self.random() % (pause_ns / 4);
-        connection.retry_at = now.after_ns(pause_ns + spread_ns);
-        connection.retries = connection.retries.saturating_add(1);
+        connection.retry.again(now.after_ns(pause_ns + spread_ns));
         let place = match connection.phase {
             Phase::Connecting => state.candidates.get(state.candidate),
             _ => state.candidates.first(),
@@ -165,7 +165,7 @@ impl Parts<'_> {
                     self.reply(link, to, connection.peer_id, connection.id, body);
                 }
             }
-            _ => connection.retry_at = Instant::NEVER,
+            _ => connection.retry.pause(),
         }
         connection.handshake = Some(state);
     }
@@ -244,9 +244,7 @@ impl Parts<'_> {
         }
         path.begin(life, state);
         connection.paths.open(path);
-        if connection.paths.len() > 1 && connection.scheduler.is_none() {
-            connection.scheduler = Some(Box::default());
-        }
+        connection.spreading.on_opened(connection.paths.len());
         true
     }
 
@@ -386,7 +384,7 @@ impl Engine {
             Phase::Requested => {
                 parts.reply(link, from, source, ConnectionId(0), Handshake::Pending);
             }
-            Phase::Accepted => connection.retry_at = now,
+            Phase::Accepted => connection.retry.set(now),
             _ => {}
         });
     }
@@ -435,12 +433,11 @@ impl Engine {
                         let answered = state.candidates.iter().position(|c| *c == (link, from));
                         state.candidate = answered.unwrap_or(state.candidate);
                     }
-                    connection.retry_at = now;
-                    connection.retries = 0;
+                    connection.retry.begin(now);
                 }
                 Handshake::Pending => {
-                    connection.silence.on_progress(now, true);
-                    connection.retry_at = connection.retry_at.max(now.after_ns(PENDING_RETRY_NS));
+                    connection.liveness.on_progress(now, true);
+                    connection.retry.put_off(now.after_ns(PENDING_RETRY_NS));
                 }
                 Handshake::Accept { ref parameters, addresses, private_data } => {
                     let place = (link, from);
@@ -485,10 +482,8 @@ impl Parts<'_> {
         connection.peer = Some(*parameters);
         connection.outbound.set_peer_limits(granted(parameters));
         connection.phase = Phase::Established;
-        connection.retry_at = Instant::NEVER;
-        connection.retries = 0;
-        connection.silence.on_progress(now, false);
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
+        connection.retry.end();
+        connection.liveness.begin(now, self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
         self.peers.learn((source, parameters.epoch), connection.handle.index);
         let state = PathState::validated(now);
@@ -497,8 +492,8 @@ impl Parts<'_> {
             path.say(PING);
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
-        connection.joining = Joining::new((link, from), asked, addresses.iter());
-        connection.join_due = true;
+        let known = Joining::new((link, from), asked, addresses.iter());
+        connection.pairs.begin(known);
     }
 }
 

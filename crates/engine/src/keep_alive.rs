@@ -16,32 +16,19 @@ impl Connection {
         let settled = self.paths.iter().filter(|path| path.is_settled());
         settled.fold(0, |links, path| links | 1 << path.index().0)
     }
-
-    //= protocol.md: compare.1
-    /// Links have come or gone: when that has settled, both ends see whether they agree.
-    pub(crate) fn compare_links_soon(&mut self, now: Instant) {
-        if self.keep_alive_at != Instant::NEVER {
-            self.compares_links = true;
-            self.keep_alive_at = self.keep_alive_at.min(now.after_ns(COMPARE_NS));
-        }
-    }
 }
 
 impl Parts<'_> {
-    //= protocol.md: silence.3, compare.1
+    //= protocol.md: silence.3
     /// Asks the peer for a sign of life on every link, if none came lately.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
-        let quiet_at = connection.heard_at.after_ns(self.config.keep_alive_ns);
         // Of a link that does not work the peer may know nothing, however often it is heard on others.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
-        let compares = connection.compares_links || connection.paths.iter().any(is_doubtful);
-        if quiet_at > now && !compares {
-            connection.keep_alive_at = quiet_at;
+        let is_doubtful = connection.paths.iter().any(is_doubtful);
+        if !connection.liveness.poll_question(now, self.config.keep_alive_ns, is_doubtful) {
             return;
         }
-        connection.compares_links = false;
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
         for path in connection.paths.iter_mut().filter(|path| path.may_carry_data()) {
             path.say(LINKS);
         }
@@ -76,10 +63,10 @@ impl Parts<'_> {
             && self.drop_path(connection, index)
         {
             connection.tell_address(link);
-            connection.join_due = true;
+            connection.pairs.look();
         }
         if connection.paths.iter().any(is_missing) {
-            connection.compare_links_soon(now);
+            connection.liveness.compare_links_soon(now);
         }
         let is_here = |index: LinkIndex| {
             let retired = connection.paths.retired(index);
@@ -105,10 +92,6 @@ impl Parts<'_> {
         }
         let used = connection.paths.iter().filter(|path| path.may_carry_data());
         let used = used.fold(0, |links, path| links | 1_u16 << path.link().0);
-        self.links.usable() & !used & !connection.unwanted_links()
+        self.links.usable() & !used & !connection.pairs.unwanted()
     }
 }
-
-/// How long after a change of its links a connection compares them with the peer's, in nanoseconds:
-/// longer than an index rests.
-const COMPARE_NS: u64 = 3_000_000_000;

@@ -86,7 +86,7 @@ impl Parts<'_> {
         if connection.phase == Phase::Accepted {
             self.confirm(now, connection);
         }
-        connection.heard = true;
+        connection.liveness.on_heard();
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
             // A link that works again may have taken others away, this one among them.
@@ -195,7 +195,9 @@ impl Parts<'_> {
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
-            connection.join_due |= self.remove_path_of(connection, index);
+            if self.remove_path_of(connection, index) {
+                connection.pairs.look();
+            }
             return false;
         }
         self.drop_unnoticed(connection, index)
@@ -222,10 +224,8 @@ impl Parts<'_> {
         self.forget_unconfirmed(connection);
         connection.phase = Phase::Established;
         connection.handshake = None;
-        connection.retry_at = Instant::NEVER;
-        connection.retries = 0;
-        connection.silence.on_progress(now, false);
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
+        connection.retry.end();
+        connection.liveness.begin(now, self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
         self.news
             .tell(Event::Established { connection: connection.handle, private_data: Vec::new() });
@@ -310,12 +310,7 @@ impl Parts<'_> {
     ) -> bool {
         match decoded.header {
             Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
-                let place = (operation, offset);
-                let ahead = operation.since(connection.furthest.0);
-                let is_behind = ahead < 0 || (ahead == 0 && offset < connection.furthest.1);
-                if !is_behind {
-                    connection.furthest = place;
-                }
+                let is_behind = connection.requests.is_behind(operation, offset);
                 connection.paths[position].on_data(is_behind);
                 self.handle_request(now, memory, connection, position, decoded, payload)
             }
@@ -441,7 +436,7 @@ impl Parts<'_> {
         if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
             self.refuse_access(now, connection, reason, operation);
         } else {
-            connection.report_now |= connection.inbound.delivered() != before;
+            connection.told.tell_if(connection.inbound.delivered() != before);
             self.note_stall(connection);
         }
     }

@@ -12,39 +12,22 @@ use std::sync::Arc;
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest};
-use wire_edge::{CloseReason, OperationNumber};
 
+use crate::close_notice::CloseNotice;
 use crate::connection::{Connection, NOTHING_GRANTED, Phase};
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
+use crate::pairs::Pairs;
 use crate::path::Path;
+use crate::spreading::Spreading;
 
 /// Calls a macro with the fields of a connection, but for its paths, that are written down: one list, so
 /// that they are read in the order in which they were written.
 macro_rules! with_written_fields {
     ($callee:ident) => {
         $callee!(
-            id,
-            peer_id,
-            epoch,
-            peer_epoch,
-            peer,
-            joining,
-            told_addresses,
-            scheduler,
-            silence,
-            hello_key,
-            retries,
-            heard_at,
-            compares_links,
-            spread_at,
-            arrives_at,
-            in_step,
-            asked_on,
-            unasked,
-            furthest,
-            told_credit,
-            told_delivered
+            id, peer_id, epoch, peer_epoch, peer, pairs, spreading, liveness, hello_key, retry,
+            asks, requests, told
         )
     };
 }
@@ -55,7 +38,7 @@ pub(crate) struct Resting {
     queue: Arc<CompletionQueue>,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
-    /// As [`Connection::keep_alive_at`].
+    /// As [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
     pub(crate) keep_alive_at: Instant,
     /// Everything else, packed.
     bytes: Box<[u8]>,
@@ -72,16 +55,17 @@ impl Connection {
             && self.phase == Phase::Established
             && self.handshake.is_none()
             && self.unconfirmed_at.is_none()
-            && self.retry_at == Instant::NEVER
-            && self.silence.deadline() == Instant::NEVER
-            && !(self.heard || self.asked || self.report_now || self.join_due)
-            && self.close_data.is_empty()
+            && self.retry.is_paused()
+            && self.liveness.is_at_rest()
+            && self.told.is_at_rest()
+            && !self.pairs.is_due()
+            && self.close.is_empty()
     }
 
     /// When a timer ends the rest of a connection [at rest](Connection::is_at_rest).
     pub(crate) fn rest_ends_at(&self) -> Instant {
         let challenges = self.paths.iter().map(Path::challenge_at);
-        challenges.fold(self.keep_alive_at.min(self.join_deadline()), Instant::min)
+        challenges.fold(self.liveness.ask_at().min(self.join_deadline()), Instant::min)
     }
 
     /// Writes down a connection [at rest](Connection::is_at_rest), which is of no use any more: what is
@@ -92,7 +76,7 @@ impl Connection {
             inbound: self.inbound.rest(),
             outbound: self.outbound.rest(),
             queue: Arc::clone(&self.queue),
-            keep_alive_at: self.keep_alive_at,
+            keep_alive_at: self.liveness.ask_at(),
             bytes,
         };
         debug_assert_eq!(
@@ -105,7 +89,7 @@ impl Connection {
     /// What [`Resting`] does not keep as it is. Fields that are not written have one value in all
     /// connections at rest.
     fn pack(&self) -> Box<[u8]> {
-        let mut to = Packer::new(self.heard_at);
+        let mut to = Packer::new(self.liveness.heard_at());
         macro_rules! pack {
             ($($written:ident),*) => {
                 let Self {
@@ -113,19 +97,12 @@ impl Connection {
                     $($written,)*
                     handle: _,
                     phase: _,
-                    join_due: _,
                     outbound: _,
                     inbound: _,
                     queue: _,
                     handshake: _,
                     unconfirmed_at: _,
-                    retry_at: _,
-                    heard: _,
-                    keep_alive_at: _,
-                    asked: _,
-                    report_now: _,
                     close: _,
-                    close_data: _,
                 } = self;
                 paths.pack(&mut to);
                 $($written.pack(&mut to);)*
@@ -138,8 +115,8 @@ impl Connection {
     /// Lets go of everything but memory.
     pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
         self.paths.clear();
-        self.joining = None;
-        self.scheduler = None;
+        self.pairs = Pairs::default();
+        self.spreading = Spreading::default();
         self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
         self.outbound = Outbound::new(0, NOTHING_GRANTED, Arc::clone(queue));
         self.queue = Arc::clone(queue);
@@ -165,7 +142,6 @@ impl Resting {
                     phase: Phase::Established,
                     paths,
                     $($written: Pack::unpack(&mut from),)*
-                    join_due: false,
                     outbound: self.outbound.wake(handle.index, Arc::clone(&queue)),
                     inbound: Inbound::new(
                         handle.index,
@@ -176,17 +152,12 @@ impl Resting {
                     queue,
                     handshake: None,
                     unconfirmed_at: None,
-                    retry_at: Instant::NEVER,
-                    heard: false,
-                    keep_alive_at: self.keep_alive_at,
-                    asked: false,
-                    report_now: false,
-                    close: (CloseReason::Finished, OperationNumber(0)),
-                    close_data: Vec::new(),
+                    close: CloseNotice::default(),
                 }
             };
         }
-        let connection = with_written_fields!(connection);
+        let mut connection = with_written_fields!(connection);
+        connection.liveness.wake(self.keep_alive_at);
         assert!(from.is_at_end(), "a connection is read as it was written");
         connection
     }

@@ -1,7 +1,7 @@
 //! Data frames of one connection over several links at once: which link gets which frame, and how many
 //! each gets in a turn (sender.md, 8).
 
-use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulingPolicy, next};
+use delivery::{Instant, LINKS_MAX, LinkView, SchedulingPolicy};
 use mem::MemoryAccess;
 
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
@@ -162,7 +162,7 @@ impl Parts<'_> {
             let acks_len = self.scratch.acks_len();
             let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
-                && connection.falls_together(spread, position);
+                && connection.spreading.falls_together(&spread.views, position);
             let room = if together { whole / 2 } else { whole };
             let cut = connection.outbound.next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
@@ -186,10 +186,10 @@ impl Parts<'_> {
             let path = &connection.paths[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
             let view = &spread.views[position];
-            connection.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
+            connection.spreading.on_cut(position, view);
         }
         // No frame carried what was written: it is still to be told.
-        connection.report_now |= self.scratch.drop_acks();
+        connection.told.tell_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Parts<'_> {
         connection: &mut Connection,
         spread: &mut Spread,
     ) -> Option<usize> {
-        let Connection { paths, scheduler, outbound, spread_at, .. } = connection;
+        let Connection { paths, spreading, outbound, .. } = connection;
         // A probe after a timeout goes out on the link it is for.
         let probes = |path: &Path| path.may_probe();
         let views = &mut spread.views[..paths.len()];
@@ -211,13 +211,8 @@ impl Parts<'_> {
             return Some(position);
         }
         let backlog = outbound.backlog_bytes().max(1);
-        match next(self.config.scheduling, backlog, now, views, scheduler.as_mut()?) {
-            Next::Frame { link } => Some(link).filter(|&link| may_send(now, &paths[link])),
-            Next::Wait { until } => {
-                *spread_at = until;
-                None
-            }
-        }
+        let chosen = spreading.choose(self.config.scheduling, backlog, now, views);
+        chosen.filter(|&link| may_send(now, &paths[link]))
     }
 
     /// Hands every link its batch; those that a driver does not take are the next to be sent.
@@ -274,36 +269,6 @@ fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
     }
 }
 
-impl Connection {
-    /// Whether the next frame of the link at `position` would arrive together with the one before, of
-    /// another link that is as fast, so that chance decides which comes first, and will again with
-    /// those that follow. Half a frame brings the two out of step for long.
-    fn falls_together(&mut self, spread: &Spread, position: usize) -> bool {
-        let (other, arrives_at) = self.arrives_at;
-        let (mine, theirs) = (&spread.views[position], &spread.views[other.min(LINKS_MAX - 1)]);
-        let (Some(rate), Some(other_rate)) =
-            (mine.rate_bytes_per_second, theirs.rate_bytes_per_second)
-        else {
-            return false;
-        };
-        self.in_step = self.in_step.saturating_add(1);
-        if other == position
-            || self.in_step < STEP_FRAMES
-            || rate.abs_diff(other_rate) > other_rate / 8
-        {
-            return false;
-        }
-        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
-        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
-        let apart_ns = at.since_ns(arrives_at).max(arrives_at.since_ns(at));
-        let together = apart_ns < sending_ns / 5;
-        if together {
-            self.in_step = 0;
-        }
-        together
-    }
-}
-
 /// How long one turn keeps the links busy, in nanoseconds.
 ///
 /// It costs a host the same however many frames it has for a link, and has at least one for each. So
@@ -332,9 +297,6 @@ const RUN_FRAMES: u32 = 4;
 /// on is all that a batch holds, and at least this many frames.
 const OFFLOADED_SHARES_PER_SECOND: u64 = 5_250;
 const OFFLOADED_FRAMES: u32 = 16;
-
-/// Frames after which a link may again be brought out of step with another.
-const STEP_FRAMES: u32 = 32;
 
 const UNUSABLE: LinkView = LinkView {
     rate_bytes_per_second: None,

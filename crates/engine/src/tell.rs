@@ -159,8 +159,7 @@ fn gather_messages(
         add(body, Control::Links(connection.settled_links()));
     }
     if control & CLOSE != 0 {
-        let (reason, operation) = connection.close;
-        add(body, Control::Close { reason, operation, private_data: &connection.close_data });
+        add(body, connection.close.control());
     }
     if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);

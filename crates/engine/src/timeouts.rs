@@ -68,7 +68,7 @@ impl Parts<'_> {
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
-        let mut deadline = connection.retry_at;
+        let mut deadline = connection.retry.at();
         let index = connection.handle.index;
         if self.agenda.is_ready(index)
             && matches!(connection.phase, Phase::Connecting | Phase::Accepted)
@@ -77,10 +77,10 @@ impl Parts<'_> {
             deadline = Instant::NEVER;
         }
         if !matches!(connection.phase, Phase::Closing | Phase::Drained) {
-            deadline = deadline.min(connection.silence.deadline());
+            deadline = deadline.min(connection.liveness.exhausted_at());
         }
         if connection.phase == Phase::Established {
-            deadline = deadline.min(connection.join_deadline()).min(connection.keep_alive_at);
+            deadline = deadline.min(connection.join_deadline()).min(connection.liveness.ask_at());
             for path in &connection.paths {
                 deadline = deadline.min(path.deadline(now));
             }
@@ -96,18 +96,17 @@ impl Parts<'_> {
     //= protocol.md: close.2
     /// Sends Close again, or gives up, when it is time.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
-        if connection.retry_at > now {
+        if !connection.retry.is_due(now) {
             return;
         }
-        if connection.phase == Phase::Drained || connection.retries >= CLOSE_TRIES {
+        if connection.phase == Phase::Drained || connection.retry.count() >= CLOSE_TRIES {
             connection.phase = Phase::Gone;
             return;
         }
         for path in &mut connection.paths {
             path.say(CLOSE);
         }
-        connection.retry_at = now.after_ns(CLOSE_RETRY_NS << connection.retries);
-        connection.retries += 1;
+        connection.retry.again(now.after_ns(CLOSE_RETRY_NS << connection.retry.count()));
     }
 
     //= protocol.md: silence.2
@@ -119,7 +118,7 @@ impl Parts<'_> {
             return false;
         };
         let is_overdue = |peer| self.reception.is_overdue(now, peer, state.started_at, used);
-        connection.silence.is_exhausted(now) || connection.unconfirmed_at.is_some_and(is_overdue)
+        connection.liveness.is_exhausted(now) || connection.unconfirmed_at.is_some_and(is_overdue)
     }
 
     /// Ends a connection that was not set up in time.
@@ -137,7 +136,7 @@ impl Parts<'_> {
         if connection.phase != Phase::Established {
             return;
         }
-        if connection.silence.is_exhausted(now) {
+        if connection.liveness.is_exhausted(now) {
             let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer());
             let silence_ms = self.config.silence_budget_ns / 1_000_000;
             self.counters.unreachable += 1;
@@ -151,11 +150,11 @@ impl Parts<'_> {
             path.ask_who_refuses(now);
         }
         self.drop_unanswered(connection);
-        if connection.keep_alive_at <= now {
+        if connection.liveness.ask_at() <= now {
             self.keep_alive(now, connection);
         }
-        if connection.retry_at <= now {
-            connection.retry_at = Instant::NEVER;
+        if connection.retry.is_due(now) {
+            connection.retry.pause();
             let nearest = connection.nearest_path();
             if let Some(path) = connection.paths.get_mut(nearest) {
                 path.say(PING);
@@ -249,18 +248,16 @@ impl Parts<'_> {
             return;
         }
         if connection.in_flight() {
-            connection.retry_at = Instant::NEVER;
+            connection.retry.pause();
             return;
         }
         if !connection.outbound.waits_for_peer() {
-            connection.retry_at = Instant::NEVER;
-            connection.retries = 0;
+            connection.retry.end();
             return;
         }
-        if connection.retry_at == Instant::NEVER {
-            let pause_ns = (NEWS_NS << connection.retries.min(5)).min(NEWS_NS_MAX);
-            connection.retry_at = now.after_ns(pause_ns);
-            connection.retries = connection.retries.saturating_add(1).min(8);
+        if connection.retry.is_paused() {
+            let pause_ns = (NEWS_NS << connection.retry.count().min(5)).min(NEWS_NS_MAX);
+            connection.retry.again(now.after_ns(pause_ns));
         }
     }
 

@@ -88,7 +88,7 @@ impl Engine {
         // Those that have not been served yet may owe some too.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
-                connection.report_now |= owes_last(&connection);
+                connection.told.tell_if(owes_last(&connection));
                 connections.put(connection);
             }
         }
@@ -98,7 +98,7 @@ impl Engine {
                 continue;
             }
             if let Some(mut connection) = connections.take(index) {
-                connection.report_now = true;
+                connection.told.tell_now();
                 agenda.mark_ready(index);
                 connections.put(connection);
             }
@@ -125,11 +125,9 @@ impl Parts<'_> {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Served {
-        if connection.heard {
-            connection.heard = false;
-            connection.heard_at = now;
-            let waiting = connection.awaits_peer();
-            connection.silence.on_progress(now, waiting);
+        if connection.liveness.poll_heard(now) {
+            let is_waiting = connection.awaits_peer();
+            connection.liveness.on_progress(now, is_waiting);
         }
         match connection.phase {
             Phase::Connecting | Phase::Accepted => {
@@ -158,11 +156,11 @@ impl Parts<'_> {
             sent &= self.send_due_acknowledgements(now, connection, emit);
         }
         if connection.awaits_peer() {
-            connection.silence.on_waiting(now);
+            connection.liveness.on_waiting(now);
         } else {
             // What was awaited may have been given up without an answer, as a lost probe of the path
             // MTU is: then nothing is awaited any more.
-            connection.silence.on_progress(now, false);
+            connection.liveness.on_progress(now, false);
         }
         if sent { served } else { Served::Blocked }
     }
@@ -265,7 +263,7 @@ impl Parts<'_> {
             return Sent::Failed;
         }
         if self.scratch.batch().is_empty() {
-            connection.report_now |= self.scratch.drop_acks();
+            connection.told.tell_if(self.scratch.drop_acks());
             return Sent::Nothing;
         }
         if !alone {
