@@ -42,8 +42,8 @@ impl AckBytes {
         let Some(bytes) = bytes.first_chunk_mut() else { return };
         let mut used = 0;
         let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
-        let everything = connection.told.must_tell();
-        for path in &mut connection.paths {
+        let everything = connection.told().must_tell();
+        for path in connection.paths_mut() {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
                 && (everything || path.received().acknowledgement_joins(now))
@@ -54,9 +54,9 @@ impl AckBytes {
                 used += 1;
             }
         }
-        let delivered = connection.inbound.delivered();
-        let credit = connection.inbound.credit();
-        connection.told.on_told(delivered, credit);
+        let delivered = connection.inbound().delivered();
+        let credit = connection.inbound().credit();
+        connection.told_mut().on_told(delivered, credit);
         *len = encode_acks(delivered, credit, &blocks[..used], bytes);
     }
 

@@ -9,35 +9,27 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Operation, Outbound, PoolUse, Pools, PostError, Receive, StatusTable,
+    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Receive, StatusTable,
 };
-use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr,
-};
+use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
 use crate::agenda::Agenda;
-use crate::asks::Asks;
-use crate::close_notice::CloseNotice;
+use crate::attempt::Attempt;
 use crate::config::EngineConfig;
-use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
+use crate::connection::Connection;
 use crate::event::{Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, Unknown};
-use crate::link_set::LinkSet;
 use crate::links::{EngineLinkError, Links};
-use crate::liveness::Liveness;
+use crate::names::Names;
 use crate::news::News;
-use crate::pairs::Pairs;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::peer_names::PeerNames;
+use crate::phase::Phase;
 use crate::reception::Reception;
 use crate::refusals::Report;
 use crate::replies::Replies;
-use crate::request_order::RequestOrder;
-use crate::retry::Retry;
 use crate::scratch::Scratch;
-use crate::spreading::Spreading;
 use crate::table::ConnectionTable;
-use crate::told::Told;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -142,7 +134,7 @@ impl Engine {
     pub fn detach_link(&mut self, link: LinkId) {
         self.links.detach(link);
         self.with_each(|parts, connection| {
-            let gone = connection.paths.iter().filter(|path| path.link() == link);
+            let gone = connection.paths().iter().filter(|path| path.link() == link);
             let gone: Vec<LinkIndex> = gone.map(|path| path.index()).collect();
             for index in gone {
                 parts.lose_path(connection, index);
@@ -187,20 +179,10 @@ impl Engine {
         let mut connection = self
             .fresh_connection(Phase::Connecting)
             .ok_or(ConnectError::NoConnectionLeft(limit))?;
-        let handle = connection.handle;
-        connection.queue = Arc::clone(&request.queue);
-        connection.inbound = self.config.inbound(handle, request.domain, &request.queue);
-        connection.outbound = self.config.outbound(handle, NOTHING_GRANTED, request.queue);
-        connection.liveness.on_waiting(now);
-        connection.handshake = Some(Box::new(HandshakeState {
-            started_at: now,
-            service: request.service,
-            candidates: request.paths,
-            candidate: 0,
-            cookie: [0; wire_edge::COOKIE_BYTES],
-            private_data: request.private_data,
-        }));
-        connection.retry.set(now);
+        let handle = connection.handle();
+        let ConnectRequest { paths, service, private_data, domain, queue } = request;
+        let attempt = Attempt::new(now, service, paths, private_data);
+        connection.begin_attempt(now, &self.config, attempt, domain, queue);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)
@@ -215,11 +197,11 @@ impl Engine {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) -> Result<(), Unknown> {
-        let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase {
+        let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase() {
             Phase::Requested => parts.refuse(connection, private_data),
             Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
             Phase::Accepted | Phase::Established => {
-                connection.close.attach(private_data);
+                connection.close_mut().attach(private_data);
                 let close = (CloseReason::Application, OperationNumber(0));
                 parts.begin_close(now, connection, close, Closed::Here);
             }
@@ -238,11 +220,11 @@ impl Engine {
     ) -> Result<OperationNumber, PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
-            connection.outbound.post(memory, &mut self.pools, operation)
+            connection.outbound_mut().post(memory, &mut self.pools, operation)
         } else {
             Err(PostError::NotConnected)
         };
-        self.agenda.mark_ready(connection.handle.index);
+        self.agenda.mark_ready(connection.handle().index);
         self.connections.put(connection);
         result
     }
@@ -256,15 +238,16 @@ impl Engine {
         receive: Receive,
     ) -> Result<(), PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
-        let open = !matches!(connection.phase, Phase::Closing | Phase::Drained | Phase::Requested);
+        let open =
+            !matches!(connection.phase(), Phase::Closing | Phase::Drained | Phase::Requested);
         let result = if open {
-            connection.inbound.post_receive(memory, receive)
+            connection.inbound_mut().post_receive(memory, receive)
         } else {
             Err(PostError::NotConnected)
         };
-        if connection.told.lacks_credit(&connection.inbound) {
-            connection.told.tell_now();
-            self.agenda.mark_ready(connection.handle.index);
+        if connection.told().lacks_credit(connection.inbound()) {
+            connection.told_mut().tell_now();
+            self.agenda.mark_ready(connection.handle().index);
         }
         self.parts().rest_later(&connection);
         self.connections.put(connection);
@@ -325,10 +308,10 @@ impl Engine {
     /// idle connections. Looks at every connection.
     pub fn is_at_rest(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
-            let deadline = self.agenda.deadline(connection.handle.index);
+            let deadline = self.agenda.deadline(connection.handle().index);
             let next = if connection.is_at_rest() { connection.rest_ends_at() } else { deadline };
             deadline == Instant::NEVER
-                || connection.is_open() && next == connection.liveness.ask_at()
+                || connection.is_open() && next == connection.liveness().ask_at()
         };
         let wakes_only_to_ask = |index: u32, keep_alive_at| {
             [keep_alive_at, Instant::NEVER].contains(&self.agenda.deadline(index))
@@ -375,8 +358,8 @@ impl Engine {
     fn info_of(connection: &Connection) -> ConnectionInfo {
         ConnectionInfo {
             established: connection.is_open(),
-            outstanding: connection.outbound.outstanding(),
-            paths: connection.paths.iter().map(Path::info).collect(),
+            outstanding: connection.outbound().outstanding(),
+            paths: connection.paths().iter().map(Path::info).collect(),
         }
     }
 
@@ -397,7 +380,7 @@ impl Engine {
 
     /// Whether a peer has yet to acknowledge that a connection is closed. Looks at every connection.
     pub fn is_closing(&self) -> bool {
-        self.connections.iter().any(|connection| connection.phase == Phase::Closing)
+        self.connections.iter().any(|connection| connection.phase() == Phase::Closing)
     }
 
     /// A turn begins.
@@ -471,37 +454,15 @@ impl Engine {
     /// Takes a new connection into the table, and puts it on the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
         let (connections, mut parts) = self.lend();
-        parts.agenda.admit(connection.handle.index);
+        parts.agenda.admit(connection.handle().index);
         parts.put_back(connections, connection);
     }
 
     /// A new connection, of which nothing is known but its names, if there is room for one.
     pub(crate) fn fresh_connection(&mut self, phase: Phase) -> Option<Box<Connection>> {
         let (handle, id) = self.connections.reserve(|| self.entropy.next_u32())?;
-        let queue = Arc::clone(self.connections.nobodys_queue());
-        Some(Box::new(Connection {
-            handle,
-            phase,
-            id,
-            peer_id: ConnectionId(0),
-            epoch: Epoch(self.entropy.next_u32() as u16),
-            peer_epoch: Epoch(0),
-            peer: None,
-            paths: LinkSet::default(),
-            pairs: Pairs::default(),
-            spreading: Spreading::default(),
-            outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
-            inbound: self.config.inbound(handle, ProtectionDomain::NONE, &queue),
-            queue,
-            liveness: Liveness::new(self.config.silence_budget_ns),
-            handshake: None,
-            hello_key: None,
-            unconfirmed_at: None,
-            retry: Retry::NONE,
-            asks: Asks::default(),
-            requests: RequestOrder::new(self.config.numbers_from),
-            told: Told::new(self.config.numbers_from),
-            close: CloseNotice::default(),
-        }))
+        let names = Names::new(id, Epoch(self.entropy.next_u32() as u16));
+        let queue = self.connections.nobodys_queue();
+        Some(Connection::new(&self.config, handle, names, phase, queue))
     }
 }

@@ -104,7 +104,7 @@ impl FrameWriter {
         &mut self,
         now: Instant,
         sent: &mut SentPool<Carried>,
-        (epoch, connection): (Epoch, ConnectionId),
+        (connection, epoch): (ConnectionId, Epoch),
         path: &mut Path,
         acks: &[u8],
         frame: &NewFrame<'_>,

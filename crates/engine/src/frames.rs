@@ -23,8 +23,8 @@ impl Parts<'_> {
         frame: &NewFrame<'_>,
         emit: Emit<'_>,
     ) -> bool {
-        let names = (connection.peer_epoch, connection.peer_id);
-        let path = &mut connection.paths[position];
+        let names = connection.names().of_peer();
+        let path = &mut connection.paths_mut()[position];
         let has_acks = frame.purpose == Purpose::Acknowledge;
         if !has_acks {
             self.scratch.drop_acks();
@@ -44,7 +44,7 @@ impl Parts<'_> {
         has_acks: bool,
         emit: Emit<'_>,
     ) -> Sent {
-        let link = connection.paths[position].link();
+        let link = connection.paths()[position].link();
         match self.scratch.emit(self.links, link, emit) {
             Emitted::Taken(taken) if taken == self.scratch.batch().len() => Sent::All,
             Emitted::Taken(taken) => {
@@ -72,7 +72,7 @@ impl Parts<'_> {
     ) -> Carried {
         let Self { scratch, sent, pools, .. } = self;
         let batch = scratch.batch();
-        let Connection { paths, outbound, told, .. } = connection;
+        let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let frames = batch.len() - taken;
         let (purpose, bytes) = (batch.purpose(), batch.bytes_from(taken));
@@ -83,7 +83,7 @@ impl Parts<'_> {
                 outbound.on_returned(pools, carried);
             }
         });
-        told.tell_if(has_acks && taken == 0);
+        connection.told_mut().tell_if(has_acks && taken == 0);
         first
     }
 

@@ -21,18 +21,18 @@ use crate::path::Path;
 impl Connection {
     /// Whether this end asked for the connection.
     pub(crate) const fn is_initiator(&self) -> bool {
-        self.hello_key.is_none()
+        self.names().is_initiator()
     }
 
     /// When [`Parts::join_links`] has something to do.
     pub(crate) fn join_deadline(&self) -> Instant {
-        self.pairs.deadline(&self.paths)
+        self.pairs().deadline(self.paths())
     }
 
     /// A link without a part in the connection can carry frames again, unless it is not wanted here.
     pub(crate) fn welcome_back(&mut self, link: LinkId) {
-        if self.pairs.unwanted() >> link.0 & 1 == 0 {
-            self.pairs.welcome(link);
+        if self.pairs().unwanted() >> link.0 & 1 == 0 {
+            self.pairs_mut().welcome(link);
             self.tell_address(link);
         }
     }
@@ -41,30 +41,31 @@ impl Connection {
     /// The peer is to hear where it can reach a link; only the initiator looks for pairs.
     pub(crate) fn tell_address(&mut self, link: LinkId) {
         if !self.is_initiator()
-            && let Some(path) = self.paths.first_mut()
+            && let Some(path) = self.paths_mut().first_mut()
         {
             path.tell_addresses(1 << link.0);
-            self.pairs.on_address_told(link);
+            self.pairs_mut().on_address_told(link);
         }
     }
 
     /// A pair answers, whichever end wanted it: it is one to be found again.
     pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
-        self.pairs.keep((link, peer), &self.paths);
+        let (pairs, paths) = self.pairs_and_paths();
+        pairs.keep((link, peer), paths);
     }
 
     /// The peer does not want a pair that was on trial: what it wants may become clear later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
-        self.pairs.on_refused(pair);
+        self.pairs_mut().on_refused(pair);
         self.tell_address(pair.0);
     }
 
     /// The application wants this pair.
     pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
-        self.pairs.welcome(pair.0);
+        self.pairs_mut().welcome(pair.0);
         self.learn_address(pair.1);
         if self.is_initiator() {
-            self.pairs.ask_for(pair);
+            self.pairs_mut().ask_for(pair);
         }
     }
 
@@ -75,16 +76,17 @@ impl Connection {
         if self.is_initiator() {
             return;
         }
-        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link().0);
-        if let Some(path) = self.paths.first_mut() {
-            path.tell_addresses(links & self.pairs.told_addresses() & !used);
+        let used = self.paths().iter().fold(0, |used, path| used | 1_u16 << path.link().0);
+        let told = self.pairs().told_addresses();
+        if let Some(path) = self.paths_mut().first_mut() {
+            path.tell_addresses(links & told & !used);
         }
     }
 
     //= protocol.md: compare.4
     /// The peer tells once more where it can be reached: no reason to begin anew, if that is known.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
-        if !self.pairs.knows(address) {
+        if !self.pairs().knows(address) {
             self.learn_address(address);
         }
     }
@@ -93,7 +95,8 @@ impl Connection {
     /// The peer can be reached at this address, too.
     pub(crate) fn learn_address(&mut self, address: PeerAddr) {
         if self.is_initiator() {
-            self.pairs.learn(address, &self.paths);
+            let (pairs, paths) = self.pairs_and_paths();
+            pairs.learn(address, paths);
         }
     }
 }
@@ -103,10 +106,10 @@ impl Parts<'_> {
     /// Gives up pairs that did not answer and tries the next.
     #[cold]
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
-        let mut joining = match connection.pairs.begin_step() {
+        let mut joining = match connection.pairs_mut().begin_step() {
             Some(joining) => joining,
             // A responder looks for a way only when it has lost its last, or is told to.
-            None if connection.paths.iter().any(|path| path.is_lost() || path.is_trial()) => {
+            None if connection.paths().iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }
             None => return,
@@ -117,7 +120,7 @@ impl Parts<'_> {
         for (link, peer) in self.candidates(connection, &joining) {
             let used =
                 |path: &Path| !path.is_lost() && (path.link() == link || path.peer() == peer);
-            if connection.paths.iter().any(used) {
+            if connection.paths().iter().any(used) {
                 continue;
             }
             if joining.has_failed((link, peer)) {
@@ -125,15 +128,15 @@ impl Parts<'_> {
                 continue;
             }
             let Some(index) = self.free_index(connection, Some(now)) else {
-                joining.wait_for_index(connection.paths.index_rested_at().filter(|&at| at > now));
+                joining.wait_for_index(connection.paths().index_rested_at().filter(|&at| at > now));
                 break;
             };
             let state = PathState::new(now);
             self.open_path(now, connection, index, (link, peer), Life::Trial, state);
         }
-        let is_trying = connection.paths.iter().any(Path::is_trial);
+        let is_trying = connection.paths().iter().any(Path::is_trial);
         joining.end_step(now, has_failed_pair, is_trying);
-        connection.pairs.go_on_with(joining);
+        connection.pairs_mut().go_on_with(joining);
     }
 
     //= protocol.md: join.4, join.5
@@ -142,14 +145,14 @@ impl Parts<'_> {
         let most = joining.challenges_max();
         let is_up = |link: LinkId| self.links.is_usable(link);
         let over: Vec<(LinkIndex, bool)> = connection
-            .paths
+            .paths()
             .iter()
             .filter(|path| path.is_trial())
             .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link()))
             .map(|path| (path.index(), is_up(path.link())))
             .collect();
         for (index, was_challenged) in over {
-            let Some(path) = connection.paths.with(index) else { continue };
+            let Some(path) = connection.paths().with(index) else { continue };
             let (pair, was_heard) = (path.pair(), path.is_heard());
             if was_challenged {
                 joining.on_failed(pair);
@@ -167,7 +170,7 @@ impl Parts<'_> {
 
     /// Pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
-        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(|path| path.peer());
+        let lost = connection.paths().iter().filter(|path| path.is_lost()).map(|path| path.peer());
         let links: Vec<(LinkId, PeerAddr)> =
             self.links.iter().map(|(link, caps)| (link, caps.local)).collect();
         let mut pairs = joining.pairs(&links, lost);

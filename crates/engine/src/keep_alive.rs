@@ -13,7 +13,7 @@ use crate::pending::LINKS;
 impl Connection {
     /// Indices (by bit) of the links that the peer should have, too.
     pub(crate) fn settled_links(&self) -> u16 {
-        let settled = self.paths.iter().filter(|path| path.is_settled());
+        let settled = self.paths().iter().filter(|path| path.is_settled());
         settled.fold(0, |links, path| links | 1 << path.index().0)
     }
 }
@@ -25,11 +25,11 @@ impl Parts<'_> {
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
         // Of a link that does not work the peer may know nothing, however often it is heard on others.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
-        let is_doubtful = connection.paths.iter().any(is_doubtful);
-        if !connection.liveness.poll_question(now, self.config.keep_alive_ns, is_doubtful) {
+        let is_doubtful = connection.paths().iter().any(is_doubtful);
+        if !connection.liveness_mut().poll_question(now, self.config.keep_alive_ns, is_doubtful) {
             return;
         }
-        for path in connection.paths.iter_mut().filter(|path| path.may_carry_data()) {
+        for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
             path.say(LINKS);
         }
         self.tell_links(connection);
@@ -40,7 +40,7 @@ impl Parts<'_> {
     fn tell_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
-        if let Some(path) = connection.paths.get_mut(nearest) {
+        if let Some(path) = connection.paths_mut().get_mut(nearest) {
             path.say(LINKS);
             path.tell_addresses(idle);
         }
@@ -56,27 +56,27 @@ impl Parts<'_> {
         let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index());
         let is_gone = |path: &Path| is_missing(path) && !is_new(path);
         while let Some((index, link)) = connection
-            .paths
+            .paths()
             .iter()
             .find(|path| is_gone(path))
             .map(|path| (path.index(), path.link()))
             && self.drop_path(connection, index)
         {
             connection.tell_address(link);
-            connection.pairs.look();
+            connection.pairs_mut().look();
         }
-        if connection.paths.iter().any(is_missing) {
-            connection.liveness.compare_links_soon(now);
+        if connection.paths().iter().any(is_missing) {
+            connection.liveness_mut().compare_links_soon(now);
         }
         let is_here = |index: LinkIndex| {
-            let retired = connection.paths.retired(index);
+            let retired = connection.paths().retired(index);
             retired.is_some_and(|retired| retired.at.after_ns(2 * RETIRED_NS) > now)
-                || connection.paths.with(index).is_some()
+                || connection.paths().with(index).is_some()
         };
         let unknown = (0..=LinkIndex::MAX)
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
             .fold(0, |links, index| links | 1_u32 << index);
-        if let Some(path) = connection.paths.first_mut() {
+        if let Some(path) = connection.paths_mut().first_mut() {
             path.tell_statuses(unknown);
         }
         if self.links_without_part(connection) != 0 {
@@ -90,8 +90,8 @@ impl Parts<'_> {
         if connection.is_initiator() {
             return 0;
         }
-        let used = connection.paths.iter().filter(|path| path.may_carry_data());
+        let used = connection.paths().iter().filter(|path| path.may_carry_data());
         let used = used.fold(0, |links, path| links | 1_u16 << path.link().0);
-        self.links.usable() & !used & !connection.pairs.unwanted()
+        self.links.usable() & !used & !connection.pairs().unwanted()
     }
 }

@@ -88,7 +88,7 @@ impl Scratch {
         &mut self,
         now: Instant,
         sent: &mut SentPool<Carried>,
-        names: (Epoch, ConnectionId),
+        names: (ConnectionId, Epoch),
         path: &mut Path,
         frame: &NewFrame<'_>,
     ) -> Option<u32> {

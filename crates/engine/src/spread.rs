@@ -90,33 +90,33 @@ impl Parts<'_> {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Sent {
-        self.scratch.provide(connection.paths.len());
-        if connection.paths.iter().all(|path| path.send().in_flight_bytes() == 0) {
-            for path in &mut connection.paths {
+        self.scratch.provide(connection.paths().len());
+        if connection.paths().iter().all(|path| path.send().in_flight_bytes() == 0) {
+            for path in connection.paths_mut() {
                 path.begin_train(now);
             }
         }
-        let usable = connection.paths.iter_mut().filter(|path| path.may_carry_data());
+        let usable = connection.paths_mut().iter_mut().filter(|path| path.may_carry_data());
         let rates = usable.map(|path| path.send().estimate().carried().unwrap_or(0));
         let fastest = rates.max().unwrap_or(0);
-        for path in &mut connection.paths {
+        for path in connection.paths_mut() {
             path.compare_with(fastest);
         }
-        let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
-        let usable = connection.paths.iter().filter(|path| path.may_carry_data());
+        let none_up = !connection.paths().iter().any(|path| path.may_carry_data());
+        let usable = connection.paths().iter().filter(|path| path.may_carry_data());
         let rtts = usable.map(|path| path.send().estimate().delay_ns());
         let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
         let mut spread = Spread {
             views: [UNUSABLE; LINKS_MAX],
             shares: [Share::default(); LINKS_MAX],
             rtt_min_ns,
-            turn_ns: turn_ns(&connection.paths),
+            turn_ns: turn_ns(connection.paths()),
             has_long: rtt_max_ns > rtt_min_ns.saturating_add(LONGER_NS),
             last: 0,
             alone: true,
         };
         let Spread { views, .. } = &mut spread;
-        for (view, path) in views.iter_mut().zip(&connection.paths) {
+        for (view, path) in views.iter_mut().zip(connection.paths()) {
             *view = path.view(now, none_up, rtt_min_ns);
             view.usable &= !self.is_blocked(path);
         }
@@ -139,9 +139,9 @@ impl Parts<'_> {
     ) -> Result<(), semantics::LocalFault> {
         self.scratch.drop_acks();
         let mut owes = connection.acks_ride(now);
-        while connection.outbound.wants_to_send() {
+        while connection.outbound().wants_to_send() {
             let Some(position) = self.choose(now, connection, spread) else { break };
-            let Some(path) = connection.paths.get(position) else { break };
+            let Some(path) = connection.paths().get(position) else { break };
             let (link, to) = path.pair();
             let frame_bytes = u32::from(path.frame_bytes());
             let share = spread.shares[position];
@@ -162,9 +162,9 @@ impl Parts<'_> {
             let acks_len = self.scratch.acks_len();
             let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
-                && connection.spreading.falls_together(&spread.views, position);
+                && connection.spreading_mut().falls_together(&spread.views, position);
             let room = if together { whole / 2 } else { whole };
-            let cut = connection.outbound.next_fragment(memory, self.pools, room);
+            let cut = connection.outbound_mut().next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
             self.scratch.exchange(position);
             if share.frames == 0 {
@@ -182,14 +182,14 @@ impl Parts<'_> {
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
-            let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
-            let path = &connection.paths[position];
+            let none_up = !connection.paths().iter().any(|path| path.may_carry_data());
+            let path = &connection.paths()[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
             let view = &spread.views[position];
-            connection.spreading.on_cut(position, view);
+            connection.spreading_mut().on_cut(position, view);
         }
         // No frame carried what was written: it is still to be told.
-        connection.told.tell_if(self.scratch.drop_acks());
+        connection.told_mut().tell_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Parts<'_> {
         connection: &mut Connection,
         spread: &mut Spread,
     ) -> Option<usize> {
-        let Connection { paths, spreading, outbound, .. } = connection;
+        let paths = connection.paths();
         // A probe after a timeout goes out on the link it is for.
         let probes = |path: &Path| path.may_probe();
         let views = &mut spread.views[..paths.len()];
@@ -210,9 +210,9 @@ impl Parts<'_> {
         {
             return Some(position);
         }
-        let backlog = outbound.backlog_bytes().max(1);
-        let chosen = spreading.choose(self.config.scheduling, backlog, now, views);
-        chosen.filter(|&link| may_send(now, &paths[link]))
+        let backlog = connection.outbound().backlog_bytes().max(1);
+        let chosen = connection.spreading_mut().choose(self.config.scheduling, backlog, now, views);
+        chosen.filter(|&link| may_send(now, &connection.paths()[link]))
     }
 
     /// Hands every link its batch; those that a driver does not take are the next to be sent.
@@ -224,11 +224,11 @@ impl Parts<'_> {
         emit: Emit<'_>,
     ) -> Sent {
         let mut outcome = Sent::Nothing;
-        let nothing_left = !connection.outbound.wants_to_send();
+        let nothing_left = !connection.outbound().wants_to_send();
         // A link that has room left was held back by the scheduler or had enough: what it delivers is
         // what it was given, and must not be taken for its rate; unless frames wait on it for so long that
         // it is what limits. All links hear it, as this turn may have left one out.
-        for path in &mut connection.paths {
+        for path in connection.paths_mut() {
             let full = path.send().window_left(now) < u32::from(path.frame_bytes());
             let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
             path.set_application_limited(nothing_left || !full && !waits);
@@ -257,11 +257,11 @@ impl Parts<'_> {
 
 /// Counts the links that this turn gave nothing although there was room and something to give.
 fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
-    if !connection.outbound.wants_to_send() {
+    if !connection.outbound().wants_to_send() {
         return;
     }
     let Spread { views, shares, .. } = spread;
-    for (path, (view, share)) in connection.paths.iter_mut().zip(views.iter().zip(shares)) {
+    for (path, (view, share)) in connection.paths_mut().iter_mut().zip(views.iter().zip(shares)) {
         let has_room = path.send().window_left(now) >= u32::from(path.frame_bytes());
         if view.usable && has_room && share.frames == 0 {
             path.on_left_idle();
