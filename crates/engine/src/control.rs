@@ -33,7 +33,7 @@ impl Engine {
         let add = |parts: &mut Parts<'_>, connection: &mut Connection| {
             let is_this =
                 |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
-            if let Some(index) = connection.paths().iter().find(is_this).map(|path| path.index()) {
+            if let Some(index) = connection.paths().iter().find(is_this).map(Path::index) {
                 connection.pairs_mut().welcome(link);
                 return Ok(index.0);
             }
@@ -54,7 +54,7 @@ impl Engine {
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
             let index = LinkIndex(index);
-            let pair = connection.paths().with(index).map(|path| path.pair());
+            let pair = connection.paths().with(index).map(Path::pair);
             if parts.remove_path_of(connection, index)
                 && let Some((link, peer)) = pair
             {
@@ -238,7 +238,7 @@ impl Parts<'_> {
         }
         connection.keep_pair(pair);
         while let Some(lost) =
-            connection.paths().iter().find(|path| path.is_lost()).map(|path| path.index())
+            connection.paths().iter().find(|path| path.is_lost()).map(Path::index)
             && self.remove_path_of(connection, lost)
         {}
         connection.pairs_mut().look();
@@ -293,7 +293,7 @@ impl Parts<'_> {
             .paths()
             .iter()
             .filter(|path| path.link() == link && !path.leaves_from(caps.local) && !path.is_lost())
-            .map(|path| path.index())
+            .map(Path::index)
             .collect();
         for index in changed {
             self.lose_path(connection, index);

@@ -135,7 +135,7 @@ impl Engine {
         self.links.detach(link);
         self.with_each(|parts, connection| {
             let gone = connection.paths().iter().filter(|path| path.link() == link);
-            let gone: Vec<LinkIndex> = gone.map(|path| path.index()).collect();
+            let gone: Vec<LinkIndex> = gone.map(Path::index).collect();
             for index in gone {
                 parts.lose_path(connection, index);
             }

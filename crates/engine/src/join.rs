@@ -170,7 +170,7 @@ impl Parts<'_> {
 
     /// Pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
-        let lost = connection.paths().iter().filter(|path| path.is_lost()).map(|path| path.peer());
+        let lost = connection.paths().iter().filter(|path| path.is_lost()).map(Path::peer);
         let links: Vec<(LinkId, PeerAddr)> =
             self.links.iter().map(|(link, caps)| (link, caps.local)).collect();
         let mut pairs = joining.pairs(&links, lost);

@@ -278,11 +278,10 @@ impl Parts<'_> {
         };
         let pools = &mut *self.pools;
         let times = (now, received_at);
-        let acknowledged =
-            path.on_ack(&mut self.sent, times, block, &mut |fate, carried| match fate {
-                Fate::Acked => outbound.on_acknowledged(pools, carried),
-                Fate::Lost => outbound.on_lost(pools, carried),
-            });
+        let acknowledged = path.on_ack(self.sent, times, block, &mut |fate, carried| match fate {
+            Fate::Acked => outbound.on_acknowledged(pools, carried),
+            Fate::Lost => outbound.on_lost(pools, carried),
+        });
         let Some(acknowledged) = acknowledged else { return false };
         if acknowledged.has_told_statuses {
             connection.tell_addresses_again(self.links.attached());

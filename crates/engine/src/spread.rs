@@ -102,7 +102,7 @@ impl Parts<'_> {
         for path in connection.paths_mut() {
             path.compare_with(fastest);
         }
-        let none_up = !connection.paths().iter().any(|path| path.may_carry_data());
+        let none_up = !connection.paths().iter().any(Path::may_carry_data);
         let usable = connection.paths().iter().filter(|path| path.may_carry_data());
         let rtts = usable.map(|path| path.send().estimate().delay_ns());
         let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
@@ -182,7 +182,7 @@ impl Parts<'_> {
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
-            let none_up = !connection.paths().iter().any(|path| path.may_carry_data());
+            let none_up = !connection.paths().iter().any(Path::may_carry_data);
             let path = &connection.paths()[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
             let view = &spread.views[position];

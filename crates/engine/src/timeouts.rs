@@ -24,7 +24,7 @@ impl Engine {
             let (connections, parts) = self.lend();
             let used = connections.used();
             let over = connections.at(index).filter(|at| parts.is_set_up_over(now, at, used));
-            let Some(unconfirmed_at) = over.map(|connection| connection.unconfirmed_at()) else {
+            let Some(unconfirmed_at) = over.map(Connection::unconfirmed_at) else {
                 self.with_index(index, |parts, connection| parts.on_timeout(now, connection));
                 continue;
             };
@@ -139,7 +139,7 @@ impl Parts<'_> {
             return;
         }
         if connection.liveness().is_exhausted(now) {
-            let peer = connection.paths().first().map_or_else(Default::default, |path| path.peer());
+            let peer = connection.paths().first().map_or_else(Default::default, Path::peer);
             let silence_ms = self.config.silence_budget_ns / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
@@ -170,7 +170,7 @@ impl Parts<'_> {
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
-            connection.paths().iter().find(|path| unanswered(path)).map(|path| path.index())
+            connection.paths().iter().find(|path| unanswered(path)).map(Path::index)
             && self.doubt_path(connection, index)
         {}
     }
@@ -192,7 +192,7 @@ impl Parts<'_> {
         // Another link tells something about this one only if it progressed while this one did not.
         let others_progress = others_at > path.waits_since(now);
         let pools = &mut self.pools;
-        let is_probe_due = path.on_timeout(&mut self.sent, now, &mut |fate, carried| {
+        let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
             if fate == Fate::Lost {
                 outbound.on_lost(pools, carried);
             }
@@ -219,14 +219,14 @@ impl Parts<'_> {
         position: usize,
         others_progress: bool,
     ) {
-        let sole_hope = !connection.paths().iter().any(|path| path.may_carry_data());
+        let sole_hope = !connection.paths().iter().any(Path::may_carry_data);
         let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let Some(probe) = path.probe(now) else { return };
         // While it may be the size of its frames, nothing is wrong with the link.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
-            outbound.on_returned(&mut self.pools, carried);
+            outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
                 // The bytes are no longer wanted; something must ask nevertheless.
                 path.say(PING);
