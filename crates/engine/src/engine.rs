@@ -198,7 +198,7 @@ impl Engine {
         private_data: &[u8],
     ) -> Result<(), Unknown> {
         let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase() {
-            Phase::Requested => parts.refuse(connection, private_data),
+            Phase::Requested => parts.reject_request(connection, private_data),
             Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
             Phase::Accepted | Phase::Established => {
                 connection.close_mut().attach(private_data);
@@ -306,7 +306,7 @@ impl Engine {
 
     /// Whether nothing is under way: all that would still wake the endpoint up are the keep-alives of
     /// idle connections. Looks at every connection.
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
             let deadline = self.agenda.deadline(connection.handle().index);
             let next = if connection.is_at_rest() { connection.rest_ends_at() } else { deadline };

@@ -60,7 +60,7 @@ impl Engine {
     pub fn reject(&mut self, handle: ConnectionHandle, private_data: &[u8]) -> Result<(), Unknown> {
         let reject = |parts: &mut Parts<'_>, connection: &mut Connection| {
             if connection.phase() == Phase::Requested {
-                parts.refuse(connection, private_data);
+                parts.reject_request(connection, private_data);
             }
         };
         self.with_handle(handle, reject).ok_or(Unknown)
@@ -191,7 +191,7 @@ impl Parts<'_> {
     }
 
     /// Says no to the peer of a request, and ends it.
-    pub(crate) fn refuse(&mut self, connection: &mut Connection, private_data: &[u8]) {
+    pub(crate) fn reject_request(&mut self, connection: &mut Connection, private_data: &[u8]) {
         let kept = private_data.len().min(PRIVATE_BYTES_MAX);
         let body = Handshake::Reject {
             reason: RejectReason::Application,
@@ -246,7 +246,7 @@ impl Parts<'_> {
         let theirs = connection.names().peer().map_or(1, |peer| peer.links_max.min(16) as u8);
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
         let used_at = |index: LinkIndex| match connection.paths().retired(index) {
-            Some(retired) if retired.rested_at() > self.turn_at => retired.at.after_ns(1),
+            Some(retired) if retired.reusable_at() > self.turn_at => retired.at.after_ns(1),
             _ => Instant::default(),
         };
         let responds = !connection.is_initiator();
@@ -256,7 +256,7 @@ impl Parts<'_> {
             .filter(|&index| connection.paths().with(index).is_none())
             .filter(|&index| {
                 let retired = connection.paths().retired(index);
-                at_once.is_none() || retired.is_none_or(|was| at_once >= Some(was.rested_at()))
+                at_once.is_none() || retired.is_none_or(|was| at_once >= Some(was.reusable_at()))
             })
             .min_by_key(|&index| used_at(index))
     }

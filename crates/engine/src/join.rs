@@ -56,7 +56,7 @@ impl Connection {
 
     /// The peer does not want a pair that was on trial: what it wants may become clear later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
-        self.pairs_mut().on_refused(pair);
+        self.pairs_mut().on_unwanted(pair);
         self.tell_address(pair.0);
     }
 
@@ -128,7 +128,8 @@ impl Parts<'_> {
                 continue;
             }
             let Some(index) = self.free_index(connection, Some(now)) else {
-                joining.wait_for_index(connection.paths().index_rested_at().filter(|&at| at > now));
+                joining
+                    .wait_for_index(connection.paths().index_reusable_at().filter(|&at| at > now));
                 break;
             };
             let state = PathState::new(now);

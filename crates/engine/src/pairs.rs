@@ -71,7 +71,7 @@ impl Pairs {
             joining.forget(peer);
         }
         if let Some(link) = unwanted {
-            self.joining.get_or_insert_default().refuse(link);
+            self.joining.get_or_insert_default().exclude(link);
         }
         self.look();
     }
@@ -103,7 +103,7 @@ impl Pairs {
     }
 
     /// The peer does not want a pair that was on trial: what it wants may become clear later.
-    pub(crate) fn on_refused(&mut self, pair: (LinkId, PeerAddr)) {
+    pub(crate) fn on_unwanted(&mut self, pair: (LinkId, PeerAddr)) {
         if let Some(joining) = &mut self.joining {
             joining.on_failed(pair);
         }
@@ -151,10 +151,11 @@ mod tests {
     #[test]
     fn whatever_changes_is_a_reason_to_look() {
         let pair = (LinkId(1), at(1));
-        let changes: [fn(&mut Pairs, (LinkId, PeerAddr)); 5] = [
+        type Change = fn(&mut Pairs, (LinkId, PeerAddr));
+        let changes: [Change; 5] = [
             |pairs, (link, peer)| pairs.forget(peer, Some(link)),
             |pairs, (link, _)| pairs.welcome(link),
-            |pairs, pair| pairs.on_refused(pair),
+            |pairs, pair| pairs.on_unwanted(pair),
             |pairs, (_, peer)| pairs.learn(peer, &[]),
             |pairs, _| pairs.begin(None),
         ];

@@ -48,7 +48,7 @@ impl Parts<'_> {
     }
 
     /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
-    pub(crate) fn is_idle(&self, connection: &Connection) -> bool {
+    pub(crate) fn may_rest(&self, connection: &Connection) -> bool {
         connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
     }
 

@@ -156,7 +156,9 @@ mod tests {
         spreading.on_opened(1);
         assert_eq!(spreading.choose(policy, 1, VIEW.idle_at, &mut views), None);
         spreading.on_opened(2);
-        views.iter_mut().for_each(|view| view.window_left_bytes = 1 << 20);
+        for view in &mut views {
+            view.window_left_bytes = 1 << 20;
+        }
         assert!(spreading.choose(policy, 1, VIEW.idle_at, &mut views).is_some());
     }
 

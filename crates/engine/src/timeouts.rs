@@ -41,7 +41,7 @@ impl Engine {
         let (connections, mut parts) = self.lend();
         for index in connections.indices() {
             let Some(connection) = connections.at(index) else { continue };
-            if parts.is_idle(connection) {
+            if parts.may_rest(connection) {
                 let deadline = connection.rest_ends_at();
                 connections.rest(index);
                 parts.agenda.set_timer(index, deadline);
@@ -55,7 +55,7 @@ impl Engine {
         let (connections, mut parts) = self.lend();
         let Some(connection) = connections.at(index) else { return false };
         let deadline = connection.rest_ends_at();
-        if deadline <= now || !parts.is_idle(connection) {
+        if deadline <= now || !parts.may_rest(connection) {
             return false;
         }
         connections.rest(index);
@@ -67,7 +67,7 @@ impl Engine {
 
 impl Parts<'_> {
     /// Sets the timer of a connection to the earliest thing that is due on it.
-    pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
+    pub(crate) fn arm_timer(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
         let mut deadline = connection.retry().at();
         let index = connection.handle().index;
@@ -87,7 +87,7 @@ impl Parts<'_> {
             }
             deadline = deadline.min(connection.opens_at(now));
             let rests_at = now.after_ns(self.config.rest_ns);
-            if deadline > rests_at && self.is_idle(connection) {
+            if deadline > rests_at && self.may_rest(connection) {
                 deadline = rests_at;
             }
         }
@@ -191,7 +191,7 @@ impl Parts<'_> {
         }
         // Another link tells something about this one only if it progressed while this one did not.
         let others_progress = others_at > path.waits_since(now);
-        let pools = &mut self.pools;
+        let pools = &mut *self.pools;
         let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
             if fate == Fate::Lost {
                 outbound.on_lost(pools, carried);
@@ -275,7 +275,7 @@ impl Parts<'_> {
     pub(crate) fn rest_later(&mut self, connection: &Connection) {
         let index = connection.handle().index;
         let rests_at = self.turn_at.after_ns(self.config.rest_ns);
-        if rests_at < self.agenda.deadline(index) && self.is_idle(connection) {
+        if rests_at < self.agenda.deadline(index) && self.may_rest(connection) {
             self.agenda.set_timer(index, rests_at);
         }
     }

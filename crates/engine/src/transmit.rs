@@ -61,7 +61,7 @@ impl Engine {
                     parts.agenda.mark_ready(index);
                 }
             }
-            parts.settle(now, &mut connection);
+            parts.arm_timer(now, &mut connection);
             if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
                 parts.agenda.mark_owing(index);
             }
