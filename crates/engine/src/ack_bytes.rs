@@ -46,8 +46,8 @@ impl AckBytes {
         for path in &mut connection.paths {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
-                && (everything || path.received.acknowledgement_joins(now))
-                && let Some(block) = path.received.write_block(now, path.index)
+                && (everything || path.received().acknowledgement_joins(now))
+                && let Some(block) = path.acknowledge(now)
             {
                 room -= block.wire_bytes();
                 blocks[used] = block;

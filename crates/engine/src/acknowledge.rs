@@ -7,11 +7,12 @@ use wire_edge::{Flags, Header};
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment, RIDE_WAIT_NS};
 use crate::connection::Connection;
-use crate::engine::Engine;
-use crate::frame_writer::{Body, Emit, NewFrame, Purpose};
+use crate::frame_writer::{Body, Emit, NewFrame};
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::purpose::Purpose;
 
-impl Engine {
+impl Parts<'_> {
     /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
     /// they wait for a link that is full.
     pub(crate) fn send_due_acknowledgements(
@@ -51,7 +52,7 @@ impl Engine {
         let mut sent = true;
         for position in 0..connection.paths.len() {
             let path = &connection.paths[position];
-            if path.state.may_carry_data() || position == nearest && path.is_validated() {
+            if path.may_carry_data() || position == nearest && path.is_validated() {
                 connection.report_now = true;
                 sent &= !self.is_full(&connection.paths[position])
                     && self.send_acknowledgements(now, connection, position, emit);
@@ -63,7 +64,7 @@ impl Engine {
     /// Position of the nearest link that is not full, if there is one.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
-        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path);
+        let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
         match connection.paths.get(nearest) {
             Some(path) if !self.is_full(path) => Some(nearest),
             _ => connection.paths.iter().position(free),
@@ -78,7 +79,7 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> bool {
-        let frame_bytes = connection.paths[position].mtu.current();
+        let frame_bytes = connection.paths[position].frame_bytes();
         self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         let frame = NewFrame {
             purpose: Purpose::Acknowledge,
@@ -113,8 +114,8 @@ impl Connection {
             let soon = now.after_ns(RIDE_WAIT_NS);
             self.outbound.wants_to_send()
                 && self.paths.iter().any(|path| {
-                    let opens_at = path.send.opens_at(now, u32::from(path.mtu.current()));
-                    path.state.may_carry_data() && opens_at > now && opens_at <= soon
+                    let opens_at = path.send().opens_at(now, u32::from(path.frame_bytes()));
+                    path.may_carry_data() && opens_at > now && opens_at <= soon
                 })
         };
         self.ack_duty_with(now, Moment::NoData, self.report_now || self.asked, data_follows)
@@ -128,7 +129,7 @@ impl Connection {
         must_tell: bool,
         data_follows: impl FnOnce() -> bool,
     ) -> AckDuty {
-        let links = self.paths.iter().map(|path| &path.received);
+        let links = self.paths.iter().map(Path::received);
         AckDuty::decide(now, moment, must_tell, data_follows, &links)
     }
 }

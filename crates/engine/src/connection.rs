@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
+use mem::ProtectionDomain;
 use semantics::{CompletionQueue, Inbound, Outbound, PeerLimits};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
@@ -10,6 +11,7 @@ use wire_edge::{
 };
 
 use crate::ack_duty::{AckDuty, Moment};
+use crate::config::EngineConfig;
 use crate::event::ConnectionHandle;
 use crate::hello::HelloKey;
 use crate::joining::Joining;
@@ -119,6 +121,35 @@ pub(crate) struct HandshakeState {
     pub(crate) private_data: Vec<u8>,
 }
 
+impl EngineConfig {
+    /// What the peer of a new connection does.
+    pub(crate) fn inbound(
+        &self,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queue: &Arc<CompletionQueue>,
+    ) -> Inbound {
+        let limits = self.inbound_limits();
+        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let first = self.numbers_from;
+        inbound.begin_at(OperationNumber(first), MessageNumber(first));
+        inbound
+    }
+
+    /// What a new connection does, whose peer has granted this.
+    pub(crate) fn outbound(
+        &self,
+        handle: ConnectionHandle,
+        peer: PeerLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Outbound {
+        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let first = self.numbers_from;
+        outbound.begin_at(OperationNumber(first), MessageNumber(first));
+        outbound
+    }
+}
+
 /// What a peer has granted before it said anything.
 pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     operation_window: 0,
@@ -144,8 +175,8 @@ impl Connection {
     /// has answered under an index of before, somebody else may be by now; but while no link is up, there
     /// is nobody else to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
-        let is_up = |path: &Path| path.state.may_carry_data();
-        let was_link = || self.paths.was_link((path.link, path.peer));
+        let is_up = |path: &Path| path.may_carry_data();
+        let was_link = || self.paths.was_link(path.pair());
         path.is_validated() || was_link() && !self.paths.iter().any(is_up)
     }
 
@@ -155,8 +186,8 @@ impl Connection {
         let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
         for (position, path) in self.paths.iter().enumerate() {
-            if path.state.may_carry_data() && path.send.srtt_ns() < best_ns {
-                (best, best_ns) = (position, path.send.srtt_ns());
+            if path.may_carry_data() && path.send().srtt_ns() < best_ns {
+                (best, best_ns) = (position, path.send().srtt_ns());
             }
         }
         best
@@ -169,8 +200,8 @@ impl Connection {
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
             for path in &mut self.paths {
-                if path.state.may_carry_data() && path.send.in_flight_bytes() == 0 {
-                    path.pending.say(PING);
+                if path.may_carry_data() && path.send().in_flight_bytes() == 0 {
+                    path.say(PING);
                 }
             }
         }
@@ -179,7 +210,7 @@ impl Connection {
     /// Whether packets that ask for an acknowledgement are in flight.
     #[inline]
     pub(crate) fn in_flight(&self) -> bool {
-        self.paths.iter().any(|path| path.send.in_flight_bytes() > 0)
+        self.paths.iter().any(|path| path.send().in_flight_bytes() > 0)
     }
 
     /// Whether this side waits for anything from the peer.
@@ -195,10 +226,9 @@ impl Connection {
         self.unasked += 1;
         let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
         let Some(path) = self.paths.get_mut(position) else { return false };
-        path.unasked += 1;
-        let asks = all_asks || path.send.asks_after(path.unasked);
+        let asks = path.asks_with_next() || all_asks;
         if asks {
-            self.asked_on = Some(path.index);
+            self.asked_on = Some(path.index());
             self.on_asked();
         }
         asks
@@ -209,11 +239,11 @@ impl Connection {
     /// the question arrives so late that the peer has acknowledged long before.
     fn may_ask_for_all(&self, position: usize) -> bool {
         let [_, _, ..] = self.paths.as_slice() else { return true };
-        let nearest = self.paths.iter().filter(|path| path.state.may_carry_data());
-        let nearest_ns = nearest.map(|path| path.send.srtt_ns()).min().unwrap_or(0);
+        let nearest = self.paths.iter().filter(|path| path.may_carry_data());
+        let nearest_ns = nearest.map(|path| path.send().srtt_ns()).min().unwrap_or(0);
         let Some(path) = self.paths.get(position) else { return false };
-        let is_near = path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
-        is_near && self.asked_on != Some(path.index)
+        let is_near = path.send().srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
+        is_near && self.asked_on != Some(path.index())
             || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
                 && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }
@@ -222,7 +252,7 @@ impl Connection {
     pub(crate) fn on_asked(&mut self) {
         self.unasked = 0;
         for path in &mut self.paths {
-            path.unasked = 0;
+            path.on_asked();
         }
     }
 
@@ -232,10 +262,10 @@ impl Connection {
     pub(crate) fn on_acknowledged(&mut self, link: LinkIndex) {
         let mut is_idle = true;
         for path in &mut self.paths {
-            let is_path_idle = path.send.in_flight_bytes() == 0;
+            let is_path_idle = path.send().in_flight_bytes() == 0;
             is_idle &= is_path_idle;
-            if is_path_idle && path.index == link {
-                path.unasked = 0;
+            if is_path_idle && path.index() == link {
+                path.on_asked();
             }
         }
         if is_idle {

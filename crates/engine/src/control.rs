@@ -2,15 +2,16 @@
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
 use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{CarriedKind, OperationError, error_of_close};
+use semantics::{OperationError, error_of_close};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
-use crate::pending::{CLOSE_ACK, LostControl, PING};
+use crate::pending::CLOSE_ACK;
 
 impl Engine {
     //= protocol.md: join.8
@@ -28,51 +29,48 @@ impl Engine {
         link: LinkId,
         peer: PeerAddr,
     ) -> Result<u8, Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
-        if let Some(path) = connection.paths.iter().find(is_this) {
-            result = Ok(path.index.0);
-            connection.welcome_link(link);
-        } else if connection.is_open()
-            && let Some(index) = self.free_index(&connection, None)
-            && self.open_path(
-                now,
-                &mut connection,
-                index,
-                (link, peer),
-                Life::Trial,
-                PathState::new(now),
-            )
-        {
+        let add = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let is_this =
+                |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
+            if let Some(index) = connection.paths.iter().find(is_this).map(|path| path.index()) {
+                connection.welcome_link(link);
+                return Ok(index.0);
+            }
+            let index = parts.free_index(connection, None).filter(|_| connection.is_open());
+            let index = index.ok_or(Unknown)?;
+            let state = PathState::new(now);
+            if !parts.open_path(now, connection, index, (link, peer), Life::Trial, state) {
+                return Err(Unknown);
+            }
             connection.ask_for((link, peer));
-            result = Ok(index.0);
-        }
-        self.put_back(connection);
-        result
+            Ok(index.0)
+        };
+        self.with_handle(handle, add).ok_or(Unknown)?
     }
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
     /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let index = LinkIndex(index);
-        let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
-        if self.remove_path_of(&mut connection, index)
-            && let Some((link, peer)) = pair
-        {
-            connection.forget_pair(peer, Some(link));
-        }
-        self.put_back(connection);
-        Ok(())
+        let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let index = LinkIndex(index);
+            let pair = connection.paths.with(index).map(|path| path.pair());
+            if parts.remove_path_of(connection, index)
+                && let Some((link, peer)) = pair
+            {
+                connection.forget_pair(peer, Some(link));
+            }
+        };
+        self.with_handle(handle, remove).ok_or(Unknown)
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: remove.1
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths.first_mut() {
-            path.pending.tell_statuses(1 << index.0);
+            path.tell_statuses(1 << index.0);
         }
         is_gone
     }
@@ -82,7 +80,7 @@ impl Engine {
     /// of its own, and this may be somebody else's.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
-        let link = path.link;
+        let link = path.link();
         let is_gone = self.remove_path_of(connection, index);
         if is_gone {
             connection.tell_address(link);
@@ -110,9 +108,9 @@ impl Engine {
         caps: &LinkCaps,
     ) {
         let now = self.turn_at;
-        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+        for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
             // If the peer still takes frames from there.
-            if path.is_lost() && path.local == caps.local {
+            if path.is_lost() && path.leaves_from(caps.local) {
                 path.on_back(now);
             }
         }
@@ -137,13 +135,13 @@ impl Engine {
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
-                    path.pending.answer(nonce);
+                    path.answer(nonce);
                 }
             }
             Control::PathResponse(nonce) => {
                 let change = connection
                     .path_mut(index)
-                    .and_then(|path| path.state.on_challenge_answered(now, nonce));
+                    .and_then(|path| path.on_challenge_answered(now, nonce));
                 self.on_path_change(now, connection, index, change);
             }
             Control::LinkStatus(which, status) => {
@@ -180,24 +178,19 @@ impl Engine {
         let handle = connection.handle;
         let Connection { paths, scheduler, peer, .. } = connection;
         let Some((position, path)) =
-            paths.iter_mut().enumerate().find(|(_, path)| path.index == index)
+            paths.iter_mut().enumerate().find(|(_, path)| path.index() == index)
         else {
             return;
         };
         match change {
             PathChange::Suspected | PathChange::Failed => {
-                if change == PathChange::Failed {
-                    path.counters.failures += 1;
-                    path.pending.announce(true);
-                } else {
-                    path.counters.suspicions += 1;
-                }
+                path.on_out_of_use(change == PathChange::Failed);
             }
             PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
                 if let (PathChange::Restored, Some(caps), Some(parameters)) =
-                    (change, self.links.caps(path.link), peer.as_ref())
+                    (change, self.links.caps(path.link()), peer.as_ref())
                 {
-                    path.restart(now, caps, &self.config, parameters);
+                    path.restart(now, caps, self.config, parameters);
                 }
                 if let Some(state) = scheduler
                     && change != PathChange::Recovered
@@ -209,8 +202,8 @@ impl Engine {
         self.news.tell(Event::Path {
             connection: handle,
             index: index.0,
-            link: path.link,
-            state: path.state.state(),
+            link: path.link(),
+            state: path.state(),
         });
     }
 
@@ -219,22 +212,22 @@ impl Engine {
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
-        let pair = (path.link, path.peer);
+        let pair = path.pair();
         // Of two links that are one, one stays, and the initiator says which.
-        let is_same = |path: &&Path| (path.link, path.peer) == pair && path.index != index;
+        let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
             && let Some(other) = connection.paths.iter().find(is_same)
         {
-            if other.state.may_carry_data() {
+            if other.may_carry_data() {
                 self.remove_path_of(connection, index);
                 return;
             }
-            let other = other.index;
+            let other = other.index();
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
         while let Some(lost) =
-            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index)
+            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index())
             && self.remove_path_of(connection, lost)
         {}
         connection.join_due = true;
@@ -243,21 +236,11 @@ impl Engine {
     //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
-        let (sent, pools) = (&mut self.sent, &mut self.pools);
+        let pools = &mut *self.pools;
         let Connection { paths, outbound, .. } = connection;
-        let Some(path) = paths.iter_mut().find(|path| path.index == index) else { return };
-        let counters = &mut path.counters;
-        let mut lost = LostControl::default();
-        path.send.drain(sent, &mut |carried| {
-            lost.add(&carried);
-            if carried.kind != CarriedKind::Control {
-                counters.retransmissions += 1;
-                outbound.on_lost(pools, carried);
-            }
-        });
-        path.pending.on_given_up();
-        path.pending.say_again_of_links(lost);
-        path.probes_allowed = 0;
+        let Some(path) = paths.iter_mut().find(|path| path.index() == index) else { return };
+        let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        path.say_again_of_links(lost);
     }
 
     /// Acts on a change of a link of the endpoint.
@@ -276,18 +259,12 @@ impl Engine {
         }
         // Trials go on, or end, with their link.
         connection.join_due |= matches!(event, LinkEvent::Changed(_) | LinkEvent::Down);
-        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+        for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
             match event {
                 LinkEvent::Changed(caps) => {
-                    path.mtu.set_limit(caps.frame_bytes_max.min(peer_limit));
-                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                    path.state.on_link_up(now);
-                    if path.send.in_flight_bytes() > 0 {
-                        // The probe timeout may have grown long while nothing got through.
-                        path.pending.say(PING);
-                    }
+                    path.on_link_changed(now, caps.frame_bytes_max.min(peer_limit));
                 }
-                LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
+                LinkEvent::Down if !sole => changes.push((path.index(), path.on_link_down())),
                 _ => {}
             }
         }
@@ -302,13 +279,13 @@ impl Engine {
         let changed: Vec<LinkIndex> = connection
             .paths
             .iter()
-            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost())
-            .map(|path| path.index)
+            .filter(|path| path.link() == link && !path.leaves_from(caps.local) && !path.is_lost())
+            .map(|path| path.index())
             .collect();
         for index in changed {
             self.lose_path(connection, index);
         }
-        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost()) {
+        if !connection.paths.iter().any(|path| path.link() == link && !path.is_lost()) {
             connection.welcome_back(link);
         }
     }
@@ -354,11 +331,10 @@ impl Engine {
         rest: OperationError,
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
-        connection.outbound.flush(&mut self.pools, rest, at_fault);
-        connection.inbound.flush(&mut self.pools, rest);
+        connection.outbound.flush(self.pools, rest, at_fault);
+        connection.inbound.flush(self.pools, rest);
         for path in &mut connection.paths {
-            path.send.drain(&mut self.sent, &mut |_| {});
-            path.pending.on_given_up();
+            path.let_go(self.sent);
         }
     }
 
@@ -372,7 +348,7 @@ impl Engine {
         private_data: &[u8],
     ) {
         if let Some(path) = connection.path_mut(index) {
-            path.pending.say(CLOSE_ACK);
+            path.say(CLOSE_ACK);
         }
         let before = connection.phase;
         if before != Phase::Drained {
@@ -405,22 +381,18 @@ impl Engine {
         let sole = connection.paths.len() == 1;
         let Some(path) = connection.path_mut(which) else { return };
         match status {
-            LinkStatus::Available => {
-                path.backup = false;
-                path.state.on_link_up(now);
-            }
-            LinkStatus::Backup => path.backup = true,
+            LinkStatus::Available => path.on_said_available(now),
+            LinkStatus::Backup => path.on_said_backup(),
             LinkStatus::Down if !sole => {
-                let change = path.state.on_link_down();
-                path.state.on_link_up(now);
+                let change = path.on_said_broken(now);
                 self.on_path_change(now, connection, which, change);
                 // The peer knows already.
                 if let Some(path) = connection.path_mut(which) {
-                    path.pending.announce(false);
+                    path.on_announced();
                 }
             }
             LinkStatus::Removed => {
-                let (pair, is_trial) = ((path.link, path.peer), path.is_trial());
+                let (pair, is_trial) = (path.pair(), path.is_trial());
                 if !self.drop_path(connection, which) {
                     return;
                 }
@@ -441,25 +413,20 @@ impl Engine {
         if !connection.paths.has_answer_beside(index) {
             return false;
         }
-        let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
+        let Some(position) = connection.paths.iter().position(|path| path.index() == index) else {
             return false;
         };
         let mut path = connection.paths.remove(position);
         // Positions have shifted: what was learnt belongs to other links now.
         connection.arrives_at = (LINKS_MAX, Instant::default());
         let Connection { outbound, scheduler, paths, handle, .. } = connection;
-        let pools = &mut self.pools;
-        let mut lost = LostControl::default();
-        path.send.drain(&mut self.sent, &mut |carried| {
-            lost.add(&carried);
-            outbound.on_lost(pools, carried);
-        });
-        path.pending.on_given_up();
+        let pools = &mut *self.pools;
+        let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         if let Some(other) = paths.first_mut() {
-            other.pending.say_again(lost);
-            other.pending.inherit(&mut path.pending);
+            other.say_again(lost);
+            other.speak_for(&mut path);
         }
-        path.state.on_removed();
+        path.on_removed();
         // Positions have shifted: what was learnt belongs to other links now.
         if let Some(state) = scheduler {
             **state = delivery::SchedulerState::default();
@@ -468,8 +435,8 @@ impl Engine {
             self.news.tell(Event::Path {
                 connection: *handle,
                 index: index.0,
-                link: path.link,
-                state: path.state.state(),
+                link: path.link(),
+                state: path.state(),
             });
         }
         let was_settled = path.is_settled();

@@ -10,8 +10,7 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Inbound, Operation, Outbound, PeerLimits, PoolUse, Pools, PostError,
-    Receive, StatusTable,
+    Carried, CompletionQueue, Operation, Outbound, PoolUse, Pools, PostError, Receive, StatusTable,
 };
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX,
@@ -21,12 +20,12 @@ use wire_edge::{
 use crate::agenda::Agenda;
 use crate::config::EngineConfig;
 use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
-use crate::event::{
-    Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
-};
+use crate::event::{Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, Unknown};
 use crate::link_set::LinkSet;
 use crate::links::{EngineLinkError, Links};
 use crate::news::News;
+use crate::parts::Parts;
+use crate::path::Path;
 use crate::peer_names::PeerNames;
 use crate::reception::Reception;
 use crate::refusals::Report;
@@ -40,24 +39,22 @@ use crate::table::ConnectionTable;
 /// the order of calls.
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) config: EngineConfig,
-    pub(crate) entropy: ChaCha8Rng,
-    pub(crate) incarnation: u64,
-    pub(crate) links: Links,
-    pub(crate) connections: ConnectionTable,
-    pub(crate) pools: Pools,
-    pub(crate) sent: SentPool<Carried>,
-    pub(crate) agenda: Agenda,
+    config: EngineConfig,
+    entropy: ChaCha8Rng,
+    incarnation: u64,
+    links: Links,
+    connections: ConnectionTable,
+    pools: Pools,
+    sent: SentPool<Carried>,
+    agenda: Agenda,
     /// The last turn.
-    pub(crate) turn_at: Instant,
-    pub(crate) reception: Reception,
-    pub(crate) peers: PeerNames,
-    pub(crate) replies: Replies,
-    pub(crate) news: News,
-    pub(crate) counters: EndpointCounters,
-    pub(crate) scratch: Scratch,
-    /// A completion queue without room: of connections for which the application has chosen none yet.
-    nobodys_queue: Arc<CompletionQueue>,
+    turn_at: Instant,
+    reception: Reception,
+    peers: PeerNames,
+    replies: Replies,
+    news: News,
+    counters: EndpointCounters,
+    scratch: Scratch,
 }
 
 /// A connection to be.
@@ -101,8 +98,7 @@ impl Engine {
         // Lists of connections, by number.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
-        let nobodys_queue = Arc::new(CompletionQueue::new(1));
-        let connections = ConnectionTable::new(&config, Arc::clone(&nobodys_queue));
+        let connections = ConnectionTable::new(&config, Arc::new(CompletionQueue::new(1)));
         Ok(Self {
             incarnation,
             links: Links::new(listed as usize),
@@ -117,7 +113,6 @@ impl Engine {
             news: News::new(ahead),
             counters: EndpointCounters::default(),
             scratch: if ahead { Scratch::default() } else { Scratch::without_room() },
-            nobodys_queue,
             entropy,
             config,
         })
@@ -133,30 +128,20 @@ impl Engine {
     /// use it, too, as soon as a link of the peer is found that answers there.
     pub fn attach_link(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         self.links.attach(link, caps)?;
-        for index in self.connections.indices() {
-            self.with_index(index, |engine, connection| {
-                engine.on_link_attached(connection, link, &caps);
-            });
-        }
+        self.with_each(|parts, connection| parts.on_link_attached(connection, link, &caps));
         Ok(())
     }
 
     /// Takes a link away; connections go on over their others.
     pub fn detach_link(&mut self, link: LinkId) {
         self.links.detach(link);
-        for index in self.connections.indices() {
-            self.with_index(index, |engine, connection| {
-                let gone: Vec<LinkIndex> = connection
-                    .paths
-                    .iter()
-                    .filter(|path| path.link == link)
-                    .map(|path| path.index)
-                    .collect();
-                for index in gone {
-                    engine.lose_path(connection, index);
-                }
-            });
-        }
+        self.with_each(|parts, connection| {
+            let gone = connection.paths.iter().filter(|path| path.link() == link);
+            let gone: Vec<LinkIndex> = gone.map(|path| path.index()).collect();
+            for index in gone {
+                parts.lose_path(connection, index);
+            }
+        });
     }
 
     /// The number, random at each start, by which peers tell the lives of an endpoint apart.
@@ -193,12 +178,13 @@ impl Engine {
             }
         }
         let limit = self.connections.limit();
-        let (handle, id) =
-            self.reserve_connection().ok_or(ConnectError::NoConnectionLeft(limit))?;
-        let mut connection = self.fresh_connection(handle, id, Phase::Connecting);
+        let mut connection = self
+            .fresh_connection(Phase::Connecting)
+            .ok_or(ConnectError::NoConnectionLeft(limit))?;
+        let handle = connection.handle;
         connection.queue = Arc::clone(&request.queue);
-        connection.inbound = self.inbound(handle, request.domain, &request.queue);
-        connection.outbound = self.outbound(handle, NOTHING_GRANTED, request.queue);
+        connection.inbound = self.config.inbound(handle, request.domain, &request.queue);
+        connection.outbound = self.config.outbound(handle, NOTHING_GRANTED, request.queue);
         connection.silence.on_waiting(now);
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
@@ -223,20 +209,18 @@ impl Engine {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) -> Result<(), Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        match connection.phase {
-            Phase::Requested => self.refuse(&mut connection, private_data),
-            Phase::Connecting => self.end(&mut connection, Closed::Here, Vec::new()),
+        let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase {
+            Phase::Requested => parts.refuse(connection, private_data),
+            Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
             Phase::Accepted | Phase::Established => {
                 let kept = private_data.len().min(wire_edge::CLOSE_PRIVATE_BYTES_MAX);
                 connection.close_data = private_data.get(..kept).unwrap_or_default().to_vec();
                 let close = (CloseReason::Application, OperationNumber(0));
-                self.begin_close(now, &mut connection, close, Closed::Here);
+                parts.begin_close(now, connection, close, Closed::Here);
             }
             Phase::Closing | Phase::Drained | Phase::Gone => {}
-        }
-        self.put_back(connection);
-        Ok(())
+        };
+        self.with_handle(handle, close).ok_or(Unknown)
     }
 
     /// Accepts an operation for sending. Call [`Engine::poll_transmit`] afterwards.
@@ -281,7 +265,7 @@ impl Engine {
             connection.report_now = true;
             self.agenda.mark_ready(connection.handle.index);
         }
-        self.rest_later(&connection);
+        self.parts().rest_later(&connection);
         self.connections.put(connection);
         result
     }
@@ -328,11 +312,7 @@ impl Engine {
             // News for the thread that sleeps on the links; the engine has no use for it.
             _ => return,
         }
-        for index in self.connections.indices() {
-            self.with_index(index, |engine, connection| {
-                engine.on_link_event(now, connection, link, event);
-            });
-        }
+        self.with_each(|parts, connection| parts.on_link_event(now, connection, link, event));
     }
 
     /// When to call [`Engine::handle_timeout`], after any other call.
@@ -391,23 +371,10 @@ impl Engine {
     }
 
     fn info_of(connection: &Connection) -> ConnectionInfo {
-        let paths = connection.paths.iter().map(|path| PathInfo {
-            index: path.index.0,
-            link: path.link,
-            peer: path.peer,
-            state: path.state.state(),
-            srtt_ns: path.send.srtt_ns(),
-            rate_bytes_per_second: path.send.rate_bytes_per_second(),
-            window_bytes: path.send.window(),
-            in_flight_bytes: path.send.in_flight_bytes(),
-            packets: path.send.packets(),
-            frame_bytes: path.mtu.current(),
-            counters: path.counters,
-        });
         ConnectionInfo {
             established: connection.is_open(),
             outstanding: connection.outbound.outstanding(),
-            paths: paths.collect(),
+            paths: connection.paths.iter().map(Path::info).collect(),
         }
     }
 
@@ -431,60 +398,86 @@ impl Engine {
         self.connections.iter().any(|connection| connection.phase == Phase::Closing)
     }
 
-    /// Works on a connection that is in the table, and puts it on the list of those to serve.
-    pub(crate) fn with_index(&mut self, index: u32, work: impl FnOnce(&mut Self, &mut Connection)) {
-        let Some(mut connection) = self.connections.take(index) else { return };
-        work(self, &mut connection);
-        self.put_back(connection);
+    /// A turn begins.
+    pub(crate) fn begin_turn(&mut self, now: Instant) {
+        self.turn_at = now;
+        self.links.begin_turn();
     }
 
-    /// Puts a connection back into the table and on the list of those to serve, or drops it if it is over.
-    pub(crate) fn put_back(&mut self, connection: Box<Connection>) {
-        if connection.phase == Phase::Gone {
-            self.forget(connection);
-            return;
+    /// Lends the connections, and what they share.
+    #[inline]
+    pub(crate) fn lend(&mut self) -> (&mut ConnectionTable, Parts<'_>) {
+        let parts = Parts {
+            config: &self.config,
+            incarnation: self.incarnation,
+            turn_at: self.turn_at,
+            entropy: &mut self.entropy,
+            links: &mut self.links,
+            agenda: &mut self.agenda,
+            pools: &mut self.pools,
+            sent: &mut self.sent,
+            reception: &mut self.reception,
+            peers: &mut self.peers,
+            replies: &mut self.replies,
+            news: &mut self.news,
+            counters: &mut self.counters,
+            scratch: &mut self.scratch,
+        };
+        (&mut self.connections, parts)
+    }
+
+    /// The connections, to look at.
+    pub(crate) const fn connections(&self) -> &ConnectionTable {
+        &self.connections
+    }
+
+    /// Lends what connections share.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        self.lend().1
+    }
+
+    /// Works on a connection that is in the table, and puts it on the list of those to serve.
+    pub(crate) fn with_index<R>(
+        &mut self,
+        index: u32,
+        work: impl FnOnce(&mut Parts<'_>, &mut Connection) -> R,
+    ) -> Option<R> {
+        let (connections, mut parts) = self.lend();
+        let mut connection = connections.take(index)?;
+        let result = work(&mut parts, &mut connection);
+        parts.put_back(connections, connection);
+        Some(result)
+    }
+
+    /// The same, by handle.
+    pub(crate) fn with_handle<R>(
+        &mut self,
+        handle: ConnectionHandle,
+        work: impl FnOnce(&mut Parts<'_>, &mut Connection) -> R,
+    ) -> Option<R> {
+        self.connections.has(handle).then(|| self.with_index(handle.index, work))?
+    }
+
+    /// Works on all connections, and puts them on the list of those to serve.
+    fn with_each(&mut self, mut work: impl FnMut(&mut Parts<'_>, &mut Connection)) {
+        for index in self.connections.indices() {
+            self.with_index(index, &mut work);
         }
-        self.agenda.mark_ready(connection.handle.index);
-        self.connections.put(connection);
     }
 
     /// Takes a new connection into the table, and puts it on the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
-        self.agenda.admit(connection.handle.index);
-        self.put_back(connection);
+        let (connections, mut parts) = self.lend();
+        parts.agenda.admit(connection.handle.index);
+        parts.put_back(connections, connection);
     }
 
-    /// Drops a connection that was taken out of the table.
-    fn forget(&mut self, mut connection: Box<Connection>) {
-        let handle = connection.handle;
-        for path in &mut connection.paths {
-            path.send.drain(&mut self.sent, &mut |_| {});
-        }
-        self.agenda.forget(handle.index);
-        if let Some(key) = connection.hello_key {
-            self.reception.forget(&key);
-        }
-        self.peers.forget((connection.peer_id, connection.peer_epoch), handle.index);
-        self.forget_unconfirmed(&mut connection);
-        let id = connection.id;
-        drop(connection);
-        self.connections.release(handle, id);
-    }
-
-    /// Takes a place for a connection, and draws its id.
-    pub(crate) fn reserve_connection(&mut self) -> Option<(ConnectionHandle, ConnectionId)> {
-        let Self { connections, entropy, .. } = self;
-        connections.reserve(|| entropy.next_u32())
-    }
-
-    pub(crate) fn fresh_connection(
-        &mut self,
-        handle: ConnectionHandle,
-        id: ConnectionId,
-        phase: Phase,
-    ) -> Box<Connection> {
-        let queue = Arc::clone(&self.nobodys_queue);
-        Box::new(Connection {
+    /// A new connection, of which nothing is known but its names, if there is room for one.
+    pub(crate) fn fresh_connection(&mut self, phase: Phase) -> Option<Box<Connection>> {
+        let (handle, id) = self.connections.reserve(|| self.entropy.next_u32())?;
+        let queue = Arc::clone(self.connections.nobodys_queue());
+        Some(Box::new(Connection {
             handle,
             phase,
             id,
@@ -498,7 +491,7 @@ impl Engine {
             join_due: false,
             scheduler: None,
             outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
-            inbound: self.inbound(handle, ProtectionDomain::NONE, &queue),
+            inbound: self.config.inbound(handle, ProtectionDomain::NONE, &queue),
             queue,
             silence: SilenceBudget::new(self.config.silence_budget_ns),
             handshake: None,
@@ -522,31 +515,6 @@ impl Engine {
             told_delivered: OperationNumber(self.config.numbers_from),
             close: (CloseReason::Finished, OperationNumber(0)),
             close_data: Vec::new(),
-        })
-    }
-
-    pub(crate) fn inbound(
-        &self,
-        handle: ConnectionHandle,
-        domain: ProtectionDomain,
-        queue: &Arc<CompletionQueue>,
-    ) -> Inbound {
-        let limits = self.config.inbound_limits();
-        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
-        let first = self.config.numbers_from;
-        inbound.begin_at(OperationNumber(first), MessageNumber(first));
-        inbound
-    }
-
-    pub(crate) fn outbound(
-        &self,
-        handle: ConnectionHandle,
-        peer: PeerLimits,
-        queue: Arc<CompletionQueue>,
-    ) -> Outbound {
-        let mut outbound = Outbound::new(handle.index, peer, queue);
-        let first = self.config.numbers_from;
-        outbound.begin_at(OperationNumber(first), MessageNumber(first));
-        outbound
+        }))
     }
 }

@@ -1,6 +1,6 @@
 //! The frames of one batch: the one place where frames are made, numbered and counted.
 
-use delivery::{Instant, LinkCounters, LinkId, PacketClass, SentPool, TxBatch};
+use delivery::{Instant, LinkId, SentPool, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
 use semantics::{Carried, Fragment, FragmentPayload, Pools};
 use wire_edge::{
@@ -10,6 +10,7 @@ use wire_edge::{
 
 use crate::links::Links;
 use crate::path::Path;
+use crate::purpose::Purpose;
 
 /// What became of a batch of frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,21 +25,6 @@ pub enum Emitted {
 
 /// How a link driver takes frames.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(LinkId, &TxBatch) -> Emitted;
-
-/// What a frame is sent for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Purpose {
-    /// Bytes of operations, or what stands for them.
-    Data,
-    /// An acknowledgement and nothing else.
-    Acknowledge,
-    /// To tell the peer what it has to know: repeated if it is lost.
-    Tell,
-    /// To ask or to answer: whoever asks repeats that.
-    Ask,
-    /// To find out whether frames of this size arrive.
-    ProbeMtu,
-}
 
 /// A frame to be made.
 pub(crate) struct NewFrame<'a> {
@@ -127,11 +113,11 @@ impl FrameWriter {
         let has_acks = !acks.is_empty();
         let prefix = Prefix {
             kind: frame.header.kind(),
-            link: path.index,
+            link: path.index(),
             flags: if has_acks { frame.flags.with(Flags::ACK) } else { frame.flags },
             epoch,
             connection,
-            packet: path.send.next_packet().truncate(),
+            packet: path.send().next_packet().truncate(),
         };
         let mut bytes = [0; HEADER_BYTES_MAX];
         let len = encode_header(&prefix, frame.header, &mut bytes);
@@ -150,14 +136,7 @@ impl FrameWriter {
         } else {
             self.batch.finish_frame(outside);
         }
-        path.send.on_sent(sent, now, bytes, frame.purpose.class(), frame.carried);
-        let counters = &mut path.counters;
-        counters.frames_sent += 1;
-        counters.bytes_sent += u64::from(bytes);
-        counters.payload_bytes_sent += u64::from(frame.carried.length);
-        *frame.purpose.counter(counters) += 1;
-        let rides = has_acks && frame.purpose != Purpose::Acknowledge;
-        counters.piggybacked_acks_sent += u64::from(rides);
+        path.on_sent(sent, now, bytes, frame.purpose, frame.carried, has_acks);
         Some(bytes)
     }
 
@@ -221,27 +200,6 @@ impl FrameWriter {
     /// Bytes of the frames from this one on.
     pub(crate) fn bytes_from(&self, first: usize) -> u64 {
         (first..self.batch.len()).map(|index| self.batch.frame(index).len() as u64).sum()
-    }
-}
-
-impl Purpose {
-    /// What loss detection makes of such a packet.
-    const fn class(self) -> PacketClass {
-        match self {
-            Self::Data | Self::Tell => PacketClass::Data,
-            Self::Acknowledge | Self::Ask => PacketClass::Unacknowledged,
-            Self::ProbeMtu => PacketClass::MtuProbe,
-        }
-    }
-
-    /// Which counter counts such frames.
-    pub(crate) const fn counter(self, counters: &mut LinkCounters) -> &mut u64 {
-        match self {
-            Self::Data => &mut counters.data_frames_sent,
-            Self::Acknowledge => &mut counters.explicit_acks_sent,
-            Self::Tell | Self::Ask => &mut counters.control_frames_sent,
-            Self::ProbeMtu => &mut counters.mtu_probes_sent,
-        }
     }
 }
 

@@ -8,11 +8,12 @@ use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
 
 use crate::connection::Connection;
-use crate::engine::Engine;
-use crate::frame_writer::{Emit, Emitted, NewFrame, Purpose, Sent};
+use crate::frame_writer::{Emit, Emitted, NewFrame, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::purpose::Purpose;
 
-impl Engine {
+impl Parts<'_> {
     /// Makes a batch of one frame on the link at `position` and hands it over; false if the link is full.
     pub(crate) fn send_alone(
         &mut self,
@@ -28,8 +29,8 @@ impl Engine {
         if !has_acks {
             self.scratch.drop_acks();
         }
-        self.scratch.begin(path.peer);
-        let pushed = self.scratch.push(now, &mut self.sent, names, path, frame);
+        self.scratch.begin(path.peer());
+        let pushed = self.scratch.push(now, self.sent, names, path, frame);
         pushed.is_some() && self.hand_over(now, connection, position, has_acks, emit) == Sent::All
     }
 
@@ -43,8 +44,8 @@ impl Engine {
         has_acks: bool,
         emit: Emit<'_>,
     ) -> Sent {
-        let link = connection.paths[position].link;
-        match self.scratch.emit(&mut self.links, link, emit) {
+        let link = connection.paths[position].link();
+        match self.scratch.emit(self.links, link, emit) {
             Emitted::Taken(taken) if taken == self.scratch.batch().len() => Sent::All,
             Emitted::Taken(taken) => {
                 self.take_back(connection, position, has_acks, taken);
@@ -74,26 +75,15 @@ impl Engine {
         let Connection { paths, outbound, report_now, .. } = connection;
         let path = &mut paths[position];
         let frames = batch.len() - taken;
-        let (mut first, mut payload_bytes) = (Carried::default(), 0);
-        path.send.unsend(sent, frames, &mut |carried| {
-            payload_bytes += u64::from(carried.length);
+        let (purpose, bytes) = (batch.purpose(), batch.bytes_from(taken));
+        let mut first = Carried::default();
+        path.unsend(sent, (frames, bytes), purpose, has_acks && taken == 0, &mut |carried| {
             first = carried;
-            if batch.purpose() == Purpose::Data {
+            if purpose == Purpose::Data {
                 outbound.on_returned(pools, carried);
             }
         });
-        if batch.purpose() == Purpose::ProbeMtu {
-            path.mtu.on_probe_unsent();
-        }
-        let counters = &mut path.counters;
-        counters.frames_sent -= frames as u64;
-        counters.bytes_sent -= batch.bytes_from(taken);
-        counters.payload_bytes_sent -= payload_bytes;
-        *batch.purpose().counter(counters) -= frames as u64;
-        if has_acks && taken == 0 {
-            counters.piggybacked_acks_sent -= u64::from(batch.purpose() != Purpose::Acknowledge);
-            *report_now = true;
-        }
+        *report_now |= has_acks && taken == 0;
         first
     }
 
@@ -111,12 +101,12 @@ impl Engine {
 
     /// Whether nothing can be sent on a link of a connection now.
     pub(crate) fn is_blocked(&self, path: &Path) -> bool {
-        self.links.is_blocked(path.link, path.peer)
+        self.links.is_blocked(path.link(), path.peer())
     }
 
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
     /// so. A link that is down says so when it is back.
     pub(crate) fn is_full(&self, path: &Path) -> bool {
-        self.links.is_full(path.link, path.peer)
+        self.links.is_full(path.link(), path.peer())
     }
 }

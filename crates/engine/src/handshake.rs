@@ -2,7 +2,6 @@
 
 use delivery::{Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
-use rand_chacha::rand_core::Rng;
 use semantics::{CompletionQueue, PeerLimits};
 use std::sync::Arc;
 use wire_edge::{
@@ -17,6 +16,7 @@ use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
 use crate::hello::Hello;
 use crate::joining::Joining;
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::PING;
 use crate::reception::{Admission, CONFIRM_NS};
@@ -35,19 +35,21 @@ impl Engine {
         if private_data.len() > PRIVATE_BYTES_MAX {
             return Err(AcceptError::PrivateData(private_data.len()));
         }
-        let mut connection = self.connections.take_handle(handle).ok_or(AcceptError::Gone)?;
+        let (connections, mut parts) = self.lend();
+        let mut connection = connections.take_handle(handle).ok_or(AcceptError::Gone)?;
         let place =
             connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
         let (Phase::Requested, Some(parameters), Some((link, peer))) =
             (connection.phase, connection.peer, place)
         else {
-            self.connections.put(connection);
+            connections.put(connection);
             return Err(AcceptError::Gone);
         };
-        self.reception.on_accepted(peer);
+        parts.reception.on_accepted(peer);
         connection.unconfirmed_at = Some(peer);
-        connection.inbound = self.inbound(handle, domain, &queue);
-        connection.outbound = self.outbound(handle, granted(&parameters), Arc::clone(&queue));
+        connection.inbound = parts.config.inbound(handle, domain, &queue);
+        connection.outbound =
+            parts.config.outbound(handle, granted(&parameters), Arc::clone(&queue));
         connection.queue = queue;
         connection.phase = Phase::Accepted;
         if let Some(state) = connection.handshake.as_mut() {
@@ -55,23 +57,23 @@ impl Engine {
             state.started_at = now;
         }
         let state = PathState::validated(now);
-        self.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
-        self.peers.learn((connection.peer_id, connection.peer_epoch), handle.index);
+        parts.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
+        parts.peers.learn((connection.peer_id, connection.peer_epoch), handle.index);
         connection.silence.on_waiting(now);
         connection.retry_at = now;
         connection.retries = 0;
-        self.put_back(connection);
+        parts.put_back(connections, connection);
         Ok(())
     }
 
     /// Rejects a request, with private data (at most 512 bytes, more is cut off).
     pub fn reject(&mut self, handle: ConnectionHandle, private_data: &[u8]) -> Result<(), Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        if connection.phase == Phase::Requested {
-            self.refuse(&mut connection, private_data);
-        }
-        self.put_back(connection);
-        Ok(())
+        let reject = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            if connection.phase == Phase::Requested {
+                parts.refuse(connection, private_data);
+            }
+        };
+        self.with_handle(handle, reject).ok_or(Unknown)
     }
 
     //= protocol.md: frame.3, amplify.2
@@ -84,20 +86,21 @@ impl Engine {
         link: LinkId,
         frame: &RxFrame<'_>,
     ) {
-        if !self.links.is_attached(link) {
+        let mut parts = self.parts();
+        if !parts.links.is_attached(link) {
             // Nothing could be answered there, nor a connection go on.
-            self.counters.wrong_address += 1;
+            parts.counters.wrong_address += 1;
             return;
         }
         let from = frame.from;
         let decoded = match wire_edge::decode_handshake(frame.bytes) {
             Ok(decoded) => decoded,
             Err(DecodeError::Version(_)) => {
-                self.counters.unsupported += 1;
-                return self.on_other_version(now, link, from, frame.bytes);
+                parts.counters.unsupported += 1;
+                return parts.on_other_version(now, link, from, frame.bytes);
             }
             Err(_) => {
-                self.counters.malformed += 1;
+                parts.counters.malformed += 1;
                 return;
             }
         };
@@ -113,7 +116,9 @@ impl Engine {
             body => self.on_answer(now, link, from, source, destination, &body),
         }
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: set-up.1, silence.1
     /// Sends what a connection in set-up has to send, if it is time.
     pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
@@ -233,9 +238,9 @@ impl Engine {
         else {
             return false;
         };
-        let mut path = Path::new(now, index, link, peer, caps, &self.config, parameters);
+        let mut path = Path::new(now, index, (link, peer), caps, self.config, parameters);
         if let Some(before) = connection.paths.take_retired(index) {
-            path = before.renew(path, now, caps, &self.config, parameters);
+            path = before.renew(path, now, caps, self.config, parameters);
         }
         path.begin(life, state);
         connection.paths.open(path);
@@ -287,61 +292,51 @@ impl Engine {
             self.reply(link, from, preamble.source, ConnectionId(0), body);
         }
     }
+}
 
+impl Engine {
     fn on_hello(&mut self, now: Instant, link: LinkId, from: PeerAddr, hello: &Hello<'_>) {
-        self.counters.hellos_received += 1;
+        let parts = self.parts();
+        parts.counters.hellos_received += 1;
         let reject = |reason| Handshake::Reject { reason, private_data: &[] };
-        let body = match self.reception.admit(now, &mut self.counters, from, hello) {
+        let body = match parts.reception.admit(now, parts.counters, from, hello) {
             Admission::Ignored => return,
             Admission::Repeated(index) => {
                 return self.on_repeated_hello(now, link, from, hello.source, index);
             }
             Admission::Welcome => {
-                if let Some((handle, id)) = self.reserve_connection() {
-                    return self.begin_request(now, link, from, hello, handle, id);
+                if let Some(connection) = self.fresh_connection(Phase::Requested) {
+                    return self.begin_request(now, link, from, hello, connection);
                 }
-                self.counters.handshakes_refused += 1;
+                self.parts().counters.handshakes_refused += 1;
                 reject(RejectReason::ConnectionLimit)
             }
             Admission::Refused(reason) => reject(reason),
             Admission::Prove(cookie) => Handshake::Retry { cookie },
         };
-        self.reply(link, from, hello.source, ConnectionId(0), body);
-    }
-
-    /// The peer has confirmed the connection, or it is over.
-    pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
-        if let Some(peer) = connection.unconfirmed_at.take() {
-            self.reception.on_confirmed(peer);
-        }
-    }
-
-    /// Whether a connection that was accepted has been unconfirmed for too long, as others wait.
-    pub(crate) fn is_overdue(&self, now: Instant, connection: &Connection) -> bool {
-        let (Some(peer), Some(state)) = (connection.unconfirmed_at, &connection.handshake) else {
-            return false;
-        };
-        self.reception.is_overdue(now, peer, state.started_at, self.connections.used())
+        self.parts().reply(link, from, hello.source, ConnectionId(0), body);
     }
 
     //= protocol.md: phase.4
     /// A host leaves connections unconfirmed while others wait: its requests give way, too. Who means
     /// them asks again.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
-        if !self.reception.has_requests_of(from) {
+        if !self.parts().reception.has_requests_of(from) {
             return;
         }
-        for index in self.connections.indices() {
-            let place = self.connections.at(index).and_then(|connection| {
+        for index in self.connections().indices() {
+            let place = self.connections().at(index).and_then(|connection| {
                 let state = connection.handshake.as_ref()?;
                 let is_request = connection.phase == Phase::Requested;
                 state.candidates.first().map(|place| place.1).filter(|_| is_request)
             });
             let Some(peer) = place.filter(|peer| peer.host() == from.host()) else { continue };
-            self.reception.on_request_over(peer);
-            self.counters.handshakes_refused += 1;
-            let reason = Closed::Unreachable { peer, silence_ms: CONFIRM_NS / 1_000_000 };
-            self.with_index(index, |engine, connection| engine.end(connection, reason, Vec::new()));
+            self.with_index(index, |parts, connection| {
+                parts.reception.on_request_over(peer);
+                parts.counters.handshakes_refused += 1;
+                let reason = Closed::Unreachable { peer, silence_ms: CONFIRM_NS / 1_000_000 };
+                parts.end(connection, reason, Vec::new());
+            });
         }
     }
 
@@ -352,10 +347,9 @@ impl Engine {
         link: LinkId,
         from: PeerAddr,
         hello: &Hello<'_>,
-        handle: ConnectionHandle,
-        id: ConnectionId,
+        mut connection: Box<Connection>,
     ) {
-        let mut connection = self.fresh_connection(handle, id, Phase::Requested);
+        let handle = connection.handle;
         connection.peer_id = hello.source;
         connection.peer_epoch = hello.parameters.epoch;
         connection.peer = Some(hello.parameters);
@@ -368,8 +362,9 @@ impl Engine {
             cookie: hello.cookie,
             private_data: Vec::new(),
         }));
-        self.reception.on_requested(from, hello.key(), handle.index);
-        self.news.tell(Event::Requested {
+        let parts = self.parts();
+        parts.reception.on_requested(from, hello.key(), handle.index);
+        parts.news.tell(Event::Requested {
             connection: handle,
             service: hello.parameters.service,
             peer: from,
@@ -387,9 +382,9 @@ impl Engine {
         source: ConnectionId,
         index: u32,
     ) {
-        self.with_index(index, |engine, connection| match connection.phase {
+        self.with_index(index, |parts, connection| match connection.phase {
             Phase::Requested => {
-                engine.reply(link, from, source, ConnectionId(0), Handshake::Pending);
+                parts.reply(link, from, source, ConnectionId(0), Handshake::Pending);
             }
             Phase::Accepted => connection.retry_at = now,
             _ => {}
@@ -407,18 +402,19 @@ impl Engine {
         destination: ConnectionId,
         body: &Handshake<'_>,
     ) {
-        let Some(index) = self.connections.find(destination) else {
-            self.counters.unknown_connection += 1;
+        let (connections, parts) = self.lend();
+        let Some(index) = connections.find(destination) else {
+            parts.counters.unknown_connection += 1;
             return;
         };
-        self.with_index(index, |engine, connection| {
+        self.with_index(index, |parts, connection| {
             if connection.phase != Phase::Connecting {
                 // The peer repeats its Accept until it hears something from us.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase)
                     && let Some(path) = connection.paths.first_mut()
-                    && path.send.in_flight_bytes() == 0
+                    && path.send().in_flight_bytes() == 0
                 {
-                    path.pending.say(PING);
+                    path.say(PING);
                 }
                 return;
             }
@@ -428,7 +424,7 @@ impl Engine {
                 .is_some_and(|state| state.candidates.contains(&(link, from)));
             if !asked {
                 // Nobody there was asked: it can only be a guess.
-                engine.counters.wrong_address += 1;
+                parts.counters.wrong_address += 1;
                 return;
             }
             match *body {
@@ -448,30 +444,32 @@ impl Engine {
                 }
                 Handshake::Accept { ref parameters, addresses, private_data } => {
                     let place = (link, from);
-                    engine.on_accept(now, connection, place, source, parameters, addresses);
-                    engine.news.tell(Event::Established {
+                    parts.on_accept(now, connection, place, source, parameters, addresses);
+                    parts.news.tell(Event::Established {
                         connection: connection.handle,
                         private_data: private_data.to_vec(),
                     });
                 }
                 Handshake::Reject { reason, private_data } => {
-                    engine.counters.handshakes_failed += 1;
-                    engine.end(connection, Closed::Rejected(reason), private_data.to_vec());
+                    parts.counters.handshakes_failed += 1;
+                    parts.end(connection, Closed::Rejected(reason), private_data.to_vec());
                 }
                 Handshake::VersionMismatch { lowest, highest }
                     if (lowest..=highest).contains(&VERSION) =>
                 {
-                    engine.counters.unsupported += 1;
+                    parts.counters.unsupported += 1;
                 }
                 Handshake::VersionMismatch { lowest, highest } => {
-                    engine.counters.handshakes_failed += 1;
-                    engine.end(connection, Closed::Version { lowest, highest }, Vec::new());
+                    parts.counters.handshakes_failed += 1;
+                    parts.end(connection, Closed::Version { lowest, highest }, Vec::new());
                 }
                 Handshake::Hello { .. } | Handshake::Reset { .. } => {}
             }
         });
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: set-up.13, set-up.14
     fn on_accept(
         &mut self,
@@ -496,13 +494,15 @@ impl Engine {
         let state = PathState::validated(now);
         self.open_path(now, connection, LinkIndex(0), (link, from), Life::Settled, state);
         if let Some(path) = connection.paths.first_mut() {
-            path.pending.say(PING);
+            path.say(PING);
         }
         let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
         connection.joining = Joining::new((link, from), asked, addresses.iter());
         connection.join_due = true;
     }
+}
 
+impl Engine {
     //= protocol.md: close.6, reset.2, reset.3
     /// The peer does not know the connection any more, if the reset answers something we sent.
     fn on_reset(
@@ -513,26 +513,29 @@ impl Engine {
         epoch: Epoch,
         packet: u32,
     ) {
-        let Some(index) = self.peers.find((source, epoch)) else {
-            self.counters.resets_ignored += 1;
+        let parts = self.parts();
+        let Some(index) = parts.peers.find((source, epoch)) else {
+            parts.counters.resets_ignored += 1;
             return;
         };
-        self.with_index(index, |engine, connection| {
+        self.with_index(index, |parts, connection| {
             let answers_us = connection.paths.iter().any(|path| {
-                path.peer == from && path.has_sent_lately(packet) && connection.is_peer_at(path)
+                path.peer() == from && path.has_sent_lately(packet) && connection.is_peer_at(path)
             });
             if !answers_us {
-                engine.counters.resets_ignored += 1;
+                parts.counters.resets_ignored += 1;
                 return;
             }
-            engine.counters.resets_accepted += 1;
+            parts.counters.resets_accepted += 1;
             match connection.phase {
                 Phase::Closing | Phase::Drained => connection.phase = Phase::Gone,
-                _ => engine.end(connection, Closed::PeerRestarted, Vec::new()),
+                _ => parts.end(connection, Closed::PeerRestarted, Vec::new()),
             }
         });
     }
+}
 
+impl Parts<'_> {
     /// A handshake frame for whoever is at an address, between these two connections.
     fn reply(
         &mut self,
@@ -542,7 +545,7 @@ impl Engine {
         source: ConnectionId,
         body: Handshake<'_>,
     ) {
-        self.replies.push(&mut self.counters, (link, to), destination, source, body);
+        self.replies.push(self.counters, (link, to), destination, source, body);
     }
 
     /// As many of our addresses as a frame on the way to `place` has room for.
@@ -576,13 +579,6 @@ impl Engine {
             receive_credit: connection.inbound.credit(),
             service,
         }
-    }
-}
-
-impl Engine {
-    /// Fresh random bits.
-    pub(crate) fn random(&mut self) -> u64 {
-        self.entropy.next_u64()
     }
 }
 

@@ -13,9 +13,9 @@ use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
 
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::joining::{Joining, TRIAL_CHALLENGES};
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
 
 impl Connection {
@@ -24,7 +24,7 @@ impl Connection {
         self.hello_key.is_none()
     }
 
-    /// When [`Engine::join_links`] has something to do.
+    /// When [`Parts::join_links`] has something to do.
     pub(crate) fn join_deadline(&self) -> Instant {
         if self.join_due {
             return Instant::default();
@@ -72,7 +72,7 @@ impl Connection {
         if !self.is_initiator()
             && let Some(path) = self.paths.first_mut()
         {
-            path.pending.tell_addresses(1 << link.0);
+            path.tell_addresses(1 << link.0);
             self.told_addresses |= 1 << link.0;
         }
     }
@@ -82,7 +82,7 @@ impl Connection {
         let Self { joining, paths, told_addresses, .. } = self;
         *told_addresses &= !(1 << link.0);
         if let Some(joining) = joining {
-            joining.keep((link, peer), |old| paths.iter().any(|path| path.peer == old));
+            joining.keep((link, peer), |old| paths.iter().any(|path| path.peer() == old));
         }
     }
 
@@ -114,9 +114,9 @@ impl Connection {
             return;
         }
         let unwanted = self.unwanted_links();
-        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link.0);
+        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link().0);
         if let Some(path) = self.paths.first_mut() {
-            path.pending.tell_addresses(links & self.told_addresses & !unwanted & !used);
+            path.tell_addresses(links & self.told_addresses & !unwanted & !used);
         }
     }
 
@@ -139,13 +139,13 @@ impl Connection {
         if self.is_initiator() {
             let Self { joining, paths, .. } = self;
             let joining = joining.get_or_insert_default();
-            joining.learn_anew(address, |old| paths.iter().any(|path| path.peer == old));
+            joining.learn_anew(address, |old| paths.iter().any(|path| path.peer() == old));
             self.join_due = true;
         }
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: join.1
     /// Gives up pairs that did not answer and tries the next.
     #[cold]
@@ -163,7 +163,8 @@ impl Engine {
         joining.go_on(now);
         let mut has_failed_pair = false;
         for (link, peer) in self.candidates(connection, &joining) {
-            let used = |path: &Path| !path.is_lost() && (path.link == link || path.peer == peer);
+            let used =
+                |path: &Path| !path.is_lost() && (path.link() == link || path.peer() == peer);
             if connection.paths.iter().any(used) {
                 continue;
             }
@@ -192,12 +193,12 @@ impl Engine {
             .paths
             .iter()
             .filter(|path| path.is_trial())
-            .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link))
-            .map(|path| (path.index, is_up(path.link)))
+            .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link()))
+            .map(|path| (path.index(), is_up(path.link())))
             .collect();
         for (index, was_challenged) in over {
             let Some(path) = connection.paths.with(index) else { continue };
-            let (pair, was_heard) = ((path.link, path.peer), path.is_heard());
+            let (pair, was_heard) = (path.pair(), path.is_heard());
             if was_challenged {
                 joining.on_failed(pair);
                 // The initiator may know better where this link leads.
@@ -214,7 +215,7 @@ impl Engine {
 
     /// Pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
-        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(|path| path.peer);
+        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(|path| path.peer());
         let links: Vec<(LinkId, PeerAddr)> =
             self.links.iter().map(|(link, caps)| (link, caps.local)).collect();
         let mut pairs = joining.pairs(&links, lost);

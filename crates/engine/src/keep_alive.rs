@@ -5,8 +5,8 @@ use delivery::Instant;
 use wire_edge::LinkIndex;
 
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::LINKS;
 
@@ -14,7 +14,7 @@ impl Connection {
     /// Indices (by bit) of the links that the peer should have, too.
     pub(crate) fn settled_links(&self) -> u16 {
         let settled = self.paths.iter().filter(|path| path.is_settled());
-        settled.fold(0, |links, path| links | 1 << path.index.0)
+        settled.fold(0, |links, path| links | 1 << path.index().0)
     }
 
     //= protocol.md: compare.1
@@ -27,14 +27,14 @@ impl Connection {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: silence.3, compare.1
     /// Asks the peer for a sign of life on every link, if none came lately.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
         let quiet_at = connection.heard_at.after_ns(self.config.keep_alive_ns);
         // Of a link that does not work the peer may know nothing, however often it is heard on others.
-        let is_doubtful = |path: &Path| path.is_settled() && !path.state.may_carry_data();
+        let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let compares = connection.compares_links || connection.paths.iter().any(is_doubtful);
         if quiet_at > now && !compares {
             connection.keep_alive_at = quiet_at;
@@ -42,8 +42,8 @@ impl Engine {
         }
         connection.compares_links = false;
         connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
-        for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.pending.say(LINKS);
+        for path in connection.paths.iter_mut().filter(|path| path.may_carry_data()) {
+            path.say(LINKS);
         }
         self.tell_links(connection);
     }
@@ -54,8 +54,8 @@ impl Engine {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
         if let Some(path) = connection.paths.get_mut(nearest) {
-            path.pending.say(LINKS);
-            path.pending.tell_addresses(idle);
+            path.say(LINKS);
+            path.tell_addresses(idle);
         }
     }
 
@@ -65,11 +65,14 @@ impl Engine {
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
         // The peer may not have heard yet of a new one.
-        let is_new = |path: &Path| path.opened_at.after_ns(2 * RETIRED_NS) > now;
-        let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index);
+        let is_new = |path: &Path| path.opened_at().after_ns(2 * RETIRED_NS) > now;
+        let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index());
         let is_gone = |path: &Path| is_missing(path) && !is_new(path);
-        while let Some((index, link)) =
-            connection.paths.iter().find(|path| is_gone(path)).map(|path| (path.index, path.link))
+        while let Some((index, link)) = connection
+            .paths
+            .iter()
+            .find(|path| is_gone(path))
+            .map(|path| (path.index(), path.link()))
             && self.drop_path(connection, index)
         {
             connection.tell_address(link);
@@ -87,7 +90,7 @@ impl Engine {
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
             .fold(0, |links, index| links | 1_u32 << index);
         if let Some(path) = connection.paths.first_mut() {
-            path.pending.tell_statuses(unknown);
+            path.tell_statuses(unknown);
         }
         if self.links_without_part(connection) != 0 {
             self.tell_links(connection);
@@ -100,8 +103,8 @@ impl Engine {
         if connection.is_initiator() {
             return 0;
         }
-        let used = connection.paths.iter().filter(|path| path.state.may_carry_data());
-        let used = used.fold(0, |links, path| links | 1_u16 << path.link.0);
+        let used = connection.paths.iter().filter(|path| path.may_carry_data());
+        let used = used.fold(0, |links, path| links | 1_u16 << path.link().0);
         self.links.usable() & !used & !connection.unwanted_links()
     }
 }

@@ -88,21 +88,21 @@ impl LinkSet {
     /// The link with this index, if it is there.
     #[inline]
     pub(crate) fn with(&self, index: LinkIndex) -> Option<&Path> {
-        self.links.iter().find(|path| path.index == index)
+        self.links.iter().find(|path| path.index() == index)
     }
 
     /// The link with this index, if it is there.
     #[inline]
     pub(crate) fn with_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
-        self.links.iter_mut().find(|path| path.index == index)
+        self.links.iter_mut().find(|path| path.index() == index)
     }
 
     /// Adds a link, the last from now on. Its index is free.
     pub(crate) fn open(&mut self, path: Path) {
-        assert!(self.with(path.index).is_none(), "a link index is used once at a time");
-        assert!(self.retired(path.index).is_none(), "packet numbers go on from where they were");
+        assert!(self.with(path.index()).is_none(), "a link index is used once at a time");
+        assert!(self.retired(path.index()).is_none(), "packet numbers go on from where they were");
         assert!(
-            path.is_validated() || self.has_answer_beside(path.index),
+            path.is_validated() || self.has_answer_beside(path.index()),
             "the first link is one on which the peer has answered"
         );
         // Room for one link is not wasted on the many connections that have no other.
@@ -112,13 +112,13 @@ impl LinkSet {
 
     /// Whether the peer has answered on a link other than this one: the last such link stays.
     pub(crate) fn has_answer_beside(&self, index: LinkIndex) -> bool {
-        self.links.iter().any(|path| path.is_validated() && path.index != index)
+        self.links.iter().any(|path| path.is_validated() && path.index() != index)
     }
 
     /// Takes out the link at `position`, which is to [retire](Self::retire).
     pub(crate) fn remove(&mut self, position: usize) -> Path {
         let path = self.links.remove(position);
-        assert!(self.has_answer_beside(path.index), "the last link that answered stays");
+        assert!(self.has_answer_beside(path.index()), "the last link that answered stays");
         path
     }
 
@@ -126,7 +126,7 @@ impl LinkSet {
     /// answered on it, its pair is remembered.
     pub(crate) fn retire(&mut self, at: Instant, path: Path) {
         if path.is_validated() {
-            let pair = (path.link, path.peer);
+            let pair = path.pair();
             self.former.retain(|&former| former != pair);
             if self.former.len() == ADDRESSES_MAX {
                 self.former.remove(0);
@@ -145,12 +145,12 @@ impl LinkSet {
 
     /// The link that had this index before, if it is not in use again.
     pub(crate) fn retired(&self, index: LinkIndex) -> Option<&Retired> {
-        self.retired.iter().find(|retired| retired.path.index == index)
+        self.retired.iter().find(|retired| retired.path.index() == index)
     }
 
     /// Gives out the link that had this index before, which is to be renewed.
     pub(crate) fn take_retired(&mut self, index: LinkIndex) -> Option<Path> {
-        let before = self.retired.iter().position(|retired| retired.path.index == index)?;
+        let before = self.retired.iter().position(|retired| retired.path.index() == index)?;
         Some(self.retired.swap_remove(before).path)
     }
 

@@ -80,7 +80,7 @@ impl Connection {
 
     /// When a timer ends the rest of a connection [at rest](Connection::is_at_rest).
     pub(crate) fn rest_ends_at(&self) -> Instant {
-        let challenges = self.paths.iter().map(|path| path.state.deadline());
+        let challenges = self.paths.iter().map(Path::challenge_at);
         challenges.fold(self.keep_alive_at.min(self.join_deadline()), Instant::min)
     }
 

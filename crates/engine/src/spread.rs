@@ -6,8 +6,8 @@ use mem::MemoryAccess;
 
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::engine::Engine;
 use crate::frame_writer::{COMMON_BYTES, Emit, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::transmit::{BATCH_BYTES_MAX, may_send};
 
@@ -55,7 +55,7 @@ impl Spread {
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
-        let rate = path.send.estimate().carried().unwrap_or(0);
+        let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX);
         let least = match (path_offloads, self.has_long) {
@@ -76,7 +76,7 @@ impl Spread {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     /// Cuts frames for all links, each for the link that delivers it first, and hands each link its
     /// batch.
     ///
@@ -91,20 +91,20 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         self.scratch.provide(connection.paths.len());
-        if connection.paths.iter().all(|path| path.send.in_flight_bytes() == 0) {
+        if connection.paths.iter().all(|path| path.send().in_flight_bytes() == 0) {
             for path in &mut connection.paths {
-                path.send.begin_train(now);
+                path.begin_train(now);
             }
         }
-        let usable = connection.paths.iter_mut().filter(|path| path.state.may_carry_data());
-        let rates = usable.map(|path| path.send.estimate().carried().unwrap_or(0));
+        let usable = connection.paths.iter_mut().filter(|path| path.may_carry_data());
+        let rates = usable.map(|path| path.send().estimate().carried().unwrap_or(0));
         let fastest = rates.max().unwrap_or(0);
         for path in &mut connection.paths {
-            path.send.compare_with(fastest);
+            path.compare_with(fastest);
         }
-        let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
-        let usable = connection.paths.iter().filter(|path| path.state.may_carry_data());
-        let rtts = usable.map(|path| path.send.estimate().delay_ns());
+        let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
+        let usable = connection.paths.iter().filter(|path| path.may_carry_data());
+        let rtts = usable.map(|path| path.send().estimate().delay_ns());
         let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
         let mut spread = Spread {
             views: [UNUSABLE; LINKS_MAX],
@@ -142,8 +142,8 @@ impl Engine {
         while connection.outbound.wants_to_send() {
             let Some(position) = self.choose(now, connection, spread) else { break };
             let Some(path) = connection.paths.get(position) else { break };
-            let (link, to) = (path.link, path.peer);
-            let frame_bytes = u32::from(path.mtu.current());
+            let (link, to) = path.pair();
+            let frame_bytes = u32::from(path.frame_bytes());
             let share = spread.shares[position];
             let most = spread.share_bytes(path, self.offloads(link), frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
@@ -164,7 +164,7 @@ impl Engine {
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
                 && connection.falls_together(spread, position);
             let room = if together { whole / 2 } else { whole };
-            let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
+            let cut = connection.outbound.next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
             self.scratch.exchange(position);
             if share.frames == 0 {
@@ -182,7 +182,7 @@ impl Engine {
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
-            let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
+            let none_up = !connection.paths.iter().any(|path| path.may_carry_data());
             let path = &connection.paths[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
             let view = &spread.views[position];
@@ -203,7 +203,7 @@ impl Engine {
     ) -> Option<usize> {
         let Connection { paths, scheduler, outbound, spread_at, .. } = connection;
         // A probe after a timeout goes out on the link it is for.
-        let probes = |path: &Path| path.probes_allowed > 0;
+        let probes = |path: &Path| path.may_probe();
         let views = &mut spread.views[..paths.len()];
         if let Some(position) =
             (0..paths.len()).find(|&position| views[position].usable && probes(&paths[position]))
@@ -234,9 +234,9 @@ impl Engine {
         // what it was given, and must not be taken for its rate; unless frames wait on it for so long that
         // it is what limits. All links hear it, as this turn may have left one out.
         for path in &mut connection.paths {
-            let full = path.send.window_left(now) < u32::from(path.mtu.current());
-            let waits = path.send.estimate().waits_long(u32::from(path.mtu.current()));
-            path.send.set_application_limited(nothing_left || !full && !waits);
+            let full = path.send().window_left(now) < u32::from(path.frame_bytes());
+            let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
+            path.set_application_limited(nothing_left || !full && !waits);
         }
         // What drivers give back is sent again in the order in which it was cut, if the last batch
         // comes back first.
@@ -267,9 +267,9 @@ fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
     }
     let Spread { views, shares, .. } = spread;
     for (path, (view, share)) in connection.paths.iter_mut().zip(views.iter().zip(shares)) {
-        let has_room = path.send.window_left(now) >= u32::from(path.mtu.current());
+        let has_room = path.send().window_left(now) >= u32::from(path.frame_bytes());
         if view.usable && has_room && share.frames == 0 {
-            path.counters.idle_with_data += 1;
+            path.on_left_idle();
         }
     }
 }
@@ -311,7 +311,7 @@ impl Connection {
 /// meanwhile.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
-        let (estimate, frame_bytes) = (path.send.estimate(), path.mtu.current());
+        let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());
         let rate = estimate.carried().filter(|_| estimate.has_queue(u32::from(frame_bytes)))?;
         (u64::from(frame_bytes) * 1_000_000_000).checked_div(rate)
     };

@@ -143,10 +143,20 @@ impl ConnectionTable {
         }
     }
 
+    /// Whether there is a connection with this handle, which may be taken out.
+    pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
+        let slot = self.slots.get(handle.index as usize);
+        slot.is_some_and(|slot| slot.generation == handle.generation)
+    }
+
+    /// The completion queue of connections for which the application has chosen none yet: it has no room.
+    pub(crate) const fn nobodys_queue(&self) -> &Arc<CompletionQueue> {
+        &self.nobodys_queue
+    }
+
     /// As [`ConnectionTable::take`], by handle.
     pub(crate) fn take_handle(&mut self, handle: ConnectionHandle) -> Option<Box<Connection>> {
-        let slot = self.slots.get(handle.index as usize)?;
-        if slot.generation == handle.generation { self.take(handle.index) } else { None }
+        if self.has(handle) { self.take(handle.index) } else { None }
     }
 
     #[cold]

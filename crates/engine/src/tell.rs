@@ -4,12 +4,13 @@ use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
-use crate::engine::Engine;
-use crate::frame_writer::{Body, CONTROL_BODY_MIN, Emit, NewFrame, Purpose, pad};
+use crate::frame_writer::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
+use crate::purpose::Purpose;
 
-impl Engine {
+impl Parts<'_> {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
     pub(crate) fn send_control(
         &mut self,
@@ -22,27 +23,26 @@ impl Engine {
         let mut sent = true;
         for position in 0..connection.paths.len() {
             let path = &mut connection.paths[position];
-            if path.state.deadline() <= now {
-                let (index, change) = (path.index, path.state.on_challenge_due(now));
+            if path.challenge_at() <= now {
+                let (index, change) = (path.index(), path.on_challenge_due(now));
                 self.on_path_change(now, connection, index, change);
             }
             let path = &mut connection.paths[position];
-            let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
-            let challenged = challenged && may_challenge(path);
-            if !path.may_answer(CONTROL_FRAME_BYTES) {
-                path.pending.drop_answer();
-            }
+            let challenged = path.poll_challenge(now) && may_challenge(path);
+            path.limit_answer(CONTROL_FRAME_BYTES);
             let is_open = connection.phase == Phase::Established;
             let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
             let tells = may_tell(path);
-            let announces = tells && position == nearest && path.pending.has_news_of_links();
-            let says = announces || tells && path.pending.messages() != 0;
-            let waits = says || path.pending.nonce().is_some();
+            let announces = tells && position == nearest && path.pending().has_news_of_links();
+            let says = announces || tells && path.pending().messages() != 0;
+            let waits = says || path.pending().nonce().is_some();
             if !challenged && !waits {
                 continue;
             }
             // Its clock goes on: a way that takes no challenge is none.
-            path.counters.path_challenges_sent += u64::from(challenged);
+            if challenged {
+                path.count_challenge();
+            }
             if self.is_full(path) {
                 sent &= !waits;
                 continue;
@@ -54,7 +54,7 @@ impl Engine {
             }
             // The addresses of many new links take several frames.
             while announces
-                && connection.paths[position].pending.addresses() != 0
+                && connection.paths[position].pending().addresses() != 0
                 && may_tell(&connection.paths[position])
             {
                 let what = What { challenge: None, tells, announces };
@@ -79,10 +79,10 @@ impl Engine {
     ) -> bool {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths[position];
-        let addresses = what.announces.then(|| self.links_to_tell(path.pending.addresses()));
+        let addresses = what.announces.then(|| self.links_to_tell(path.pending().addresses()));
         // What must not be told yet stays for later.
-        let control = if what.tells { path.pending.messages() } else { 0 };
-        let carried = path.pending.carried(control, addresses);
+        let control = if what.tells { path.pending().messages() } else { 0 };
+        let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
         self.gather_addresses(&mut body, addresses.unwrap_or(0));
@@ -106,17 +106,16 @@ impl Engine {
             return false;
         }
         for path in &mut connection.paths {
-            let told = statuses.get(usize::from(path.index.0)).copied().flatten();
-            path.pending.announce(path.pending.announces() && told.is_none());
+            let told = statuses.get(usize::from(path.index().0)).copied().flatten();
+            if told.is_some() {
+                path.on_announced();
+            }
         }
         let path = &mut connection.paths[position];
-        if is_repeated {
-            path.on_told();
-        }
         if let Some(nonce) = what.challenge {
-            path.state.on_challenge_sent(nonce);
+            path.on_challenge_sent(nonce);
         }
-        path.pending.on_sent(control, addresses, is_repeated);
+        path.on_control_sent(control, addresses, is_repeated);
         true
     }
 
@@ -169,7 +168,7 @@ fn gather_messages(
     if let Some(nonce) = challenge {
         add(body, Control::PathChallenge(nonce));
     }
-    if let Some(nonce) = connection.paths[position].pending.nonce() {
+    if let Some(nonce) = connection.paths[position].pending().nonce() {
         add(body, Control::PathResponse(nonce));
     }
     for (index, status) in statuses.iter().enumerate() {
@@ -189,7 +188,7 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
 /// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
 /// is a way is limited elsewhere.
 fn may_challenge(path: &Path) -> bool {
-    let bytes = if path.pending.nonce().is_some() {
+    let bytes = if path.pending().nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
     } else {
         CONTROL_FRAME_BYTES
@@ -205,13 +204,10 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     }
     let mut all = Pending::default();
     for path in &mut connection.paths {
-        all.inherit_of_links(&mut path.pending);
-        if path.pending.announces() {
-            all.tell_statuses(1 << path.index.0);
-        }
+        path.hand_news_of_links(&mut all);
     }
     if let Some(path) = connection.paths.get_mut(nearest) {
-        path.pending.inherit_of_links(&mut all);
+        path.take_news_of_links(&mut all);
     }
 }
 
@@ -227,13 +223,13 @@ fn statuses_of(
     }
     let Some(carrier) = connection.paths.get(position) else { return statuses };
     for (index, slot) in statuses.iter_mut().enumerate() {
-        if carrier.pending.statuses() & 1 << index == 0 {
+        if carrier.pending().statuses() & 1 << index == 0 {
             continue;
         }
-        let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);
+        let path = connection.paths.iter().find(|path| usize::from(path.index().0) == index);
         *slot = Some(match path {
             None => LinkStatus::Removed,
-            Some(path) if path.state.may_carry_data() => LinkStatus::Available,
+            Some(path) if path.may_carry_data() => LinkStatus::Available,
             Some(_) => LinkStatus::Down,
         });
     }

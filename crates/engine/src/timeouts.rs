@@ -1,28 +1,70 @@
 //! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
 //! questions for news, peers that stay silent for too long, and connections that come to rest.
 
-use delivery::{Fate, Instant, TimeoutOutcome};
+use delivery::{Fate, Instant};
 use mem::MemoryAccess;
-use semantics::CarriedKind;
 
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::path::{Path, frame_bytes_min};
-use crate::pending::{CLOSE, LostControl, MTU_PROBE, PING};
+use crate::parts::Parts;
+use crate::path::Path;
+use crate::pending::{CLOSE, PING};
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
     /// [`Engine::poll_transmit`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
-        while let Some(index) = self.agenda.next_due(now) {
-            if !self.come_to_rest(now, index) {
-                self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+        while let Some(index) = self.parts().agenda.next_due(now) {
+            if self.come_to_rest(now, index) {
+                continue;
             }
+            let (connections, parts) = self.lend();
+            let used = connections.used();
+            let over = connections.at(index).filter(|at| parts.is_set_up_over(now, at, used));
+            let Some(unconfirmed_at) = over.map(|connection| connection.unconfirmed_at) else {
+                self.with_index(index, |parts, connection| parts.on_timeout(now, connection));
+                continue;
+            };
+            if let Some(peer) = unconfirmed_at {
+                self.withdraw_requests(peer);
+            }
+            self.with_index(index, |parts, connection| parts.end_set_up(now, connection));
         }
     }
 
+    /// Packs all connections that are at rest now, without waiting whether something happens on them:
+    /// for whoever knows that nothing will for a while. Looks at every connection.
+    pub fn rest(&mut self) {
+        let (connections, mut parts) = self.lend();
+        for index in connections.indices() {
+            let Some(connection) = connections.at(index) else { continue };
+            if parts.is_idle(connection) {
+                let deadline = connection.rest_ends_at();
+                connections.rest(index);
+                parts.agenda.set_timer(index, deadline);
+            }
+        }
+        parts.trim();
+    }
+
+    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
+        let (connections, mut parts) = self.lend();
+        let Some(connection) = connections.at(index) else { return false };
+        let deadline = connection.rest_ends_at();
+        if deadline <= now || !parts.is_idle(connection) {
+            return false;
+        }
+        connections.rest(index);
+        parts.agenda.set_timer(index, deadline);
+        parts.trim();
+        true
+    }
+}
+
+impl Parts<'_> {
     /// Sets the timer of a connection to the earliest thing that is due on it.
     pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
@@ -62,33 +104,41 @@ impl Engine {
             return;
         }
         for path in &mut connection.paths {
-            path.pending.say(CLOSE);
+            path.say(CLOSE);
         }
         connection.retry_at = now.after_ns(CLOSE_RETRY_NS << connection.retries);
         connection.retries += 1;
     }
 
     //= protocol.md: silence.2
+    /// Whether a connection has not been set up in time, of so many that are in use.
+    fn is_set_up_over(&self, now: Instant, connection: &Connection, used: u32) -> bool {
+        let (Phase::Connecting | Phase::Accepted, Some(state)) =
+            (connection.phase, &connection.handshake)
+        else {
+            return false;
+        };
+        let is_overdue = |peer| self.reception.is_overdue(now, peer, state.started_at, used);
+        connection.silence.is_exhausted(now) || connection.unconfirmed_at.is_some_and(is_overdue)
+    }
+
+    /// Ends a connection that was not set up in time.
+    fn end_set_up(&mut self, now: Instant, connection: &mut Connection) {
+        let Some(state) = &connection.handshake else { return };
+        let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
+        let silence_ms = now.since_ns(state.started_at) / 1_000_000;
+        self.counters.handshakes_failed += 1;
+        self.counters.unreachable += 1;
+        self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
+    }
+
+    //= protocol.md: silence.2
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
-        if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
-            && let Some(state) = connection.handshake.as_ref()
-            && (connection.silence.is_exhausted(now) || self.is_overdue(now, connection))
-        {
-            let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
-            if let Some(peer) = connection.unconfirmed_at {
-                self.withdraw_requests(peer);
-            }
-            let silence_ms = now.since_ns(state.started_at) / 1_000_000;
-            self.counters.handshakes_failed += 1;
-            self.counters.unreachable += 1;
-            self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
-            return;
-        }
         if connection.phase != Phase::Established {
             return;
         }
         if connection.silence.is_exhausted(now) {
-            let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer);
+            let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer());
             let silence_ms = self.config.silence_budget_ns / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
@@ -108,7 +158,7 @@ impl Engine {
             connection.retry_at = Instant::NEVER;
             let nearest = connection.nearest_path();
             if let Some(path) = connection.paths.get_mut(nearest) {
-                path.pending.say(PING);
+                path.say(PING);
             }
         }
     }
@@ -117,10 +167,9 @@ impl Engine {
     /// Forgets links that the peer opened and never answered on: it decides where they lead, and
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
-        let unanswered =
-            |path: &Path| path.is_offered() && path.state.unanswered() >= CHALLENGES_MAX;
+        let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
-            connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
+            connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index())
             && self.doubt_path(connection, index)
         {}
     }
@@ -131,51 +180,29 @@ impl Engine {
             .iter()
             .enumerate()
             .filter(|&(other, _)| other != position)
-            .map(|(_, path)| path.progress_at)
+            .map(|(_, path)| path.progress_at())
             .max()
             .unwrap_or_default();
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
-        if path.send.deadline() > now {
+        if path.send().deadline() > now {
             return;
         }
         // Another link tells something about this one only if it progressed while this one did not.
-        let waits_since = path.send.oldest_sent_at().unwrap_or(now).max(path.progress_at);
-        let others_progress = others_at > waits_since;
+        let others_progress = others_at > path.waits_since(now);
         let pools = &mut self.pools;
-        let (mut lost, mut again) = (LostControl::default(), 0);
-        let (mut probe_lost, mut lost_bytes) = (None, 0);
-        let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
-            fate,
-            carried.kind,
-        ) {
-            (Fate::Acked, _) => {}
-            (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
-                probe_lost = Some(carried.slot as u16);
-            }
-            (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
-            (Fate::Lost, _) => {
-                again += 1;
-                lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
+        let is_probe_due = path.on_timeout(&mut self.sent, now, &mut |fate, carried| {
+            if fate == Fate::Lost {
                 outbound.on_lost(pools, carried);
             }
         });
-        path.pending.on_returned(lost);
-        path.on_frames_lost(now, lost_bytes);
-        path.counters.retransmissions += again;
-        path.counters.packets_lost += again;
-        if let Some(size) = probe_lost {
-            path.counters.mtu_probes_lost += 1;
-            path.mtu.on_probe_lost(size);
-        }
-        if let TimeoutOutcome::Probe { .. } = outcome {
-            path.counters.probe_timeouts += 1;
+        if is_probe_due {
             self.probe(now, connection, position, others_progress);
             // Whether this link is silent or the peer, the others can tell, if they are asked
             // something that the peer need not have room for.
             for (other, path) in connection.paths.iter_mut().enumerate() {
-                if other != position && path.state.may_carry_data() {
-                    path.pending.say(PING);
+                if other != position && path.may_carry_data() {
+                    path.say(PING);
                 }
             }
         }
@@ -191,41 +218,26 @@ impl Engine {
         position: usize,
         others_progress: bool,
     ) {
-        let sole_hope = !connection.paths.iter().any(|path| path.state.may_carry_data());
+        let sole_hope = !connection.paths.iter().any(|path| path.may_carry_data());
         let Connection { paths, outbound, .. } = connection;
         let path = &mut paths[position];
-        // Without data in flight it was a probe of the path MTU that got no answer: no wonder.
-        let Some(carried) = path.send.retire_oldest_for_probe() else {
-            path.pending.say(PING);
-            return;
-        };
+        let Some(probe) = path.probe(now) else { return };
         // While it may be the size of its frames, nothing is wrong with the link.
-        let large = path.mtu.current() > path.mtu.safe();
-        let others_progress = others_progress && !large;
-        if large && path.mtu.on_timeout(now) {
-            path.send.set_frame_bytes(u32::from(path.mtu.current()));
-        }
-        path.probes_allowed = path.probes_allowed.max(1);
-        if carried.kind == CarriedKind::Control {
-            let mut lost = LostControl::default();
-            lost.add(&carried);
-            path.pending.on_returned(lost);
-            path.pending.say(PING);
-        } else {
-            path.counters.retransmissions += 1;
+        let others_progress = others_progress && !probe.may_be_size;
+        if let Some(carried) = probe.data {
             outbound.on_returned(&mut self.pools, carried);
             if !outbound.wants_to_send() {
                 // The bytes are no longer wanted; something must ask nevertheless.
-                path.pending.say(PING);
+                path.say(PING);
             }
         }
-        let index = path.index;
-        if !path.state.may_carry_data() && !sole_hope {
+        let index = path.index();
+        if !path.may_carry_data() && !sole_hope {
             // It got data while no link was up; those that are now carry it faster.
             self.give_up(connection, index);
             return;
         }
-        let change = path.state.on_probe_timeout(now, others_progress);
+        let change = path.on_probe_timeout(now, others_progress);
         self.on_path_change(now, connection, index, change);
     }
 
@@ -251,46 +263,12 @@ impl Engine {
             connection.retries = connection.retries.saturating_add(1).min(8);
         }
     }
-}
-
-impl Engine {
-    /// Packs all connections that are at rest now, without waiting whether something happens on them:
-    /// for whoever knows that nothing will for a while. Looks at every connection.
-    pub fn rest(&mut self) {
-        for index in self.connections.indices() {
-            let Some(connection) = self.connections.at(index) else { continue };
-            if self.is_idle(connection) {
-                let deadline = connection.rest_ends_at();
-                self.connections.rest(index);
-                self.agenda.set_timer(index, deadline);
-            }
-        }
-        self.trim();
-    }
-
-    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
-    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
-        let Some(connection) = self.connections.at(index) else { return false };
-        let deadline = connection.rest_ends_at();
-        if deadline <= now || !self.is_idle(connection) {
-            return false;
-        }
-        self.connections.rest(index);
-        self.agenda.set_timer(index, deadline);
-        self.trim();
-        true
-    }
 
     /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
     /// path.
     fn trim(&mut self) {
         self.news.trim();
         self.replies.trim();
-    }
-
-    /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
-    fn is_idle(&self, connection: &Connection) -> bool {
-        connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle.index)
     }
 
     /// A connection was taken out of the table for something of which it need not be served: it may go

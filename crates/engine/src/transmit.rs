@@ -11,10 +11,12 @@ use crate::ack_duty::{AckDuty, Moment};
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
-use crate::frame_writer::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Purpose, Sent};
+use crate::frame_writer::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Sent};
 use crate::links::is_full_alone;
+use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::MTU_PROBE;
+use crate::purpose::Purpose;
 
 /// What is left to do for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,46 +45,46 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
-        self.turn_at = now;
-        self.links.begin_turn();
+        self.begin_turn(now);
         self.resume_stalled(now, memory);
+        let (connections, mut parts) = self.lend();
         let mut more = false;
-        let ready = self.agenda.ready().len();
+        let ready = parts.agenda.ready().len();
         for _ in 0..ready {
-            let Some(index) = self.agenda.next_ready() else { break };
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            match self.serve(now, memory, &mut connection, emit) {
+            let Some(index) = parts.agenda.next_ready() else { break };
+            let Some(mut connection) = connections.take(index) else { continue };
+            match parts.serve(now, memory, &mut connection, emit) {
                 Served::Done => {}
                 Served::More | Served::Blocked => {
                     more = true;
-                    self.agenda.mark_ready(index);
+                    parts.agenda.mark_ready(index);
                 }
             }
-            self.settle(now, &mut connection);
+            parts.settle(now, &mut connection);
             if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
-                self.agenda.mark_owing(index);
+                parts.agenda.mark_owing(index);
             }
             if connection.phase == Phase::Gone {
-                self.put_back(connection);
+                parts.put_back(connections, connection);
             } else {
-                self.connections.put(connection);
+                connections.put(connection);
             }
         }
-        if self.links.has_refused() {
+        if parts.links.has_refused() {
             // Who was served first has had what room there was: the next turn begins with another.
-            self.agenda.rotate();
+            parts.agenda.rotate();
         }
-        self.send_replies(emit) || more
+        parts.send_replies(emit) || more
     }
 
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
-        let now = self.turn_at;
+        let (connections, parts) = self.lend();
+        let (now, agenda) = (parts.turn_at, parts.agenda);
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
-        let Self { agenda, connections, .. } = self;
         // Those that have not been served yet may owe some too.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
@@ -104,16 +106,18 @@ impl Engine {
     }
 
     fn resume_stalled(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
-        for _ in 0..self.agenda.stalled() {
-            let Some(index) = self.agenda.next_stalled() else { break };
-            self.with_index(index, |engine, connection| {
+        for _ in 0..self.parts().agenda.stalled() {
+            let Some(index) = self.parts().agenda.next_stalled() else { break };
+            self.with_index(index, |parts, connection| {
                 if connection.is_open() && connection.inbound.is_stalled() {
-                    engine.resume(now, memory, connection);
+                    parts.resume(now, memory, connection);
                 }
             });
         }
     }
+}
 
+impl Parts<'_> {
     fn serve(
         &mut self,
         now: Instant,
@@ -211,11 +215,11 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let segments = self.segments(connection.paths[position].link);
-        self.scratch.begin(connection.paths[position].peer);
+        let segments = self.segments(connection.paths[position].link());
+        self.scratch.begin(connection.paths[position].peer());
         self.scratch.drop_acks();
         if connection.acks_ride(now) {
-            let frame_bytes = connection.paths[position].mtu.current();
+            let frame_bytes = connection.paths[position].frame_bytes();
             self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.scratch.acks_len() > 0;
@@ -223,7 +227,7 @@ impl Engine {
         let mut burst_bytes = None;
         let mut alone = true;
         let mut fault = None;
-        let frame_bytes = u32::from(connection.paths[position].mtu.current());
+        let frame_bytes = u32::from(connection.paths[position].frame_bytes());
         while self.scratch.batch().len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
@@ -231,14 +235,14 @@ impl Engine {
             // One frame always goes, as the caller has asked for its room.
             if !self.scratch.batch().is_empty() {
                 let path = &connection.paths[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send.quantum_bytes());
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
                     break;
                 }
             }
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
-            match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
+            match &connection.outbound.next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) => {
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
@@ -268,7 +272,7 @@ impl Engine {
             self.ask_if_last(connection);
         }
         let path = &mut connection.paths[position];
-        path.send.set_application_limited(!connection.outbound.wants_to_send());
+        path.set_application_limited(!connection.outbound.wants_to_send());
         self.hand_over(now, connection, position, had_acks, emit)
     }
 
@@ -298,13 +302,15 @@ impl Engine {
             purpose: Purpose::Data,
             header: &fragment.header,
             flags,
-            body: Body::Of(fragment, &self.pools, memory),
+            body: Body::Of(fragment, self.pools, memory),
             carried: fragment.carried,
         };
         let names = (connection.peer_epoch, connection.peer_id);
         let path = &mut connection.paths[position];
-        let pushed = self.scratch.push(now, &mut self.sent, names, path, &frame);
-        path.probes_allowed = path.probes_allowed.saturating_sub(u8::from(pushed.is_some()));
+        let pushed = self.scratch.push(now, self.sent, names, path, &frame);
+        if pushed.is_some() {
+            path.use_probe();
+        }
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
@@ -313,10 +319,10 @@ impl Engine {
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths.len() {
             let path = &mut connection.paths[position];
-            if path.mtu.deadline() > now || !path.state.may_carry_data() || self.is_blocked(path) {
+            if path.mtu_probe_at() > now || !path.may_carry_data() || self.is_blocked(path) {
                 continue;
             }
-            let Some(size) = path.mtu.poll_probe(now) else { continue };
+            let Some(size) = path.poll_mtu_probe(now) else { continue };
             let frame = NewFrame {
                 purpose: Purpose::ProbeMtu,
                 header: &Header::Probe,
@@ -358,14 +364,14 @@ fn only_position(connection: &Connection) -> Option<usize> {
     if let [path] = paths {
         return path.is_validated().then_some(0);
     }
-    let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+    let shares_memory = |path: &Path| path.peer().is_shared_memory() && path.may_carry_data();
     let position = paths.iter().position(shares_memory)?;
-    paths.iter().all(|path| path.probes_allowed == 0).then_some(position)
+    (!paths.iter().any(Path::may_probe)).then_some(position)
 }
 
 //= protocol.md: amplify.6, state.5
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
-    path.probes_allowed > 0 || path.send.has_room(now, u32::from(path.mtu.current()))
+    path.has_room(now)
 }
