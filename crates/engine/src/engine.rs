@@ -600,7 +600,7 @@ impl Engine {
             told_addresses: 0,
             join_due: false,
             scheduler: None,
-            outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(&queue)),
             inbound: self.inbound(handle, ProtectionDomain::NONE, &queue),
             queue,
             silence: SilenceBudget::new(self.config.silence_budget_ns),
@@ -638,7 +638,7 @@ impl Engine {
         queue: &Arc<CompletionQueue>,
     ) -> Inbound {
         let limits = self.config.inbound_limits();
-        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let mut inbound = Inbound::new(handle.owner(), domain, limits, Arc::clone(queue));
         let first = self.config.numbers_from;
         inbound.begin_at(OperationNumber(first), MessageNumber(first));
         inbound
@@ -650,7 +650,7 @@ impl Engine {
         peer: PeerLimits,
         queue: Arc<CompletionQueue>,
     ) -> Outbound {
-        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let mut outbound = Outbound::new(handle.owner(), peer, queue);
         let first = self.config.numbers_from;
         outbound.begin_at(OperationNumber(first), MessageNumber(first));
         outbound
