@@ -11,6 +11,7 @@ mod completion_status;
 mod error;
 mod limits;
 mod operation;
+mod pieces;
 mod ring;
 mod status;
 
@@ -18,6 +19,7 @@ pub use completion::{Completion, CompletionKind, Owner};
 pub use completion_queue::{Arm, CompletionQueue, Push, ResizeError};
 pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};
-pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX};
 pub use operation::{Operation, OperationFlags, Ordering, Receive, Request, Source};
+pub use pieces::{Cut, Piece, PieceList, PieceListError};
 pub use status::{OperationStatus, StatusTable};
