@@ -146,7 +146,7 @@ impl Outbound {
         } else if kind == CarriedKind::Answer {
             Self::answer_again(memory, pools, carried, room)
         } else {
-            match own_operation(pools, self.connection, &carried) {
+            match own_operation(pools, self.owner.index(), &carried) {
                 Some(operation) => {
                     let cut = operation.cut(offset, end, room);
                     operation.fragment(memory, slot, &cut)?
@@ -283,7 +283,7 @@ impl Outbound {
             }
             if operation.is_question() {
                 self.asked += 1;
-                pools.reads_index.insert(self.connection, operation.number, slot);
+                pools.reads_index.insert(self.owner.index(), operation.number, slot);
             }
         }
         let risk = if operation.is_at_risk(*cut) { cut.len } else { 0 };

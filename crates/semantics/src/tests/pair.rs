@@ -8,8 +8,8 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::{
     Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
-    InboundLimits, Operation, OperationFlags, Ordering, Outbound, PeerLimits, PoolLimits, PoolUse,
-    Pools, Receive, Request, Source, StatusTable, Surroundings, Verdict,
+    InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
+    PoolUse, Pools, Receive, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
 /// Splitmix64: small, seedable, good enough to shuffle packets.
@@ -119,8 +119,8 @@ impl Side {
             order_pool_bytes: config.order_pool_bytes,
             credit: MessageNumber(config.first.0),
         };
-        let mut inbound = Inbound::new(7, domain, limits, Arc::clone(&queue));
-        let mut outbound = Outbound::new(7, peer, Arc::clone(&queue));
+        let mut inbound = Inbound::new(Owner::new(7, 1), domain, limits, Arc::clone(&queue));
+        let mut outbound = Outbound::new(Owner::new(7, 1), peer, Arc::clone(&queue));
         inbound.begin_at(config.first, MessageNumber(config.first.0));
         outbound.begin_at(config.first, MessageNumber(config.first.0));
         let pools = Pools::new(&config.pools, Arc::clone(&status));
