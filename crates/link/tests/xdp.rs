@@ -69,9 +69,9 @@ fn payload_that_was_unmapped_is_told_and_frames_before_it_are_sent() {
     in_namespace(|| {
         let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
         let payload = [7_u8; 100];
-        let good = PayloadSlice { start: payload.as_ptr(), len: 100 };
+        let good = PayloadSlice::at(payload.as_ptr(), 100);
         // The lowest page is never mapped.
-        let gone = PayloadSlice { start: 64 as *const u8, len: 100 };
+        let gone = PayloadSlice::at(64 as *const u8, 100);
         let mut batch = TxBatch::new(8, 800);
         batch.reset(second.caps().local);
         for payload in [good, PayloadSlice::EMPTY, good, gone, good] {
@@ -487,7 +487,7 @@ fn the_link_follows_its_interface() {
 fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     let header_bytes = bytes.min(40);
     let payload: Vec<u8> = (0..bytes - header_bytes).map(|i| (i * 7 + bytes) as u8).collect();
-    let slice = PayloadSlice { start: payload.as_ptr(), len: payload.len() as u32 };
+    let slice = PayloadSlice::at(payload.as_ptr(), payload.len() as u32);
     let mut batch = TxBatch::new(FRAMES, FRAMES * 40);
     batch.reset(to.caps().local);
     for frame in 0..FRAMES {
@@ -511,7 +511,7 @@ fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     });
 }
 
-fn push(batch: &mut TxBatch, header_bytes: usize, payload: PayloadSlice) {
+fn push(batch: &mut TxBatch, header_bytes: usize, payload: PayloadSlice<'_>) {
     let end = batch.header_mut().len() + header_bytes;
     batch.header_mut().resize(end, 1);
     batch.finish_frame(payload);
