@@ -639,7 +639,7 @@ pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> 
 fn copy_payload(
     regions: &[Memory],
     by_address: &BTreeMap<u64, u32>,
-    payload: PayloadSlice,
+    payload: PayloadSlice<'_>,
     out: &mut Vec<u8>,
 ) {
     out.clear();
