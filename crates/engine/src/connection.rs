@@ -130,7 +130,7 @@ impl EngineConfig {
         queue: &Arc<CompletionQueue>,
     ) -> Inbound {
         let limits = self.inbound_limits();
-        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let mut inbound = Inbound::new(handle.owner(), domain, limits, Arc::clone(queue));
         let first = self.numbers_from;
         inbound.begin_at(OperationNumber(first), MessageNumber(first));
         inbound
@@ -143,7 +143,7 @@ impl EngineConfig {
         peer: PeerLimits,
         queue: Arc<CompletionQueue>,
     ) -> Outbound {
-        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let mut outbound = Outbound::new(handle.owner(), peer, queue);
         let first = self.numbers_from;
         outbound.begin_at(OperationNumber(first), MessageNumber(first));
         outbound

@@ -490,7 +490,7 @@ impl Engine {
             told_addresses: 0,
             join_due: false,
             scheduler: None,
-            outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(&queue)),
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(&queue)),
             inbound: self.config.inbound(handle, ProtectionDomain::NONE, &queue),
             queue,
             silence: SilenceBudget::new(self.config.silence_budget_ns),

@@ -37,7 +37,7 @@ pub(crate) enum Body<'a> {
     /// Zeros up to so many bytes of frame.
     PaddingTo(u16),
     /// What the fragment of an operation says.
-    Of(&'a Fragment, &'a Pools, &'a MemoryAccess<'a>),
+    Of(&'a Fragment<'a>, &'a Pools, &'a MemoryAccess<'a>),
 }
 
 /// What became of a batch.
@@ -52,11 +52,11 @@ pub(crate) enum Sent {
 /// Copies a small body behind the headers, or says where a large one is; nothing if its memory is gone.
 /// The frame begins at `start`.
 #[inline]
-pub(crate) fn append_body(
+pub(crate) fn append_body<'a>(
     out: &mut Vec<u8>,
     start: usize,
-    body: &Body<'_>,
-) -> Option<PayloadSlice> {
+    body: &Body<'a>,
+) -> Option<PayloadSlice<'a>> {
     let (fragment, pools, memory) = match *body {
         Body::Of(fragment, pools, memory) => (fragment, pools, memory),
         Body::Bytes(bytes) => {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
-use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest};
+use semantics::{
+    CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest, Owner,
+};
 use wire_edge::{CloseReason, OperationNumber};
 
 use crate::connection::{Connection, NOTHING_GRANTED, Phase};
@@ -140,8 +142,9 @@ impl Connection {
         self.paths.clear();
         self.joining = None;
         self.scheduler = None;
-        self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
-        self.outbound = Outbound::new(0, NOTHING_GRANTED, Arc::clone(queue));
+        self.inbound =
+            Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, Arc::clone(queue));
+        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, Arc::clone(queue));
         self.queue = Arc::clone(queue);
     }
 }
@@ -166,9 +169,9 @@ impl Resting {
                     paths,
                     $($written: Pack::unpack(&mut from),)*
                     join_due: false,
-                    outbound: self.outbound.wake(handle.index, Arc::clone(&queue)),
+                    outbound: self.outbound.wake(handle.owner(), Arc::clone(&queue)),
                     inbound: Inbound::new(
-                        handle.index,
+                        handle.owner(),
                         ProtectionDomain::NONE,
                         limits,
                         Arc::clone(&queue),
@@ -199,7 +202,7 @@ impl Resting {
         paths: LinkSet,
     ) -> Connection {
         let mut connection = self.read(handle, limits, paths);
-        connection.inbound = self.inbound.wake(handle.index, limits, self.queue);
+        connection.inbound = self.inbound.wake(handle.owner(), limits, self.queue);
         connection
     }
 }
