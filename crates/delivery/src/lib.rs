@@ -51,8 +51,7 @@ pub use received::{
     AckPolicy, Arrival, Eliciting, JUMP_PACKETS_MAX, REPLAY_WINDOW_PACKETS, ReceivedPackets,
 };
 pub use scheduler::{
-    BURST_NS, Decision, LINKS_MAX, LinkView, Next, REMEASURE_NS, SchedulerState, SchedulingPolicy,
-    next, pick,
+    LINKS_MAX, LinkView, Next, REMEASURE_NS, SchedulerState, SchedulingPolicy, next,
 };
 pub use send_config::SendConfig;
 pub use send_half::{ASK_FRAMES_MAX, AckSummary, Fate, SendHalf, TimeoutOutcome};

@@ -25,32 +25,21 @@ pub struct LinkView {
     pub rate_bytes_per_second: Option<u64>,
     /// What it takes to the peer without queueing, in nanoseconds. Only how links compare matters.
     pub one_way_ns: u64,
-    /// When all that is queued or in flight on it will have left, by the same estimate; a time in
-    /// the past means idle since then.
+    /// When all that is queued or in flight on it will have left, by the same estimate; not in the past.
     pub idle_at: Instant,
     /// What the congestion window still allows.
     pub window_left_bytes: u64,
     /// When the window allows another frame; [`Instant::NEVER`] if only an acknowledgement can tell.
     pub opens_at: Instant,
+    /// It has its share of this turn. It gets no more in it, but its window is not closed: the next turn may
+    /// come at once.
+    pub has_share: bool,
     /// Its largest frame; at least 1 is assumed.
     pub frame_bytes: u32,
     /// Whether new data may be put on it.
     pub usable: bool,
     /// Whether it is used only while no other link is usable.
     pub backup: bool,
-}
-
-/// What to do with the link that could send.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Decision {
-    /// Put this much of the backlog on it, at least one frame or the whole backlog.
-    Send {
-        /// Whole frames, unless it is the whole backlog.
-        burst_bytes: u32,
-    },
-    /// Leave the backlog to the others. Ask again whenever the backlog, a view or the time has
-    /// changed: after the next burst on any link, or the next acknowledgement.
-    Wait,
 }
 
 /// The next step in spreading a backlog over links.
@@ -69,31 +58,19 @@ pub enum Next {
 }
 
 /// What the scheduler remembers between decisions, indexed like the links it is shown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
     /// Round robin: index of the link whose turn it is, before unusable ones are skipped.
     turn: usize,
-    /// Longest time one burst occupies a link, in nanoseconds.
-    burst_ns: u64,
     /// Bytes given to each link while its rate was unknown.
     unmeasured_bytes: [u32; LINKS_MAX],
     /// When each link last got data or was first seen; default until then.
     given_at: [Instant; LINKS_MAX],
 }
 
-crate::pack_fields!(SchedulerState { turn, burst_ns, unmeasured_bytes, given_at });
+crate::pack_fields!(SchedulerState { turn, unmeasured_bytes, given_at });
 
 impl SchedulerState {
-    /// No link has got anything yet; bursts of at most `burst_ns` nanoseconds.
-    pub fn new(burst_ns: u64) -> Self {
-        Self {
-            turn: 0,
-            burst_ns,
-            unmeasured_bytes: [0; LINKS_MAX],
-            given_at: [Instant::default(); LINKS_MAX],
-        }
-    }
-
     /// Link `index` was replaced or came back: what was learnt of it does not hold any more.
     pub fn forget(&mut self, index: usize) {
         if let (Some(bytes), Some(at)) =
@@ -102,12 +79,6 @@ impl SchedulerState {
             *bytes = 0;
             *at = Instant::default();
         }
-    }
-}
-
-impl Default for SchedulerState {
-    fn default() -> Self {
-        Self::new(BURST_NS)
     }
 }
 
@@ -120,6 +91,16 @@ impl Default for SchedulerState {
 /// longer for another, nor does one that delivers much later anyway: predictions of arrival err by more
 /// than the time of a frame wherever a switch or a host sends in bursts, a window that is not filled does
 /// not grow, and a link that idles is lost for good, while order is not needed.
+///
+/// A link gets nothing that it would deliver later than the other links together deliver the whole
+/// backlog without it: a slow one gets exactly the share it can deliver in time, and when the backlog is
+/// down to a frame only the link that delivers it first is left. A link whose window is closed counts as
+/// able to send when it opens, or is idle if only an acknowledgement can tell when that is.
+///
+/// A link without a measured rate counts as average, and gets a first share whatever the estimates
+/// say; a link that has got nothing for [`REMEASURE_NS`] gets one frame of a long backlog.
+///
+/// Only the first [`LINKS_MAX`] of `links` count.
 pub fn next(
     policy: SchedulingPolicy,
     backlog_bytes: u64,
@@ -128,16 +109,43 @@ pub fn next(
     state: &mut SchedulerState,
 ) -> Next {
     let links = links.get(..LINKS_MAX).unwrap_or(links);
-    let send = |link, state: &mut SchedulerState| {
-        let decision = pick(policy, link, backlog_bytes, now, links, state);
-        matches!(decision, Decision::Send { .. })
+    let chosen = match policy {
+        SchedulingPolicy::RoundRobin => turn_of(backlog_bytes, links, state),
+        SchedulingPolicy::EarliestDelivery => earliest(backlog_bytes, now, links, state),
     };
-    if policy == SchedulingPolicy::RoundRobin {
-        let link = (0..links.len()).find(|&link| send(link, state));
-        return link.map_or(Next::Wait { until: Instant::NEVER }, |link| Next::Frame { link });
+    if let Next::Frame { link } = chosen {
+        let view = &links[link];
+        state.given_at[link] = now;
+        if view.rate_bytes_per_second.is_none() {
+            let unit_bytes = unit_bytes(view, backlog_bytes) as u32;
+            state.unmeasured_bytes[link] = state.unmeasured_bytes[link].saturating_add(unit_bytes);
+        }
     }
+    chosen
+}
+
+/// Round robin: the link whose turn it is, if it has room.
+fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -> Next {
+    let eligible = eligible(links);
+    let mut turns = (0..links.len()).map(|step| (state.turn + step) % links.len());
+    match turns.find(|&link| eligible(&links[link])) {
+        Some(link) if is_open(&links[link], backlog_bytes) => {
+            state.turn = (link + 1) % links.len();
+            Next::Frame { link }
+        }
+        _ => Next::Wait { until: Instant::NEVER },
+    }
+}
+
+/// Earliest delivery: see [`next`].
+fn earliest(
+    backlog_bytes: u64,
+    now: Instant,
+    links: &[LinkView],
+    state: &mut SchedulerState,
+) -> Next {
     let mut queue = Deliveries::new(backlog_bytes, now, links);
-    let first_opens_at = queue.first().map_or(Instant::NEVER, |first| links[first].opens_at);
+    let first_opens_at = queue.first().map_or(Instant::NEVER, |first| opens_at(&links[first], now));
     let first_opens_soon = first_opens_at.since_ns(now) <= HOLD_NS;
     let mut until = Instant::NEVER;
     while let Some((link, late_ns)) = queue.next_open() {
@@ -146,11 +154,35 @@ pub fn next(
         let is_about_as_early = (1..=HELD_LATE_NS_MAX).contains(&late_ns);
         if is_about_as_early && first_opens_soon && dry_at > first_opens_at {
             until = first_opens_at;
-        } else if send(link, state) {
+        } else if Estimates::new(link, backlog_bytes, now, links).is_in_time(backlog_bytes)
+            || claims_a_measurement(link, view, backlog_bytes, now, state)
+        {
             return Next::Frame { link };
         }
     }
     Next::Wait { until }
+}
+
+/// Which links may carry data: backups only if nothing else may.
+fn eligible(links: &[LinkView]) -> impl Fn(&LinkView) -> bool + use<> {
+    let only_backups = !links.iter().any(|link| link.usable && !link.backup);
+    move |link| link.usable && (!link.backup || only_backups)
+}
+
+/// What a link sends at least: a frame, or all there is.
+fn unit_bytes(link: &LinkView, backlog_bytes: u64) -> u64 {
+    u64::from(link.frame_bytes.max(1)).min(backlog_bytes)
+}
+
+/// Whether a link takes a frame now.
+fn is_open(link: &LinkView, backlog_bytes: u64) -> bool {
+    let unit_bytes = unit_bytes(link, backlog_bytes);
+    unit_bytes > 0 && !link.has_share && link.window_left_bytes >= unit_bytes
+}
+
+/// When a link takes a frame again.
+fn opens_at(link: &LinkView, now: Instant) -> Instant {
+    if link.has_share { now } else { link.opens_at }
 }
 
 /// When each usable link would deliver one more frame.
@@ -162,20 +194,19 @@ struct Deliveries {
 
 impl Deliveries {
     fn new(backlog_bytes: u64, now: Instant, links: &[LinkView]) -> Self {
-        let only_backups = !links.iter().any(|link| link.usable && !link.backup);
-        let eligible = |link: &LinkView| link.usable && (!link.backup || only_backups);
-        let average = average_rate(links, eligible);
+        let eligible = eligible(links);
+        let average = average_rate(links, &eligible);
         let mut deliveries = Self { at_ns: [u64::MAX; LINKS_MAX], open: 0 };
         let mut shortest_ns = u64::MAX;
         let mut sending_ns = [0; LINKS_MAX];
         for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
-            let unit_bytes = u64::from(link.frame_bytes.max(1)).min(backlog_bytes);
+            let unit_bytes = unit_bytes(link, backlog_bytes);
             let rate = link.rate_bytes_per_second.unwrap_or(average).max(1);
             let start_at = could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns);
             sending_ns[index] = time_of(unit_bytes, rate);
             shortest_ns = shortest_ns.min(sending_ns[index]);
             deliveries.at_ns[index] = start_at.0.saturating_add(sending_ns[index]);
-            deliveries.open |= u16::from(link.window_left_bytes >= unit_bytes) << index;
+            deliveries.open |= u16::from(is_open(link, backlog_bytes)) << index;
         }
         // A frame of a slow link that comes too early overtakes many of a fast one, and one that comes
         // too late is overtaken alone: it is taken for half a frame early.
@@ -204,103 +235,16 @@ impl Deliveries {
     }
 }
 
-/// Decides whether link `candidate`, which could send now, gets some of the `backlog_bytes` that no
-/// link has got yet.
-///
-/// Earliest delivery: the candidate gets a burst if and only if it would deliver the burst no later
-/// than the other links together would deliver the whole backlog without it. The best link always
-/// passes, a slow one gets exactly the share it can deliver in time, and when the backlog is down to
-/// a frame only the link that delivers it first is left. A link whose window is closed counts as
-/// able to send when it is idle, so a better one is worth waiting for; if its acknowledgements are
-/// late it is expected to stay silent for as long again, so that nobody waits for a dead link.
-///
-/// A link without a measured rate counts as average, and gets a first share whatever the estimates
-/// say; a link that has got nothing for [`REMEASURE_NS`] gets one frame of a long backlog.
-///
-/// Only the first [`LINKS_MAX`] of `links` count. With one usable link the answer is always to send.
-pub fn pick(
-    policy: SchedulingPolicy,
-    candidate: usize,
-    backlog_bytes: u64,
-    now: Instant,
-    links: &[LinkView],
-    state: &mut SchedulerState,
-) -> Decision {
-    let links = links.get(..LINKS_MAX).unwrap_or(links);
-    let Some(view) = links.get(candidate) else { return Decision::Wait };
-    let frame_bytes = u64::from(view.frame_bytes.max(1));
-    let only_backups = !links.iter().any(|link| link.usable && !link.backup);
-    let eligible = |link: &LinkView| link.usable && (!link.backup || only_backups);
-    let unit_bytes = frame_bytes.min(backlog_bytes);
-    if backlog_bytes == 0 || !eligible(view) || view.window_left_bytes < unit_bytes {
-        return Decision::Wait;
-    }
-    let burst_bytes = match policy {
-        SchedulingPolicy::RoundRobin => {
-            let turn = (0..links.len())
-                .map(|step| (state.turn + step) % links.len())
-                .find(|&index| eligible(&links[index]));
-            if turn != Some(candidate) {
-                return Decision::Wait;
-            }
-            state.turn = (candidate + 1) % links.len();
-            unit_bytes
-        }
-        SchedulingPolicy::EarliestDelivery => {
-            let estimates = Estimates::new(candidate, backlog_bytes, now, links, eligible);
-            let in_time = earliest_delivery_burst(backlog_bytes, frame_bytes, &estimates, state);
-            if in_time > 0 {
-                in_time.min(whole_frames(view.window_left_bytes, frame_bytes))
-            } else if claims_a_measurement(candidate, view, backlog_bytes, frame_bytes, now, state)
-            {
-                unit_bytes
-            } else {
-                return Decision::Wait;
-            }
-        }
-    };
-    state.given_at[candidate] = now;
-    if view.rate_bytes_per_second.is_none() {
-        let given = &mut state.unmeasured_bytes[candidate];
-        *given = given.saturating_add(burst_bytes as u32);
-    }
-    Decision::Send { burst_bytes: burst_bytes.min(u64::from(u32::MAX)) as u32 }
-}
-
-/// The largest burst up to the limit that the candidate delivers no later than the others would
-/// deliver what is left with the last frame of the burst; 0 if not even one frame.
-fn earliest_delivery_burst(
-    backlog_bytes: u64,
-    frame_bytes: u64,
-    estimates: &Estimates,
-    state: &SchedulerState,
-) -> u64 {
-    let mine = estimates.mine;
-    let limit_bytes = bytes_in(state.burst_ns, mine.rate);
-    let mut frames = (limit_bytes / frame_bytes).clamp(1, BURST_FRAMES_MAX);
-    frames = frames.min(backlog_bytes.div_ceil(frame_bytes));
-    while frames > 0 {
-        let burst_bytes = (frames * frame_bytes).min(backlog_bytes);
-        let mine_at = mine.start_ns.saturating_add(time_of(burst_bytes, mine.rate));
-        let left_bytes = backlog_bytes - (frames - 1) * frame_bytes;
-        if mine_at <= estimates.others_deliver_at(left_bytes) {
-            return burst_bytes;
-        }
-        frames /= 2;
-    }
-    0
-}
-
 /// Whether a link that would deliver too late gets a frame all the same, so that its rate becomes
 /// known, or known again. Never one of an operation so small that this frame decides its latency.
 fn claims_a_measurement(
     candidate: usize,
     view: &LinkView,
     backlog_bytes: u64,
-    frame_bytes: u64,
     now: Instant,
     state: &mut SchedulerState,
 ) -> bool {
+    let frame_bytes = u64::from(view.frame_bytes.max(1));
     let given_at = &mut state.given_at[candidate];
     if *given_at == Instant::default() {
         *given_at = now;
@@ -331,13 +275,8 @@ struct Estimates {
 }
 
 impl Estimates {
-    fn new(
-        candidate: usize,
-        backlog_bytes: u64,
-        now: Instant,
-        links: &[LinkView],
-        eligible: impl Fn(&LinkView) -> bool,
-    ) -> Self {
+    fn new(candidate: usize, backlog_bytes: u64, now: Instant, links: &[LinkView]) -> Self {
+        let eligible = eligible(links);
         let average = average_rate(links, &eligible);
         let mut estimates = Self {
             mine: Estimate::default(),
@@ -345,7 +284,7 @@ impl Estimates {
             others_len: 0,
         };
         for (index, link) in links.iter().enumerate().filter(|(_, link)| eligible(link)) {
-            let unit_bytes = u64::from(link.frame_bytes.max(1)).min(backlog_bytes);
+            let unit_bytes = unit_bytes(link, backlog_bytes);
             let estimate = Estimate {
                 unit_bytes,
                 start_ns: could_send_at(link, unit_bytes, now).after_ns(link.one_way_ns).0,
@@ -358,6 +297,13 @@ impl Estimates {
             }
         }
         estimates
+    }
+
+    /// Whether the candidate delivers a frame no later than the others would deliver the whole backlog.
+    fn is_in_time(&self, backlog_bytes: u64) -> bool {
+        let mine_at =
+            self.mine.start_ns.saturating_add(time_of(self.mine.unit_bytes, self.mine.rate));
+        mine_at <= self.others_deliver_at(backlog_bytes)
     }
 
     fn insert(&mut self, estimate: Estimate) {
@@ -402,14 +348,9 @@ impl Estimates {
 /// When a link could begin to send `unit_bytes`: the next frame, or all there is.
 fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
-    if link.window_left_bytes >= unit_bytes {
-        return idle_at;
-    }
-    if link.opens_at < Instant::NEVER {
-        return idle_at.max(link.opens_at);
-    }
-    let answer_at = link.idle_at.after_ns(link.one_way_ns.saturating_mul(2));
-    idle_at.after_ns(now.since_ns(answer_at))
+    let is_open = link.has_share || link.window_left_bytes >= unit_bytes;
+    // Where only an acknowledgement can tell, one is expected when it is idle.
+    if is_open || link.opens_at == Instant::NEVER { idle_at } else { idle_at.max(link.opens_at) }
 }
 
 /// Mean of the known rates, in bytes per second.
@@ -431,15 +372,6 @@ const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
     ns.saturating_mul(rate_bytes_per_second) / 1_000_000_000
 }
 
-/// The largest whole number of frames in `bytes`; `bytes` itself if not even one.
-const fn whole_frames(bytes: u64, frame_bytes: u64) -> u64 {
-    if bytes < frame_bytes { bytes } else { bytes - bytes % frame_bytes }
-}
-
-/// Longest burst, by the rate of its link: at 10 Gb/s 13 frames of 1500 bytes in one segmented
-/// send, at 1 Gb/s one. What is queued cannot be overtaken by something urgent.
-pub const BURST_NS: u64 = 16_000;
-
 /// Longest time for which a link with room waits for one that delivers earlier, in nanoseconds: two
 /// full frames at 1 Gb/s.
 const HOLD_NS: u64 = 25_000;
@@ -450,9 +382,6 @@ const HELD_LATE_NS_MAX: u64 = 50_000;
 /// What a link has queued beyond the time for which it waits, in nanoseconds: if nobody looks after it
 /// for that long, it idles.
 const RUN_DRY_NS: u64 = 60_000;
-
-/// Frames of one burst, whatever the rate: as many segments as one send takes.
-const BURST_FRAMES_MAX: u64 = 64;
 
 /// Frames a link without a measured rate gets for certain: two rate samples of two acknowledged
 /// frames each, and little enough that a hundred times slower link delays nobody for long.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
-use semantics::{CompletionQueue, Inbound, InboundLimits, Outbound, PeerLimits};
+use semantics::{CompletionQueue, Inbound, InboundLimits, Outbound, Owner, PeerLimits};
 use wire_edge::{CloseReason, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 
 use crate::ack_duty::{AckDuty, Moment};
@@ -97,7 +97,7 @@ impl Connection {
             pairs: Pairs::default(),
             spreading: Spreading::default(),
             asks: Asks::default(),
-            outbound: Outbound::new(handle.index, NOTHING_GRANTED, Arc::clone(nobodys_queue)),
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(nobodys_queue)),
             inbound: config.inbound(handle, ProtectionDomain::NONE, nobodys_queue),
             queue: Arc::clone(nobodys_queue),
             requests: RequestOrder::new(first),
@@ -349,8 +349,9 @@ impl Connection {
         self.paths.clear();
         self.pairs = Pairs::default();
         self.spreading = Spreading::default();
-        self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
-        self.outbound = Outbound::new(0, NOTHING_GRANTED, Arc::clone(queue));
+        self.inbound =
+            Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, Arc::clone(queue));
+        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, Arc::clone(queue));
         self.queue = Arc::clone(queue);
     }
 
@@ -470,7 +471,7 @@ impl EngineConfig {
         queue: &Arc<CompletionQueue>,
     ) -> Inbound {
         let limits = self.inbound_limits();
-        let mut inbound = Inbound::new(handle.index, domain, limits, Arc::clone(queue));
+        let mut inbound = Inbound::new(handle.owner(), domain, limits, Arc::clone(queue));
         let first = self.numbers_from;
         inbound.begin_at(OperationNumber(first), MessageNumber(first));
         inbound
@@ -483,7 +484,7 @@ impl EngineConfig {
         peer: PeerLimits,
         queue: Arc<CompletionQueue>,
     ) -> Outbound {
-        let mut outbound = Outbound::new(handle.index, peer, queue);
+        let mut outbound = Outbound::new(handle.owner(), peer, queue);
         let first = self.numbers_from;
         outbound.begin_at(OperationNumber(first), MessageNumber(first));
         outbound

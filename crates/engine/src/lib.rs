@@ -23,7 +23,6 @@ mod connection;
 mod control;
 mod engine;
 mod event;
-mod frame_writer;
 mod frames;
 mod handshake;
 mod hello;
@@ -35,6 +34,7 @@ mod link_set;
 mod links;
 mod liveness;
 mod names;
+mod new_frame;
 mod news;
 mod pairs;
 mod parts;
@@ -68,7 +68,7 @@ pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-pub use frame_writer::Emitted;
 pub use joining::rank_pairs;
 pub use links::EngineLinkError;
+pub use new_frame::Emitted;
 pub use scratch::Scratch;

@@ -373,6 +373,7 @@ impl Path {
             idle_at: estimate.idle_at(now),
             window_left_bytes: u64::from(send.window_left(now)),
             opens_at: send.opens_at(now, frame_bytes),
+            has_share: false,
             frame_bytes,
             usable: (sole && self.is_validated()) || self.may_carry_data(),
             backup: self.is_backup,

@@ -65,8 +65,8 @@ impl Resting {
     ) -> Connection {
         let queue = Arc::clone(&self.queue);
         let inbound =
-            Inbound::new(handle.index, ProtectionDomain::NONE, limits, Arc::clone(&queue));
-        let outbound = self.outbound.wake(handle.index, Arc::clone(&queue));
+            Inbound::new(handle.owner(), ProtectionDomain::NONE, limits, Arc::clone(&queue));
+        let outbound = self.outbound.wake(handle.owner(), Arc::clone(&queue));
         let operations = (inbound, outbound, queue);
         Connection::unpack(&self.bytes, handle, paths, operations, self.keep_alive_at)
     }
@@ -79,7 +79,7 @@ impl Resting {
         paths: LinkSet,
     ) -> Connection {
         let mut connection = self.read(handle, limits, paths);
-        connection.wake_inbound(self.inbound.wake(handle.index, limits, self.queue));
+        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, self.queue));
         connection
     }
 }

@@ -6,7 +6,7 @@ use mem::MemoryAccess;
 
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::frame_writer::{COMMON_BYTES, Emit, Sent};
+use crate::new_frame::{COMMON_BYTES, Emit, Sent};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::transmit::{BATCH_BYTES_MAX, may_send};
@@ -20,8 +20,6 @@ struct Share {
     first: usize,
     /// Its first frame carries the acknowledgements.
     acks: bool,
-    /// It is as much as one turn has for a link.
-    is_full: bool,
 }
 
 /// The shares of all links in one turn.
@@ -147,12 +145,9 @@ impl Parts<'_> {
             let share = spread.shares[position];
             let most = spread.share_bytes(path, self.offloads(link), frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
-                if core::mem::replace(&mut spread.shares[position].is_full, true) {
+                if core::mem::replace(&mut spread.views[position].has_share, true) {
                     break;
                 }
-                // It has room again with the next turn, which may be at once.
-                spread.views[position].window_left_bytes = 0;
-                spread.views[position].opens_at = now;
                 continue;
             }
             if core::mem::take(&mut owes) {
@@ -178,7 +173,6 @@ impl Parts<'_> {
                 frames: share.frames + 1,
                 bytes: share.bytes + pushed?,
                 acks: share.acks || acks_len > 0,
-                is_full: false,
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
@@ -304,6 +298,7 @@ const UNUSABLE: LinkView = LinkView {
     idle_at: Instant::NEVER,
     window_left_bytes: 0,
     opens_at: Instant::NEVER,
+    has_share: false,
     frame_bytes: 0,
     usable: false,
     backup: false,

@@ -127,6 +127,7 @@ mod tests {
         frame_bytes: 1400,
         usable: true,
         backup: false,
+        has_share: false,
     };
 
     /// Whether the second of two like links falls together with the first, frame after frame.

@@ -8,7 +8,7 @@ use engine::{Closed, ConnectionHandle, ConnectionInfo};
 use runtime::{Doorbell, Forked, Interest};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
-    Ordering, Receive, Request, Source,
+    Ordering, Owner, Receive, Request, Source,
 };
 use wire_edge::PeerAddr;
 
@@ -270,9 +270,9 @@ impl Connection {
         &self.inner.queue
     }
 
-    /// The number of the connection in completions.
-    pub fn index(&self) -> u32 {
-        self.inner.handle.index()
+    /// What the completions of this connection carry, and those of no other.
+    pub fn owner(&self) -> Owner {
+        self.inner.handle.owner()
     }
 
     /// What the peer sent along with its request or its acceptance.

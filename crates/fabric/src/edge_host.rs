@@ -191,7 +191,7 @@ impl EdgeHost {
         let Some(shared) = &self.shared else { return };
         while let Some(found) = shared.poll() {
             let mut all = self.connections.values_mut().rev();
-            let owner = all.find(|connection| connection.handle.index() == found.connection);
+            let owner = all.find(|connection| connection.handle.owner() == found.owner);
             let owner = owner.expect("a completion belongs to a connection that is known");
             owner.taken.push_back(found);
         }
@@ -639,7 +639,7 @@ pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> 
 fn copy_payload(
     regions: &[Memory],
     by_address: &BTreeMap<u64, u32>,
-    payload: PayloadSlice,
+    payload: PayloadSlice<'_>,
     out: &mut Vec<u8>,
 ) {
     out.clear();

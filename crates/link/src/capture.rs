@@ -12,13 +12,13 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use delivery::{Instant, RxFrame, TxBatch};
+use delivery::{Instant, TxBatch};
 
 use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
 use crate::pcapng::{self, Direction};
 use crate::wrapper::Wrapper;
-use crate::{Link, PayloadUnmapped, payload};
+use crate::{Link, OnFrame, PayloadUnmapped, payload};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -118,12 +118,7 @@ impl<L: Link> Wrapper for Capture<L> {
         &mut self.link
     }
 
-    fn receive_around(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         self.last_now = now;
         let (to, ethernet) = (self.link.caps().local, self.link.ethernet_header());
         let (clock, recorder) = (self.clock, &mut self.recorder);
@@ -148,7 +143,7 @@ impl<L: Link> Wrapper for Capture<L> {
         })
     }
 
-    fn send_around(&mut self, batch: &TxBatch) -> io::Result<usize> {
+    fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         let result = self.link.send(batch);
         let sent = match &result {
             Ok(frames) => *frames,

@@ -7,8 +7,8 @@ use delivery::{Instant, LinkCaps, RxFrame};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
-use crate::Link;
 use crate::wrapper::Wrapper;
+use crate::{Link, OnFrame};
 
 /// A link whose frames arrive later than they do, in order, as over a longer cable.
 ///
@@ -54,12 +54,7 @@ impl<L: Link> Wrapper for Delay<L> {
         LinkCaps { receive_buffer_bytes, ..inner }
     }
 
-    fn receive_around(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         let Self { link, late_by_ns, held, free } = self;
         let received = link.receive(now, limit, &mut |frame| {
             let mut bytes = free.pop().unwrap_or_default();

@@ -8,7 +8,7 @@ use mem::Payload;
 use wire_edge::PeerAddr;
 
 use crate::wrapper::Wrapper;
-use crate::{Link, PayloadUnmapped};
+use crate::{Link, OnFrame, PayloadUnmapped};
 
 /// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
@@ -182,12 +182,7 @@ impl<L: Link> Wrapper for Fault<L> {
         &mut self.link
     }
 
-    fn receive_around(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         let mut arrivals = Arrivals {
             now,
             config: &self.config,
@@ -202,7 +197,7 @@ impl<L: Link> Wrapper for Fault<L> {
         Ok(taken.max(arrivals.delivered))
     }
 
-    fn send_around(&mut self, batch: &TxBatch) -> io::Result<usize> {
+    fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         if matches!(self.cut, Cut::Outgoing | Cut::Both) {
             self.statistics.cut += batch.len() as u64;
             return Ok(batch.len());
@@ -242,7 +237,7 @@ struct Arrivals<'a> {
 
 impl Arrivals<'_> {
     /// Does to one frame what chance wants.
-    fn take(&mut self, frame: RxFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+    fn take(&mut self, frame: RxFrame<'_>, on_frame: OnFrame<'_>) {
         if self.is_cut {
             self.statistics.cut += 1;
             return;
@@ -287,7 +282,7 @@ impl Arrivals<'_> {
     }
 
     /// Notes that `passed` frames passed the held ones and delivers those that waited enough.
-    fn release(&mut self, passed: u32, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+    fn release(&mut self, passed: u32, on_frame: OnFrame<'_>) {
         for _ in 0..self.held.len() {
             let Some(mut held) = self.held.pop_front() else { return };
             held.passes = held.passes.saturating_sub(passed);

@@ -77,12 +77,7 @@ pub trait Link: Send {
     /// `limit` by what one message holds, or a few when their sizes change abruptly. `now` is the
     /// engine's time of this turn; [`RxFrame::received_at`] is never later. A return value below
     /// `limit` means that nothing waited any more.
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize>;
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
     /// Sends a prefix of the batch, in order, and returns its length; 0 when the driver is full.
     ///
@@ -121,6 +116,9 @@ pub trait Link: Send {
         None
     }
 }
+
+/// What is called with each received frame.
+pub type OnFrame<'a> = &'a mut dyn FnMut(RxFrame<'_>);
 
 /// What to wait on for a link: a descriptor, and perhaps a second.
 pub type WaitFds<'a> = [Option<BorrowedFd<'a>>; 2];

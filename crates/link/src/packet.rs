@@ -28,7 +28,9 @@ use crate::ethernet::{
 use crate::interface::{ASK_NS, Interface, Watch, request_socket};
 use crate::payload::PayloadCopier;
 use crate::refusal::Refusals;
-use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds, check_frame_bytes};
+use crate::{
+    EthernetHeader, Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds, check_frame_bytes,
+};
 
 pub use self::config::PacketConfig;
 pub use self::discovery::discover;
@@ -246,12 +248,7 @@ impl Link for PacketLink {
         self.caps
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         // While it is down, what is in the way may go without being news of an interface.
         let ask_ns = if self.watch.is_down() { ASK_NS } else { u64::MAX };
         if self.watch.is_due(now, ask_ns) {

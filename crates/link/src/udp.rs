@@ -18,7 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
 
 use self::address::{Family, SocketName};
 use self::failure::Sending;
@@ -28,7 +28,7 @@ use self::transmit::{Run, SEGMENTS_MAX, Transmitter};
 use crate::clock::ReceiveClock;
 use crate::interface::{ASK_NS, Interface, Watch};
 use crate::refusal::Refusals;
-use crate::{Link, LinkStatistics, WaitFds};
+use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
 pub use self::error::{PayloadUnmapped, UdpError};
@@ -185,12 +185,7 @@ impl Link for UdpLink {
         self.caps
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         if self.watch.is_due(now, ASK_NS) {
             self.check_interface();
         }

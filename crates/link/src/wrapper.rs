@@ -2,9 +2,9 @@
 
 use std::io;
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
 
-use crate::{EthernetHeader, Link, LinkStatistics, WaitFds};
+use crate::{EthernetHeader, Link, LinkStatistics, OnFrame, WaitFds};
 
 /// A link around another one. What it does not change is that one's.
 pub(crate) trait Wrapper: Send {
@@ -23,17 +23,12 @@ pub(crate) trait Wrapper: Send {
     }
 
     /// As [`Link::receive`].
-    fn receive_around(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         self.inner_mut().receive(now, limit, on_frame)
     }
 
     /// As [`Link::send`].
-    fn send_around(&mut self, batch: &TxBatch) -> io::Result<usize> {
+    fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         self.inner_mut().send(batch)
     }
 }
@@ -43,17 +38,12 @@ impl<W: Wrapper> Link for W {
         self.caps_around(self.inner().caps())
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
-        self.receive_around(now, limit, on_frame)
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
+        self.let_in(now, limit, on_frame)
     }
 
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
-        self.send_around(batch)
+        self.let_out(batch)
     }
 
     fn poll_event(&mut self) -> Option<LinkEvent> {

@@ -31,7 +31,7 @@ use crate::ethernet::{
     VLAN_MAX,
 };
 use crate::interface::{Interface, RETRY_NS, Watch, request_socket};
-use crate::{Link, LinkStatistics, WaitFds, check_frame_bytes};
+use crate::{Link, LinkStatistics, OnFrame, WaitFds, check_frame_bytes};
 
 pub use self::config::{XdpConfig, XdpMode};
 pub use self::error::XdpError;
@@ -263,12 +263,7 @@ impl Link for XdpLink {
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         // What keeps a queue from being taken again may pass: a program that another link's end leaves
         // behind for a moment, say.
         let ask_ns = if self.live.is_none() { RETRY_NS } else { u64::MAX };
@@ -348,7 +343,7 @@ struct Arrivals<'a> {
     framing: &'a Framing,
     statistics: &'a mut LinkStatistics,
     now: Instant,
-    on_frame: &'a mut dyn FnMut(RxFrame<'_>),
+    on_frame: OnFrame<'a>,
     /// Edge frames that are still wanted.
     left: usize,
     /// The latest who asked whether we are here.

@@ -57,9 +57,9 @@ impl<'a> MemoryAccess<'a> {
         region: RegionId,
         offset: u64,
         len: u32,
-    ) -> Result<PayloadSlice, AccessError> {
+    ) -> Result<PayloadSlice<'_>, AccessError> {
         let place = self.find(region)?.local(offset, u64::from(len))?;
-        Ok(PayloadSlice { start: place.memory(), len })
+        Ok(PayloadSlice::at(place.memory(), len))
     }
 
     /// Copies bytes of a region out: payloads so small that they are sent behind their header.
@@ -210,9 +210,9 @@ impl<'a> MemoryAccess<'a> {
         target: &Target,
         offset: u64,
         len: u32,
-    ) -> Result<PayloadSlice, AccessError> {
+    ) -> Result<PayloadSlice<'_>, AccessError> {
         let place = self.find_target(target, offset, u64::from(len), Use::Read)?;
-        Ok(PayloadSlice { start: place.memory(), len })
+        Ok(PayloadSlice::at(place.memory(), len))
     }
 
     /// Copies bytes of a target out, from `offset` bytes behind its start.

@@ -76,6 +76,8 @@ mod rights;
 mod slot;
 mod table;
 
+use core::marker::PhantomData;
+
 pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
@@ -94,21 +96,40 @@ pub use table::{
 
 /// Bytes in registered memory, for a link driver to hand to the kernel. Never dereferenced in Rust.
 ///
-/// Good until the [`MemoryAccess`] it came from ends: afterwards the region may be gone.
+/// Good until the [`MemoryAccess`] it came from ends: afterwards the region may be gone. So it does not
+/// outlive that:
+///
+/// ```compile_fail,E0505
+/// # use mem::{Buffer, MemoryTable, Rights, TableLimits};
+/// let table = MemoryTable::new(TableLimits::default(), [1, 2]);
+/// let domain = table.allocate_domain();
+/// let region = table.register(domain, Buffer::new(64), Rights::LOCAL_WRITE).unwrap();
+/// let access = table.access();
+/// let slice = access.source(region.id, 0, 64).unwrap();
+/// drop(access);
+/// println!("{} bytes of a region that may be gone", slice.len);
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct PayloadSlice {
+pub struct PayloadSlice<'a> {
     /// First byte.
     pub start: *const u8,
     /// Bytes.
     pub len: u32,
+    access: PhantomData<&'a ()>,
 }
 
-impl PayloadSlice {
+impl PayloadSlice<'_> {
     /// No bytes.
-    pub const EMPTY: Self = Self { start: core::ptr::null(), len: 0 };
+    pub const EMPTY: Self = Self::at(core::ptr::null(), 0);
+
+    /// Bytes at an address of which nothing is known. Who reads them must be ready to find nothing there,
+    /// as programs unmap registered memory, too; who makes the slice answers for what is read.
+    pub const fn at(start: *const u8, len: u32) -> Self {
+        Self { start, len, access: PhantomData }
+    }
 }
 
 // SAFETY: an address is not an access; whoever reads through it upholds the rules of the region.
-unsafe impl Send for PayloadSlice {}
+unsafe impl Send for PayloadSlice<'_> {}
 
 const _: () = assert!(usize::BITS == 64, "addresses on the wire are 64 bits and used as they are");

@@ -247,15 +247,16 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     };
     let completion = Completion {
         context,
-        connection: submission.connection.index(),
+        owner: submission.connection.owner(),
         kind,
         result: Err(error),
         bytes,
         immediate: None,
+        solicited: false,
         value: 0,
     };
     // Without room the application has stopped polling; a handle still tells it.
-    submission.queue.offer(completion);
+    let _ = submission.queue.offer(&completion);
 }
 
 const fn kind_of(request: &Request) -> CompletionKind {

@@ -14,7 +14,7 @@ use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, Rem
 
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{CompletionQueue, Operation, OperationError, PostError, Source};
+use crate::{CompletionQueue, Operation, OperationError, Owner, PostError, Source};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
@@ -102,7 +102,7 @@ pub(crate) struct Retransmission {
 /// So the ledger of which fragment was acknowledged serves progress and retransmission only.
 #[derive(Debug)]
 pub struct Outbound {
-    connection: u32,
+    owner: Owner,
     head: u32,
     cursor: u32,
     tail: u32,
@@ -134,10 +134,10 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// The sending half of connection `connection`; completions go to `queue`.
-    pub fn new(connection: u32, peer: PeerLimits, queue: Arc<CompletionQueue>) -> Self {
+    /// The sending half of the connection `owner`; completions go to `queue`.
+    pub fn new(owner: Owner, peer: PeerLimits, queue: Arc<CompletionQueue>) -> Self {
         Self {
-            connection,
+            owner,
             head: NIL,
             cursor: NIL,
             tail: NIL,
@@ -195,7 +195,7 @@ impl Outbound {
         }
         // As `OutOperation::has_place` says of the record.
         let has_place = operation.flags.signalled || operation.status.is_none();
-        if has_place && !self.queue.reserve() {
+        if has_place && !self.queue.promise() {
             return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
         let number = self.next_number;
@@ -253,7 +253,7 @@ impl Outbound {
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
-                let Some(operation) = own_operation(pools, self.connection, &carried) else {
+                let Some(operation) = own_operation(pools, self.owner.index(), &carried) else {
                     return;
                 };
                 if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
@@ -313,7 +313,7 @@ impl Outbound {
     //= protocol.md: answer.8
     /// Whether something is missing of the peer's answer to this operation of ours.
     pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
-        let slot = pools.reads_index.get(self.connection, number);
+        let slot = pools.reads_index.get(self.owner.index(), number);
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
@@ -383,7 +383,7 @@ impl Outbound {
 
     fn is_wanted(&self, pools: &mut Pools, carried: &Carried) -> bool {
         match carried.kind {
-            CarriedKind::Request => own_operation(pools, self.connection, carried)
+            CarriedKind::Request => own_operation(pools, self.owner.index(), carried)
                 .is_some_and(|operation| operation.number.since(self.delivered) >= 0),
             CarriedKind::Answer => self.own_answer(pools, carried).is_some(),
             CarriedKind::Control | CarriedKind::Nothing => false,

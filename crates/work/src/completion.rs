@@ -1,18 +1,14 @@
-//! Work completions and the queue they go to.
+//! What an application learns when something is finished.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use crossbeam_queue::ArrayQueue;
-
-use crate::OperationError;
+use crate::{CompletionStatus, OperationError};
 
 /// What an application learns when an operation, a receive or a notification is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The value the application gave when it posted; 0 for a notification.
     pub context: u64,
-    /// Index of the connection at its endpoint.
-    pub connection: u32,
+    /// Whose it is.
+    pub owner: Owner,
     /// What finished.
     pub kind: CompletionKind,
     /// How it ended.
@@ -21,8 +17,42 @@ pub struct Completion {
     pub bytes: u32,
     /// The immediate value that came from the peer with a message or notification.
     pub immediate: Option<u32>,
+    /// The peer asked that a waiting application be woken.
+    pub solicited: bool,
     /// Atomics: what the memory held before. Notification: the address written to. Else 0.
     pub value: u64,
+}
+
+impl Completion {
+    /// How it ended, in the words of the verbs.
+    pub const fn status(&self) -> CompletionStatus {
+        match self.result {
+            Ok(()) => CompletionStatus::Success,
+            Err(error) => error.status(self.kind),
+        }
+    }
+}
+
+/// Whose a completion is: the place of a connection at its endpoint, and how many have had that place before.
+/// Places are used again, so the place alone would confuse what is left of one connection with the next.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// The `life`-th connection at place `index`.
+    pub const fn new(index: u32, life: u32) -> Self {
+        Self((life as u64) << 32 | index as u64)
+    }
+
+    /// Index of the connection at its endpoint.
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Which of the connections that had this place, one after the other.
+    pub const fn life(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// What finished.
@@ -44,148 +74,92 @@ pub enum CompletionKind {
     Notification,
 }
 
-/// A bounded queue of completions: the engine fills it, any thread empties it.
-///
-/// Every posted operation and receive reserves its place when posted, so that the engine never
-/// finds the queue full; notifications, which nobody posts, wait at the engine until there is room.
-/// Operations of which a handle tells reserve none unless they are signalled.
-#[derive(Debug)]
-pub struct CompletionQueue {
-    ring: ArrayQueue<Completion>,
-    /// The one endpoint that fills it; 0 if none has yet.
-    owner: AtomicU64,
-    /// Places promised to operations that are not complete yet. Changed only by the engine.
-    reserved: AtomicUsize,
-    /// Places known to be neither taken nor promised; there may be more, as the consumer makes room.
-    /// Looking at the ring costs more than all the rest. Changed only by the engine.
-    free: AtomicUsize,
+impl CompletionKind {
+    const ALL: [Self; 7] = [
+        Self::Write,
+        Self::Read,
+        Self::FetchAdd,
+        Self::CompareSwap,
+        Self::Send,
+        Self::Receive,
+        Self::Notification,
+    ];
 }
 
-impl CompletionQueue {
-    /// A queue of at most `capacity` completions (at least 1).
-    pub fn new(capacity: usize) -> Self {
+/// Words in which a queue keeps a completion.
+pub(crate) const WORDS: usize = 5;
+
+const CODE_SHIFT: u32 = 8;
+const HAS_IMMEDIATE: u64 = 1 << 16;
+const IS_SOLICITED: u64 = 1 << 17;
+
+impl Completion {
+    /// The completion as plain words, which threads can write and read without a lock.
+    #[inline]
+    pub(crate) const fn pack(&self) -> [u64; WORDS] {
+        let code = match self.result {
+            Ok(()) => 0,
+            Err(error) => error.code(),
+        };
+        let (immediate, has_immediate) = match self.immediate {
+            Some(immediate) => (immediate, HAS_IMMEDIATE),
+            None => (0, 0),
+        };
+        let solicited = if self.solicited { IS_SOLICITED } else { 0 };
+        let marks = self.kind as u64 | (code as u64) << CODE_SHIFT | has_immediate | solicited;
+        let sizes = self.bytes as u64 | (immediate as u64) << 32;
+        [self.context, self.owner.0, self.value, sizes, marks]
+    }
+
+    /// The completion of which [`Completion::pack`] made these words.
+    #[inline]
+    pub(crate) fn unpack([context, owner, value, sizes, marks]: [u64; WORDS]) -> Self {
+        let kind = CompletionKind::ALL.get(usize::from(marks as u8)).copied();
+        let result = match (marks >> CODE_SHIFT) as u8 {
+            0 => Ok(()),
+            code => Err(OperationError::from_code(code)),
+        };
         Self {
-            ring: ArrayQueue::new(capacity.max(1)),
-            owner: AtomicU64::new(0),
-            reserved: AtomicUsize::new(0),
-            free: AtomicUsize::new(0),
+            context,
+            owner: Owner(owner),
+            kind: kind.unwrap_or(CompletionKind::Notification),
+            result,
+            bytes: sizes as u32,
+            immediate: (marks & HAS_IMMEDIATE != 0).then_some((sizes >> 32) as u32),
+            solicited: marks & IS_SOLICITED != 0,
+            value,
         }
-    }
-
-    /// Takes the oldest completion.
-    #[inline]
-    pub fn poll(&self) -> Option<Completion> {
-        self.ring.pop()
-    }
-
-    /// Completions that wait to be polled.
-    pub fn len(&self) -> usize {
-        self.ring.len()
-    }
-
-    /// Whether nothing waits to be polled.
-    pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
-    }
-
-    /// Most completions the queue holds, promised places included.
-    pub fn capacity(&self) -> usize {
-        self.ring.capacity()
-    }
-
-    /// Takes the queue for the endpoint `owner`, a number not 0. False if it is that of another: places are
-    /// promised by one engine at a time, and those of two endpoints would promise the same.
-    #[must_use]
-    pub fn claim(&self, owner: u64) -> bool {
-        let claimed = self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed);
-        claimed.is_ok() || claimed == Err(owner)
-    }
-
-    /// Whether another endpoint than `owner` fills it.
-    #[inline]
-    pub fn is_foreign_to(&self, owner: u64) -> bool {
-        ![0, owner].contains(&self.owner.load(Ordering::Relaxed))
-    }
-
-    /// Promises one place; false when all are taken or promised.
-    #[inline]
-    pub fn reserve(&self) -> bool {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        let mut free = self.free.load(Ordering::Relaxed);
-        if free == 0 {
-            // The consumer only ever makes more room, so a stale length errs on the safe side.
-            free = self.ring.capacity().saturating_sub(self.ring.len() + reserved);
-        }
-        let promised = free > 0;
-        self.free.store(free.saturating_sub(1), Ordering::Relaxed);
-        self.reserved.store(reserved + usize::from(promised), Ordering::Relaxed);
-        promised
-    }
-
-    /// Gives a promised place back unused.
-    #[inline]
-    pub fn release(&self) {
-        self.take_promise();
-        let free = self.free.load(Ordering::Relaxed);
-        self.free.store(free + 1, Ordering::Relaxed);
-    }
-
-    /// Fills a promised place.
-    #[inline]
-    pub fn fill(&self, completion: Completion) {
-        self.take_promise();
-        let pushed = self.ring.push(completion);
-        assert!(pushed.is_ok(), "a promised completion place was taken");
-    }
-
-    /// Adds a completion nobody was promised a place for; false when there is none left. Only for
-    /// the thread inside the engine.
-    pub fn offer(&self, completion: Completion) -> bool {
-        self.reserve() && {
-            self.fill(completion);
-            true
-        }
-    }
-
-    #[inline]
-    fn take_promise(&self) {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        assert!(reserved > 0, "a completion place is used that nobody was promised");
-        self.reserved.store(reserved - 1, Ordering::Relaxed);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    const NOTE: Completion = Completion {
-        context: 0,
-        connection: 0,
-        kind: CompletionKind::Notification,
-        result: Ok(()),
-        bytes: 0,
-        immediate: None,
-        value: 0,
-    };
-
     #[test]
-    fn one_endpoint_alone_takes_a_queue() {
-        let queue = CompletionQueue::new(1);
-        assert!(!queue.is_foreign_to(7));
-        assert!(queue.claim(7) && queue.claim(7) && !queue.claim(8));
-        assert!(!queue.is_foreign_to(7) && queue.is_foreign_to(8));
+    fn two_connections_at_one_place_have_different_owners() {
+        let (first, second) = (Owner::new(7, 1), Owner::new(7, 2));
+        assert_ne!(first, second);
+        assert_eq!((first.index(), second.index()), (7, 7));
+        assert_eq!((first.life(), second.life()), (1, 2));
     }
 
-    #[test]
-    fn a_promised_place_is_never_given_to_a_notification() {
-        let queue = CompletionQueue::new(2);
-        assert!(queue.reserve());
-        assert!(queue.offer(NOTE));
-        assert!(!queue.offer(NOTE));
-        queue.fill(Completion { context: 7, ..NOTE });
-        assert_eq!(queue.len(), 2);
-        assert_eq!(queue.poll().map(|c| c.context), Some(0));
-        assert!(queue.offer(NOTE));
+    proptest! {
+        #[test]
+        fn words_give_the_completion_back(
+            (context, owner, value) in any::<(u64, u64, u64)>(),
+            kind in 0..7_usize,
+            code in 0..15_u8,
+            (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
+        ) {
+            let result = if code == 0 { Ok(()) } else { Err(OperationError::from_code(code)) };
+            let kind = CompletionKind::ALL[kind];
+            let owner = Owner(owner);
+            let completion =
+                Completion { context, owner, kind, result, bytes, immediate, solicited, value };
+            prop_assert_eq!(Completion::unpack(completion.pack()), completion);
+        }
     }
 }

@@ -116,6 +116,7 @@ pub enum OperationError {
 
 impl OperationError {
     /// Stable small number for the status table, never 0.
+    #[inline]
     pub const fn code(self) -> u8 {
         match self {
             Self::Flushed => 1,
@@ -136,6 +137,7 @@ impl OperationError {
     }
 
     /// The error with this code; [`OperationError::Flushed`] for an unknown one.
+    #[inline]
     pub const fn from_code(code: u8) -> Self {
         match code {
             2 => Self::RemoteAccess(AccessFault::Key),

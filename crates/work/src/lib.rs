@@ -6,13 +6,20 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod completion_queue;
+mod completion_status;
 mod error;
 mod limits;
 mod operation;
+mod pieces;
+mod ring;
 mod status;
 
-pub use completion::{Completion, CompletionKind, CompletionQueue};
+pub use completion::{Completion, CompletionKind, Owner};
+pub use completion_queue::{Arm, CompletionQueue, Push, ResizeError};
+pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};
-pub use limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX};
 pub use operation::{Operation, OperationFlags, Ordering, Receive, Request, Source};
+pub use pieces::{Cut, Piece, PieceList, PieceListError};
 pub use status::{OperationStatus, StatusTable};

@@ -49,7 +49,7 @@ impl Outbound {
         carried: &Carried,
     ) -> Option<&'a mut Response> {
         let response = pools.responses.get_mut(carried.slot)?;
-        let own = response.connection == self.connection && response.number == carried.number;
+        let own = response.connection == self.owner.index() && response.number == carried.number;
         own.then_some(response)
     }
 
@@ -89,7 +89,7 @@ impl Outbound {
         length: u32,
     ) {
         let response = Response {
-            connection: self.connection,
+            connection: self.owner.index(),
             number,
             next: NIL,
             content,

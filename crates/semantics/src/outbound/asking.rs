@@ -33,7 +33,7 @@ impl Outbound {
         last: bool,
         payload: Payload<'_>,
     ) -> Result<Answer, LocalFault> {
-        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+        let Some(slot) = pools.reads_index.get(self.owner.index(), number) else {
             return Ok(self.answer_without_question(pools, number));
         };
         let operation = &mut pools.operations[slot];
@@ -106,7 +106,7 @@ impl Outbound {
         number: OperationNumber,
         answer: u64,
     ) -> Answer {
-        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+        let Some(slot) = pools.reads_index.get(self.owner.index(), number) else {
             return self.answer_without_question(pools, number);
         };
         let OutKind::Atomic { ref mut value, .. } = pools.operations[slot].kind else {

@@ -66,7 +66,7 @@ impl Outbound {
         };
         let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
         OutOperation {
-            connection: self.connection,
+            connection: self.owner.index(),
             number,
             next: NIL,
             kind,
