@@ -8,8 +8,7 @@ use wire_edge::{
 
 use crate::connection::Connection;
 
-/// An encoded ack section, and room to make one. It is kept, because clearing so much
-/// memory for each batch costs more than filling in what is used of it. Without room at first, it makes
+/// An encoded ack section, and room to make one. It is kept, because clearing so much memory for each batch costs more than filling in what is used of it. Without room at first, it makes
 /// some when it is needed.
 #[derive(Debug, Default)]
 pub(crate) struct AckBytes {
@@ -74,10 +73,10 @@ impl AckBytes {
         core::mem::replace(&mut self.len, 0) > 0
     }
 
-    /// The section, empty for none.
+    /// The section, empty for none; there is none any more.
     #[inline]
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    pub(crate) fn take(&mut self) -> &[u8] {
+        &self.bytes[..core::mem::replace(&mut self.len, 0)]
     }
 }
 

@@ -7,7 +7,7 @@ use wire_edge::{Flags, Header};
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment, RIDE_WAIT_NS};
 use crate::connection::Connection;
-use crate::frame_writer::{Body, Emit, NewFrame};
+use crate::new_frame::{Body, Emit, NewFrame};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::purpose::Purpose;

@@ -8,7 +8,7 @@ use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
 
 use crate::connection::Connection;
-use crate::frame_writer::{Emit, Emitted, NewFrame, Sent};
+use crate::new_frame::{Emit, Emitted, NewFrame, Sent};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::purpose::Purpose;
@@ -46,13 +46,13 @@ impl Parts<'_> {
     ) -> Sent {
         let link = connection.paths[position].link();
         match self.scratch.emit(self.links, link, emit) {
-            Emitted::Taken(taken) if taken == self.scratch.batch().len() => Sent::All,
+            Emitted::Taken(taken) if taken == self.scratch.len() => Sent::All,
             Emitted::Taken(taken) => {
                 self.take_back(connection, position, has_acks, taken);
                 Sent::Blocked
             }
             Emitted::PayloadUnmapped(frame) => {
-                let first = frame.min(self.scratch.batch().len() - 1);
+                let first = frame.min(self.scratch.len() - 1);
                 let unmapped = self.take_back(connection, position, has_acks, first);
                 self.local_memory_gone(now, connection, LocalFault::of(&unmapped));
                 Sent::Failed
@@ -71,11 +71,10 @@ impl Parts<'_> {
         taken: usize,
     ) -> Carried {
         let Self { scratch, sent, pools, .. } = self;
-        let batch = scratch.batch();
         let Connection { paths, outbound, report_now, .. } = connection;
         let path = &mut paths[position];
-        let frames = batch.len() - taken;
-        let (purpose, bytes) = (batch.purpose(), batch.bytes_from(taken));
+        let frames = scratch.len() - taken;
+        let (purpose, bytes) = (scratch.purpose(), scratch.bytes_from(taken));
         let mut first = Carried::default();
         path.unsend(sent, (frames, bytes), purpose, has_acks && taken == 0, &mut |carried| {
             first = carried;
@@ -91,7 +90,7 @@ impl Parts<'_> {
     pub(crate) fn segments(&self, link: LinkId) -> usize {
         let segments = self.links.caps(link).map_or(1, |caps| usize::from(caps.segments));
         // A batch that was lent without room grows.
-        segments.clamp(1, self.scratch.batch().room().max(1))
+        segments.clamp(1, self.scratch.room().max(1))
     }
 
     /// Whether frames handed over at once cost as little as one.

@@ -20,7 +20,6 @@ mod connection;
 mod control;
 mod engine;
 mod event;
-mod frame_writer;
 mod frames;
 mod handshake;
 mod hello;
@@ -30,6 +29,7 @@ mod keep_alive;
 mod life;
 mod link_set;
 mod links;
+mod new_frame;
 mod news;
 mod parts;
 mod path;
@@ -57,7 +57,7 @@ pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-pub use frame_writer::Emitted;
 pub use joining::rank_pairs;
 pub use links::EngineLinkError;
+pub use new_frame::Emitted;
 pub use scratch::Scratch;

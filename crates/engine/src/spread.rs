@@ -6,7 +6,7 @@ use mem::MemoryAccess;
 
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::frame_writer::{COMMON_BYTES, Emit, Sent};
+use crate::new_frame::{COMMON_BYTES, Emit, Sent};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::transmit::{BATCH_BYTES_MAX, may_send};

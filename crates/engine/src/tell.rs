@@ -4,7 +4,7 @@ use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
 use crate::connection::{Connection, Phase};
-use crate::frame_writer::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
+use crate::new_frame::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};

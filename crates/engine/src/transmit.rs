@@ -11,8 +11,8 @@ use crate::ack_duty::{AckDuty, Moment};
 use crate::config::Asking;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
-use crate::frame_writer::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Sent};
 use crate::links::is_full_alone;
+use crate::new_frame::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Sent};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::MTU_PROBE;
@@ -228,12 +228,12 @@ impl Parts<'_> {
         let mut alone = true;
         let mut fault = None;
         let frame_bytes = u32::from(connection.paths[position].frame_bytes());
-        while self.scratch.batch().len() < segments
+        while self.scratch.len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound.wants_to_send()
         {
             // One frame always goes, as the caller has asked for its room.
-            if !self.scratch.batch().is_empty() {
+            if !self.scratch.is_empty() {
                 let path = &connection.paths[position];
                 let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
@@ -264,7 +264,7 @@ impl Parts<'_> {
             self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }
-        if self.scratch.batch().is_empty() {
+        if self.scratch.is_empty() {
             connection.report_now |= self.scratch.drop_acks();
             return Sent::Nothing;
         }
