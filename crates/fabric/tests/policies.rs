@@ -14,9 +14,10 @@ fn compared(is_wanted: impl Fn(&Point) -> bool) -> Vec<Comparison> {
     points.iter().map(|point| compare(point, &SETTING).expect("nothing is in the way")).collect()
 }
 
-/// Own rules come to at least 99 % of the better of the others, but for what is known to fall short.
+/// Own rules come to at least 99 % of the better of the others, but for what is known to fall short; and of
+/// equal links none is left without a frame though it has room and data waits, but for what is known.
 fn check(exercise: Exercise) {
-    let mut short = Vec::new();
+    let (mut short, mut idle) = (Vec::new(), Vec::new());
     for found in compared(|point| point.exercise == exercise) {
         let name = found.point.to_string();
         let known = SHORT.iter().find(|(known, _)| *known == name);
@@ -24,8 +25,15 @@ fn check(exercise: Exercise) {
         if found.ratio() < least {
             short.push(format!("{name}: {:.4} instead of {least}", found.ratio()));
         }
+        let known = IDLE.iter().find(|(known, _)| *known == name);
+        let most = known.map_or(1.0, |(_, most)| *most);
+        let percent = found.own.idle_percent;
+        let links = found.point.links;
+        if links.is_equal() && !links.is_free() && percent > most {
+            idle.push(format!("{name}: {percent:.1} % instead of {most}"));
+        }
     }
-    assert!(short.is_empty(), "{short:#?}");
+    assert!(short.is_empty() && idle.is_empty(), "short: {short:#?}, idle with data: {idle:#?}");
 }
 
 #[test]
@@ -73,7 +81,7 @@ fn unlike_links_carry_what_they_can() {
 fn a_second_link_that_brings_nothing_costs_little() {
     for found in compared(|point| point.links.is_free()) {
         let ratio = found.ratio_to_one().expect("it is compared with one");
-        assert!(ratio >= 0.9, "{}: {ratio}", found.point);
+        assert!(ratio >= 0.93, "{}: {ratio}", found.point);
     }
 }
 
@@ -125,4 +133,18 @@ const SHORT: [(&str, f64); 12] = [
     ("2x1G two-way 4K, host x0.25, slow timers", 0.97),
     ("1G/20us+1G/2ms one-way 4M, host x4", 0.97),
     ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.98),
+];
+
+/// Where equal links are left idle with data more often than once in a hundred data frames, and how often at
+/// most, in percent of them: a link that holds back for another is counted though it has frames enough in its
+/// queue, with each turn of a fast host; and so is one that would deliver later than the others all that waits.
+const IDLE: [(&str, f64); 8] = [
+    ("4x1G two-way 1M, host x4, absences, exact rate", 80.0),
+    ("2x1G one-way 4M, host x4, absences, in order", 20.0),
+    ("3x1G two-way 64B, host x0.5, exact rate", 18.0),
+    ("2x1G one-way 1M, host x2", 10.0),
+    ("4x1G one-way 64K, host x0.5", 5.0),
+    ("2x100M ping-pong 1M, host x2, absences, exact rate", 5.0),
+    ("2x100M one-way 64K, host x0.5", 5.0),
+    ("2x100M one-way 4M, host x4", 3.0),
 ];

@@ -48,7 +48,7 @@
 //! # Memory that goes away
 //!
 //! Registration touches every page once, as a network adapter pins them, and refuses a range that
-//! could not be accessed. A program that unmaps registered memory without deregistering it first
+//! could not be accessed; [`MemoryTable::register_raw_lazily`] only looks whether all of it is mapped. A program that unmaps registered memory without deregistering it first
 //! breaks the contract of [`MemoryTable::register_raw`] (a network adapter would keep the pages). It
 //! gets [`AccessError::Unmapped`] nevertheless, where faults can be caught: on x86-64, unless it has
 //! replaced the handler of `SIGSEGV` or `SIGBUS` that registration installs, or blocks one of these
@@ -90,7 +90,7 @@ pub use payload::Payload;
 pub use rights::Rights;
 pub use slot::RegionId;
 pub use table::{
-    MemoryTable, ProtectionDomain, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY,
+    MemoryTable, ProtectionDomain, Reach, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY, Window,
     is_payload_promised,
 };
 
