@@ -148,10 +148,11 @@ mod tests {
         PeerAddr::from(core::net::SocketAddr::from(([10, 0, 0, host], 1)))
     }
 
+    type Change = fn(&mut Pairs, (LinkId, PeerAddr));
+
     #[test]
     fn whatever_changes_is_a_reason_to_look() {
         let pair = (LinkId(1), at(1));
-        type Change = fn(&mut Pairs, (LinkId, PeerAddr));
         let changes: [Change; 5] = [
             |pairs, (link, peer)| pairs.forget(peer, Some(link)),
             |pairs, (link, _)| pairs.welcome(link),
