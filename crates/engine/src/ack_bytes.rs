@@ -41,8 +41,8 @@ impl AckBytes {
         let Some(bytes) = bytes.first_chunk_mut() else { return };
         let mut used = 0;
         let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
-        let everything = connection.report_now;
-        for path in &mut connection.paths {
+        let everything = connection.told().must_tell();
+        for path in connection.paths_mut() {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
                 && (everything || path.received().acknowledgement_joins(now))
@@ -53,11 +53,9 @@ impl AckBytes {
                 used += 1;
             }
         }
-        let delivered = connection.inbound.delivered();
-        let credit = connection.inbound.credit();
-        connection.report_now = false;
-        connection.told_delivered = delivered;
-        connection.told_credit = credit;
+        let delivered = connection.inbound().delivered();
+        let credit = connection.inbound().credit();
+        connection.told_mut().on_told(delivered, credit);
         *len = encode_acks(delivered, credit, &blocks[..used], bytes);
     }
 

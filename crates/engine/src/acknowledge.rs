@@ -22,11 +22,11 @@ impl Parts<'_> {
         emit: Emit<'_>,
     ) -> bool {
         let mut duty = connection.ack_duty_left(now);
-        if core::mem::take(&mut connection.asked) {
+        if connection.told_mut().take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
         // What small frames have no room for goes into another one.
-        for _ in 0..connection.paths.len() {
+        for _ in 0..connection.paths().len() {
             if duty != AckDuty::Alone {
                 break;
             }
@@ -50,11 +50,11 @@ impl Parts<'_> {
     ) -> bool {
         let nearest = connection.nearest_path();
         let mut sent = true;
-        for position in 0..connection.paths.len() {
-            let path = &connection.paths[position];
+        for position in 0..connection.paths().len() {
+            let path = &connection.paths()[position];
             if path.may_carry_data() || position == nearest && path.is_validated() {
-                connection.report_now = true;
-                sent &= !self.is_full(&connection.paths[position])
+                connection.told_mut().tell_now();
+                sent &= !self.is_full(&connection.paths()[position])
                     && self.send_acknowledgements(now, connection, position, emit);
             }
         }
@@ -65,9 +65,9 @@ impl Parts<'_> {
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
         let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
-        match connection.paths.get(nearest) {
+        match connection.paths().get(nearest) {
             Some(path) if !self.is_full(path) => Some(nearest),
-            _ => connection.paths.iter().position(free),
+            _ => connection.paths().iter().position(free),
         }
     }
 
@@ -79,7 +79,7 @@ impl Parts<'_> {
         position: usize,
         emit: Emit<'_>,
     ) -> bool {
-        let frame_bytes = connection.paths[position].frame_bytes();
+        let frame_bytes = connection.paths()[position].frame_bytes();
         self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         let frame = NewFrame {
             purpose: Purpose::Acknowledge,
@@ -96,14 +96,13 @@ impl Connection {
     /// What becomes of the acknowledgements that are owed, if no data follows.
     #[inline]
     pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
-        self.ack_duty_with(now, moment, self.report_now, || false)
+        self.ack_duty_with(now, moment, self.told().must_tell(), || false)
     }
 
     /// The same, now that data is about to leave: whether it carries them.
     #[inline]
     pub(crate) fn acks_ride(&self, now: Instant) -> bool {
-        let has_news = self.told_delivered != self.inbound.delivered()
-            || self.told_credit != self.inbound.credit();
+        let has_news = self.told().has_news(self.inbound());
         self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
@@ -112,13 +111,18 @@ impl Connection {
     pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
         let data_follows = || {
             let soon = now.after_ns(RIDE_WAIT_NS);
-            self.outbound.wants_to_send()
-                && self.paths.iter().any(|path| {
+            self.outbound().wants_to_send()
+                && self.paths().iter().any(|path| {
                     let opens_at = path.send().opens_at(now, u32::from(path.frame_bytes()));
                     path.may_carry_data() && opens_at > now && opens_at <= soon
                 })
         };
-        self.ack_duty_with(now, Moment::NoData, self.report_now || self.asked, data_follows)
+        self.ack_duty_with(
+            now,
+            Moment::NoData,
+            self.told().must_tell() || self.told().is_asked(),
+            data_follows,
+        )
     }
 
     #[inline]
@@ -129,7 +133,7 @@ impl Connection {
         must_tell: bool,
         data_follows: impl FnOnce() -> bool,
     ) -> AckDuty {
-        let links = self.paths.iter().map(Path::received);
+        let links = self.paths().iter().map(Path::received);
         AckDuty::decide(now, moment, must_tell, data_follows, &links)
     }
 }

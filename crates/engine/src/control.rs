@@ -1,17 +1,18 @@
 //! Control messages of the peer and what they cause: links that come, fail and go, and the end of a
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
-use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
+use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::{OperationError, error_of_close};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::CLOSE_ACK;
+use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: join.8
@@ -32,8 +33,8 @@ impl Engine {
         let add = |parts: &mut Parts<'_>, connection: &mut Connection| {
             let is_this =
                 |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
-            if let Some(index) = connection.paths.iter().find(is_this).map(|path| path.index()) {
-                connection.welcome_link(link);
+            if let Some(index) = connection.paths().iter().find(is_this).map(Path::index) {
+                connection.pairs_mut().welcome(link);
                 return Ok(index.0);
             }
             let index = parts.free_index(connection, None).filter(|_| connection.is_open());
@@ -53,11 +54,11 @@ impl Engine {
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
             let index = LinkIndex(index);
-            let pair = connection.paths.with(index).map(|path| path.pair());
+            let pair = connection.paths().with(index).map(Path::pair);
             if parts.remove_path_of(connection, index)
                 && let Some((link, peer)) = pair
             {
-                connection.forget_pair(peer, Some(link));
+                connection.pairs_mut().forget(peer, Some(link));
             }
         };
         self.with_handle(handle, remove).ok_or(Unknown)
@@ -69,7 +70,7 @@ impl Parts<'_> {
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
-        if is_gone && let Some(path) = connection.paths.first_mut() {
+        if is_gone && let Some(path) = connection.paths_mut().first_mut() {
             path.tell_statuses(1 << index.0);
         }
         is_gone
@@ -97,7 +98,7 @@ impl Parts<'_> {
             let change = path.on_lost();
             self.on_path_change(self.turn_at, connection, index, change);
         }
-        connection.join_due = true;
+        connection.pairs_mut().look();
     }
 
     /// A link of the endpoint is there, for the first time or again.
@@ -108,13 +109,13 @@ impl Parts<'_> {
         caps: &LinkCaps,
     ) {
         let now = self.turn_at;
-        for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
+        for path in connection.paths_mut().iter_mut().filter(|path| path.link() == link) {
             // If the peer still takes frames from there.
             if path.is_lost() && path.leaves_from(caps.local) {
                 path.on_back(now);
             }
         }
-        connection.welcome_link(link);
+        connection.pairs_mut().welcome(link);
         connection.tell_address(link);
     }
 
@@ -127,10 +128,17 @@ impl Parts<'_> {
         index: LinkIndex,
         message: &Control<'_>,
     ) {
+        if connection.phase() == Phase::Gone {
+            // What came before in this frame was the last word on the connection.
+            return;
+        }
         match *message {
             Control::Padding => {}
             Control::Address(address) => connection.learn_address(address),
-            Control::Ping => connection.asked = connection.paths.len() > 1,
+            Control::Ping => {
+                let has_several = connection.paths().len() > 1;
+                connection.told_mut().on_question(has_several);
+            }
             Control::Links(links) => self.on_links(now, connection, links),
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
@@ -151,8 +159,8 @@ impl Parts<'_> {
                 self.on_close(now, connection, index, (reason, operation), private_data);
             }
             Control::CloseAck => {
-                if connection.phase == Phase::Closing {
-                    connection.phase = Phase::Gone;
+                if connection.phase() == Phase::Closing {
+                    connection.end();
                 }
             }
         }
@@ -173,38 +181,41 @@ impl Parts<'_> {
             _ => self.on_path_works(connection, index),
         }
         if matches!(change, PathChange::Validated | PathChange::Restored) {
-            connection.compare_links_soon(now);
+            connection.liveness_mut().compare_links_soon(now);
         }
-        let handle = connection.handle;
-        let Connection { paths, scheduler, peer, .. } = connection;
-        let Some((position, path)) =
-            paths.iter_mut().enumerate().find(|(_, path)| path.index() == index)
-        else {
-            return;
-        };
+        let Some(path) = connection.path_mut(index) else { return };
+        let (link, state) = (path.link(), path.state());
         match change {
             PathChange::Suspected | PathChange::Failed => {
                 path.on_out_of_use(change == PathChange::Failed);
             }
-            PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
-                if let (PathChange::Restored, Some(caps), Some(parameters)) =
-                    (change, self.links.caps(path.link()), peer.as_ref())
-                {
-                    path.restart(now, caps, self.config, parameters);
-                }
-                if let Some(state) = scheduler
-                    && change != PathChange::Recovered
-                {
-                    state.forget(position);
-                }
+            PathChange::Recovered => {}
+            PathChange::Validated | PathChange::Restored => {
+                self.on_way_known(now, connection, index, change == PathChange::Restored);
             }
         }
-        self.news.tell(Event::Path {
-            connection: handle,
-            index: index.0,
-            link: path.link(),
-            state: path.state(),
-        });
+        let connection = connection.handle();
+        self.news.tell(Event::Path { connection, index: index.0, link, state });
+    }
+
+    /// A link works that did not: what was known of the way holds no longer.
+    fn on_way_known(
+        &self,
+        now: Instant,
+        connection: &mut Connection,
+        index: LinkIndex,
+        is_restored: bool,
+    ) {
+        let peer = connection.names().peer().copied();
+        let Some(position) = connection.paths().iter().position(|path| path.index() == index)
+        else {
+            return;
+        };
+        let path = &mut connection.paths_mut()[position];
+        if is_restored && let (Some(caps), Some(peer)) = (self.links.caps(path.link()), peer) {
+            path.restart(now, caps, self.config, &peer);
+        }
+        connection.spreading_mut().forget(position);
     }
 
     //= protocol.md: compare.6
@@ -216,7 +227,7 @@ impl Parts<'_> {
         // Of two links that are one, one stays, and the initiator says which.
         let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
-            && let Some(other) = connection.paths.iter().find(is_same)
+            && let Some(other) = connection.paths().iter().find(is_same)
         {
             if other.may_carry_data() {
                 self.remove_path_of(connection, index);
@@ -227,17 +238,17 @@ impl Parts<'_> {
         }
         connection.keep_pair(pair);
         while let Some(lost) =
-            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index())
+            connection.paths().iter().find(|path| path.is_lost()).map(Path::index)
             && self.remove_path_of(connection, lost)
         {}
-        connection.join_due = true;
+        connection.pairs_mut().look();
     }
 
     //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let pools = &mut *self.pools;
-        let Connection { paths, outbound, .. } = connection;
+        let (paths, outbound) = connection.paths_and_outbound();
         let Some(path) = paths.iter_mut().find(|path| path.index() == index) else { return };
         let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         path.say_again_of_links(lost);
@@ -251,15 +262,17 @@ impl Parts<'_> {
         link: LinkId,
         event: LinkEvent,
     ) {
-        let peer_limit = connection.peer.as_ref().map_or(u16::MAX, |peer| peer.frame_bytes_max);
+        let peer_limit = connection.names().peer().map_or(u16::MAX, |peer| peer.frame_bytes_max);
         let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
-        let sole = connection.paths.len() == 1;
+        let sole = connection.paths().len() == 1;
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
         // Trials go on, or end, with their link.
-        connection.join_due |= matches!(event, LinkEvent::Changed(_) | LinkEvent::Down);
-        for path in connection.paths.iter_mut().filter(|path| path.link() == link) {
+        if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
+            connection.pairs_mut().look();
+        }
+        for path in connection.paths_mut().iter_mut().filter(|path| path.link() == link) {
             match event {
                 LinkEvent::Changed(caps) => {
                     path.on_link_changed(now, caps.frame_bytes_max.min(peer_limit));
@@ -277,15 +290,15 @@ impl Parts<'_> {
     /// under the old index.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
         let changed: Vec<LinkIndex> = connection
-            .paths
+            .paths()
             .iter()
             .filter(|path| path.link() == link && !path.leaves_from(caps.local) && !path.is_lost())
-            .map(|path| path.index())
+            .map(Path::index)
             .collect();
         for index in changed {
             self.lose_path(connection, index);
         }
-        if !connection.paths.iter().any(|path| path.link() == link && !path.is_lost()) {
+        if !connection.paths().iter().any(|path| path.link() == link && !path.is_lost()) {
             connection.welcome_back(link);
         }
     }
@@ -301,12 +314,9 @@ impl Parts<'_> {
     ) {
         self.flush(connection, reason.operation_error(), None);
         self.counters.closed_here += 1;
-        connection.phase = Phase::Closing;
-        connection.close = close;
-        connection.retry_at = now;
-        connection.retries = 0;
+        connection.begin_close(now, close);
         self.news.tell(Event::Closed {
-            connection: connection.handle,
+            connection: connection.handle(),
             reason,
             private_data: Vec::new(),
         });
@@ -320,8 +330,8 @@ impl Parts<'_> {
         private_data: Vec<u8>,
     ) {
         self.flush(connection, reason.operation_error(), None);
-        connection.phase = Phase::Gone;
-        self.news.tell(Event::Closed { connection: connection.handle, reason, private_data });
+        connection.end();
+        self.news.tell(Event::Closed { connection: connection.handle(), reason, private_data });
     }
 
     /// Completes everything outstanding and frees every record.
@@ -331,9 +341,9 @@ impl Parts<'_> {
         rest: OperationError,
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
-        connection.outbound.flush(self.pools, rest, at_fault);
-        connection.inbound.flush(self.pools, rest);
-        for path in &mut connection.paths {
+        connection.outbound_mut().flush(self.pools, rest, at_fault);
+        connection.inbound_mut().flush(self.pools, rest);
+        for path in connection.paths_mut() {
             path.let_go(self.sent);
         }
     }
@@ -350,11 +360,8 @@ impl Parts<'_> {
         if let Some(path) = connection.path_mut(index) {
             path.say(CLOSE_ACK);
         }
-        let before = connection.phase;
-        if before != Phase::Drained {
-            connection.phase = Phase::Drained;
-            connection.retry_at = now.after_ns(DRAIN_NS);
-        }
+        let before = connection.phase();
+        connection.drain(now.after_ns(DRAIN_NS));
         if matches!(before, Phase::Closing | Phase::Drained) {
             return;
         }
@@ -364,7 +371,7 @@ impl Parts<'_> {
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
         self.news.tell(Event::Closed {
-            connection: connection.handle,
+            connection: connection.handle(),
             reason: closed,
             private_data: private_data.to_vec(),
         });
@@ -378,7 +385,7 @@ impl Parts<'_> {
         which: LinkIndex,
         status: LinkStatus,
     ) {
-        let sole = connection.paths.len() == 1;
+        let sole = connection.paths().len() == 1;
         let Some(path) = connection.path_mut(which) else { return };
         match status {
             LinkStatus::Available => path.on_said_available(now),
@@ -399,7 +406,7 @@ impl Parts<'_> {
                 if is_trial {
                     connection.on_trial_refused(pair);
                 } else {
-                    connection.forget_pair(pair.1, None);
+                    connection.pairs_mut().forget(pair.1, None);
                 }
             }
             // The only link there is: its own timeouts tell the truth soon enough.
@@ -410,16 +417,17 @@ impl Parts<'_> {
     //= protocol.md: remove.1, remove.3
     /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
-        if !connection.paths.has_answer_beside(index) {
+        if !connection.paths().has_answer_beside(index) {
             return false;
         }
-        let Some(position) = connection.paths.iter().position(|path| path.index() == index) else {
+        let Some(position) = connection.paths().iter().position(|path| path.index() == index)
+        else {
             return false;
         };
-        let mut path = connection.paths.remove(position);
-        // Positions have shifted: what was learnt belongs to other links now.
-        connection.arrives_at = (LINKS_MAX, Instant::default());
-        let Connection { outbound, scheduler, paths, handle, .. } = connection;
+        let mut path = connection.paths_mut().remove(position);
+        connection.spreading_mut().on_positions_shifted();
+        let handle = connection.handle();
+        let (paths, outbound) = connection.paths_and_outbound();
         let pools = &mut *self.pools;
         let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         if let Some(other) = paths.first_mut() {
@@ -427,22 +435,18 @@ impl Parts<'_> {
             other.speak_for(&mut path);
         }
         path.on_removed();
-        // Positions have shifted: what was learnt belongs to other links now.
-        if let Some(state) = scheduler {
-            **state = delivery::SchedulerState::default();
-        }
         if !path.is_trial() {
             self.news.tell(Event::Path {
-                connection: *handle,
+                connection: handle,
                 index: index.0,
                 link: path.link(),
                 state: path.state(),
             });
         }
         let was_settled = path.is_settled();
-        connection.paths.retire(self.turn_at, path);
+        connection.paths_mut().retire(self.turn_at, path);
         if was_settled {
-            connection.compare_links_soon(self.turn_at);
+            connection.liveness_mut().compare_links_soon(self.turn_at);
         }
         true
     }
@@ -451,7 +455,7 @@ impl Parts<'_> {
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone {
-            connection.paths.forget_last_retired();
+            connection.paths_mut().forget_last_retired();
         }
         is_gone
     }
@@ -459,14 +463,8 @@ impl Parts<'_> {
     //= protocol.md: set-up.17
     /// Nothing listens at an address we try to connect to.
     pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
-        let Some(state) = connection.handshake.as_mut() else { return };
-        let before = state.candidates.len();
-        state.candidates.retain(|&candidate| candidate != (link, peer));
-        if state.candidates.len() == before {
-            return;
-        }
-        state.candidate = 0;
-        if state.candidates.is_empty() {
+        let Some(attempt) = connection.attempt_mut() else { return };
+        if attempt.give_up((link, peer)) {
             self.counters.handshakes_failed += 1;
             self.end(connection, Closed::Refused(peer), Vec::new());
         }

@@ -4,29 +4,27 @@ use std::sync::Arc;
 
 use delivery::{
     EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RxFrame, SentPool, SettingError,
-    SilenceBudget,
 };
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Operation, Outbound, PoolUse, Pools, PostError, Receive, StatusTable,
+    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Receive, StatusTable,
 };
-use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PRIVATE_BYTES_MAX,
-    PeerAddr,
-};
+use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
 use crate::agenda::Agenda;
+use crate::attempt::Attempt;
 use crate::config::EngineConfig;
-use crate::connection::{Connection, HandshakeState, NOTHING_GRANTED, Phase};
+use crate::connection::Connection;
 use crate::event::{Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, Unknown};
-use crate::link_set::LinkSet;
 use crate::links::{EngineLinkError, Links};
+use crate::names::Names;
 use crate::news::News;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::peer_names::PeerNames;
+use crate::phase::Phase;
 use crate::reception::Reception;
 use crate::refusals::Report;
 use crate::replies::Replies;
@@ -136,8 +134,8 @@ impl Engine {
     pub fn detach_link(&mut self, link: LinkId) {
         self.links.detach(link);
         self.with_each(|parts, connection| {
-            let gone = connection.paths.iter().filter(|path| path.link() == link);
-            let gone: Vec<LinkIndex> = gone.map(|path| path.index()).collect();
+            let gone = connection.paths().iter().filter(|path| path.link() == link);
+            let gone: Vec<LinkIndex> = gone.map(Path::index).collect();
             for index in gone {
                 parts.lose_path(connection, index);
             }
@@ -181,20 +179,10 @@ impl Engine {
         let mut connection = self
             .fresh_connection(Phase::Connecting)
             .ok_or(ConnectError::NoConnectionLeft(limit))?;
-        let handle = connection.handle;
-        connection.queue = Arc::clone(&request.queue);
-        connection.inbound = self.config.inbound(handle, request.domain, &request.queue);
-        connection.outbound = self.config.outbound(handle, NOTHING_GRANTED, request.queue);
-        connection.silence.on_waiting(now);
-        connection.handshake = Some(Box::new(HandshakeState {
-            started_at: now,
-            service: request.service,
-            candidates: request.paths,
-            candidate: 0,
-            cookie: [0; wire_edge::COOKIE_BYTES],
-            private_data: request.private_data,
-        }));
-        connection.retry_at = now;
+        let handle = connection.handle();
+        let ConnectRequest { paths, service, private_data, domain, queue } = request;
+        let attempt = Attempt::new(now, service, paths, private_data);
+        connection.begin_attempt(now, &self.config, attempt, domain, queue);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)
@@ -209,12 +197,11 @@ impl Engine {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) -> Result<(), Unknown> {
-        let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase {
-            Phase::Requested => parts.refuse(connection, private_data),
+        let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase() {
+            Phase::Requested => parts.reject_request(connection, private_data),
             Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
             Phase::Accepted | Phase::Established => {
-                let kept = private_data.len().min(wire_edge::CLOSE_PRIVATE_BYTES_MAX);
-                connection.close_data = private_data.get(..kept).unwrap_or_default().to_vec();
+                connection.close_mut().attach(private_data);
                 let close = (CloseReason::Application, OperationNumber(0));
                 parts.begin_close(now, connection, close, Closed::Here);
             }
@@ -233,11 +220,11 @@ impl Engine {
     ) -> Result<OperationNumber, PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
-            connection.outbound.post(memory, &mut self.pools, operation)
+            connection.outbound_mut().post(memory, &mut self.pools, operation)
         } else {
             Err(PostError::NotConnected)
         };
-        self.agenda.mark_ready(connection.handle.index);
+        self.agenda.mark_ready(connection.handle().index);
         self.connections.put(connection);
         result
     }
@@ -251,19 +238,16 @@ impl Engine {
         receive: Receive,
     ) -> Result<(), PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
-        let open = !matches!(connection.phase, Phase::Closing | Phase::Drained | Phase::Requested);
+        let open =
+            !matches!(connection.phase(), Phase::Closing | Phase::Drained | Phase::Requested);
         let result = if open {
-            connection.inbound.post_receive(memory, receive)
+            connection.inbound_mut().post_receive(memory, receive)
         } else {
             Err(PostError::NotConnected)
         };
-        let told = connection.told_credit;
-        let posted = connection.inbound.credit().since(told);
-        // The peer may be waiting for a receive: tell it as soon as what it knows of is used up by
-        // half; until then it hears of new receives with other acknowledgements.
-        if posted > 0 && told.since(connection.inbound.next_message()) <= posted {
-            connection.report_now = true;
-            self.agenda.mark_ready(connection.handle.index);
+        if connection.told().lacks_credit(connection.inbound()) {
+            connection.told_mut().tell_now();
+            self.agenda.mark_ready(connection.handle().index);
         }
         self.parts().rest_later(&connection);
         self.connections.put(connection);
@@ -322,11 +306,12 @@ impl Engine {
 
     /// Whether nothing is under way: all that would still wake the endpoint up are the keep-alives of
     /// idle connections. Looks at every connection.
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
-            let deadline = self.agenda.deadline(connection.handle.index);
+            let deadline = self.agenda.deadline(connection.handle().index);
             let next = if connection.is_at_rest() { connection.rest_ends_at() } else { deadline };
-            deadline == Instant::NEVER || connection.is_open() && next == connection.keep_alive_at
+            deadline == Instant::NEVER
+                || connection.is_open() && next == connection.liveness().ask_at()
         };
         let wakes_only_to_ask = |index: u32, keep_alive_at| {
             [keep_alive_at, Instant::NEVER].contains(&self.agenda.deadline(index))
@@ -373,8 +358,8 @@ impl Engine {
     fn info_of(connection: &Connection) -> ConnectionInfo {
         ConnectionInfo {
             established: connection.is_open(),
-            outstanding: connection.outbound.outstanding(),
-            paths: connection.paths.iter().map(Path::info).collect(),
+            outstanding: connection.outbound().outstanding(),
+            paths: connection.paths().iter().map(Path::info).collect(),
         }
     }
 
@@ -395,7 +380,7 @@ impl Engine {
 
     /// Whether a peer has yet to acknowledge that a connection is closed. Looks at every connection.
     pub fn is_closing(&self) -> bool {
-        self.connections.iter().any(|connection| connection.phase == Phase::Closing)
+        self.connections.iter().any(|connection| connection.phase() == Phase::Closing)
     }
 
     /// A turn begins.
@@ -469,52 +454,15 @@ impl Engine {
     /// Takes a new connection into the table, and puts it on the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
         let (connections, mut parts) = self.lend();
-        parts.agenda.admit(connection.handle.index);
+        parts.agenda.admit(connection.handle().index);
         parts.put_back(connections, connection);
     }
 
     /// A new connection, of which nothing is known but its names, if there is room for one.
     pub(crate) fn fresh_connection(&mut self, phase: Phase) -> Option<Box<Connection>> {
         let (handle, id) = self.connections.reserve(|| self.entropy.next_u32())?;
-        let queue = Arc::clone(self.connections.nobodys_queue());
-        Some(Box::new(Connection {
-            handle,
-            phase,
-            id,
-            peer_id: ConnectionId(0),
-            epoch: Epoch(self.entropy.next_u32() as u16),
-            peer_epoch: Epoch(0),
-            peer: None,
-            paths: LinkSet::default(),
-            joining: None,
-            told_addresses: 0,
-            join_due: false,
-            scheduler: None,
-            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(&queue)),
-            inbound: self.config.inbound(handle, ProtectionDomain::NONE, &queue),
-            queue,
-            silence: SilenceBudget::new(self.config.silence_budget_ns),
-            handshake: None,
-            hello_key: None,
-            unconfirmed_at: None,
-            retry_at: Instant::NEVER,
-            retries: 0,
-            heard: false,
-            heard_at: Instant::default(),
-            keep_alive_at: Instant::NEVER,
-            compares_links: false,
-            asked_on: None,
-            unasked: 0,
-            spread_at: Instant::NEVER,
-            arrives_at: (0, Instant::default()),
-            in_step: 0,
-            asked: false,
-            furthest: (OperationNumber(self.config.numbers_from), 0),
-            report_now: false,
-            told_credit: MessageNumber(self.config.numbers_from),
-            told_delivered: OperationNumber(self.config.numbers_from),
-            close: (CloseReason::Finished, OperationNumber(0)),
-            close_data: Vec::new(),
-        }))
+        let names = Names::new(id, Epoch(self.entropy.next_u32() as u16));
+        let queue = self.connections.nobodys_queue();
+        Some(Connection::new(&self.config, handle, names, phase, queue))
     }
 }

@@ -23,8 +23,8 @@ impl Parts<'_> {
         frame: &NewFrame<'_>,
         emit: Emit<'_>,
     ) -> bool {
-        let names = (connection.peer_epoch, connection.peer_id);
-        let path = &mut connection.paths[position];
+        let names = connection.names().of_peer();
+        let path = &mut connection.paths_mut()[position];
         let has_acks = frame.purpose == Purpose::Acknowledge;
         if !has_acks {
             self.scratch.drop_acks();
@@ -44,7 +44,7 @@ impl Parts<'_> {
         has_acks: bool,
         emit: Emit<'_>,
     ) -> Sent {
-        let link = connection.paths[position].link();
+        let link = connection.paths()[position].link();
         match self.scratch.emit(self.links, link, emit) {
             Emitted::Taken(taken) if taken == self.scratch.len() => Sent::All,
             Emitted::Taken(taken) => {
@@ -71,7 +71,7 @@ impl Parts<'_> {
         taken: usize,
     ) -> Carried {
         let Self { scratch, sent, pools, .. } = self;
-        let Connection { paths, outbound, report_now, .. } = connection;
+        let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let frames = scratch.len() - taken;
         let (purpose, bytes) = (scratch.purpose(), scratch.bytes_from(taken));
@@ -82,7 +82,7 @@ impl Parts<'_> {
                 outbound.on_returned(pools, carried);
             }
         });
-        *report_now |= has_acks && taken == 0;
+        connection.told_mut().tell_if(has_acks && taken == 0);
         first
     }
 

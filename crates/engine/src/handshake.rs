@@ -9,8 +9,9 @@ use wire_edge::{
     PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
 };
 
+use crate::attempt::Attempt;
 use crate::config::{OPERATION_WINDOW_MAX, READ_DEPTH_MAX};
-use crate::connection::{Connection, HandshakeState, Phase};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::{AcceptError, Closed, ConnectionHandle, Event, Unknown};
 use crate::hello::Hello;
@@ -19,6 +20,7 @@ use crate::life::Life;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::PING;
+use crate::phase::Phase;
 use crate::reception::{Admission, CONFIRM_NS};
 
 impl Engine {
@@ -37,31 +39,19 @@ impl Engine {
         }
         let (connections, mut parts) = self.lend();
         let mut connection = connections.take_handle(handle).ok_or(AcceptError::Gone)?;
-        let place =
-            connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
+        let place = connection.attempt().and_then(Attempt::first);
         let (Phase::Requested, Some(parameters), Some((link, peer))) =
-            (connection.phase, connection.peer, place)
+            (connection.phase(), connection.names().peer().copied(), place)
         else {
             connections.put(connection);
             return Err(AcceptError::Gone);
         };
         parts.reception.on_accepted(peer);
-        connection.unconfirmed_at = Some(peer);
-        connection.inbound = parts.config.inbound(handle, domain, &queue);
-        connection.outbound =
-            parts.config.outbound(handle, granted(&parameters), Arc::clone(&queue));
-        connection.queue = queue;
-        connection.phase = Phase::Accepted;
-        if let Some(state) = connection.handshake.as_mut() {
-            state.private_data = private_data.to_vec();
-            state.started_at = now;
-        }
+        let granted = granted(&parameters);
+        connection.accept(now, parts.config, peer, granted, domain, queue, private_data);
         let state = PathState::validated(now);
         parts.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
-        parts.peers.learn((connection.peer_id, connection.peer_epoch), handle.index);
-        connection.silence.on_waiting(now);
-        connection.retry_at = now;
-        connection.retries = 0;
+        parts.peers.learn(connection.names().of_peer(), handle.index);
         parts.put_back(connections, connection);
         Ok(())
     }
@@ -69,8 +59,8 @@ impl Engine {
     /// Rejects a request, with private data (at most 512 bytes, more is cut off).
     pub fn reject(&mut self, handle: ConnectionHandle, private_data: &[u8]) -> Result<(), Unknown> {
         let reject = |parts: &mut Parts<'_>, connection: &mut Connection| {
-            if connection.phase == Phase::Requested {
-                parts.refuse(connection, private_data);
+            if connection.phase() == Phase::Requested {
+                parts.reject_request(connection, private_data);
             }
         };
         self.with_handle(handle, reject).ok_or(Unknown)
@@ -122,52 +112,45 @@ impl Parts<'_> {
     //= protocol.md: set-up.1, silence.1
     /// Sends what a connection in set-up has to send, if it is time.
     pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
-        if connection.retry_at > now {
+        if !connection.retry().is_due(now) {
             return;
         }
-        let Some(mut state) = connection.handshake.take() else { return };
+        let Some(attempt) = connection.attempt() else { return };
         // Each address is asked before the pauses grow.
-        let rounds = match connection.phase {
-            Phase::Connecting => usize::from(connection.retries) / state.candidates.len().max(1),
-            _ => usize::from(connection.retries),
+        let said = usize::from(connection.retry().count());
+        let rounds = match connection.phase() {
+            Phase::Connecting => said / attempt.places().len().max(1),
+            _ => said,
         };
         let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
         // Those who began together, after a power failure say, do not go on together.
         let spread_ns = self.random() % (pause_ns / 4);
-        connection.retry_at = now.after_ns(pause_ns + spread_ns);
-        connection.retries = connection.retries.saturating_add(1);
-        let place = match connection.phase {
-            Phase::Connecting => state.candidates.get(state.candidate),
-            _ => state.candidates.first(),
+        connection.retry_mut().again(now.after_ns(pause_ns + spread_ns));
+        let phase = connection.phase();
+        let Some(attempt) = connection.attempt_mut() else { return };
+        let place = match phase {
+            Phase::Connecting => attempt.poll_place(),
+            _ => attempt.first(),
         };
-        let addresses = self.local_addresses(place, state.private_data.len());
-        let parameters = self.parameters(connection, state.service);
-        match connection.phase {
+        let Some(attempt) = connection.attempt() else { return };
+        let addresses = self.local_addresses(place.as_ref(), attempt.private_data().len());
+        let addresses = Addresses::from_slice(&addresses);
+        let parameters = self.parameters(connection, attempt.service());
+        let private_data = attempt.private_data();
+        let body = match phase {
             Phase::Connecting => {
-                let body = Handshake::Hello {
-                    parameters,
-                    cookie: state.cookie,
-                    addresses: Addresses::from_slice(&addresses),
-                    private_data: &state.private_data,
-                };
-                if let Some(&(link, to)) = state.candidates.get(state.candidate) {
-                    self.reply(link, to, ConnectionId(0), connection.id, body);
-                }
-                state.candidate = (state.candidate + 1) % state.candidates.len().max(1);
+                Handshake::Hello { parameters, cookie: attempt.cookie(), addresses, private_data }
             }
             Phase::Accepted => {
-                let body = Handshake::Accept {
-                    parameters: Parameters { service: 0, ..parameters },
-                    addresses: Addresses::from_slice(&addresses),
-                    private_data: &state.private_data,
-                };
-                if let Some(&(link, to)) = state.candidates.first() {
-                    self.reply(link, to, connection.peer_id, connection.id, body);
-                }
+                let parameters = Parameters { service: 0, ..parameters };
+                Handshake::Accept { parameters, addresses, private_data }
             }
-            _ => connection.retry_at = Instant::NEVER,
+            _ => return connection.retry_mut().pause(),
+        };
+        if let Some((link, to)) = place {
+            let (peer_id, _) = connection.names().of_peer();
+            self.reply(link, to, peer_id, connection.names().id(), body);
         }
-        connection.handshake = Some(state);
     }
 
     //= protocol.md: reset.1
@@ -208,20 +191,20 @@ impl Parts<'_> {
     }
 
     /// Says no to the peer of a request, and ends it.
-    pub(crate) fn refuse(&mut self, connection: &mut Connection, private_data: &[u8]) {
+    pub(crate) fn reject_request(&mut self, connection: &mut Connection, private_data: &[u8]) {
         let kept = private_data.len().min(PRIVATE_BYTES_MAX);
         let body = Handshake::Reject {
             reason: RejectReason::Application,
             private_data: private_data.get(..kept).unwrap_or_default(),
         };
-        let place =
-            connection.handshake.as_ref().and_then(|state| state.candidates.first().copied());
+        let place = connection.attempt().and_then(Attempt::first);
         if let Some((link, to)) = place {
-            self.reply(link, to, connection.peer_id, ConnectionId(0), body);
+            let (peer_id, _) = connection.names().of_peer();
+            self.reply(link, to, peer_id, ConnectionId(0), body);
             self.reception.on_request_over(to);
         }
         self.counters.handshakes_refused += 1;
-        connection.phase = Phase::Gone;
+        connection.end();
     }
 
     /// Adds a link to a connection.
@@ -234,19 +217,19 @@ impl Parts<'_> {
         life: Life,
         state: PathState,
     ) -> bool {
-        let (Some(caps), Some(parameters)) = (self.links.caps(link), connection.peer.as_ref())
+        let (Some(caps), Some(parameters)) =
+            (self.links.caps(link), connection.names().peer().copied())
         else {
             return false;
         };
-        let mut path = Path::new(now, index, (link, peer), caps, self.config, parameters);
-        if let Some(before) = connection.paths.take_retired(index) {
-            path = before.renew(path, now, caps, self.config, parameters);
+        let mut path = Path::new(now, index, (link, peer), caps, self.config, &parameters);
+        if let Some(before) = connection.paths_mut().take_retired(index) {
+            path = before.renew(path, now, caps, self.config, &parameters);
         }
         path.begin(life, state);
-        connection.paths.open(path);
-        if connection.paths.len() > 1 && connection.scheduler.is_none() {
-            connection.scheduler = Some(Box::default());
-        }
+        connection.paths_mut().open(path);
+        let links = connection.paths().len();
+        connection.spreading_mut().on_opened(links);
         true
     }
 
@@ -260,20 +243,20 @@ impl Parts<'_> {
         connection: &Connection,
         at_once: Option<Instant>,
     ) -> Option<LinkIndex> {
-        let theirs = connection.peer.as_ref().map_or(1, |peer| peer.links_max.min(16) as u8);
+        let theirs = connection.names().peer().map_or(1, |peer| peer.links_max.min(16) as u8);
         let limit = self.config.links_max.min(theirs).min(LinkIndex::MAX + 1);
-        let used_at = |index: LinkIndex| match connection.paths.retired(index) {
-            Some(retired) if retired.rested_at() > self.turn_at => retired.at.after_ns(1),
+        let used_at = |index: LinkIndex| match connection.paths().retired(index) {
+            Some(retired) if retired.reusable_at() > self.turn_at => retired.at.after_ns(1),
             _ => Instant::default(),
         };
-        let responds = connection.hello_key.is_some();
+        let responds = !connection.is_initiator();
         let order =
             (0..limit).map(|turn| LinkIndex(if responds { limit - 1 - turn } else { turn }));
         order
-            .filter(|&index| connection.paths.with(index).is_none())
+            .filter(|&index| connection.paths().with(index).is_none())
             .filter(|&index| {
-                let retired = connection.paths.retired(index);
-                at_once.is_none() || retired.is_none_or(|was| at_once >= Some(was.rested_at()))
+                let retired = connection.paths().retired(index);
+                at_once.is_none() || retired.is_none_or(|was| at_once >= Some(was.reusable_at()))
             })
             .min_by_key(|&index| used_at(index))
     }
@@ -326,9 +309,8 @@ impl Engine {
         }
         for index in self.connections().indices() {
             let place = self.connections().at(index).and_then(|connection| {
-                let state = connection.handshake.as_ref()?;
-                let is_request = connection.phase == Phase::Requested;
-                state.candidates.first().map(|place| place.1).filter(|_| is_request)
+                let is_request = connection.phase() == Phase::Requested;
+                connection.attempt()?.first().map(|place| place.1).filter(|_| is_request)
             });
             let Some(peer) = place.filter(|peer| peer.host() == from.host()) else { continue };
             self.with_index(index, |parts, connection| {
@@ -349,24 +331,15 @@ impl Engine {
         hello: &Hello<'_>,
         mut connection: Box<Connection>,
     ) {
-        let handle = connection.handle;
-        connection.peer_id = hello.source;
-        connection.peer_epoch = hello.parameters.epoch;
-        connection.peer = Some(hello.parameters);
-        connection.hello_key = Some(hello.key());
-        connection.handshake = Some(Box::new(HandshakeState {
-            started_at: now,
-            service: hello.parameters.service,
-            candidates: vec![(link, from)],
-            candidate: 0,
-            cookie: hello.cookie,
-            private_data: Vec::new(),
-        }));
+        let handle = connection.handle();
+        connection.names_mut().on_requested(hello);
+        let service = hello.parameters.service;
+        connection.begin_request(Attempt::new(now, service, vec![(link, from)], Vec::new()));
         let parts = self.parts();
         parts.reception.on_requested(from, hello.key(), handle.index);
         parts.news.tell(Event::Requested {
             connection: handle,
-            service: hello.parameters.service,
+            service,
             peer: from,
             private_data: hello.private_data.to_vec(),
         });
@@ -382,11 +355,11 @@ impl Engine {
         source: ConnectionId,
         index: u32,
     ) {
-        self.with_index(index, |parts, connection| match connection.phase {
+        self.with_index(index, |parts, connection| match connection.phase() {
             Phase::Requested => {
                 parts.reply(link, from, source, ConnectionId(0), Handshake::Pending);
             }
-            Phase::Accepted => connection.retry_at = now,
+            Phase::Accepted => connection.retry_mut().set(now),
             _ => {}
         });
     }
@@ -408,20 +381,17 @@ impl Engine {
             return;
         };
         self.with_index(index, |parts, connection| {
-            if connection.phase != Phase::Connecting {
+            if connection.phase() != Phase::Connecting {
                 // The peer repeats its Accept until it hears something from us.
-                if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase)
-                    && let Some(path) = connection.paths.first_mut()
+                if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase())
+                    && let Some(path) = connection.paths_mut().first_mut()
                     && path.send().in_flight_bytes() == 0
                 {
                     path.say(PING);
                 }
                 return;
             }
-            let asked = connection
-                .handshake
-                .as_ref()
-                .is_some_and(|state| state.candidates.contains(&(link, from)));
+            let asked = connection.attempt().is_some_and(|attempt| attempt.asks_at((link, from)));
             if !asked {
                 // Nobody there was asked: it can only be a guess.
                 parts.counters.wrong_address += 1;
@@ -429,24 +399,20 @@ impl Engine {
             }
             match *body {
                 Handshake::Retry { cookie } => {
-                    if let Some(state) = connection.handshake.as_mut() {
-                        state.cookie = cookie;
-                        // The one that answered is asked again.
-                        let answered = state.candidates.iter().position(|c| *c == (link, from));
-                        state.candidate = answered.unwrap_or(state.candidate);
+                    if let Some(attempt) = connection.attempt_mut() {
+                        attempt.on_cookie((link, from), cookie);
                     }
-                    connection.retry_at = now;
-                    connection.retries = 0;
+                    connection.retry_mut().begin(now);
                 }
                 Handshake::Pending => {
-                    connection.silence.on_progress(now, true);
-                    connection.retry_at = connection.retry_at.max(now.after_ns(PENDING_RETRY_NS));
+                    connection.liveness_mut().on_progress(now, true);
+                    connection.retry_mut().put_off(now.after_ns(PENDING_RETRY_NS));
                 }
                 Handshake::Accept { ref parameters, addresses, private_data } => {
                     let place = (link, from);
                     parts.on_accept(now, connection, place, source, parameters, addresses);
                     parts.news.tell(Event::Established {
-                        connection: connection.handle,
+                        connection: connection.handle(),
                         private_data: private_data.to_vec(),
                     });
                 }
@@ -480,25 +446,19 @@ impl Parts<'_> {
         parameters: &Parameters,
         addresses: Addresses<'_>,
     ) {
-        connection.peer_id = source;
-        connection.peer_epoch = parameters.epoch;
-        connection.peer = Some(*parameters);
-        connection.outbound.set_peer_limits(granted(parameters));
-        connection.phase = Phase::Established;
-        connection.retry_at = Instant::NEVER;
-        connection.retries = 0;
-        connection.silence.on_progress(now, false);
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
+        connection.names_mut().on_accepted(source, parameters);
+        connection.outbound_mut().set_peer_limits(granted(parameters));
+        let attempt = connection.establish(now, self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
-        self.peers.learn((source, parameters.epoch), connection.handle.index);
+        self.peers.learn(connection.names().of_peer(), connection.handle().index);
         let state = PathState::validated(now);
         self.open_path(now, connection, LinkIndex(0), (link, from), Life::Settled, state);
-        if let Some(path) = connection.paths.first_mut() {
+        if let Some(path) = connection.paths_mut().first_mut() {
             path.say(PING);
         }
-        let asked = connection.handshake.take().map_or_else(Vec::new, |state| state.candidates);
-        connection.joining = Joining::new((link, from), asked, addresses.iter());
-        connection.join_due = true;
+        let asked = attempt.map_or_else(Vec::new, |attempt| attempt.into_places());
+        let known = Joining::new((link, from), asked, addresses.iter());
+        connection.pairs_mut().begin(known);
     }
 }
 
@@ -519,7 +479,7 @@ impl Engine {
             return;
         };
         self.with_index(index, |parts, connection| {
-            let answers_us = connection.paths.iter().any(|path| {
+            let answers_us = connection.paths().iter().any(|path| {
                 path.peer() == from && path.has_sent_lately(packet) && connection.is_peer_at(path)
             });
             if !answers_us {
@@ -527,8 +487,8 @@ impl Engine {
                 return;
             }
             parts.counters.resets_accepted += 1;
-            match connection.phase {
-                Phase::Closing | Phase::Drained => connection.phase = Phase::Gone,
+            match connection.phase() {
+                Phase::Closing | Phase::Drained => connection.end(),
                 _ => parts.end(connection, Closed::PeerRestarted, Vec::new()),
             }
         });
@@ -565,7 +525,7 @@ impl Parts<'_> {
         Parameters {
             incarnation: self.incarnation,
             features: Features::NONE,
-            epoch: connection.epoch,
+            epoch: connection.names().epoch(),
             links_max: u16::from(self.config.links_max.clamp(1, LinkIndex::MAX + 1)),
             frame_bytes_max: links().map(|caps| caps.frame_bytes_max).max().unwrap_or(1472),
             read_depth: self.config.read_depth.min(READ_DEPTH_MAX),
@@ -576,7 +536,7 @@ impl Parts<'_> {
                 .min()
                 .unwrap_or(65_536),
             ack_delay_max_ns: self.config.acknowledgement.delay_max_ns(),
-            receive_credit: connection.inbound.credit(),
+            receive_credit: connection.inbound().credit(),
             service,
         }
     }

@@ -13,7 +13,7 @@ use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
 
 use crate::connection::Connection;
-use crate::joining::{Joining, TRIAL_CHALLENGES};
+use crate::joining::Joining;
 use crate::life::Life;
 use crate::parts::Parts;
 use crate::path::Path;
@@ -21,47 +21,18 @@ use crate::path::Path;
 impl Connection {
     /// Whether this end asked for the connection.
     pub(crate) const fn is_initiator(&self) -> bool {
-        self.hello_key.is_none()
+        self.names().is_initiator()
     }
 
     /// When [`Parts::join_links`] has something to do.
     pub(crate) fn join_deadline(&self) -> Instant {
-        if self.join_due {
-            return Instant::default();
-        }
-        let (mut most, mut again_at) = (TRIAL_CHALLENGES, Instant::NEVER);
-        if let Some(joining) = &self.joining {
-            most = joining.challenges_max();
-            again_at = joining.deadline();
-        }
-        let given_up_at = |path: &Path| path.trial_ends_at(most);
-        self.paths.iter().map(given_up_at).fold(again_at, Instant::min)
-    }
-
-    //= protocol.md: remove.2
-    /// The peer, or the application of this end, does not want this pair any more.
-    pub(crate) fn forget_pair(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
-        if let Some(joining) = &mut self.joining {
-            joining.forget(peer);
-        }
-        if let Some(link) = unwanted {
-            self.joining.get_or_insert_default().refuse(link);
-        }
-        self.join_due = true;
-    }
-
-    /// The application, or a new attachment, wants this link in the connection.
-    pub(crate) fn welcome_link(&mut self, link: LinkId) {
-        if let Some(joining) = &mut self.joining {
-            joining.welcome(link);
-        }
-        self.join_due = true;
+        self.pairs().deadline(self.paths())
     }
 
     /// A link without a part in the connection can carry frames again, unless it is not wanted here.
     pub(crate) fn welcome_back(&mut self, link: LinkId) {
-        if self.unwanted_links() >> link.0 & 1 == 0 {
-            self.welcome_link(link);
+        if self.pairs().unwanted() >> link.0 & 1 == 0 {
+            self.pairs_mut().welcome(link);
             self.tell_address(link);
         }
     }
@@ -70,39 +41,31 @@ impl Connection {
     /// The peer is to hear where it can reach a link; only the initiator looks for pairs.
     pub(crate) fn tell_address(&mut self, link: LinkId) {
         if !self.is_initiator()
-            && let Some(path) = self.paths.first_mut()
+            && let Some(path) = self.paths_mut().first_mut()
         {
             path.tell_addresses(1 << link.0);
-            self.told_addresses |= 1 << link.0;
+            self.pairs_mut().on_address_told(link);
         }
     }
 
     /// A pair answers, whichever end wanted it: it is one to be found again.
     pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
-        let Self { joining, paths, told_addresses, .. } = self;
-        *told_addresses &= !(1 << link.0);
-        if let Some(joining) = joining {
-            joining.keep((link, peer), |old| paths.iter().any(|path| path.peer() == old));
-        }
+        let (pairs, paths) = self.pairs_and_paths();
+        pairs.keep((link, peer), paths);
     }
 
     /// The peer does not want a pair that was on trial: what it wants may become clear later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
-        if let Some(joining) = &mut self.joining {
-            joining.on_failed(pair);
-        }
+        self.pairs_mut().on_unwanted(pair);
         self.tell_address(pair.0);
-        self.join_due = true;
     }
 
     /// The application wants this pair.
     pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
-        self.welcome_link(pair.0);
+        self.pairs_mut().welcome(pair.0);
         self.learn_address(pair.1);
-        if self.is_initiator()
-            && let Some(joining) = &mut self.joining
-        {
-            joining.ask_for(pair);
+        if self.is_initiator() {
+            self.pairs_mut().ask_for(pair);
         }
     }
 
@@ -113,34 +76,27 @@ impl Connection {
         if self.is_initiator() {
             return;
         }
-        let unwanted = self.unwanted_links();
-        let used = self.paths.iter().fold(0, |used, path| used | 1_u16 << path.link().0);
-        if let Some(path) = self.paths.first_mut() {
-            path.tell_addresses(links & self.told_addresses & !unwanted & !used);
+        let used = self.paths().iter().fold(0, |used, path| used | 1_u16 << path.link().0);
+        let told = self.pairs().told_addresses();
+        if let Some(path) = self.paths_mut().first_mut() {
+            path.tell_addresses(links & told & !used);
         }
     }
 
     //= protocol.md: compare.4
     /// The peer tells once more where it can be reached: no reason to begin anew, if that is known.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
-        if !self.joining.as_ref().is_some_and(|joining| joining.knows(address)) {
+        if !self.pairs().knows(address) {
             self.learn_address(address);
         }
-    }
-
-    /// Links (by bit) that the application does not want in this connection.
-    pub(crate) fn unwanted_links(&self) -> u16 {
-        self.joining.as_ref().map_or(0, |joining| joining.unwanted())
     }
 
     //= protocol.md: control.3
     /// The peer can be reached at this address, too.
     pub(crate) fn learn_address(&mut self, address: PeerAddr) {
         if self.is_initiator() {
-            let Self { joining, paths, .. } = self;
-            let joining = joining.get_or_insert_default();
-            joining.learn_anew(address, |old| paths.iter().any(|path| path.peer() == old));
-            self.join_due = true;
+            let (pairs, paths) = self.pairs_and_paths();
+            pairs.learn(address, paths);
         }
     }
 }
@@ -150,11 +106,10 @@ impl Parts<'_> {
     /// Gives up pairs that did not answer and tries the next.
     #[cold]
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
-        connection.join_due = false;
-        let mut joining = match connection.joining.take() {
+        let mut joining = match connection.pairs_mut().begin_step() {
             Some(joining) => joining,
             // A responder looks for a way only when it has lost its last, or is told to.
-            None if connection.paths.iter().any(|path| path.is_lost() || path.is_trial()) => {
+            None if connection.paths().iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }
             None => return,
@@ -165,7 +120,7 @@ impl Parts<'_> {
         for (link, peer) in self.candidates(connection, &joining) {
             let used =
                 |path: &Path| !path.is_lost() && (path.link() == link || path.peer() == peer);
-            if connection.paths.iter().any(used) {
+            if connection.paths().iter().any(used) {
                 continue;
             }
             if joining.has_failed((link, peer)) {
@@ -173,15 +128,16 @@ impl Parts<'_> {
                 continue;
             }
             let Some(index) = self.free_index(connection, Some(now)) else {
-                joining.wait_for_index(connection.paths.index_rested_at().filter(|&at| at > now));
+                joining
+                    .wait_for_index(connection.paths().index_reusable_at().filter(|&at| at > now));
                 break;
             };
             let state = PathState::new(now);
             self.open_path(now, connection, index, (link, peer), Life::Trial, state);
         }
-        let is_trying = connection.paths.iter().any(Path::is_trial);
+        let is_trying = connection.paths().iter().any(Path::is_trial);
         joining.end_step(now, has_failed_pair, is_trying);
-        connection.joining = Some(joining);
+        connection.pairs_mut().go_on_with(joining);
     }
 
     //= protocol.md: join.4, join.5
@@ -190,14 +146,14 @@ impl Parts<'_> {
         let most = joining.challenges_max();
         let is_up = |link: LinkId| self.links.is_usable(link);
         let over: Vec<(LinkIndex, bool)> = connection
-            .paths
+            .paths()
             .iter()
             .filter(|path| path.is_trial())
             .filter(|path| path.trial_ends_at(most) <= now || !is_up(path.link()))
             .map(|path| (path.index(), is_up(path.link())))
             .collect();
         for (index, was_challenged) in over {
-            let Some(path) = connection.paths.with(index) else { continue };
+            let Some(path) = connection.paths().with(index) else { continue };
             let (pair, was_heard) = (path.pair(), path.is_heard());
             if was_challenged {
                 joining.on_failed(pair);
@@ -215,7 +171,7 @@ impl Parts<'_> {
 
     /// Pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
-        let lost = connection.paths.iter().filter(|path| path.is_lost()).map(|path| path.peer());
+        let lost = connection.paths().iter().filter(|path| path.is_lost()).map(Path::peer);
         let links: Vec<(LinkId, PeerAddr)> =
             self.links.iter().map(|(link, caps)| (link, caps.local)).collect();
         let mut pairs = joining.pairs(&links, lost);

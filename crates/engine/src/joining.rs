@@ -95,7 +95,7 @@ impl Joining {
     }
 
     /// The application does not want this link.
-    pub(crate) const fn refuse(&mut self, link: LinkId) {
+    pub(crate) const fn exclude(&mut self, link: LinkId) {
         self.unwanted |= 1 << link.0;
     }
 
@@ -372,7 +372,7 @@ mod tests {
         let mut joining =
             Joining::new((LinkId(0), far), Vec::new(), [near, far].into_iter()).unwrap();
         joining.ask_for((LinkId(1), far));
-        joining.refuse(LinkId(0));
+        joining.exclude(LinkId(0));
         let wanted = |joining: &Joining| joining.pairs(&links, core::iter::empty());
         assert_eq!(wanted(&joining), [(LinkId(1), far), (LinkId(1), near)]);
         joining.forget(far);

@@ -37,7 +37,7 @@ delivery::pack_fields!(Retired { at, is_unnoticed, path });
 impl Retired {
     /// When the index may serve a trial: one that the peer did not notice is new to it, another only
     /// when the peer believes that no frame of before is under way.
-    pub(crate) fn rested_at(&self) -> Instant {
+    pub(crate) fn reusable_at(&self) -> Instant {
         if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }
 }
@@ -155,8 +155,8 @@ impl LinkSet {
     }
 
     /// When an index may serve a trial again, if there are any that may.
-    pub(crate) fn index_rested_at(&self) -> Option<Instant> {
-        self.retired.iter().map(Retired::rested_at).min()
+    pub(crate) fn index_reusable_at(&self) -> Option<Instant> {
+        self.retired.iter().map(Retired::reusable_at).min()
     }
 
     /// Whether this pair was a link once.

@@ -7,10 +7,11 @@ use semantics::{Carried, Pools};
 
 use crate::agenda::Agenda;
 use crate::config::EngineConfig;
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::links::Links;
 use crate::news::News;
 use crate::peer_names::PeerNames;
+use crate::phase::Phase;
 use crate::reception::Reception;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
@@ -47,8 +48,8 @@ impl Parts<'_> {
     }
 
     /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
-    pub(crate) fn is_idle(&self, connection: &Connection) -> bool {
-        connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle.index)
+    pub(crate) fn may_rest(&self, connection: &Connection) -> bool {
+        connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
     }
 
     /// Puts a connection back into the table and on the list of those to serve, or drops it if it is over.
@@ -58,34 +59,34 @@ impl Parts<'_> {
         connections: &mut ConnectionTable,
         connection: Box<Connection>,
     ) {
-        if connection.phase == Phase::Gone {
+        if connection.phase() == Phase::Gone {
             return self.forget(connections, connection);
         }
-        self.agenda.mark_ready(connection.handle.index);
+        self.agenda.mark_ready(connection.handle().index);
         connections.put(connection);
     }
 
     /// Drops a connection that was taken out of the table.
     #[cold]
     fn forget(&mut self, connections: &mut ConnectionTable, mut connection: Box<Connection>) {
-        let handle = connection.handle;
-        for path in &mut connection.paths {
+        let handle = connection.handle();
+        for path in connection.paths_mut() {
             path.let_go(self.sent);
         }
         self.agenda.forget(handle.index);
-        if let Some(key) = connection.hello_key {
-            self.reception.forget(&key);
+        if let Some(key) = connection.names().hello_key() {
+            self.reception.forget(key);
         }
-        self.peers.forget((connection.peer_id, connection.peer_epoch), handle.index);
+        self.peers.forget(connection.names().of_peer(), handle.index);
         self.forget_unconfirmed(&mut connection);
-        let id = connection.id;
+        let id = connection.names().id();
         drop(connection);
         connections.release(handle, id);
     }
 
     /// The peer has confirmed the connection, or it is over.
     pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
-        if let Some(peer) = connection.unconfirmed_at.take() {
+        if let Some(peer) = connection.take_unconfirmed() {
             self.reception.on_confirmed(peer);
         }
     }

@@ -930,4 +930,4 @@ const RESET_PACKETS_MAX: u32 = 4096;
 const STALE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,13 +8,14 @@ use wire_edge::{
     LinkStatus, OperationNumber, PeerAddr, control_messages,
 };
 
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::life::Life;
 use crate::link_set::RETIRED_NS;
 use crate::parts::Parts;
 use crate::path::{Packet, Path};
+use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: receive.1, name.3
@@ -34,7 +35,7 @@ impl Engine {
             return parts.on_unknown_connection(now, link, frame, id, epoch);
         };
         let Some(mut connection) = connections.take(index) else { return };
-        if connection.epoch == epoch {
+        if connection.names().epoch() == epoch {
             parts.receive(now, memory, link, frame, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
@@ -64,7 +65,7 @@ impl Parts<'_> {
         };
         let is_inside = frame.outside.is_empty();
         let payload = if is_inside { decoded.payload.into() } else { frame.outside };
-        if matches!(connection.phase, Phase::Connecting | Phase::Requested | Phase::Gone) {
+        if matches!(connection.phase(), Phase::Connecting | Phase::Requested | Phase::Gone) {
             return;
         }
         let index = decoded.prefix.link;
@@ -72,7 +73,7 @@ impl Parts<'_> {
             self.counters.wrong_address += 1;
             return;
         };
-        let path = &mut connection.paths[position];
+        let path = &mut connection.paths_mut()[position];
         let packet = Packet {
             number: decoded.prefix.packet,
             received_at: frame.received_at,
@@ -83,22 +84,22 @@ impl Parts<'_> {
         if !path.on_frame(now, frame.len(), &packet) {
             return;
         }
-        if connection.phase == Phase::Accepted {
+        if connection.phase() == Phase::Accepted {
             self.confirm(now, connection);
         }
-        connection.heard = true;
+        connection.liveness_mut().on_heard();
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
             // A link that works again may have taken others away, this one among them.
-            let still = connection.paths.iter().position(|path| path.index() == index);
+            let still = connection.paths().iter().position(|path| path.index() == index);
             let Some(still) = still else { return };
             position = still;
         }
-        let delivered = connection.inbound.delivered();
+        let delivered = connection.inbound().delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
             // A frame from the middle that completes its operation, as those behind it came earlier over
             // other links, is the last: nothing follows among which the sender would ask.
-            let completes = connection.inbound.delivered() != delivered;
+            let completes = connection.inbound().delivered() != delivered;
             let eliciting = if completes { packet.eliciting.as_last() } else { packet.eliciting };
             // The connection's links may have changed.
             if let Some(path) = connection.path_mut(index) {
@@ -119,8 +120,8 @@ impl Parts<'_> {
         decoded: &Frame<'_>,
         index: LinkIndex,
     ) -> Option<usize> {
-        if let Some(position) = connection.paths.iter().position(|path| path.index() == index) {
-            let path = &connection.paths[position];
+        if let Some(position) = connection.paths().iter().position(|path| path.index() == index) {
+            let path = &connection.paths()[position];
             if path.link() == link && path.peer() == frame.from {
                 return Some(position);
             }
@@ -132,31 +133,31 @@ impl Parts<'_> {
         if takes_back(now, connection, place, index, decoded) {
             let state = PathState::new(now);
             let opened = self.open_path(now, connection, index, place, Life::Settled, state);
-            return opened.then(|| connection.paths.len() - 1);
+            return opened.then(|| connection.paths().len() - 1);
         }
         let challenge = is_challenge(decoded);
-        let room = connection.paths.len() < usize::from(self.config.links_max);
+        let room = connection.paths().len() < usize::from(self.config.links_max);
         // A challenge sent before the link was taken away does not bring it back.
-        let settled = connection.paths.retired(index).is_none_or(|retired| {
+        let settled = connection.paths().retired(index).is_none_or(|retired| {
             let is_next = retired.is_unnoticed && retired.path.is_ahead(decoded.prefix.packet);
             is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
-        let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
+        let open = matches!(connection.phase(), Phase::Accepted | Phase::Established);
         if !challenge || !settled || !open || frame.from.is_group() {
             return None;
         }
         if !room || !self.gives_way(connection, place) {
             // The peer has a link here that is none to this end.
-            if let Some(path) = connection.paths.first_mut() {
+            if let Some(path) = connection.paths_mut().first_mut() {
                 path.tell_statuses(1 << index.0);
             }
             return None;
         }
         let state = PathState::new(now);
         let opened = self.open_path(now, connection, index, place, Life::Offered, state);
-        opened.then(|| connection.paths.len() - 1)
+        opened.then(|| connection.paths().len() - 1)
     }
 
     //= protocol.md: join.9, join.10
@@ -195,7 +196,9 @@ impl Parts<'_> {
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
-            connection.join_due |= self.remove_path_of(connection, index);
+            if self.remove_path_of(connection, index) {
+                connection.pairs_mut().look();
+            }
             return false;
         }
         self.drop_unnoticed(connection, index)
@@ -206,7 +209,7 @@ impl Parts<'_> {
     /// the peer may open it.
     #[cold]
     fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
-        let own = connection.paths.iter().find(|path| path.pair() == place);
+        let own = connection.paths().iter().find(|path| path.pair() == place);
         match own.map(|path| (path.index(), path.is_lost(), path.state())) {
             None | Some((_, true, _)) => true,
             Some(_) if connection.is_initiator() => false,
@@ -220,15 +223,10 @@ impl Parts<'_> {
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
-        connection.phase = Phase::Established;
-        connection.handshake = None;
-        connection.retry_at = Instant::NEVER;
-        connection.retries = 0;
-        connection.silence.on_progress(now, false);
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
+        connection.establish(now, self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
         self.news
-            .tell(Event::Established { connection: connection.handle, private_data: Vec::new() });
+            .tell(Event::Established { connection: connection.handle(), private_data: Vec::new() });
     }
 
     /// Handles what a frame acknowledges, of packets and of operations.
@@ -247,8 +245,8 @@ impl Parts<'_> {
         acks: &AckSection<'_>,
         received_at: Instant,
     ) {
-        connection.paths[position].on_acks(matches!(decoded.header, Header::Ack));
-        if !matches!(connection.phase, Phase::Established) {
+        connection.paths_mut()[position].on_acks(matches!(decoded.header, Header::Ack));
+        if !matches!(connection.phase(), Phase::Established) {
             return;
         }
         for block in acks.blocks() {
@@ -257,10 +255,10 @@ impl Parts<'_> {
             }
         }
         let (delivered, credit) = (acks.delivered(), acks.credit());
-        if !connection.outbound.on_delivered(self.pools, delivered, credit) {
+        if !connection.outbound_mut().on_delivered(self.pools, delivered, credit) {
             return self.violated(now, connection, delivered);
         }
-        if connection.inbound.is_stalled() {
+        if connection.inbound().is_stalled() {
             self.resume(now, memory, connection);
         }
     }
@@ -273,18 +271,17 @@ impl Parts<'_> {
         connection: &mut Connection,
         block: &wire_edge::AckBlock,
     ) -> bool {
-        let Connection { paths, outbound, .. } = connection;
+        let (paths, outbound) = connection.paths_and_outbound();
         let Some(path) = paths.iter_mut().find(|path| path.index() == block.link) else {
             // It may have been removed a moment ago.
             return true;
         };
         let pools = &mut *self.pools;
         let times = (now, received_at);
-        let acknowledged =
-            path.on_ack(&mut self.sent, times, block, &mut |fate, carried| match fate {
-                Fate::Acked => outbound.on_acknowledged(pools, carried),
-                Fate::Lost => outbound.on_lost(pools, carried),
-            });
+        let acknowledged = path.on_ack(self.sent, times, block, &mut |fate, carried| match fate {
+            Fate::Acked => outbound.on_acknowledged(pools, carried),
+            Fate::Lost => outbound.on_lost(pools, carried),
+        });
         let Some(acknowledged) = acknowledged else { return false };
         if acknowledged.has_told_statuses {
             connection.tell_addresses_again(self.links.attached());
@@ -310,25 +307,20 @@ impl Parts<'_> {
     ) -> bool {
         match decoded.header {
             Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
-                let place = (operation, offset);
-                let ahead = operation.since(connection.furthest.0);
-                let is_behind = ahead < 0 || (ahead == 0 && offset < connection.furthest.1);
-                if !is_behind {
-                    connection.furthest = place;
-                }
-                connection.paths[position].on_data(is_behind);
+                let is_behind = connection.requests_mut().is_behind(operation, offset);
+                connection.paths_mut()[position].on_data(is_behind);
                 self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadRequest { .. } | Header::Atomic { .. } => {
                 self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadResponse { .. } | Header::AtomicResponse { .. } => {
-                connection.paths[position].on_data(false);
+                connection.paths_mut()[position].on_data(false);
                 self.handle_answer(now, memory, connection, position, decoded, payload)
             }
             Header::Control => {
-                connection.paths[position].on_control();
-                let index = connection.paths[position].index();
+                connection.paths_mut()[position].on_control();
+                let index = connection.paths()[position].index();
                 let mut reminds = false;
                 for message in control_messages(decoded.payload) {
                     match message {
@@ -362,10 +354,10 @@ impl Parts<'_> {
         if !connection.is_open() {
             return true;
         }
-        let Connection { inbound, outbound, paths, .. } = connection;
+        let (inbound, outbound) = connection.operations();
         let mut around = Surroundings { memory, pools: self.pools, outbound };
         let verdict = inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, payload);
-        let path = &mut paths[position];
+        let path = &mut connection.paths_mut()[position];
         match verdict {
             Verdict::Accepted => {
                 path.on_taken(payload.len());
@@ -400,7 +392,7 @@ impl Parts<'_> {
         if !connection.is_open() {
             return true;
         }
-        let Connection { outbound, paths, .. } = connection;
+        let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let flags = decoded.prefix.flags;
         match outbound.handle_answer(memory, self.pools, flags, &decoded.header, payload) {
@@ -435,13 +427,14 @@ impl Parts<'_> {
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
     ) {
-        let Connection { inbound, outbound, .. } = connection;
+        let (inbound, outbound) = connection.operations();
         let before = inbound.delivered();
         let mut around = Surroundings { memory, pools: self.pools, outbound };
         if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
             self.refuse_access(now, connection, reason, operation);
         } else {
-            connection.report_now |= connection.inbound.delivered() != before;
+            let has_delivered = connection.inbound().delivered() != before;
+            connection.told_mut().tell_if(has_delivered);
             self.note_stall(connection);
         }
     }
@@ -449,8 +442,8 @@ impl Parts<'_> {
     /// Remembers a connection whose deliveries wait for the application to poll.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
-        if connection.inbound.is_stalled() {
-            self.agenda.mark_stalled(connection.handle.index);
+        if connection.inbound().is_stalled() {
+            self.agenda.mark_stalled(connection.handle().index);
         }
     }
 
@@ -498,7 +491,7 @@ impl Parts<'_> {
             LocalFault::Operation(operation) => {
                 let fault = (operation, OperationError::LocalAccess);
                 let rest = Closed::LocalMemory.operation_error();
-                connection.outbound.flush(self.pools, rest, Some(fault));
+                connection.outbound_mut().flush(self.pools, rest, Some(fault));
                 (CloseReason::LocalMemoryGone, OperationNumber(0))
             }
             LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
@@ -518,13 +511,13 @@ impl Parts<'_> {
         connection: &mut Connection,
         operation: OperationNumber,
     ) {
-        if !connection.is_open() || !connection.outbound.lacks_answer(self.pools, operation) {
+        if !connection.is_open() || !connection.outbound().lacks_answer(self.pools, operation) {
             return;
         }
         let reason = CloseReason::LocalMemoryGone;
         let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         let closed = Closed::PeerRefused(reason);
-        connection.outbound.flush(self.pools, closed.operation_error(), Some(fault));
+        connection.outbound_mut().flush(self.pools, closed.operation_error(), Some(fault));
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, closed);
     }
@@ -540,10 +533,10 @@ fn takes_back(
     index: LinkIndex,
     frame: &Frame<'_>,
 ) -> bool {
-    if !matches!(frame.header, Header::Control) || connection.phase != Phase::Established {
+    if !matches!(frame.header, Header::Control) || connection.phase() != Phase::Established {
         return false;
     }
-    let was_here = connection.paths.retired(index).is_some_and(|retired| {
+    let was_here = connection.paths().retired(index).is_some_and(|retired| {
         let path = &retired.path;
         let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
         path.pair() == place
@@ -557,7 +550,7 @@ fn takes_back(
         })
     };
     // Where nobody has answered yet, there is nothing to be left with.
-    was_here && connection.paths.iter().all(|path| !path.is_validated() || is_removed(path))
+    was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
 /// Whether a frame holds a challenge, as the first frame of a new link does.

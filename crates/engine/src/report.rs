@@ -7,12 +7,13 @@
 use delivery::{Evidence, Instant, LinkId};
 use wire_edge::PeerAddr;
 
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::Closed;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::PING;
+use crate::phase::Phase;
 use crate::refusals::Report;
 
 impl Engine {
@@ -62,13 +63,12 @@ impl Engine {
             let preamble = wire_edge::preamble(head).ok()?;
             let index = connections.find(preamble.source)?;
             let connection = connections.at(index)?;
-            let asked = &connection.handshake.as_ref()?.candidates;
-            return asked.contains(&(link, peer)).then_some((index, None));
+            return connection.attempt()?.asks_at((link, peer)).then_some((index, None));
         };
         let index = parts.peers.find((prefix.connection, prefix.epoch))?;
         // One that rests has nothing under way.
         let connection = connections.at(index)?;
-        let path = connection.paths.iter().find(|path| path.index() == prefix.link)?;
+        let path = connection.paths().iter().find(|path| path.index() == prefix.link)?;
         let is_sent = path.pair() == (link, peer) && path.has_sent_lately(prefix.packet);
         is_sent.then_some((index, Some(prefix.packet)))
     }
@@ -82,9 +82,9 @@ impl Engine {
     ) {
         for index in self.connections().indices() {
             let is_there = self.connections().at(index).is_some_and(|connection| {
-                let candidates = connection.handshake.iter().flat_map(|state| &state.candidates);
-                let places = connection.paths.iter().map(|path| path.pair());
-                places.chain(candidates.copied()).any(|place| place == (link, peer))
+                let place = (link, peer);
+                connection.attempt().is_some_and(|attempt| attempt.asks_at(place))
+                    || connection.paths().iter().any(|path| path.pair() == place)
             });
             if is_there {
                 self.with_index(index, &mut work);
@@ -104,7 +104,7 @@ impl Parts<'_> {
         report: Report,
         packet: Option<u32>,
     ) {
-        match (connection.phase, report) {
+        match (connection.phase(), report) {
             (Phase::Connecting, Report::Refused) => self.on_refused(connection, place.0, place.1),
             (Phase::Accepted, Report::Refused) => {
                 self.counters.handshakes_failed += 1;
@@ -112,7 +112,7 @@ impl Parts<'_> {
             }
             (Phase::Accepted | Phase::Established, _) => {
                 let is_it = |path: &&mut Path| path.pair() == place;
-                let Some(path) = connection.paths.iter_mut().find(is_it) else { return };
+                let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
                 match report {
                     Report::TooBig(limit) => path.on_too_big(limit, true),
                     Report::Refused => {
@@ -138,7 +138,7 @@ impl Parts<'_> {
     ) {
         let Some(path) = connection.path_mut(index) else { return };
         let peer = path.peer();
-        if !connection.paths.iter().any(|path| path.is_validated() && path.may_be_listened_at()) {
+        if !connection.paths().iter().any(|path| path.is_validated() && path.may_be_listened_at()) {
             self.counters.unreachable += 1;
             return self.end(connection, Closed::Refused(peer), Vec::new());
         }
@@ -146,7 +146,7 @@ impl Parts<'_> {
         let change = path.on_said_broken(now);
         self.on_path_change(now, connection, index, change);
         // The others tell whether it is the link or the peer.
-        for path in connection.paths.iter_mut().filter(|path| path.may_carry_data()) {
+        for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
             path.say(PING);
         }
     }
@@ -156,7 +156,7 @@ impl Parts<'_> {
 /// Acts on a report without proof, which may be forged: this end asks the peer itself.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
     let is_it = |path: &&mut Path| path.pair() == place && path.is_validated();
-    let Some(path) = connection.paths.iter_mut().find(is_it) else { return };
+    let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
     match report {
         Report::TooBig(limit) => path.on_too_big(limit, false),
         // What is in flight asks already.

@@ -115,7 +115,7 @@ impl Scratch {
         &mut self,
         now: Instant,
         sent: &mut SentPool<Carried>,
-        (epoch, connection): (Epoch, ConnectionId),
+        (connection, epoch): (ConnectionId, Epoch),
         path: &mut Path,
         frame: &NewFrame<'_>,
     ) -> Option<u32> {
@@ -255,13 +255,13 @@ mod tests {
 
     use super::*;
     use crate::config::EngineConfig;
-    use crate::connection::Phase;
     use crate::engine::Engine;
     use crate::new_frame::Body;
+    use crate::phase::Phase;
     use crate::sending::tests::{CAPS, PARAMETERS, pool};
 
     const LINK: LinkId = LinkId(0);
-    const NAMES: (Epoch, ConnectionId) = (Epoch(1), ConnectionId(2));
+    const NAMES: (ConnectionId, Epoch) = (ConnectionId(2), Epoch(1));
 
     fn path() -> Path {
         let (index, pair) = (LinkIndex(0), (LINK, PeerAddr::default()));

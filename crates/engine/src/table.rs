@@ -123,7 +123,7 @@ impl ConnectionTable {
     /// Puts a connection into its slot, or back into it.
     #[inline]
     pub(crate) fn put(&mut self, connection: Box<Connection>) {
-        if let Some(slot) = self.slots.get_mut(connection.handle.index as usize) {
+        if let Some(slot) = self.slots.get_mut(connection.handle().index as usize) {
             slot.content = Content::Awake(connection);
         }
     }
@@ -163,7 +163,7 @@ impl ConnectionTable {
     fn wake(&mut self, handle: ConnectionHandle, resting: Resting) -> Box<Connection> {
         match self.spare.pop() {
             Some(mut spare) => {
-                let paths = core::mem::take(&mut spare.paths);
+                let paths = spare.take_memory();
                 *spare = resting.wake(handle, self.limits, paths);
                 spare
             }

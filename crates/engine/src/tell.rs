@@ -3,11 +3,12 @@
 use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::new_frame::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
+use crate::phase::Phase;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
@@ -18,19 +19,19 @@ impl Parts<'_> {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> bool {
+        let is_open = connection.is_open();
         let nearest = connection.nearest_path();
         gather_status(connection, nearest);
         let mut sent = true;
-        for position in 0..connection.paths.len() {
-            let path = &mut connection.paths[position];
+        for position in 0..connection.paths().len() {
+            let path = &mut connection.paths_mut()[position];
             if path.challenge_at() <= now {
                 let (index, change) = (path.index(), path.on_challenge_due(now));
                 self.on_path_change(now, connection, index, change);
             }
-            let path = &mut connection.paths[position];
+            let path = &mut connection.paths_mut()[position];
             let challenged = path.poll_challenge(now) && may_challenge(path);
             path.limit_answer(CONTROL_FRAME_BYTES);
-            let is_open = connection.phase == Phase::Established;
             let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
             let tells = may_tell(path);
             let announces = tells && position == nearest && path.pending().has_news_of_links();
@@ -54,8 +55,8 @@ impl Parts<'_> {
             }
             // The addresses of many new links take several frames.
             while announces
-                && connection.paths[position].pending().addresses() != 0
-                && may_tell(&connection.paths[position])
+                && connection.paths()[position].pending().addresses() != 0
+                && may_tell(&connection.paths()[position])
             {
                 let what = What { challenge: None, tells, announces };
                 if !self.send_control_on(now, connection, position, &what, emit) {
@@ -78,7 +79,7 @@ impl Parts<'_> {
         emit: Emit<'_>,
     ) -> bool {
         let statuses = statuses_of(connection, position, what.announces);
-        let path = &connection.paths[position];
+        let path = &connection.paths()[position];
         let addresses = what.announces.then(|| self.links_to_tell(path.pending().addresses()));
         // What must not be told yet stays for later.
         let control = if what.tells { path.pending().messages() } else { 0 };
@@ -93,7 +94,7 @@ impl Parts<'_> {
         // What only asks or answers whether the way works is not repeated by loss detection.
         // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
         // it asks.
-        let is_repeated = carried.slot != 0 && connection.phase == Phase::Established;
+        let is_repeated = carried.slot != 0 && connection.phase() == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
         let frame = NewFrame {
             purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
@@ -105,13 +106,13 @@ impl Parts<'_> {
         if !self.send_alone(now, connection, position, &frame, emit) {
             return false;
         }
-        for path in &mut connection.paths {
+        for path in connection.paths_mut() {
             let told = statuses.get(usize::from(path.index().0)).copied().flatten();
             if told.is_some() {
                 path.on_announced();
             }
         }
-        let path = &mut connection.paths[position];
+        let path = &mut connection.paths_mut()[position];
         if let Some(nonce) = what.challenge {
             path.on_challenge_sent(nonce);
         }
@@ -159,8 +160,7 @@ fn gather_messages(
         add(body, Control::Links(connection.settled_links()));
     }
     if control & CLOSE != 0 {
-        let (reason, operation) = connection.close;
-        add(body, Control::Close { reason, operation, private_data: &connection.close_data });
+        add(body, connection.close().control());
     }
     if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);
@@ -168,7 +168,7 @@ fn gather_messages(
     if let Some(nonce) = challenge {
         add(body, Control::PathChallenge(nonce));
     }
-    if let Some(nonce) = connection.paths[position].pending().nonce() {
+    if let Some(nonce) = connection.paths()[position].pending().nonce() {
         add(body, Control::PathResponse(nonce));
     }
     for (index, status) in statuses.iter().enumerate() {
@@ -199,14 +199,14 @@ fn may_challenge(path: &Path) -> bool {
 //= protocol.md: status.1
 /// Collects what is to be told of the links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
-    if connection.paths.len() < 2 {
+    if connection.paths().len() < 2 {
         return;
     }
     let mut all = Pending::default();
-    for path in &mut connection.paths {
+    for path in connection.paths_mut() {
         path.hand_news_of_links(&mut all);
     }
-    if let Some(path) = connection.paths.get_mut(nearest) {
+    if let Some(path) = connection.paths_mut().get_mut(nearest) {
         path.take_news_of_links(&mut all);
     }
 }
@@ -221,12 +221,12 @@ fn statuses_of(
     if !announces {
         return statuses;
     }
-    let Some(carrier) = connection.paths.get(position) else { return statuses };
+    let Some(carrier) = connection.paths().get(position) else { return statuses };
     for (index, slot) in statuses.iter_mut().enumerate() {
         if carrier.pending().statuses() & 1 << index == 0 {
             continue;
         }
-        let path = connection.paths.iter().find(|path| usize::from(path.index().0) == index);
+        let path = connection.paths().iter().find(|path| usize::from(path.index().0) == index);
         *slot = Some(match path {
             None => LinkStatus::Removed,
             Some(path) if path.may_carry_data() => LinkStatus::Available,

@@ -9,13 +9,14 @@ use wire_edge::{Flags, Header};
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment};
 use crate::config::Asking;
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::links::is_full_alone;
 use crate::new_frame::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Sent};
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::MTU_PROBE;
+use crate::phase::Phase;
 use crate::purpose::Purpose;
 
 /// What is left to do for a connection.
@@ -60,11 +61,11 @@ impl Engine {
                     parts.agenda.mark_ready(index);
                 }
             }
-            parts.settle(now, &mut connection);
+            parts.arm_timer(now, &mut connection);
             if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
                 parts.agenda.mark_owing(index);
             }
-            if connection.phase == Phase::Gone {
+            if connection.phase() == Phase::Gone {
                 parts.put_back(connections, connection);
             } else {
                 connections.put(connection);
@@ -88,7 +89,8 @@ impl Engine {
         // Those that have not been served yet may owe some too.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
-                connection.report_now |= owes_last(&connection);
+                let owes_last = owes_last(&connection);
+                connection.told_mut().tell_if(owes_last);
                 connections.put(connection);
             }
         }
@@ -98,7 +100,7 @@ impl Engine {
                 continue;
             }
             if let Some(mut connection) = connections.take(index) {
-                connection.report_now = true;
+                connection.told_mut().tell_now();
                 agenda.mark_ready(index);
                 connections.put(connection);
             }
@@ -109,7 +111,7 @@ impl Engine {
         for _ in 0..self.parts().agenda.stalled() {
             let Some(index) = self.parts().agenda.next_stalled() else { break };
             self.with_index(index, |parts, connection| {
-                if connection.is_open() && connection.inbound.is_stalled() {
+                if connection.is_open() && connection.inbound().is_stalled() {
                     parts.resume(now, memory, connection);
                 }
             });
@@ -125,13 +127,11 @@ impl Parts<'_> {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Served {
-        if connection.heard {
-            connection.heard = false;
-            connection.heard_at = now;
-            let waiting = connection.awaits_peer();
-            connection.silence.on_progress(now, waiting);
+        if connection.liveness_mut().poll_heard(now) {
+            let is_waiting = connection.awaits_peer();
+            connection.liveness_mut().on_progress(now, is_waiting);
         }
-        match connection.phase {
+        match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be set up at once; what they say is not dropped for that.
                 if self.replies.is_full() && self.send_replies(emit) {
@@ -151,18 +151,18 @@ impl Parts<'_> {
         if connection.join_deadline() <= now {
             self.join_links(now, connection);
         }
-        let mut sent = !connection.paths.iter().any(|path| path.wants_control(now))
+        let mut sent = !connection.paths().iter().any(|path| path.wants_control(now))
             || self.send_control(now, connection, emit);
         let served = self.send_data(now, memory, connection, emit);
-        if connection.phase == Phase::Established {
+        if connection.phase() == Phase::Established {
             sent &= self.send_due_acknowledgements(now, connection, emit);
         }
         if connection.awaits_peer() {
-            connection.silence.on_waiting(now);
+            connection.liveness_mut().on_waiting(now);
         } else {
             // What was awaited may have been given up without an answer, as a lost probe of the path
             // MTU is: then nothing is awaited any more.
-            connection.silence.on_progress(now, false);
+            connection.liveness_mut().on_progress(now, false);
         }
         if sent { served } else { Served::Blocked }
     }
@@ -177,7 +177,7 @@ impl Parts<'_> {
     ) -> Served {
         let mut has_probed = false;
         for _ in 0..BATCHES_PER_TURN {
-            if !connection.outbound.wants_to_send() {
+            if !connection.outbound().wants_to_send() {
                 if !has_probed {
                     self.probe_mtu(now, connection, emit);
                 }
@@ -185,7 +185,7 @@ impl Parts<'_> {
             }
             let sent = match only_position(connection) {
                 Some(position) => {
-                    let path = &connection.paths[position];
+                    let path = &connection.paths()[position];
                     if may_send(now, path) && !self.is_blocked(path) {
                         self.send_batch(now, memory, connection, position, emit)
                     } else {
@@ -215,11 +215,11 @@ impl Parts<'_> {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let segments = self.segments(connection.paths[position].link());
-        self.scratch.begin(connection.paths[position].peer());
+        let segments = self.segments(connection.paths()[position].link());
+        self.scratch.begin(connection.paths()[position].peer());
         self.scratch.drop_acks();
         if connection.acks_ride(now) {
-            let frame_bytes = connection.paths[position].frame_bytes();
+            let frame_bytes = connection.paths()[position].frame_bytes();
             self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.scratch.acks_len() > 0;
@@ -227,14 +227,14 @@ impl Parts<'_> {
         let mut burst_bytes = None;
         let mut alone = true;
         let mut fault = None;
-        let frame_bytes = u32::from(connection.paths[position].frame_bytes());
+        let frame_bytes = u32::from(connection.paths()[position].frame_bytes());
         while self.scratch.len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
-            && connection.outbound.wants_to_send()
+            && connection.outbound().wants_to_send()
         {
             // One frame always goes, as the caller has asked for its room.
             if !self.scratch.is_empty() {
-                let path = &connection.paths[position];
+                let path = &connection.paths()[position];
                 let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
                     break;
@@ -242,7 +242,7 @@ impl Parts<'_> {
             }
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
-            match &connection.outbound.next_fragment(memory, self.pools, room) {
+            match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) => {
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
@@ -265,21 +265,21 @@ impl Parts<'_> {
             return Sent::Failed;
         }
         if self.scratch.is_empty() {
-            connection.report_now |= self.scratch.drop_acks();
+            connection.told_mut().tell_if(self.scratch.drop_acks());
             return Sent::Nothing;
         }
         if !alone {
             self.ask_if_last(connection);
         }
-        let path = &mut connection.paths[position];
-        path.set_application_limited(!connection.outbound.wants_to_send());
+        let (paths, outbound) = connection.paths_and_outbound();
+        paths[position].set_application_limited(!outbound.wants_to_send());
         self.hand_over(now, connection, position, had_acks, emit)
     }
 
     /// Whoever falls silent in the middle of an operation, or with its end, asks for an
     /// acknowledgement with the last frame of the batch.
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
-        let asks = self.config.asking == Asking::Spaced && !connection.outbound.wants_to_send();
+        let asks = self.config.asking == Asking::Spaced && !connection.outbound().wants_to_send();
         if asks {
             self.scratch.ask_with_last();
             connection.on_asked();
@@ -305,8 +305,8 @@ impl Parts<'_> {
             body: Body::Of(fragment, self.pools, memory),
             carried: fragment.carried,
         };
-        let names = (connection.peer_epoch, connection.peer_id);
-        let path = &mut connection.paths[position];
+        let names = connection.names().of_peer();
+        let path = &mut connection.paths_mut()[position];
         let pushed = self.scratch.push(now, self.sent, names, path, &frame);
         if pushed.is_some() {
             path.use_probe();
@@ -317,8 +317,8 @@ impl Parts<'_> {
     //= protocol.md: ack.10
     /// Sends a probe of the path MTU on links that carry data, when one is due.
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
-        for position in 0..connection.paths.len() {
-            let path = &mut connection.paths[position];
+        for position in 0..connection.paths().len() {
+            let path = &mut connection.paths_mut()[position];
             if path.mtu_probe_at() > now || !path.may_carry_data() || self.is_blocked(path) {
                 continue;
             }
@@ -351,7 +351,7 @@ impl Parts<'_> {
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
     /// so. A link that is down says so when it is back.
     fn any_full(&self, connection: &Connection) -> bool {
-        connection.paths.iter().any(|path| self.is_full(path))
+        connection.paths().iter().any(|path| self.is_full(path))
     }
 }
 
@@ -360,7 +360,7 @@ impl Parts<'_> {
 /// processors.
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
-    let paths = connection.paths.as_slice();
+    let paths = connection.paths().as_slice();
     if let [path] = paths {
         return path.is_validated().then_some(0);
     }

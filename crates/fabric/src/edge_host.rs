@@ -535,7 +535,7 @@ impl HostEngine for EdgeHost {
     }
 
     fn is_idle(&self) -> bool {
-        self.engine.is_at_rest()
+        self.engine.is_idle()
     }
 
     fn register(&mut self, length_bytes: u32) -> Region {

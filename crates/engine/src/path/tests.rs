@@ -2,9 +2,16 @@ use super::*;
 use crate::sending::tests::{CAPS, PARAMETERS, block, data, pool};
 
 fn path() -> Path {
+    path_of(0)
+}
+
+/// A link that has just been opened under this index.
+pub(crate) fn path_of(index: u8) -> Path {
     let config = EngineConfig::default();
-    let pair = (LinkId(0), PeerAddr::default());
-    Path::new(START, LinkIndex(0), pair, &CAPS, &config, &PARAMETERS)
+    let pair = (LinkId(index), PeerAddr::default());
+    let mut path = Path::new(START, LinkIndex(index), pair, &CAPS, &config, &PARAMETERS);
+    path.begin(Life::Settled, PathState::validated(START));
+    path
 }
 
 const fn packet(number: u32) -> Packet {

@@ -510,7 +510,7 @@ impl Pair {
     pub(crate) fn assert_idle(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
             assert_eq!(host.engine.pool_use(), PoolUse::default(), "host {index}");
-            assert!(host.engine.is_at_rest(), "host {index} has a timer");
+            assert!(host.engine.is_idle(), "host {index} has a timer");
             assert!(!host.engine.has_work() && !host.more, "host {index} has work");
         }
     }
