@@ -86,6 +86,7 @@ impl OperationOptions {
         OperationFlags {
             fence_before: self.fence_before,
             fence_after: self.fence_after,
+            waits_for_answers: false,
             ordering: self.ordering,
             solicited: self.notify,
             signalled: self.signalled,
@@ -175,7 +176,7 @@ impl Connection {
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
         let address = remote.address_of(remote_offset, WORD_BYTES)?;
-        let request = Request::FetchAdd { key: remote.key, address, operand };
+        let request = Request::FetchAdd { key: remote.key, address, operand, sink: None };
         self.start(request, WORD_BYTES, options)
     }
 
@@ -190,7 +191,7 @@ impl Connection {
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
         let address = remote.address_of(remote_offset, WORD_BYTES)?;
-        let request = Request::CompareSwap { key: remote.key, address, compare, swap };
+        let request = Request::CompareSwap { key: remote.key, address, compare, swap, sink: None };
         self.start(request, WORD_BYTES, options)
     }
 

@@ -249,9 +249,9 @@ impl EdgeHost {
         Ok(match operation.action {
             Action::Write => Request::Write { source, key, address },
             Action::Read => Request::Read { sink: region, sink_offset: offset, key, address },
-            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand },
+            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand, sink: None },
             Action::CompareSwap { compare, swap } => {
-                Request::CompareSwap { key, address, compare, swap }
+                Request::CompareSwap { key, address, compare, swap, sink: None }
             }
             Action::Send => Request::Send { source },
         })
@@ -451,6 +451,7 @@ impl HostEngine for EdgeHost {
             flags: OperationFlags {
                 fence_before: flags.fence_before,
                 fence_after: flags.fence_after,
+                waits_for_answers: false,
                 ordering: if flags.strict { Ordering::Strict } else { Ordering::Relaxed },
                 solicited: false,
                 signalled: flags.signalled,

@@ -222,7 +222,9 @@ impl Inbound {
         receive: Receive,
     ) -> Result<(), PostError> {
         let length = u64::from(receive.length);
-        memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
+        if length > 0 {
+            memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
+        }
         let capacity = self.limits.receives;
         if !self.queue.promise() {
             return Err(PostError::CompletionQueueFull(self.queue.capacity()));

@@ -33,5 +33,5 @@ pub use range_set::{Full, RangeSet};
 pub use work::{
     AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, PostError, Push, Receive, Request, Source, StatusTable,
+    Owner, PostError, Push, Receive, Request, Sink, Source, StatusTable,
 };

@@ -14,7 +14,7 @@ use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, Rem
 
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{CompletionQueue, Operation, OperationError, Owner, PostError, Source};
+use crate::{CompletionQueue, Operation, OperationError, Owner, PostError, Sink, Source};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
@@ -50,6 +50,7 @@ pub(crate) struct OutOperation {
     /// The last fragment (or the request of a read) was handed out.
     all_sent: bool,
     signalled: bool,
+    waits_for_answers: bool,
     /// Bytes acknowledged, or of a read arrived.
     progressed: u32,
     /// Bytes in flight that the peer may have to hold.
@@ -83,6 +84,7 @@ enum OutKind {
         opcode: AtomicOpcode,
         operand: u64,
         compare: u64,
+        sink: Option<Sink>,
         value: Option<u64>,
     },
 }
@@ -304,7 +306,7 @@ impl Outbound {
                 self.handle_read_answer(memory, pools, operation, offset, last, payload.into())
             }
             Header::AtomicResponse { operation, value } => {
-                Ok(self.handle_atomic_answer(pools, operation, value))
+                self.handle_atomic_answer(memory, pools, operation, value)
             }
             _ => Ok(Answer::Violation),
         }

@@ -58,12 +58,19 @@ impl Operation {
             Request::Send { ref source } => check_source(source),
             Request::Read { sink, sink_offset, address, .. } => {
                 check_remote(address, length)?;
-                memory.resolve_local(sink, sink_offset, u64::from(length), Rights::LOCAL_WRITE)?;
+                if length > 0 {
+                    let length = u64::from(length);
+                    memory.resolve_local(sink, sink_offset, length, Rights::LOCAL_WRITE)?;
+                }
                 Ok(())
             }
-            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
+            Request::FetchAdd { address, sink, .. }
+            | Request::CompareSwap { address, sink, .. } => {
                 if !address.is_multiple_of(8) {
                     return Err(PostError::Misaligned(address));
+                }
+                if let Some(Sink { region, offset }) = sink {
+                    memory.resolve_local(region, offset, 8, Rights::LOCAL_WRITE)?;
                 }
                 check_remote(address, 8)
             }
@@ -85,7 +92,7 @@ pub enum Request {
     },
     /// Copies bytes of the peer's memory here.
     Read {
-        /// Local region the bytes go to.
+        /// Local region the bytes go to; of a read of no bytes any, or [`RegionId::NONE`].
         sink: RegionId,
         /// Where in that region, bytes from its start.
         sink_offset: u64,
@@ -102,6 +109,8 @@ pub enum Request {
         address: u64,
         /// Added modulo 2^64.
         operand: u64,
+        /// Where what the memory held before is stored here, if anywhere, before the completion tells of it.
+        sink: Option<Sink>,
     },
     /// Stores `swap` in 8 bytes of the peer's memory if they hold `compare`.
     CompareSwap {
@@ -113,12 +122,23 @@ pub enum Request {
         compare: u64,
         /// New value.
         swap: u64,
+        /// As for [`Request::FetchAdd`].
+        sink: Option<Sink>,
     },
     /// Sends a message into the receive that the peer posted.
     Send {
         /// Where the bytes are.
         source: Source,
     },
+}
+
+/// Where the result of an atomic goes: 8 bytes of a region, in the byte order of this processor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sink {
+    /// The region.
+    pub region: RegionId,
+    /// Bytes from its start.
+    pub offset: u64,
 }
 
 /// Where the bytes of a write or send come from.
@@ -153,6 +173,9 @@ pub struct OperationFlags {
     pub fence_before: bool,
     /// All later operations are performed only after this one (forward fence).
     pub fence_after: bool,
+    /// Begun only when all earlier reads and atomics of this connection are complete (the fence of verbs). Earlier
+    /// writes and sends may be under way; the peer is told nothing.
+    pub waits_for_answers: bool,
     /// Free or strict order.
     pub ordering: Ordering,
     /// The peer's waiting application is woken.
@@ -165,7 +188,7 @@ pub struct OperationFlags {
 /// A buffer for one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// Where the message goes.
+    /// Where the message goes; of a receive of no bytes any, or [`RegionId::NONE`].
     pub region: RegionId,
     /// Bytes from the start of the region.
     pub offset: u64,

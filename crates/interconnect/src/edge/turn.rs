@@ -224,6 +224,7 @@ impl EdgeFabric {
             flags: OperationFlags {
                 fence_before: fence,
                 fence_after: false,
+                waits_for_answers: false,
                 ordering: if strict { Ordering::Strict } else { Ordering::Relaxed },
                 solicited: false,
                 signalled: true,

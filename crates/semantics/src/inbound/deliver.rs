@@ -88,7 +88,7 @@ impl Inbound {
         Ok(complete)
     }
 
-    //= protocol.md: answer.1, notify.1
+    //= protocol.md: answer.1, answer.14, notify.1
     /// Makes an operation happen whose bytes are all placed.
     pub(super) fn deliver(
         &mut self,
@@ -121,6 +121,10 @@ impl Inbound {
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
+                }
+                if length == 0 {
+                    around.outbound.answer_no_bytes(around.pools, self.expected);
+                    return Ok(());
                 }
                 let wanted = u64::from(length);
                 let target = around.memory.resolve(

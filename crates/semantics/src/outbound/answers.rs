@@ -22,6 +22,8 @@ pub(crate) struct Response {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
+    /// Of a read of no bytes, which lies in no region.
+    NoBytes,
     Read(Target),
     Atomic(u64),
 }
@@ -36,6 +38,11 @@ impl Outbound {
         length: u32,
     ) {
         self.answer(pools, number, Content::Read(target), length);
+    }
+
+    /// Queues the answer to read `number` of no bytes. The caller has checked that there is room.
+    pub(crate) fn answer_no_bytes(&mut self, pools: &mut Pools, number: OperationNumber) {
+        self.answer(pools, number, Content::NoBytes, 0);
     }
 
     /// Queues the answer to atomic `number`. The caller has checked that there is room.

@@ -204,6 +204,10 @@ impl Outbound {
             Content::Atomic(value) => {
                 (Header::AtomicResponse { operation: number, value }, FragmentPayload::None, 0)
             }
+            Content::NoBytes => {
+                let header = Header::ReadResponse { operation: number, offset: 0 };
+                (header, FragmentPayload::None, 0)
+            }
             Content::Read(target) => {
                 let len = (end - offset).min(room - READ_RESPONSE_BYTES);
                 let payload = match len {
@@ -299,14 +303,16 @@ impl Outbound {
         operation.fragment(memory, slot, cut)
     }
 
-    //= protocol.md: operation.9, fence.2, answer.10, credit.2
+    //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2
     /// Whether the first fragment of an operation may be sent now.
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
             (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
         // A read is delivered when the peer begins to answer it, and its bytes leave the peer's
         // memory later: what is fenced against it waits here for the answer.
-        let fence_holds = self.asked > 0 && operation.flags.contains(Flags::FENCE_BEFORE);
+        let is_fenced =
+            operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
+        let fence_holds = self.asked > 0 && is_fenced;
         let granted = match operation.kind {
             OutKind::Write { .. } => true,
             OutKind::Send { message, .. } => message.since(self.peer.credit) < 0,

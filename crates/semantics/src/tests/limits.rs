@@ -75,7 +75,7 @@ fn operations_out_of_range_are_refused_when_posted() {
     assert_eq!(post(&mut pair, request, 65), Err(PostError::InlineTooLong(65)));
     let request = Request::Send { source };
     assert!(matches!(post(&mut pair, request, 1 << 21), Err(PostError::LocalAccess(_))));
-    let request = Request::FetchAdd { key, address: address + 4, operand: 0 };
+    let request = Request::FetchAdd { key, address: address + 4, operand: 0, sink: None };
     assert_eq!(post(&mut pair, request, 8), Err(PostError::Misaligned(address + 4)));
     let sink = pair.sides[0].source;
     let request = Request::Read { sink, sink_offset: 0, key, address };

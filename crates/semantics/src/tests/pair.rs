@@ -161,6 +161,12 @@ impl Side {
         self.inbound.post_receive(&memory, receive)
     }
 
+    pub(super) fn post_receive_nowhere(&mut self, context: u64) {
+        let memory = self.table.access();
+        let receive = Receive { region: RegionId::NONE, offset: 77, length: 0, context };
+        self.inbound.post_receive(&memory, receive).unwrap();
+    }
+
     pub(super) fn handle(&mut self, flags: Flags, header: &Header, payload: &[u8]) -> Verdict {
         let memory = self.table.access();
         let mut around =
@@ -505,6 +511,7 @@ pub(super) const fn flags(ordering: Ordering) -> OperationFlags {
     OperationFlags {
         fence_before: false,
         fence_after: false,
+        waits_for_answers: false,
         ordering,
         solicited: false,
         signalled: true,
