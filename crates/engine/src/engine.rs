@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use delivery::{
-    EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, RxFrame, SentPool, SettingError,
-};
+use delivery::{EndpointCounters, Instant, LinkCaps, LinkEvent, LinkId, SentPool, SettingError};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -252,28 +250,6 @@ impl Engine {
         self.parts().rest_later(&connection);
         self.connections.put(connection);
         result
-    }
-
-    //= protocol.md: frame.1
-    /// Handles one frame, placing its payload straight into registered memory.
-    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
-    #[inline]
-    pub fn handle_frame(
-        &mut self,
-        now: Instant,
-        memory: &MemoryAccess<'_>,
-        link: LinkId,
-        frame: RxFrame<'_>,
-    ) {
-        match wire_edge::peek(frame.bytes) {
-            Ok((wire_edge::Kind::Handshake, ..)) => {
-                self.handle_handshake(now, memory, link, &frame);
-            }
-            Ok((_, id, epoch)) => {
-                self.handle_connection_frame(now, memory, link, &frame, id, epoch);
-            }
-            Err(_) => self.counters.malformed += 1,
-        }
     }
 
     /// Handles a change of a link.

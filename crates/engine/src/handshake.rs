@@ -153,23 +153,9 @@ impl Parts<'_> {
         }
     }
 
-    //= protocol.md: reset.1
-    /// A frame of a connection that does not exist: its sender may mean one from before this endpoint started.
-    #[cold]
-    pub(crate) fn on_unknown_connection(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        frame: &RxFrame<'_>,
-        id: ConnectionId,
-        epoch: Epoch,
-    ) {
-        self.counters.unknown_connection += 1;
-        self.reset(now, link, frame, id, epoch);
-    }
-
     //= protocol.md: amplify.1, reset.1
-    /// Answers a frame of no connection with a reset.
+    /// Answers a frame of no connection with a reset: its sender may mean one from before this endpoint
+    /// started.
     #[cold]
     pub(crate) fn reset(
         &mut self,

@@ -4,8 +4,8 @@ use delivery::{Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
 use semantics::{AccessFault, Answer, LocalFault, OperationError, Refusal, Surroundings, Verdict};
 use wire_edge::{
-    AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
-    LinkStatus, OperationNumber, PeerAddr, control_messages,
+    AckSection, CloseReason, Control, Flags, Frame, Header, Kind, LinkIndex, LinkStatus,
+    OperationNumber, PeerAddr, control_messages,
 };
 
 use crate::connection::Connection;
@@ -18,29 +18,37 @@ use crate::path::{Packet, Path};
 use crate::phase::Phase;
 
 impl Engine {
-    //= protocol.md: receive.1, name.3
-    /// Handles a frame that claims to belong to connection `id`.
+    //= protocol.md: frame.1, receive.1, name.3
+    /// Handles one frame, placing its payload straight into registered memory.
+    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
-    pub(crate) fn handle_connection_frame(
+    pub fn handle_frame(
         &mut self,
         now: Instant,
         memory: &MemoryAccess<'_>,
         link: LinkId,
-        frame: &RxFrame<'_>,
-        id: ConnectionId,
-        epoch: Epoch,
+        frame: RxFrame<'_>,
     ) {
+        let peeked = wire_edge::peek(frame.bytes);
+        if let Ok((Kind::Handshake, ..)) = peeked {
+            return self.handle_handshake(now, memory, link, &frame);
+        }
         let (connections, mut parts) = self.lend();
+        let Ok((_, id, epoch)) = peeked else {
+            parts.counters.malformed += 1;
+            return;
+        };
         let Some(index) = connections.find(id) else {
-            return parts.on_unknown_connection(now, link, frame, id, epoch);
+            parts.counters.unknown_connection += 1;
+            return parts.reset(now, link, &frame, id, epoch);
         };
         let Some(mut connection) = connections.take(index) else { return };
         if connection.names().epoch() == epoch {
-            parts.receive(now, memory, link, frame, &mut connection);
+            parts.receive(now, memory, link, &frame, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
             parts.counters.wrong_epoch += 1;
-            parts.reset(now, link, frame, id, epoch);
+            parts.reset(now, link, &frame, id, epoch);
         }
         parts.put_back(connections, connection);
     }
