@@ -104,6 +104,15 @@ class Result:
         return Table({name: [port[name] for port in ports] for name in _PORT})
 
     @property
+    def transport(self) -> Optional[dict[str, float]]:
+        """What the transport of model hosts counted, if they have one: `connections`, `goodput_bps`,
+        `throughput_bps`, `data_frames`, `payload_bytes`, `retransmitted_frames`, `timeouts`,
+        `acknowledgements`, `marked_percent`, `frames_lost_at_random`, `duplicate_frames`,
+        `discarded_frames`, `window_frames`, `round_trip_us` (means), `round_trip_max_us`."""
+        counts = self.manifest.get("transport")
+        return None if counts is None else dict(counts)
+
+    @property
     def links(self) -> Table:
         """Each direction of a cable: `link`, `rate_bps`, `packets`, `bytes`, `busy_share`,
         `wait_mean_us`, `wait_max_us`, `wait_max_at_us`. Needs `record=True`."""

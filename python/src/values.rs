@@ -3,7 +3,7 @@
 use interconnect::calibration::Calibration;
 use interconnect::configuration::{Configuration, Setting, WorkloadConfiguration};
 use interconnect::edge::Counts;
-use interconnect::ethernet::PortCounters;
+use interconnect::ethernet::{PortCounters, TransportCounts};
 use interconnect::simulation::Outcome;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -60,6 +60,33 @@ pub(crate) fn result<'py>(
     if let Some(counts) = &outcome.engines {
         dict.set_item("engines", engines(python, counts)?)?;
     }
+    if let Some(counts) = &outcome.transport {
+        dict.set_item("transport", transport(python, counts, outcome)?)?;
+    }
+    Ok(dict)
+}
+
+fn transport<'py>(
+    python: Python<'py>,
+    counts: &TransportCounts,
+    outcome: &Outcome,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(python);
+    dict.set_item("connections", counts.connections)?;
+    dict.set_item("goodput_bps", outcome.goodput_bps())?;
+    dict.set_item("throughput_bps", counts.throughput_bps(outcome.completed_ps))?;
+    dict.set_item("data_frames", counts.data_frames)?;
+    dict.set_item("payload_bytes", counts.payload_bytes)?;
+    dict.set_item("retransmitted_frames", counts.retransmitted_frames)?;
+    dict.set_item("timeouts", counts.timeouts)?;
+    dict.set_item("acknowledgements", counts.acknowledgements)?;
+    dict.set_item("marked_percent", counts.marked_percent())?;
+    dict.set_item("frames_lost_at_random", counts.frames_lost_at_random)?;
+    dict.set_item("duplicate_frames", counts.duplicate_frames)?;
+    dict.set_item("discarded_frames", counts.discarded_frames)?;
+    dict.set_item("window_frames", counts.window_frames())?;
+    dict.set_item("round_trip_us", counts.round_trip_ps() / 1e6)?;
+    dict.set_item("round_trip_max_us", counts.round_trip_max_ps as f64 / 1e6)?;
     Ok(dict)
 }
 

@@ -537,6 +537,11 @@ def test_the_command_makes_the_same_files(tmp_path: Path) -> None:
     for name, parts in {
         "models": {"fabric": pausing, "workload": {"kind": "incast", "iterations": 2}},
         "engines": {"host": engines, "workload": mesh},
+        "transport": {
+            "fabric": Fabric.ethernet(buffer_bytes=5_000),
+            "host": {"transport": "selective_repeat", "congestion": "delay"},
+            "workload": {"kind": "incast", "bytes": 20_000, "iterations": 2},
+        },
     }.items():
         grid = tmp_path / f"{name}.toml"
         grid.write_text(to_toml(**parts, sweep={"run": {"seed": [1, 2]}}))  # type: ignore[arg-type]
@@ -550,6 +555,24 @@ def test_the_command_makes_the_same_files(tmp_path: Path) -> None:
             made = json.loads((there / file).read_text())
             assert json.loads((here / file).read_text()) == made
             assert made["engines"]["rails"] if name == "engines" else made["ports"]
+            assert ("transport" in made) == (name == "transport")
+
+
+def test_a_transport_repairs_losses_and_tells_what_that_took() -> None:
+    parts: dict[str, Any] = {
+        "topology": {"hosts": 9},
+        "fabric": Fabric.ethernet(buffer_bytes="10 kB"),
+        "workload": {"kind": "incast", "bytes": "30 kB", "iterations": 2},
+    }
+    with pytest.raises(ethernot_sim.SimulationError, match="transport"):
+        run(**parts)
+    result = run(**parts, host={"transport": "selective_repeat"})
+    assert result.messages == 16 and result.packets_lost > 0
+    counts = result.transport
+    assert counts is not None
+    assert counts["retransmitted_frames"] > 0
+    assert counts["throughput_bps"] > counts["goodput_bps"] > 0
+    assert run(workload={"kind": "ring", "iterations": 1}).transport is None
 
 
 def test_the_stub_has_all_that_the_native_module_has() -> None:

@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 
 /// What is interpreted: of each crate the tests with these words in their names, or all, but for those
 /// that take a minute or more there: many generated inputs, or whole scenarios.
-const PACKAGES: [(&str, &[&str]); 3] = [
+const PACKAGES: [(&str, &[&str]); 4] = [
     (
         "wire-edge",
         &[
@@ -25,14 +25,13 @@ const PACKAGES: [(&str, &[&str]); 3] = [
     (
         "semantics",
         &[
-            "completion::",
             "order_pool::",
             "range_set::",
             "slab::",
-            "status::",
             "exactly_once::a_duplicate_of_a_stalled_operation",
         ],
     ),
+    ("work", &["completion::", "completion_queue::tests::a", "status::"]),
     ("delivery", &["boundary::", "pack::", "sent_packets::", "timer_queue::"]),
 ];
 

@@ -7,8 +7,22 @@ use std::process::{Command, Output, id};
 use std::{env, fs};
 
 /// What `x` may find on the barest machine.
-const TOOLS: [&str; 12] =
-    ["sh", "cat", "chmod", "cp", "dirname", "env", "head", "mkdir", "printf", "rm", "sed", "true"];
+const TOOLS: [&str; 14] = [
+    "sh",
+    "cat",
+    "chmod",
+    "cp",
+    "dirname",
+    "env",
+    "head",
+    "mkdir",
+    "printf",
+    "rm",
+    "sed",
+    "sha256sum",
+    "true",
+    "uname",
+];
 
 /// A Rust that is newer than what the project asks for.
 const NEW: &str = "1.999.0";
@@ -68,9 +82,10 @@ impl Machine {
         self.program("bin/apt-cache", &body);
     }
 
-    /// `curl`, once it is installed, that answers with `body` into the file `$to`.
+    /// `curl`, once it is installed, that answers what it is asked for, `$from`, with `body` into the file
+    /// `$to`.
     fn spare_curl(&self, body: &str) {
-        let find = "while [ $# -gt 0 ]; do [ \"$1\" != -o ] || to=$2; shift; done";
+        let find = "while [ $# -gt 0 ]; do [ \"$1\" != -o ] || to=$2; from=$1; shift; done";
         self.program("spare/curl", &format!("{find}\n{body}"));
     }
 
@@ -228,6 +243,40 @@ fn a_download_that_fails_ends_with_one_command() {
     assert!(!output.status.success());
     let told = errors(&output);
     assert_eq!(told.lines().filter(|line| line.contains("| sh -s --")).count(), 1, "{told}");
+    let log = machine.log();
+    assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
+}
+
+/// A `curl` that reaches only the host of the releases, where the installer has this sum.
+fn only_releases(sum: &str) -> String {
+    format!(
+        "case $from in\n\
+         *.sha256) {sum} > \"$to\" ;;\n\
+         */rustup-init) cp \"$SPARE/rustup-init\" \"$to\" ;;\n\
+         *) exit 6 ;;\n\
+         esac"
+    )
+}
+
+#[test]
+fn where_the_script_cannot_be_had_the_installer_is_fetched_itself() {
+    let machine = Machine::bare("behind-a-proxy");
+    machine.spare_curl(&only_releases(
+        "sum=$(sha256sum \"$SPARE/rustup-init\"); printf %s \"${sum%% *}\"",
+    ));
+    let output = machine.x(false);
+    let log = machine.log();
+    assert!(output.status.success(), "{}{log}", errors(&output));
+    assert!(log.contains("rustup-init -y --no-modify-path") && ran_the_chores(&log), "{log}");
+}
+
+#[test]
+fn an_installer_that_is_not_the_published_one_is_not_run() {
+    let machine = Machine::bare("forged");
+    machine.spare_curl(&only_releases("echo 0123"));
+    let output = machine.x(false);
+    assert!(!output.status.success());
+    assert!(errors(&output).contains("SHA-256 differs"), "{}", errors(&output));
     let log = machine.log();
     assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
 }

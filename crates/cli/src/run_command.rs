@@ -11,7 +11,7 @@ use interconnect::configuration::{
 };
 use interconnect::drawing;
 use interconnect::edge::Counts;
-use interconnect::ethernet::PortCounters;
+use interconnect::ethernet::{PortCounters, TransportCounts};
 use interconnect::goal::Goal;
 use interconnect::simulation::Outcome;
 use serde_json::{Value, json};
@@ -206,6 +206,9 @@ fn finish(
 ) -> Result<(), Failure> {
     outputs.write(configuration, finished)?;
     let Finished { outcome, seconds } = finished;
+    if let Some(unrepaired) = configuration.unrepaired(outcome) {
+        eprintln!("ethernot: warning: {unrepaired}");
+    }
     let text = if is_json {
         let mut json = to_json(configuration, outcome);
         if let Some(entries) = json.as_object_mut() {
@@ -221,6 +224,8 @@ fn finish(
     } else {
         let engines = outcome.engines.as_deref();
         let engines = engines.map(|counts| counts_summary(counts, outcome, *seconds));
+        let transport = outcome.transport.as_ref();
+        let transport = transport.map(|counts| transport_summary(counts, outcome));
         let more = match program {
             Program::Workload => collective_summary(configuration, outcome),
             Program::Trace => ranks_summary(outcome),
@@ -228,6 +233,7 @@ fn finish(
         summary(configuration, outcome, *seconds)
             + &more
             + &engines.unwrap_or_default()
+            + &transport.unwrap_or_default()
             + &outputs.diagnosis(configuration, outcome)
     };
     print(&text)
@@ -412,7 +418,6 @@ fn ranks_summary(outcome: &Outcome) -> String {
 /// What engines counted, for a reader.
 fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
     let links = counts.links();
-    let goodput_bps = outcome.delivered_bytes as f64 * 8.0 / (outcome.completed_ps as f64 / 1e12);
     let lost = counts.frames_lost_in_network;
     let mut text = format!(
         "engines: {} connections, {} operations, goodput {:.3} Gb/s in all\nframes: {} sent, {} \
@@ -420,7 +425,7 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
          simulated\n",
         counts.connections,
         counts.operations,
-        goodput_bps / 1e9,
+        outcome.goodput_bps() / 1e9,
         counts.frames_sent,
         lost,
         counts.frames_lost_at_random,
@@ -450,6 +455,50 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
         );
     }
     text
+}
+
+/// What the transport of model hosts counted, for a reader.
+fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
+    format!(
+        "transport: {} connections, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata \
+         frames {}, sent again {} ({:.2} %), timeouts {}, lost at random {}, twice there {}, out of \
+         order and not kept {}\nwindow {:.2} frames, round trip {:.3} us on average and {:.3} us at most, \
+         {:.2} % of acknowledgements with a mark\n",
+        counts.connections,
+        outcome.goodput_bps() / 1e9,
+        counts.throughput_bps(outcome.completed_ps) / 1e9,
+        counts.data_frames,
+        counts.retransmitted_frames,
+        counts.retransmitted_percent(),
+        counts.timeouts,
+        counts.frames_lost_at_random,
+        counts.duplicate_frames,
+        counts.discarded_frames,
+        counts.window_frames(),
+        counts.round_trip_ps() / 1e6,
+        counts.round_trip_max_ps as f64 / 1e6,
+        counts.marked_percent(),
+    )
+}
+
+fn transport_to_json(counts: &TransportCounts, outcome: &Outcome) -> Value {
+    json!({
+        "connections": counts.connections,
+        "goodput_bps": outcome.goodput_bps(),
+        "throughput_bps": counts.throughput_bps(outcome.completed_ps),
+        "data_frames": counts.data_frames,
+        "payload_bytes": counts.payload_bytes,
+        "retransmitted_frames": counts.retransmitted_frames,
+        "timeouts": counts.timeouts,
+        "acknowledgements": counts.acknowledgements,
+        "marked_percent": counts.marked_percent(),
+        "frames_lost_at_random": counts.frames_lost_at_random,
+        "duplicate_frames": counts.duplicate_frames,
+        "discarded_frames": counts.discarded_frames,
+        "window_frames": counts.window_frames(),
+        "round_trip_us": counts.round_trip_ps() / 1e6,
+        "round_trip_max_us": counts.round_trip_max_ps as f64 / 1e6,
+    })
 }
 
 fn counts_to_json(counts: &Counts) -> Value {
@@ -544,6 +593,9 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
     }
     if let (Some(counts), Some(entries)) = (&outcome.engines, json.as_object_mut()) {
         entries.insert("engines".to_owned(), counts_to_json(counts));
+    }
+    if let (Some(counts), Some(entries)) = (&outcome.transport, json.as_object_mut()) {
+        entries.insert("transport".to_owned(), transport_to_json(counts, outcome));
     }
     json
 }

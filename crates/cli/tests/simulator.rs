@@ -132,6 +132,31 @@ fn everything_that_is_asked_for_is_written() {
 }
 
 #[test]
+fn losses_that_nobody_repairs_are_told_and_a_transport_repairs_them() {
+    let folder = Folder::new("losses");
+    let load = "[fabric]\nbuffer_bytes = \"5 kB\"\n[workload]\nload_percent = 90\n";
+    fs::write(folder.0.join("lossy.toml"), load).unwrap();
+    let repaired = format!("{load}[host]\ntransport = \"selective_repeat\"\n");
+    fs::write(folder.0.join("repaired.toml"), repaired).unwrap();
+    let warning = |name: &str| String::from_utf8(folder.sim(&["run", name]).stderr).unwrap();
+    let told = warning("lossy.toml");
+    let place = "warning: lossy.toml:2: buffer_bytes in [fabric] is \"5 kB\"";
+    assert!(told.contains(place) && told.contains("transport = \"selective_repeat\""), "{told}");
+    assert!(!warning("repaired.toml").contains("warning"));
+    let lossy = folder.json(&["run", "lossy.toml", "--json"]);
+    let result = folder.json(&["run", "repaired.toml", "--json", "--html", "report.html"]);
+    assert!(lossy["packets_lost"].as_u64() > Some(0) && lossy["transport"].is_null());
+    assert!(result["messages"].as_u64() > lossy["messages"].as_u64());
+    let transport = &result["transport"];
+    assert!(transport["retransmitted_frames"].as_u64() > Some(0), "{transport}");
+    let rate = |name: &str| transport[name].as_f64().unwrap();
+    assert!(rate("throughput_bps") > rate("goodput_bps"), "{transport}");
+    assert!(folder.text("report.html").contains("timeouts"));
+    let text = String::from_utf8(folder.sim(&["run", "repaired.toml"]).stdout).unwrap();
+    assert!(text.contains("transport: ") && text.contains("sent again"), "{text}");
+}
+
+#[test]
 fn files_that_cannot_be_written_are_named_with_a_remedy() {
     let folder = Folder::new("full");
     std::os::unix::fs::symlink("/dev/full", folder.0.join("full.csv")).unwrap();

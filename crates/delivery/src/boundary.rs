@@ -105,8 +105,14 @@ impl RxFrame<'_> {
 pub struct TxFrame<'a> {
     /// Header, with small payloads already copied behind it.
     pub header: &'a [u8],
-    /// The rest of the payload.
-    pub payload: PayloadSlice,
+    /// The rest of the payload, which no driver keeps:
+    ///
+    /// ```compile_fail
+    /// fn keep(batch: &delivery::TxBatch) -> mem::PayloadSlice<'static> {
+    ///     batch.frame(0).payload
+    /// }
+    /// ```
+    pub payload: PayloadSlice<'a>,
     /// The payload stays as it is until the peer has acknowledged it or the operation has failed, so
     /// that the peer may read it where it lies. Otherwise it is good until the driver returns.
     pub is_lasting: bool,
@@ -126,12 +132,16 @@ impl TxFrame<'_> {
 
 /// Frames to one peer, in order. Headers lie back to back in one arena, so that a driver can merge
 /// frames without outside payload into one piece. Allocates only in [`TxBatch::new`].
+///
+/// It is kept from turn to turn, and so outlives the access to memory that its payloads are of: whoever
+/// fills it hands it over before that ends, and [resets](Self::reset) it before it is filled again. Who is
+/// handed it has the payloads for as long as the batch is lent.
 #[derive(Debug)]
 pub struct TxBatch {
     to: PeerAddr,
     headers: Vec<u8>,
     /// End of each header in `headers`, and the payload behind it, which may be lasting.
-    frames: Vec<(u32, PayloadSlice, bool)>,
+    frames: Vec<(u32, PayloadSlice<'static>, bool)>,
 }
 
 impl TxBatch {
@@ -157,13 +167,20 @@ impl TxBatch {
     }
 
     /// Ends the frame whose header was just appended.
-    pub fn finish_frame(&mut self, payload: PayloadSlice) {
-        self.frames.push((self.headers.len() as u32, payload, false));
+    pub fn finish_frame(&mut self, payload: PayloadSlice<'_>) {
+        self.finish(payload, false);
     }
 
     /// The same with payload that stays as it is until the peer has acknowledged it.
-    pub fn finish_lasting_frame(&mut self, payload: PayloadSlice) {
-        self.frames.push((self.headers.len() as u32, payload, true));
+    pub fn finish_lasting_frame(&mut self, payload: PayloadSlice<'_>) {
+        self.finish(payload, true);
+    }
+
+    #[inline]
+    fn finish(&mut self, payload: PayloadSlice<'_>, is_lasting: bool) {
+        // The tie to the access ends here; `frame` ties it to the batch again.
+        let kept = PayloadSlice::at(payload.start, payload.len);
+        self.frames.push((self.headers.len() as u32, kept, is_lasting));
     }
 
     /// Where the frames go.

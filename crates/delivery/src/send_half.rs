@@ -284,6 +284,12 @@ impl<T: Copy> SendHalf<T> {
         self.probe_count = 0;
     }
 
+    /// The size of a full frame, in bytes.
+    #[inline]
+    pub const fn frame_bytes(&self) -> u32 {
+        self.frame_bytes
+    }
+
     /// Sets the size of a full frame, in bytes.
     pub fn set_frame_bytes(&mut self, frame_bytes: u32) {
         self.frame_bytes = frame_bytes;

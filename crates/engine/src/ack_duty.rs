@@ -5,8 +5,6 @@
 
 use delivery::{Instant, ReceivedPackets};
 
-use crate::connection::Connection;
-
 /// What becomes of the acknowledgements that a connection owes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AckDuty {
@@ -78,51 +76,9 @@ impl AckDuty {
     }
 }
 
-impl Connection {
-    /// What becomes of the acknowledgements that are owed, if no data follows.
-    #[inline]
-    pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
-        self.ack_duty_with(now, moment, self.report_now, || false)
-    }
-
-    /// The same, now that data is about to leave: whether it carries them.
-    #[inline]
-    pub(crate) fn acks_ride(&self, now: Instant) -> bool {
-        let has_news = self.told_delivered != self.inbound.delivered()
-            || self.told_credit != self.inbound.credit();
-        self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
-    }
-
-    /// The same, now that all data has left that could.
-    #[inline]
-    pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
-        let data_follows = || {
-            let soon = now.after_ns(RIDE_WAIT_NS);
-            self.outbound.wants_to_send()
-                && self.paths.iter().any(|path| {
-                    let opens_at = path.send.opens_at(now, u32::from(path.mtu.current()));
-                    path.state.may_carry_data() && opens_at > now && opens_at <= soon
-                })
-        };
-        self.ack_duty_with(now, Moment::NoData, self.report_now || self.asked, data_follows)
-    }
-
-    #[inline]
-    fn ack_duty_with(
-        &self,
-        now: Instant,
-        moment: Moment,
-        must_tell: bool,
-        data_follows: impl FnOnce() -> bool,
-    ) -> AckDuty {
-        let links = self.paths.iter().map(|path| &path.received);
-        AckDuty::decide(now, moment, must_tell, data_follows, &links)
-    }
-}
-
 /// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two
 /// full frames at 1 Gb/s. The time is told to the peer, so that it spoils no measurement.
-const RIDE_WAIT_NS: u64 = 25_000;
+pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 #[cfg(test)]
 mod tests {

@@ -1,20 +1,18 @@
-//! Acknowledgements: what goes into an ack section, and the Ack frames that go out when no data frame
-//! carried one (sender.md, 3).
+//! The Ack frames that go out when no data frame carried what is to be acknowledged (sender.md, 3).
 
 use delivery::Instant;
 use semantics::Carried;
-use wire_edge::{
-    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, Flags, HEADER_BYTES_MAX,
-    Header, ack_section_bytes, encode_acks,
-};
+use wire_edge::{Flags, Header};
 
-use crate::ack_duty::{AckDuty, Moment};
+use crate::ack_bytes::BESIDE_ACKS_BYTES;
+use crate::ack_duty::{AckDuty, Moment, RIDE_WAIT_NS};
 use crate::connection::Connection;
-use crate::engine::Engine;
-use crate::frames::{Body, Emit, NewFrame, Purpose};
+use crate::new_frame::{Body, Emit, NewFrame};
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::purpose::Purpose;
 
-impl Engine {
+impl Parts<'_> {
     /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
     /// they wait for a link that is full.
     pub(crate) fn send_due_acknowledgements(
@@ -24,11 +22,11 @@ impl Engine {
         emit: Emit<'_>,
     ) -> bool {
         let mut duty = connection.ack_duty_left(now);
-        if core::mem::take(&mut connection.asked) {
+        if connection.told_mut().take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
         // What small frames have no room for goes into another one.
-        for _ in 0..connection.paths.len() {
+        for _ in 0..connection.paths().len() {
             if duty != AckDuty::Alone {
                 break;
             }
@@ -52,11 +50,11 @@ impl Engine {
     ) -> bool {
         let nearest = connection.nearest_path();
         let mut sent = true;
-        for position in 0..connection.paths.len() {
-            let path = &connection.paths[position];
-            if path.state.may_carry_data() || position == nearest && path.is_validated() {
-                connection.report_now = true;
-                sent &= !self.is_full(&connection.paths[position])
+        for position in 0..connection.paths().len() {
+            let path = &connection.paths()[position];
+            if path.may_carry_data() || position == nearest && path.is_validated() {
+                connection.told_mut().tell_now();
+                sent &= !self.is_full(&connection.paths()[position])
                     && self.send_acknowledgements(now, connection, position, emit);
             }
         }
@@ -66,10 +64,10 @@ impl Engine {
     /// Position of the nearest link that is not full, if there is one.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
-        let free = |path: &Path| path.state.may_carry_data() && !self.is_full(path);
-        match connection.paths.get(nearest) {
+        let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
+        match connection.paths().get(nearest) {
             Some(path) if !self.is_full(path) => Some(nearest),
-            _ => connection.paths.iter().position(free),
+            _ => connection.paths().iter().position(free),
         }
     }
 
@@ -81,8 +79,8 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> bool {
-        let frame_bytes = connection.paths[position].mtu.current();
-        self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
+        let frame_bytes = connection.paths()[position].frame_bytes();
+        self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         let frame = NewFrame {
             purpose: Purpose::Acknowledge,
             header: &Header::Ack,
@@ -94,71 +92,48 @@ impl Engine {
     }
 }
 
-/// An encoded ack section, and room to make one. It lives in the engine, because clearing so much
-/// memory for each batch costs more than filling in what is used of it. Without room at first, it makes
-/// some when it is needed.
-#[derive(Debug, Default)]
-pub(crate) struct AckBytes {
-    blocks: Vec<AckBlock>,
-    bytes: Vec<u8>,
-    pub(crate) len: usize,
-}
-
-impl AckBytes {
-    /// With all the room it may need.
-    pub(crate) fn allocated() -> Self {
-        let mut acks = Self::default();
-        acks.allocate();
-        acks
+impl Connection {
+    /// What becomes of the acknowledgements that are owed, if no data follows.
+    #[inline]
+    pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
+        self.ack_duty_with(now, moment, self.told().must_tell(), || false)
     }
 
-    #[cold]
-    fn allocate(&mut self) {
-        self.blocks.resize(ACK_BLOCKS_MAX, AckBlock::default());
-        self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
+    /// The same, now that data is about to leave: whether it carries them.
+    #[inline]
+    pub(crate) fn acks_ride(&self, now: Instant) -> bool {
+        let has_news = self.told().has_news(self.inbound());
+        self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
-    /// Acknowledges all that is owed on every link, and tells what is delivered.
-    /// What does not fit into `limit` bytes stays owed.
-    pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
-        if self.blocks.is_empty() {
-            self.allocate();
-        }
-        let Self { blocks, bytes, len } = self;
-        let Some(bytes) = bytes.first_chunk_mut() else { return };
-        let mut used = 0;
-        let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
-        let everything = connection.report_now;
-        for path in &mut connection.paths {
-            if room >= ACK_BLOCK_BYTES_MAX
-                && used < blocks.len()
-                && (everything || path.received.acknowledgement_joins(now))
-                && let Some(block) = path.received.write_block(now, path.index)
-            {
-                room -= block.wire_bytes();
-                blocks[used] = block;
-                used += 1;
-            }
-        }
-        let delivered = connection.inbound.delivered();
-        let credit = connection.inbound.credit();
-        connection.report_now = false;
-        connection.told_delivered = delivered;
-        connection.told_credit = credit;
-        *len = encode_acks(delivered, credit, &blocks[..used], bytes);
+    /// The same, now that all data has left that could.
+    #[inline]
+    pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
+        let data_follows = || {
+            let soon = now.after_ns(RIDE_WAIT_NS);
+            self.outbound().wants_to_send()
+                && self.paths().iter().any(|path| {
+                    let opens_at = path.send().opens_at(now, u32::from(path.frame_bytes()));
+                    path.may_carry_data() && opens_at > now && opens_at <= soon
+                })
+        };
+        self.ack_duty_with(
+            now,
+            Moment::NoData,
+            self.told().must_tell() || self.told().is_asked(),
+            data_follows,
+        )
     }
 
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    #[inline]
+    fn ack_duty_with(
+        &self,
+        now: Instant,
+        moment: Moment,
+        must_tell: bool,
+        data_follows: impl FnOnce() -> bool,
+    ) -> AckDuty {
+        let links = self.paths().iter().map(Path::received);
+        AckDuty::decide(now, moment, must_tell, data_follows, &links)
     }
 }
-
-/// An ack section without blocks, and its longest block.
-const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
-const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
-
-/// What of a frame is kept free of acknowledgements: its headers and a few bytes of payload.
-pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
-
-/// The smallest frame of the protocol takes an ack section that acknowledges two links.
-const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);

@@ -6,8 +6,6 @@ use delivery::{
 use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};
 use wire_edge::LinkIndex;
 
-use crate::table::CONNECTIONS_MAX;
-
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
@@ -132,6 +130,9 @@ impl EngineConfig {
     }
 }
 
+/// Connections at a time, at most: of 4096 guessed ids one is in use then.
+pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
+
 /// Largest window of operations that the protocol lets a peer be told.
 pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 
@@ -185,5 +186,28 @@ impl Default for EngineConfig {
             allocates_ahead: true,
             numbers_from: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use semantics::StatusTable;
+
+    use super::*;
+    use crate::Engine;
+
+    #[test]
+    fn an_engine_is_not_made_with_settings_nothing_works_with() {
+        let make = |packets_max| {
+            let config = EngineConfig { packets_max, ..EngineConfig::default() };
+            Engine::new(config, [1; 32], Arc::new(StatusTable::new(1)))
+        };
+        for packets_max in [0, 255, 4097] {
+            let told = format!("the setting `packets_max` is {packets_max}; 256 to 4096 would do");
+            assert_eq!(make(packets_max).unwrap_err().to_string(), told);
+        }
+        assert!(make(256).is_ok() && make(4096).is_ok());
     }
 }

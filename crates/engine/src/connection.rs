@@ -2,134 +2,365 @@
 
 use std::sync::Arc;
 
-use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
-use semantics::{CompletionQueue, Inbound, Outbound};
-use wire_edge::{
-    CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
-    PeerAddr,
-};
+use delivery::{Instant, Pack, Packer, Unpacker};
+use mem::ProtectionDomain;
+use semantics::{CompletionQueue, Inbound, InboundLimits, Outbound, Owner, PeerLimits};
+use wire_edge::{CloseReason, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 
 use crate::ack_duty::{AckDuty, Moment};
-use crate::control::PING;
+use crate::asks::Asks;
+use crate::attempt::Attempt;
+use crate::close_notice::CloseNotice;
+use crate::config::EngineConfig;
 use crate::event::ConnectionHandle;
-use crate::handshake::HelloKey;
-use crate::join::Joining;
 use crate::link_set::LinkSet;
+use crate::liveness::Liveness;
+use crate::names::Names;
+use crate::pairs::Pairs;
 use crate::path::Path;
+use crate::pending::PING;
+use crate::phase::Phase;
+use crate::request_order::RequestOrder;
+use crate::retry::Retry;
+use crate::spreading::Spreading;
+use crate::told::Told;
 
-/// Where a connection stands (protocol.md §4).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Phase {
-    /// Hello was sent; no answer yet.
-    Connecting,
-    /// The peer's Hello is with the application.
-    Requested,
-    /// Accept was sent; nothing proves yet that it arrived.
-    Accepted,
-    /// Usable.
-    Established,
-    /// Close was sent; waits for its acknowledgement.
-    Closing,
-    /// The peer closed; only repeats its acknowledgement of that.
-    Drained,
-    /// Over: the engine drops it when it puts it back into the table.
-    Gone,
-}
-
-/// One connection of an endpoint.
+/// One connection of an endpoint: parts, each of which keeps its own state, and the steps from phase to
+/// phase, which concern several of them.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) handle: ConnectionHandle,
-    pub(crate) phase: Phase,
-    /// The id peers put into frames to this side.
-    pub(crate) id: ConnectionId,
-    /// The id to put into frames to the peer.
-    pub(crate) peer_id: ConnectionId,
-    /// The epoch that frames to this side must carry.
-    pub(crate) epoch: Epoch,
-    /// The epoch to put into frames to the peer.
-    pub(crate) peer_epoch: Epoch,
-    /// What the peer said of itself in the handshake.
-    pub(crate) peer: Option<Parameters>,
-    pub(crate) paths: LinkSet,
-    /// What is known of pairs of links that may join; absent while there is none to try.
-    pub(crate) joining: Option<Box<Joining>>,
-    /// Links (by bit) whose address the peer was told, as they have no part in the connection.
-    pub(crate) told_addresses: u16,
-    /// Whether to look for pairs that may join.
-    pub(crate) join_due: bool,
-    /// Present with several links.
-    pub(crate) scheduler: Option<Box<SchedulerState>>,
-    pub(crate) outbound: Outbound,
-    pub(crate) inbound: Inbound,
-    pub(crate) queue: Arc<CompletionQueue>,
-    pub(crate) silence: SilenceBudget,
+    handle: ConnectionHandle,
+    names: Names,
+    phase: Phase,
     /// What only the handshake needs; gone when it is over.
-    pub(crate) handshake: Option<Box<HandshakeState>>,
-    /// Key under which repetitions of the peer's Hello find this connection.
-    pub(crate) hello_key: Option<HelloKey>,
+    attempt: Option<Box<Attempt>>,
     /// Where the peer is that has not confirmed the connection, if this end has accepted it.
-    pub(crate) unconfirmed_at: Option<PeerAddr>,
+    unconfirmed_at: Option<PeerAddr>,
+    paths: LinkSet,
+    pairs: Pairs,
+    spreading: Spreading,
+    asks: Asks,
+    outbound: Outbound,
+    inbound: Inbound,
+    queue: Arc<CompletionQueue>,
+    requests: RequestOrder,
+    told: Told,
+    liveness: Liveness,
     /// When to repeat a handshake frame, a close, or a question for news.
-    pub(crate) retry_at: Instant,
-    pub(crate) retries: u8,
-    /// It is in the engine's list of connections to serve.
-    pub(crate) queued: bool,
-    /// It is in the engine's list of connections whose deliveries wait.
-    pub(crate) listed_stalled: bool,
-    /// It is in the engine's list of connections that may owe acknowledgements.
-    pub(crate) listed_owing: bool,
-    /// A new packet of the peer arrived since the connection was last served.
-    pub(crate) heard: bool,
-    /// When the connection was last served after a new packet of the peer had arrived.
-    pub(crate) heard_at: Instant,
-    /// When to look whether anything was heard lately, and to ask if not.
-    pub(crate) keep_alive_at: Instant,
-    /// Links have come or gone: the peer is asked at that time in any case.
-    pub(crate) compares_links: bool,
-    /// When a link that leaves data to better ones would run dry.
-    pub(crate) spread_at: Instant,
-    /// Position of the link of the newest data frame, [`LINKS_MAX`](delivery::LINKS_MAX) if that is no
-    /// more, and when the frame should arrive, but for what all links share.
-    pub(crate) arrives_at: (usize, Instant),
-    /// Data frames since a link was last brought out of step with another.
-    pub(crate) in_step: u32,
-    /// The link on which it was asked.
-    pub(crate) asked_on: Option<LinkIndex>,
-    /// Data frames sent on any link since the peer was last asked for an acknowledgement.
-    pub(crate) unasked: u32,
-    /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
-    pub(crate) asked: bool,
-    /// The furthest byte of a request so far: what comes before it came out of order.
-    pub(crate) furthest: (OperationNumber, u32),
-    /// The peer is to hear of deliveries or receives even if there is no packet to acknowledge.
-    pub(crate) report_now: bool,
-    /// The credit last told to the peer.
-    pub(crate) told_credit: MessageNumber,
-    /// The deliveries last told to the peer.
-    pub(crate) told_delivered: OperationNumber,
+    retry: Retry,
     /// What Close says, once it is sent.
-    pub(crate) close: (CloseReason, OperationNumber),
-    pub(crate) close_data: Vec<u8>,
+    close: CloseNotice,
 }
 
-/// What only the handshake needs.
-#[derive(Debug)]
-pub(crate) struct HandshakeState {
-    pub(crate) started_at: Instant,
-    pub(crate) service: u32,
-    /// Where to try, in order; the first that answers becomes link 0.
-    pub(crate) candidates: Vec<(LinkId, PeerAddr)>,
-    pub(crate) candidate: usize,
-    pub(crate) cookie: [u8; wire_edge::COOKIE_BYTES],
-    pub(crate) private_data: Vec<u8>,
+/// Calls a macro with the parts of a connection, but for its links, that are written down when it rests: one
+/// list, so that they are read in the order in which they were written.
+macro_rules! with_written_parts {
+    ($callee:ident) => {
+        $callee!(names, pairs, spreading, asks, requests, told, liveness, retry)
+    };
 }
 
-/// Frames for which the next question for an acknowledgement waits for another link than the last.
-const ASK_TURN_FRAMES: u32 = 16;
+/// Lends parts: each is asked there, and does its own steps.
+macro_rules! lend {
+    ($($part:ident: $type:ty),* $(,)?) => {
+        $(#[inline]
+        pub(crate) const fn $part(&self) -> &$type {
+            &self.$part
+        })*
+    };
+    (mut $($lend:ident($part:ident): $type:ty),* $(,)?) => {
+        $(#[inline]
+        pub(crate) const fn $lend(&mut self) -> &mut $type {
+            &mut self.$part
+        })*
+    };
+}
 
-/// A round trip longer than twice the shortest by this makes a question late, in nanoseconds.
-const ASK_LATE_NS: u64 = 100_000;
+impl Connection {
+    /// A connection of which nothing is known but its own names. Nothing completes before it
+    /// [begins](Self::begin_operations).
+    pub(crate) fn new(
+        config: &EngineConfig,
+        handle: ConnectionHandle,
+        names: Names,
+        phase: Phase,
+        nobodys_queue: &Arc<CompletionQueue>,
+    ) -> Box<Self> {
+        let first = config.numbers_from;
+        Box::new(Self {
+            handle,
+            names,
+            phase,
+            attempt: None,
+            unconfirmed_at: None,
+            paths: LinkSet::default(),
+            pairs: Pairs::default(),
+            spreading: Spreading::default(),
+            asks: Asks::default(),
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(nobodys_queue)),
+            inbound: config.inbound(handle, ProtectionDomain::NONE, nobodys_queue),
+            queue: Arc::clone(nobodys_queue),
+            requests: RequestOrder::new(first),
+            told: Told::new(first),
+            liveness: Liveness::new(config.silence_budget_ns),
+            retry: Retry::NONE,
+            close: CloseNotice::default(),
+        })
+    }
+
+    lend! {
+        names: Names, paths: LinkSet, pairs: Pairs, outbound: Outbound, inbound: Inbound, told: Told, liveness: Liveness, retry: Retry, close: CloseNotice,
+    }
+
+    lend! {
+        mut names_mut(names): Names, paths_mut(paths): LinkSet, pairs_mut(pairs): Pairs,
+        spreading_mut(spreading): Spreading, outbound_mut(outbound): Outbound,
+        inbound_mut(inbound): Inbound, requests_mut(requests): RequestOrder, told_mut(told): Told,
+        liveness_mut(liveness): Liveness, retry_mut(retry): Retry, close_mut(close): CloseNotice,
+    }
+
+    /// The links, and the operations whose fragments they carry.
+    #[inline]
+    pub(crate) const fn paths_and_outbound(&mut self) -> (&mut LinkSet, &mut Outbound) {
+        (&mut self.paths, &mut self.outbound)
+    }
+
+    /// What the peer does here, and what this end does there.
+    #[inline]
+    pub(crate) const fn operations(&mut self) -> (&mut Inbound, &mut Outbound) {
+        (&mut self.inbound, &mut self.outbound)
+    }
+
+    /// What is known of pairs of links, and the links.
+    pub(crate) const fn pairs_and_paths(&mut self) -> (&mut Pairs, &LinkSet) {
+        (&mut self.pairs, &self.paths)
+    }
+
+    /// By what the engine and the application know it.
+    #[inline]
+    pub(crate) const fn handle(&self) -> ConnectionHandle {
+        self.handle
+    }
+
+    /// Where it stands.
+    #[inline]
+    pub(crate) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What the handshake needs, while it lasts.
+    pub(crate) fn attempt(&self) -> Option<&Attempt> {
+        self.attempt.as_deref()
+    }
+
+    /// The same, for a step of it.
+    pub(crate) fn attempt_mut(&mut self) -> Option<&mut Attempt> {
+        self.attempt.as_deref_mut()
+    }
+
+    /// Where the peer is that has not confirmed the connection, if this end has accepted it.
+    pub(crate) const fn unconfirmed_at(&self) -> Option<PeerAddr> {
+        self.unconfirmed_at
+    }
+
+    /// The peer has confirmed the connection, or it is over: where it was, if that was not known before.
+    pub(crate) const fn take_unconfirmed(&mut self) -> Option<PeerAddr> {
+        self.unconfirmed_at.take()
+    }
+}
+
+/// From phase to phase.
+impl Connection {
+    /// The application has chosen what the peer may reach, and where completions go.
+    fn begin_operations(
+        &mut self,
+        config: &EngineConfig,
+        granted: PeerLimits,
+        domain: ProtectionDomain,
+        queue: Arc<CompletionQueue>,
+    ) {
+        self.inbound = config.inbound(self.handle, domain, &queue);
+        self.outbound = config.outbound(self.handle, granted, Arc::clone(&queue));
+        self.queue = queue;
+    }
+
+    /// This end asks for it.
+    pub(crate) fn begin_attempt(
+        &mut self,
+        now: Instant,
+        config: &EngineConfig,
+        attempt: Attempt,
+        domain: ProtectionDomain,
+        queue: Arc<CompletionQueue>,
+    ) {
+        assert!(self.phase == Phase::Connecting, "whoever is asked does not ask");
+        self.begin_operations(config, NOTHING_GRANTED, domain, queue);
+        self.liveness.on_waiting(now);
+        self.attempt = Some(Box::new(attempt));
+        self.retry.begin(now);
+    }
+
+    /// The peer asks for it, and the application decides.
+    pub(crate) fn begin_request(&mut self, attempt: Attempt) {
+        assert!(self.phase == Phase::Requested, "whoever asks is not asked");
+        self.attempt = Some(Box::new(attempt));
+    }
+
+    /// The application accepts the request of the peer at this address.
+    #[expect(clippy::too_many_arguments, reason = "all of it is what the application decides")]
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        config: &EngineConfig,
+        peer: PeerAddr,
+        granted: PeerLimits,
+        domain: ProtectionDomain,
+        queue: Arc<CompletionQueue>,
+        private_data: &[u8],
+    ) {
+        self.phase = self.phase.on_accepted();
+        self.unconfirmed_at = Some(peer);
+        self.begin_operations(config, granted, domain, queue);
+        if let Some(attempt) = self.attempt_mut() {
+            attempt.on_accepted(now, private_data);
+        }
+        self.liveness.on_waiting(now);
+        self.retry.begin(now);
+    }
+
+    /// Both ends have the connection. The attempt is over.
+    pub(crate) fn establish(&mut self, now: Instant, keep_alive_ns: u64) -> Option<Box<Attempt>> {
+        self.phase = self.phase.on_established();
+        self.retry.end();
+        self.liveness.begin(now, keep_alive_ns);
+        self.attempt.take()
+    }
+
+    /// This end closes it, and tells why.
+    pub(crate) fn begin_close(&mut self, now: Instant, close: (CloseReason, OperationNumber)) {
+        self.phase = self.phase.on_closing();
+        self.close.begin(close);
+        self.retry.begin(now);
+    }
+
+    /// The peer closes it: its repetitions are answered until that time.
+    pub(crate) fn drain(&mut self, until: Instant) {
+        if self.phase != Phase::Drained {
+            self.phase = self.phase.on_drained();
+            self.retry.set(until);
+        }
+    }
+
+    /// It is over.
+    pub(crate) const fn end(&mut self) {
+        self.phase = Phase::Gone;
+    }
+}
+
+/// At rest.
+impl Connection {
+    /// Whether nothing is under way: it is established, nothing is in flight, owed or awaited, and there
+    /// is nothing to say. Only a timer or something new can change that.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        // What is most often under way first: this is asked whenever a connection was served.
+        self.outbound.is_at_rest()
+            && self.paths.iter().all(Path::is_at_rest)
+            && self.inbound.is_at_rest()
+            && self.phase == Phase::Established
+            && self.attempt.is_none()
+            && self.unconfirmed_at.is_none()
+            && self.retry.is_paused()
+            && self.liveness.is_at_rest()
+            && self.told.is_at_rest()
+            && !self.pairs.is_due()
+            && self.close.is_empty()
+    }
+
+    /// Writes down what has not one value in all connections at rest, and is not kept as it is.
+    pub(crate) fn pack(&self) -> Box<[u8]> {
+        let mut to = Packer::new(self.liveness.heard_at());
+        macro_rules! pack {
+            ($($written:ident),*) => {
+                let Self {
+                    paths,
+                    $($written,)*
+                    handle: _,
+                    phase: _,
+                    attempt: _,
+                    unconfirmed_at: _,
+                    outbound: _,
+                    inbound: _,
+                    queue: _,
+                    close: _,
+                } = self;
+                paths.pack(&mut to);
+                $($written.pack(&mut to);)*
+            };
+        }
+        with_written_parts!(pack);
+        to.finish()
+    }
+
+    /// Reads what [`Connection::pack`] wrote. The links take the memory of `paths`, which is empty; the
+    /// operations are those of a connection at rest, and it asks its peer at that time.
+    pub(crate) fn unpack(
+        bytes: &[u8],
+        handle: ConnectionHandle,
+        paths: LinkSet,
+        (inbound, outbound, queue): (Inbound, Outbound, Arc<CompletionQueue>),
+        ask_at: Instant,
+    ) -> Self {
+        let mut from = Unpacker::new(bytes);
+        let paths = paths.unpack(&mut from);
+        macro_rules! connection {
+            ($($written:ident),*) => {
+                Self {
+                    handle,
+                    phase: Phase::Established,
+                    attempt: None,
+                    unconfirmed_at: None,
+                    paths,
+                    $($written: Pack::unpack(&mut from),)*
+                    outbound,
+                    inbound,
+                    queue,
+                    close: CloseNotice::default(),
+                }
+            };
+        }
+        let mut connection = with_written_parts!(connection);
+        assert!(from.is_at_end(), "a connection is read as it was written");
+        connection.liveness.wake(ask_at);
+        connection
+    }
+
+    /// Where its completions go.
+    pub(crate) fn queue(&self) -> Arc<CompletionQueue> {
+        Arc::clone(&self.queue)
+    }
+
+    /// What the peer does here is what it was before the connection rested.
+    pub(crate) fn wake_inbound(&mut self, inbound: Inbound) {
+        self.inbound = inbound;
+    }
+
+    /// Lets go of everything but memory.
+    pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
+        self.paths.clear();
+        self.pairs = Pairs::default();
+        self.spreading = Spreading::default();
+        self.inbound =
+            Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, Arc::clone(queue));
+        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, Arc::clone(queue));
+        self.queue = Arc::clone(queue);
+    }
+
+    /// Gives out the memory of its links, of which there are none any more.
+    pub(crate) fn take_memory(&mut self) -> LinkSet {
+        assert!(self.paths.is_empty(), "it was cleared");
+        core::mem::take(&mut self.paths)
+    }
+}
 
 impl Connection {
     /// The link with this index, if it is there.
@@ -142,8 +373,8 @@ impl Connection {
     /// has answered under an index of before, somebody else may be by now; but while no link is up, there
     /// is nobody else to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
-        let is_up = |path: &Path| path.state.may_carry_data();
-        let was_link = || self.paths.was_link((path.link, path.peer));
+        let is_up = |path: &Path| path.may_carry_data();
+        let was_link = || self.paths.was_link(path.pair());
         path.is_validated() || was_link() && !self.paths.iter().any(is_up)
     }
 
@@ -153,8 +384,8 @@ impl Connection {
         let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
         for (position, path) in self.paths.iter().enumerate() {
-            if path.state.may_carry_data() && path.send.srtt_ns() < best_ns {
-                (best, best_ns) = (position, path.send.srtt_ns());
+            if path.may_carry_data() && path.send().srtt_ns() < best_ns {
+                (best, best_ns) = (position, path.send().srtt_ns());
             }
         }
         best
@@ -167,8 +398,8 @@ impl Connection {
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
             for path in &mut self.paths {
-                if path.state.may_carry_data() && path.send.in_flight_bytes() == 0 {
-                    path.pending.say(PING);
+                if path.may_carry_data() && path.send().in_flight_bytes() == 0 {
+                    path.say(PING);
                 }
             }
         }
@@ -177,7 +408,7 @@ impl Connection {
     /// Whether packets that ask for an acknowledgement are in flight.
     #[inline]
     pub(crate) fn in_flight(&self) -> bool {
-        self.paths.iter().any(|path| path.send.in_flight_bytes() > 0)
+        self.paths.iter().any(|path| path.send().in_flight_bytes() > 0)
     }
 
     /// Whether this side waits for anything from the peer.
@@ -186,59 +417,21 @@ impl Connection {
         self.outbound.waits_for_peer() || self.phase == Phase::Closing || self.in_flight()
     }
 
-    /// Counts one more data frame on the link at `position`; whether it should ask for an
-    /// acknowledgement, which will tell of all links.
+    /// See [`Asks::asks_with_next`].
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
-        self.unasked += 1;
-        let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(position);
-        let Some(path) = self.paths.get_mut(position) else { return false };
-        path.unasked += 1;
-        let asks = all_asks || path.send.asks_after(path.unasked);
-        if asks {
-            self.asked_on = Some(path.index);
-            self.on_asked();
-        }
-        asks
+        self.asks.asks_with_next(&mut self.paths, position)
     }
 
-    /// Whether a frame of the link at `position` may ask for an acknowledgement of all links: it is
-    /// not always the same one, as that may be the one that carries nothing any more, and none on which
-    /// the question arrives so late that the peer has acknowledged long before.
-    fn may_ask_for_all(&self, position: usize) -> bool {
-        let [_, _, ..] = self.paths.as_slice() else { return true };
-        let nearest = self.paths.iter().filter(|path| path.state.may_carry_data());
-        let nearest_ns = nearest.map(|path| path.send.srtt_ns()).min().unwrap_or(0);
-        let Some(path) = self.paths.get(position) else { return false };
-        let is_near = path.send.srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
-        is_near && self.asked_on != Some(path.index)
-            || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
-                && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
-    }
-
-    /// The peer is asked for an acknowledgement.
+    /// See [`Asks::on_asked`].
     pub(crate) fn on_asked(&mut self) {
-        self.unasked = 0;
-        for path in &mut self.paths {
-            path.unasked = 0;
-        }
+        self.asks.on_asked(&mut self.paths);
     }
 
-    /// The peer has acknowledged frames of a link. Where nothing is in flight any more there is nothing
-    /// to ask for: of two ends that answer each other neither ever asks.
+    /// See [`Asks::on_acknowledged`].
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, link: LinkIndex) {
-        let mut is_idle = true;
-        for path in &mut self.paths {
-            let is_path_idle = path.send.in_flight_bytes() == 0;
-            is_idle &= is_path_idle;
-            if is_path_idle && path.index == link {
-                path.unasked = 0;
-            }
-        }
-        if is_idle {
-            self.unasked = 0;
-        }
+        self.asks.on_acknowledged(&mut self.paths, link);
     }
 
     /// When a link whose window is closed can send again by the clock, if there is something to send.
@@ -248,7 +441,8 @@ impl Connection {
             return Instant::NEVER;
         }
         let opens = self.paths.iter().map(|path| path.opens_at(now));
-        let spread_at = core::iter::once(self.spread_at).filter(|_| self.paths.len() > 1);
+        let spread_at =
+            core::iter::once(self.spreading.again_at()).filter(|_| self.paths.len() > 1);
         opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
@@ -256,13 +450,51 @@ impl Connection {
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
-            || self.join_due
+            || self.pairs.is_due()
             || self.outbound.wants_to_send()
             || self.ack_duty(now, Moment::NoData) == AckDuty::Alone
             || self.paths.iter().any(|path| path.is_urgent(now))
     }
 
+    /// Whether operations may be posted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Established)
     }
 }
+
+impl EngineConfig {
+    /// What the peer of a new connection does.
+    pub(crate) fn inbound(
+        &self,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queue: &Arc<CompletionQueue>,
+    ) -> Inbound {
+        let limits = self.inbound_limits();
+        let mut inbound = Inbound::new(handle.owner(), domain, limits, Arc::clone(queue));
+        let first = self.numbers_from;
+        inbound.begin_at(OperationNumber(first), MessageNumber(first));
+        inbound
+    }
+
+    /// What a new connection does, whose peer has granted this.
+    pub(crate) fn outbound(
+        &self,
+        handle: ConnectionHandle,
+        peer: PeerLimits,
+        queue: Arc<CompletionQueue>,
+    ) -> Outbound {
+        let mut outbound = Outbound::new(handle.owner(), peer, queue);
+        let first = self.numbers_from;
+        outbound.begin_at(OperationNumber(first), MessageNumber(first));
+        outbound
+    }
+}
+
+/// What a peer has granted before it said anything.
+pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
+    operation_window: 0,
+    read_depth: 0,
+    order_pool_bytes: 0,
+    credit: MessageNumber(0),
+};

@@ -1,32 +1,18 @@
 //! Control messages of the peer and what they cause: links that come, fail and go, and the end of a
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
-use delivery::{Instant, LINKS_MAX, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{CarriedKind, OperationError};
+use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
+use semantics::{OperationError, error_of_close};
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::{Closed, ConnectionHandle, Event, Unknown};
 use crate::life::Life;
+use crate::parts::Parts;
 use crate::path::Path;
-use crate::pending::LostControl;
-
-/// Bits of [`Pending::say`](crate::pending::Pending::say): messages to send on a link.
-pub(crate) const PING: u16 = 1;
-/// See [`PING`].
-pub(crate) const CLOSE: u16 = 2;
-/// See [`PING`].
-pub(crate) const CLOSE_ACK: u16 = 4;
-
-/// Asks for an acknowledgement and tells which links this end has; see [`PING`].
-pub(crate) const LINKS: u16 = 8;
-
-/// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
-pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
-/// of its `offset`, and the addresses of those in the high half.
-pub(crate) const STATUS: u32 = 1 << 30;
+use crate::pending::CLOSE_ACK;
+use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: join.8
@@ -44,51 +30,48 @@ impl Engine {
         link: LinkId,
         peer: PeerAddr,
     ) -> Result<u8, Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let mut result = Err(Unknown);
-        let is_this = |path: &&Path| path.link == link && path.peer == peer && !path.is_lost();
-        if let Some(path) = connection.paths.iter().find(is_this) {
-            result = Ok(path.index.0);
-            connection.welcome_link(link);
-        } else if connection.is_open()
-            && let Some(index) = self.free_index(&connection, None)
-            && self.open_path(
-                now,
-                &mut connection,
-                index,
-                (link, peer),
-                Life::Trial,
-                PathState::new(now),
-            )
-        {
+        let add = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let is_this =
+                |path: &&Path| path.link() == link && path.peer() == peer && !path.is_lost();
+            if let Some(index) = connection.paths().iter().find(is_this).map(Path::index) {
+                connection.pairs_mut().welcome(link);
+                return Ok(index.0);
+            }
+            let index = parts.free_index(connection, None).filter(|_| connection.is_open());
+            let index = index.ok_or(Unknown)?;
+            let state = PathState::new(now);
+            if !parts.open_path(now, connection, index, (link, peer), Life::Trial, state) {
+                return Err(Unknown);
+            }
             connection.ask_for((link, peer));
-            result = Ok(index.0);
-        }
-        self.put_back(connection);
-        result
+            Ok(index.0)
+        };
+        self.with_handle(handle, add).ok_or(Unknown)?
     }
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
     /// link on which the peer has answered stays.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
-        let mut connection = self.connections.take_handle(handle).ok_or(Unknown)?;
-        let index = LinkIndex(index);
-        let pair = connection.paths.with(index).map(|path| (path.link, path.peer));
-        if self.remove_path_of(&mut connection, index)
-            && let Some((link, peer)) = pair
-        {
-            connection.forget_pair(peer, Some(link));
-        }
-        self.put_back(connection);
-        Ok(())
+        let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            let index = LinkIndex(index);
+            let pair = connection.paths().with(index).map(Path::pair);
+            if parts.remove_path_of(connection, index)
+                && let Some((link, peer)) = pair
+            {
+                connection.pairs_mut().forget(peer, Some(link));
+            }
+        };
+        self.with_handle(handle, remove).ok_or(Unknown)
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: remove.1
     /// Takes a link away and has the peer told; false if there is none or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
-        if is_gone && let Some(path) = connection.paths.first_mut() {
-            path.pending.tell_statuses(1 << index.0);
+        if is_gone && let Some(path) = connection.paths_mut().first_mut() {
+            path.tell_statuses(1 << index.0);
         }
         is_gone
     }
@@ -98,7 +81,7 @@ impl Engine {
     /// of its own, and this may be somebody else's.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
-        let link = path.link;
+        let link = path.link();
         let is_gone = self.remove_path_of(connection, index);
         if is_gone {
             connection.tell_address(link);
@@ -115,7 +98,7 @@ impl Engine {
             let change = path.on_lost();
             self.on_path_change(self.turn_at, connection, index, change);
         }
-        connection.join_due = true;
+        connection.pairs_mut().look();
     }
 
     /// A link of the endpoint is there, for the first time or again.
@@ -126,13 +109,13 @@ impl Engine {
         caps: &LinkCaps,
     ) {
         let now = self.turn_at;
-        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+        for path in connection.paths_mut().iter_mut().filter(|path| path.link() == link) {
             // If the peer still takes frames from there.
-            if path.is_lost() && path.local == caps.local {
+            if path.is_lost() && path.leaves_from(caps.local) {
                 path.on_back(now);
             }
         }
-        connection.welcome_link(link);
+        connection.pairs_mut().welcome(link);
         connection.tell_address(link);
     }
 
@@ -145,21 +128,28 @@ impl Engine {
         index: LinkIndex,
         message: &Control<'_>,
     ) {
+        if connection.phase() == Phase::Gone {
+            // What came before in this frame was the last word on the connection.
+            return;
+        }
         match *message {
             Control::Padding => {}
             Control::Address(address) => connection.learn_address(address),
-            Control::Ping => connection.asked = connection.paths.len() > 1,
+            Control::Ping => {
+                let has_several = connection.paths().len() > 1;
+                connection.told_mut().on_question(has_several);
+            }
             Control::Links(links) => self.on_links(now, connection, links),
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
-                    path.pending.answer(nonce);
+                    path.answer(nonce);
                 }
             }
             Control::PathResponse(nonce) => {
                 let change = connection
                     .path_mut(index)
-                    .and_then(|path| path.state.on_challenge_answered(now, nonce));
+                    .and_then(|path| path.on_challenge_answered(now, nonce));
                 self.on_path_change(now, connection, index, change);
             }
             Control::LinkStatus(which, status) => {
@@ -169,8 +159,8 @@ impl Engine {
                 self.on_close(now, connection, index, (reason, operation), private_data);
             }
             Control::CloseAck => {
-                if connection.phase == Phase::Closing {
-                    connection.phase = Phase::Gone;
+                if connection.phase() == Phase::Closing {
+                    connection.end();
                 }
             }
         }
@@ -191,43 +181,41 @@ impl Engine {
             _ => self.on_path_works(connection, index),
         }
         if matches!(change, PathChange::Validated | PathChange::Restored) {
-            connection.compare_links_soon(now);
+            connection.liveness_mut().compare_links_soon(now);
         }
-        let handle = connection.handle;
-        let Connection { paths, scheduler, peer, .. } = connection;
-        let Some((position, path)) =
-            paths.iter_mut().enumerate().find(|(_, path)| path.index == index)
+        let Some(path) = connection.path_mut(index) else { return };
+        let (link, state) = (path.link(), path.state());
+        match change {
+            PathChange::Suspected | PathChange::Failed => {
+                path.on_out_of_use(change == PathChange::Failed);
+            }
+            PathChange::Recovered => {}
+            PathChange::Validated | PathChange::Restored => {
+                self.on_way_known(now, connection, index, change == PathChange::Restored);
+            }
+        }
+        let connection = connection.handle();
+        self.news.tell(Event::Path { connection, index: index.0, link, state });
+    }
+
+    /// A link works that did not: what was known of the way holds no longer.
+    fn on_way_known(
+        &self,
+        now: Instant,
+        connection: &mut Connection,
+        index: LinkIndex,
+        is_restored: bool,
+    ) {
+        let peer = connection.names().peer().copied();
+        let Some(position) = connection.paths().iter().position(|path| path.index() == index)
         else {
             return;
         };
-        match change {
-            PathChange::Suspected | PathChange::Failed => {
-                if change == PathChange::Failed {
-                    path.counters.failures += 1;
-                    path.pending.announce(true);
-                } else {
-                    path.counters.suspicions += 1;
-                }
-            }
-            PathChange::Validated | PathChange::Recovered | PathChange::Restored => {
-                if let (PathChange::Restored, Some(Some(known)), Some(parameters)) =
-                    (change, self.links.get(usize::from(path.link.0)), peer.as_ref())
-                {
-                    path.restart(now, &known.caps, &self.config, parameters);
-                }
-                if let Some(state) = scheduler
-                    && change != PathChange::Recovered
-                {
-                    state.forget(position);
-                }
-            }
+        let path = &mut connection.paths_mut()[position];
+        if is_restored && let (Some(caps), Some(peer)) = (self.links.caps(path.link()), peer) {
+            path.restart(now, caps, self.config, &peer);
         }
-        self.events.push_back(Event::Path {
-            connection: handle,
-            index: index.0,
-            link: path.link,
-            state: path.state.state(),
-        });
+        connection.spreading_mut().forget(position);
     }
 
     //= protocol.md: compare.6
@@ -235,45 +223,35 @@ impl Engine {
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
-        let pair = (path.link, path.peer);
+        let pair = path.pair();
         // Of two links that are one, one stays, and the initiator says which.
-        let is_same = |path: &&Path| (path.link, path.peer) == pair && path.index != index;
+        let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
-            && let Some(other) = connection.paths.iter().find(is_same)
+            && let Some(other) = connection.paths().iter().find(is_same)
         {
-            if other.state.may_carry_data() {
+            if other.may_carry_data() {
                 self.remove_path_of(connection, index);
                 return;
             }
-            let other = other.index;
+            let other = other.index();
             self.remove_path_of(connection, other);
         }
         connection.keep_pair(pair);
         while let Some(lost) =
-            connection.paths.iter().find(|path| path.is_lost()).map(|path| path.index)
+            connection.paths().iter().find(|path| path.is_lost()).map(Path::index)
             && self.remove_path_of(connection, lost)
         {}
-        connection.join_due = true;
+        connection.pairs_mut().look();
     }
 
     //= protocol.md: state.2
     /// Puts what is in flight on a link on the others.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
-        let (sent, pools) = (&mut self.sent, &mut self.pools);
-        let Connection { paths, outbound, .. } = connection;
-        let Some(path) = paths.iter_mut().find(|path| path.index == index) else { return };
-        let counters = &mut path.counters;
-        let mut lost = LostControl::default();
-        path.send.drain(sent, &mut |carried| {
-            lost.add(&carried);
-            if carried.kind != CarriedKind::Control {
-                counters.retransmissions += 1;
-                outbound.on_lost(pools, carried);
-            }
-        });
-        path.pending.on_given_up();
-        path.pending.say_again_of_links(lost);
-        path.probes_allowed = 0;
+        let pools = &mut *self.pools;
+        let (paths, outbound) = connection.paths_and_outbound();
+        let Some(path) = paths.iter_mut().find(|path| path.index() == index) else { return };
+        let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
+        path.say_again_of_links(lost);
     }
 
     /// Acts on a change of a link of the endpoint.
@@ -284,26 +262,22 @@ impl Engine {
         link: LinkId,
         event: LinkEvent,
     ) {
-        let peer_limit = connection.peer.as_ref().map_or(u16::MAX, |peer| peer.frame_bytes_max);
+        let peer_limit = connection.names().peer().map_or(u16::MAX, |peer| peer.frame_bytes_max);
         let mut changes: Vec<(LinkIndex, Option<PathChange>)> = Vec::new();
-        let sole = connection.paths.len() == 1;
+        let sole = connection.paths().len() == 1;
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
         // Trials go on, or end, with their link.
-        connection.join_due |= matches!(event, LinkEvent::Changed(_) | LinkEvent::Down);
-        for path in connection.paths.iter_mut().filter(|path| path.link == link) {
+        if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
+            connection.pairs_mut().look();
+        }
+        for path in connection.paths_mut().iter_mut().filter(|path| path.link() == link) {
             match event {
                 LinkEvent::Changed(caps) => {
-                    path.mtu.set_limit(caps.frame_bytes_max.min(peer_limit));
-                    path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                    path.state.on_link_up(now);
-                    if path.send.in_flight_bytes() > 0 {
-                        // The probe timeout may have grown long while nothing got through.
-                        path.pending.say(PING);
-                    }
+                    path.on_link_changed(now, caps.frame_bytes_max.min(peer_limit));
                 }
-                LinkEvent::Down if !sole => changes.push((path.index, path.state.on_link_down())),
+                LinkEvent::Down if !sole => changes.push((path.index(), path.on_link_down())),
                 _ => {}
             }
         }
@@ -316,15 +290,15 @@ impl Engine {
     /// under the old index.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
         let changed: Vec<LinkIndex> = connection
-            .paths
+            .paths()
             .iter()
-            .filter(|path| path.link == link && path.local != caps.local && !path.is_lost())
-            .map(|path| path.index)
+            .filter(|path| path.link() == link && !path.leaves_from(caps.local) && !path.is_lost())
+            .map(Path::index)
             .collect();
         for index in changed {
             self.lose_path(connection, index);
         }
-        if !connection.paths.iter().any(|path| path.link == link && !path.is_lost()) {
+        if !connection.paths().iter().any(|path| path.link() == link && !path.is_lost()) {
             connection.welcome_back(link);
         }
     }
@@ -340,12 +314,9 @@ impl Engine {
     ) {
         self.flush(connection, reason.operation_error(), None);
         self.counters.closed_here += 1;
-        connection.phase = Phase::Closing;
-        connection.close = close;
-        connection.retry_at = now;
-        connection.retries = 0;
-        self.events.push_back(Event::Closed {
-            connection: connection.handle,
+        connection.begin_close(now, close);
+        self.news.tell(Event::Closed {
+            connection: connection.handle(),
             reason,
             private_data: Vec::new(),
         });
@@ -359,12 +330,8 @@ impl Engine {
         private_data: Vec<u8>,
     ) {
         self.flush(connection, reason.operation_error(), None);
-        connection.phase = Phase::Gone;
-        self.events.push_back(Event::Closed {
-            connection: connection.handle,
-            reason,
-            private_data,
-        });
+        connection.end();
+        self.news.tell(Event::Closed { connection: connection.handle(), reason, private_data });
     }
 
     /// Completes everything outstanding and frees every record.
@@ -374,11 +341,10 @@ impl Engine {
         rest: OperationError,
         at_fault: Option<(OperationNumber, OperationError)>,
     ) {
-        connection.outbound.flush(&mut self.pools, rest, at_fault);
-        connection.inbound.flush(&mut self.pools, rest);
-        for path in &mut connection.paths {
-            path.send.drain(&mut self.sent, &mut |_| {});
-            path.pending.on_given_up();
+        connection.outbound_mut().flush(self.pools, rest, at_fault);
+        connection.inbound_mut().flush(self.pools, rest);
+        for path in connection.paths_mut() {
+            path.let_go(self.sent);
         }
     }
 
@@ -392,23 +358,20 @@ impl Engine {
         private_data: &[u8],
     ) {
         if let Some(path) = connection.path_mut(index) {
-            path.pending.say(CLOSE_ACK);
+            path.say(CLOSE_ACK);
         }
-        let before = connection.phase;
-        if before != Phase::Drained {
-            connection.phase = Phase::Drained;
-            connection.retry_at = now.after_ns(DRAIN_NS);
-        }
+        let before = connection.phase();
+        connection.drain(now.after_ns(DRAIN_NS));
         if matches!(before, Phase::Closing | Phase::Drained) {
             return;
         }
         let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
-        let fault = (!peaceful).then(|| (operation, OperationError::from_close(reason)));
+        let fault = (!peaceful).then(|| (operation, error_of_close(reason)));
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
-        self.events.push_back(Event::Closed {
-            connection: connection.handle,
+        self.news.tell(Event::Closed {
+            connection: connection.handle(),
             reason: closed,
             private_data: private_data.to_vec(),
         });
@@ -422,32 +385,28 @@ impl Engine {
         which: LinkIndex,
         status: LinkStatus,
     ) {
-        let sole = connection.paths.len() == 1;
+        let sole = connection.paths().len() == 1;
         let Some(path) = connection.path_mut(which) else { return };
         match status {
-            LinkStatus::Available => {
-                path.backup = false;
-                path.state.on_link_up(now);
-            }
-            LinkStatus::Backup => path.backup = true,
+            LinkStatus::Available => path.on_said_available(now),
+            LinkStatus::Backup => path.on_said_backup(),
             LinkStatus::Down if !sole => {
-                let change = path.state.on_link_down();
-                path.state.on_link_up(now);
+                let change = path.on_said_broken(now);
                 self.on_path_change(now, connection, which, change);
                 // The peer knows already.
                 if let Some(path) = connection.path_mut(which) {
-                    path.pending.announce(false);
+                    path.on_announced();
                 }
             }
             LinkStatus::Removed => {
-                let (pair, is_trial) = ((path.link, path.peer), path.is_trial());
+                let (pair, is_trial) = (path.pair(), path.is_trial());
                 if !self.drop_path(connection, which) {
                     return;
                 }
                 if is_trial {
                     connection.on_trial_refused(pair);
                 } else {
-                    connection.forget_pair(pair.1, None);
+                    connection.pairs_mut().forget(pair.1, None);
                 }
             }
             // The only link there is: its own timeouts tell the truth soon enough.
@@ -458,44 +417,36 @@ impl Engine {
     //= protocol.md: remove.1, remove.3
     /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
-        if !connection.paths.has_answer_beside(index) {
+        if !connection.paths().has_answer_beside(index) {
             return false;
         }
-        let Some(position) = connection.paths.iter().position(|path| path.index == index) else {
+        let Some(position) = connection.paths().iter().position(|path| path.index() == index)
+        else {
             return false;
         };
-        let mut path = connection.paths.remove(position);
-        // Positions have shifted: what was learnt belongs to other links now.
-        connection.arrives_at = (LINKS_MAX, Instant::default());
-        let Connection { outbound, scheduler, paths, handle, .. } = connection;
-        let pools = &mut self.pools;
-        let mut lost = LostControl::default();
-        path.send.drain(&mut self.sent, &mut |carried| {
-            lost.add(&carried);
-            outbound.on_lost(pools, carried);
-        });
-        path.pending.on_given_up();
+        let mut path = connection.paths_mut().remove(position);
+        connection.spreading_mut().on_positions_shifted();
+        let handle = connection.handle();
+        let (paths, outbound) = connection.paths_and_outbound();
+        let pools = &mut *self.pools;
+        let lost = path.give_up(self.sent, &mut |carried| outbound.on_lost(pools, carried));
         if let Some(other) = paths.first_mut() {
-            other.pending.say_again(lost);
-            other.pending.inherit(&mut path.pending);
+            other.say_again(lost);
+            other.speak_for(&mut path);
         }
-        path.state.on_removed();
-        // Positions have shifted: what was learnt belongs to other links now.
-        if let Some(state) = scheduler {
-            **state = delivery::SchedulerState::default();
-        }
+        path.on_removed();
         if !path.is_trial() {
-            self.events.push_back(Event::Path {
-                connection: *handle,
+            self.news.tell(Event::Path {
+                connection: handle,
                 index: index.0,
-                link: path.link,
-                state: path.state.state(),
+                link: path.link(),
+                state: path.state(),
             });
         }
         let was_settled = path.is_settled();
-        connection.paths.retire(self.turn_at, path);
+        connection.paths_mut().retire(self.turn_at, path);
         if was_settled {
-            connection.compare_links_soon(self.turn_at);
+            connection.liveness_mut().compare_links_soon(self.turn_at);
         }
         true
     }
@@ -504,7 +455,7 @@ impl Engine {
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone {
-            connection.paths.forget_last_retired();
+            connection.paths_mut().forget_last_retired();
         }
         is_gone
     }
@@ -512,23 +463,13 @@ impl Engine {
     //= protocol.md: set-up.17
     /// Nothing listens at an address we try to connect to.
     pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
-        let Some(state) = connection.handshake.as_mut() else { return };
-        let before = state.candidates.len();
-        state.candidates.retain(|&candidate| candidate != (link, peer));
-        if state.candidates.len() == before {
-            return;
-        }
-        state.candidate = 0;
-        if state.candidates.is_empty() {
+        let Some(attempt) = connection.attempt_mut() else { return };
+        if attempt.give_up((link, peer)) {
             self.counters.handshakes_failed += 1;
             self.end(connection, Closed::Refused(peer), Vec::new());
         }
     }
 }
-
-/// How long frames of a link that was taken away may still arrive. A challenge of that time does not
-/// open it again; the peer's next one does.
-pub(crate) const RETIRED_NS: u64 = 1_000_000_000;
 
 /// How long a connection closed by its peer answers repetitions of the peer's Close.
 const DRAIN_NS: u64 = 200_000_000;

@@ -2,7 +2,7 @@
 //! ended; and the errors of calls.
 
 use delivery::{LinkCounters, LinkId, LinkState};
-use semantics::OperationError;
+use semantics::{OperationError, Owner};
 use thiserror::Error;
 use wire_edge::{CloseReason, PeerAddr, RejectReason};
 
@@ -14,9 +14,14 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Index at the endpoint, as [`semantics::Completion::connection`] carries it.
+    /// Index at the endpoint.
     pub const fn index(self) -> u32 {
         self.index
+    }
+
+    /// What the completions of the connection carry.
+    pub const fn owner(self) -> Owner {
+        Owner::new(self.index, self.generation)
     }
 }
 

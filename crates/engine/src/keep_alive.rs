@@ -5,44 +5,32 @@ use delivery::Instant;
 use wire_edge::LinkIndex;
 
 use crate::connection::Connection;
-use crate::control::{LINKS, RETIRED_NS};
-use crate::engine::Engine;
+use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::pending::LINKS;
 
 impl Connection {
     /// Indices (by bit) of the links that the peer should have, too.
     pub(crate) fn settled_links(&self) -> u16 {
-        let settled = self.paths.iter().filter(|path| path.is_settled());
-        settled.fold(0, |links, path| links | 1 << path.index.0)
-    }
-
-    //= protocol.md: compare.1
-    /// Links have come or gone: when that has settled, both ends see whether they agree.
-    pub(crate) fn compare_links_soon(&mut self, now: Instant) {
-        if self.keep_alive_at != Instant::NEVER {
-            self.compares_links = true;
-            self.keep_alive_at = self.keep_alive_at.min(now.after_ns(COMPARE_NS));
-        }
+        let settled = self.paths().iter().filter(|path| path.is_settled());
+        settled.fold(0, |links, path| links | 1 << path.index().0)
     }
 }
 
-impl Engine {
-    //= protocol.md: silence.3, compare.1
+impl Parts<'_> {
+    //= protocol.md: silence.3
     /// Asks the peer for a sign of life on every link, if none came lately.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
-        let quiet_at = connection.heard_at.after_ns(self.config.keep_alive_ns);
         // Of a link that does not work the peer may know nothing, however often it is heard on others.
-        let is_doubtful = |path: &Path| path.is_settled() && !path.state.may_carry_data();
-        let compares = connection.compares_links || connection.paths.iter().any(is_doubtful);
-        if quiet_at > now && !compares {
-            connection.keep_alive_at = quiet_at;
+        let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
+        let is_doubtful = connection.paths().iter().any(is_doubtful);
+        if !connection.liveness_mut().poll_question(now, self.config.keep_alive_ns, is_doubtful) {
             return;
         }
-        connection.compares_links = false;
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
-        for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.pending.say(LINKS);
+        for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
+            path.say(LINKS);
         }
         self.tell_links(connection);
     }
@@ -52,9 +40,9 @@ impl Engine {
     fn tell_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
-        if let Some(path) = connection.paths.get_mut(nearest) {
-            path.pending.say(LINKS);
-            path.pending.tell_addresses(idle);
+        if let Some(path) = connection.paths_mut().get_mut(nearest) {
+            path.say(LINKS);
+            path.tell_addresses(idle);
         }
     }
 
@@ -64,29 +52,32 @@ impl Engine {
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
         // The peer may not have heard yet of a new one.
-        let is_new = |path: &Path| path.opened_at.after_ns(2 * RETIRED_NS) > now;
-        let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index);
+        let is_new = |path: &Path| path.opened_at().after_ns(2 * RETIRED_NS) > now;
+        let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index());
         let is_gone = |path: &Path| is_missing(path) && !is_new(path);
-        while let Some((index, link)) =
-            connection.paths.iter().find(|path| is_gone(path)).map(|path| (path.index, path.link))
+        while let Some((index, link)) = connection
+            .paths()
+            .iter()
+            .find(|path| is_gone(path))
+            .map(|path| (path.index(), path.link()))
             && self.drop_path(connection, index)
         {
             connection.tell_address(link);
-            connection.join_due = true;
+            connection.pairs_mut().look();
         }
-        if connection.paths.iter().any(is_missing) {
-            connection.compare_links_soon(now);
+        if connection.paths().iter().any(is_missing) {
+            connection.liveness_mut().compare_links_soon(now);
         }
         let is_here = |index: LinkIndex| {
-            let retired = connection.paths.retired(index);
+            let retired = connection.paths().retired(index);
             retired.is_some_and(|retired| retired.at.after_ns(2 * RETIRED_NS) > now)
-                || connection.paths.with(index).is_some()
+                || connection.paths().with(index).is_some()
         };
         let unknown = (0..=LinkIndex::MAX)
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
             .fold(0, |links, index| links | 1_u32 << index);
-        if let Some(path) = connection.paths.first_mut() {
-            path.pending.tell_statuses(unknown);
+        if let Some(path) = connection.paths_mut().first_mut() {
+            path.tell_statuses(unknown);
         }
         if self.links_without_part(connection) != 0 {
             self.tell_links(connection);
@@ -99,12 +90,8 @@ impl Engine {
         if connection.is_initiator() {
             return 0;
         }
-        let used = connection.paths.iter().filter(|path| path.state.may_carry_data());
-        let used = used.fold(0, |links, path| links | 1_u16 << path.link.0);
-        self.usable_links() & !used & !connection.unwanted_links()
+        let used = connection.paths().iter().filter(|path| path.may_carry_data());
+        let used = used.fold(0, |links, path| links | 1_u16 << path.link().0);
+        self.links.usable() & !used & !connection.pairs().unwanted()
     }
 }
-
-/// How long after a change of its links a connection compares them with the peer's, in nanoseconds:
-/// longer than an index rests.
-const COMPARE_NS: u64 = 3_000_000_000;

@@ -11,8 +11,13 @@
 //! Completions do not come out of the engine: it puts them into the completion queues itself.
 #![forbid(unsafe_code)]
 
+mod ack_bytes;
 mod ack_duty;
 mod acknowledge;
+mod agenda;
+mod asks;
+mod attempt;
+mod close_notice;
 mod config;
 mod connection;
 mod control;
@@ -20,27 +25,50 @@ mod engine;
 mod event;
 mod frames;
 mod handshake;
+mod hello;
 mod join;
+mod joining;
 mod keep_alive;
 mod life;
 mod link_set;
+mod links;
+mod liveness;
+mod names;
+mod new_frame;
+mod news;
+mod pairs;
+mod parts;
 mod path;
+mod peer_names;
 mod pending;
 mod per_host;
+mod phase;
+mod purpose;
 mod receive;
+mod reception;
+mod refusals;
+mod replies;
 mod report;
+mod request_order;
 mod rest;
+mod retry;
+mod returned;
 mod scratch;
+mod sending;
 mod spread;
+mod spreading;
 mod table;
 mod tell;
 mod timeouts;
+mod told;
 mod transmit;
 
 pub use config::{Asking, EngineConfig};
-pub use engine::{ConnectRequest, Emitted, Engine, EngineLinkError};
+pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
 };
-pub use join::rank_pairs;
+pub use joining::rank_pairs;
+pub use links::EngineLinkError;
+pub use new_frame::Emitted;
 pub use scratch::Scratch;

@@ -5,7 +5,6 @@ use core::ops::{Deref, DerefMut};
 use delivery::{Instant, LinkId, Pack, Packer, Unpacker};
 use wire_edge::{ADDRESSES_MAX, LinkIndex, PeerAddr};
 
-use crate::control::RETIRED_NS;
 use crate::path::Path;
 
 /// The links of a connection. It can be used as a slice of them, in which positions hold until one is
@@ -38,7 +37,7 @@ delivery::pack_fields!(Retired { at, is_unnoticed, path });
 impl Retired {
     /// When the index may serve a trial: one that the peer did not notice is new to it, another only
     /// when the peer believes that no frame of before is under way.
-    pub(crate) fn rested_at(&self) -> Instant {
+    pub(crate) fn reusable_at(&self) -> Instant {
         if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }
 }
@@ -89,21 +88,21 @@ impl LinkSet {
     /// The link with this index, if it is there.
     #[inline]
     pub(crate) fn with(&self, index: LinkIndex) -> Option<&Path> {
-        self.links.iter().find(|path| path.index == index)
+        self.links.iter().find(|path| path.index() == index)
     }
 
     /// The link with this index, if it is there.
     #[inline]
     pub(crate) fn with_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
-        self.links.iter_mut().find(|path| path.index == index)
+        self.links.iter_mut().find(|path| path.index() == index)
     }
 
     /// Adds a link, the last from now on. Its index is free.
     pub(crate) fn open(&mut self, path: Path) {
-        assert!(self.with(path.index).is_none(), "a link index is used once at a time");
-        assert!(self.retired(path.index).is_none(), "packet numbers go on from where they were");
+        assert!(self.with(path.index()).is_none(), "a link index is used once at a time");
+        assert!(self.retired(path.index()).is_none(), "packet numbers go on from where they were");
         assert!(
-            path.is_validated() || self.has_answer_beside(path.index),
+            path.is_validated() || self.has_answer_beside(path.index()),
             "the first link is one on which the peer has answered"
         );
         // Room for one link is not wasted on the many connections that have no other.
@@ -113,13 +112,13 @@ impl LinkSet {
 
     /// Whether the peer has answered on a link other than this one: the last such link stays.
     pub(crate) fn has_answer_beside(&self, index: LinkIndex) -> bool {
-        self.links.iter().any(|path| path.is_validated() && path.index != index)
+        self.links.iter().any(|path| path.is_validated() && path.index() != index)
     }
 
     /// Takes out the link at `position`, which is to [retire](Self::retire).
     pub(crate) fn remove(&mut self, position: usize) -> Path {
         let path = self.links.remove(position);
-        assert!(self.has_answer_beside(path.index), "the last link that answered stays");
+        assert!(self.has_answer_beside(path.index()), "the last link that answered stays");
         path
     }
 
@@ -127,7 +126,7 @@ impl LinkSet {
     /// answered on it, its pair is remembered.
     pub(crate) fn retire(&mut self, at: Instant, path: Path) {
         if path.is_validated() {
-            let pair = (path.link, path.peer);
+            let pair = path.pair();
             self.former.retain(|&former| former != pair);
             if self.former.len() == ADDRESSES_MAX {
                 self.former.remove(0);
@@ -146,18 +145,18 @@ impl LinkSet {
 
     /// The link that had this index before, if it is not in use again.
     pub(crate) fn retired(&self, index: LinkIndex) -> Option<&Retired> {
-        self.retired.iter().find(|retired| retired.path.index == index)
+        self.retired.iter().find(|retired| retired.path.index() == index)
     }
 
     /// Gives out the link that had this index before, which is to be renewed.
     pub(crate) fn take_retired(&mut self, index: LinkIndex) -> Option<Path> {
-        let before = self.retired.iter().position(|retired| retired.path.index == index)?;
+        let before = self.retired.iter().position(|retired| retired.path.index() == index)?;
         Some(self.retired.swap_remove(before).path)
     }
 
     /// When an index may serve a trial again, if there are any that may.
-    pub(crate) fn index_rested_at(&self) -> Option<Instant> {
-        self.retired.iter().map(Retired::rested_at).min()
+    pub(crate) fn index_reusable_at(&self) -> Option<Instant> {
+        self.retired.iter().map(Retired::reusable_at).min()
     }
 
     /// Whether this pair was a link once.
@@ -188,3 +187,7 @@ impl LinkSet {
         Self { links: self.links, retired: Pack::unpack(from), former: Pack::unpack(from) }
     }
 }
+
+/// How long frames of a link that was taken away may still arrive. A challenge of that time does not
+/// open it again; the peer's next one does.
+pub(crate) const RETIRED_NS: u64 = 1_000_000_000;

@@ -2,12 +2,26 @@
 
 use semantics::{Carried, CarriedKind};
 
-use crate::control::{LINKS, MTU_PROBE, STATUS};
+/// Bits of [`Pending::say`]: messages to send on a link.
+pub(crate) const PING: u16 = 1;
+/// See [`PING`].
+pub(crate) const CLOSE: u16 = 2;
+/// See [`PING`].
+pub(crate) const CLOSE_ACK: u16 = 4;
+
+/// Asks for an acknowledgement and tells which links this end has; see [`PING`].
+pub(crate) const LINKS: u16 = 8;
+
+/// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
+pub(crate) const MTU_PROBE: u32 = 1 << 31;
+/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
+/// of its `offset`, and the addresses of those in the high half.
+pub(crate) const STATUS: u32 = 1 << 30;
 
 /// What is to be said on a link of a connection, until a frame that says it has gone out.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Messages, bits such as [`PING`](crate::control::PING).
+    /// Messages, bits such as [`PING`].
     messages: u16,
     /// Nonce of a challenge of the peer to answer on this link.
     answer: Option<u64>,
@@ -24,7 +38,7 @@ pub(crate) struct Pending {
 delivery::pack_fields!(Pending { messages, answer, announces, statuses, addresses, told });
 
 impl Pending {
-    /// These messages are to be sent, bits such as [`PING`](crate::control::PING).
+    /// These messages are to be sent, bits such as [`PING`].
     pub(crate) const fn say(&mut self, messages: u16) {
         self.messages |= messages;
     }

@@ -1,23 +1,21 @@
 //! Frames of connections coming in: the steps of protocol.md §3.4, from the id to the acknowledgement.
 
-use delivery::{Arrival, Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
+use delivery::{Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
-use semantics::{
-    AccessFault, Answer, CarriedKind, LocalFault, OperationError, Refusal, Surroundings, Verdict,
-};
+use semantics::{AccessFault, Answer, LocalFault, OperationError, Refusal, Surroundings, Verdict};
 use wire_edge::{
     AckSection, CloseReason, ConnectionId, Control, Epoch, Flags, Frame, Header, LinkIndex,
     LinkStatus, OperationNumber, PeerAddr, control_messages,
 };
 
-use crate::connection::{Connection, Phase};
-use crate::control::{MTU_PROBE, RETIRED_NS, STATUS};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::{Closed, Event};
 use crate::life::Life;
-use crate::path::{Path, frame_bytes_min};
-use crate::pending::LostControl;
-use crate::report::Refusals;
+use crate::link_set::RETIRED_NS;
+use crate::parts::Parts;
+use crate::path::{Packet, Path};
+use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: receive.1, name.3
@@ -32,20 +30,23 @@ impl Engine {
         id: ConnectionId,
         epoch: Epoch,
     ) {
-        let Some(index) = self.connections.find(id) else {
-            return self.on_unknown_connection(now, link, frame, id, epoch);
+        let (connections, mut parts) = self.lend();
+        let Some(index) = connections.find(id) else {
+            return parts.on_unknown_connection(now, link, frame, id, epoch);
         };
-        let Some(mut connection) = self.connections.take(index) else { return };
-        if connection.epoch == epoch {
-            self.receive(now, memory, link, frame, &mut connection);
+        let Some(mut connection) = connections.take(index) else { return };
+        if connection.names().epoch() == epoch {
+            parts.receive(now, memory, link, frame, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
-            self.counters.wrong_epoch += 1;
-            self.reset(now, link, frame, id, epoch);
+            parts.counters.wrong_epoch += 1;
+            parts.reset(now, link, frame, id, epoch);
         }
-        self.put_back(connection);
+        parts.put_back(connections, connection);
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: frame.3, receive.2, receive.4, receive.8, close.5
     fn receive(
         &mut self,
@@ -64,7 +65,7 @@ impl Engine {
         };
         let is_inside = frame.outside.is_empty();
         let payload = if is_inside { decoded.payload.into() } else { frame.outside };
-        if matches!(connection.phase, Phase::Connecting | Phase::Requested | Phase::Gone) {
+        if matches!(connection.phase(), Phase::Connecting | Phase::Requested | Phase::Gone) {
             return;
         }
         let index = decoded.prefix.link;
@@ -72,54 +73,37 @@ impl Engine {
             self.counters.wrong_address += 1;
             return;
         };
-        let path = &mut connection.paths[position];
-        let eliciting = eliciting(decoded);
-        let ack_now = decoded.prefix.flags.contains(Flags::ACK_NOW);
-        let marked = frame.congestion_experienced;
-        let arrival = path.received.classify(decoded.prefix.packet);
-        let counters = &mut path.counters;
-        counters.frames_received += 1;
-        counters.bytes_received += frame.len() as u64;
-        match arrival {
-            Arrival::New { .. } => {}
-            Arrival::Implausible => {
-                counters.dropped_implausible += 1;
-                return;
-            }
-            Arrival::Duplicate | Arrival::TooOld => {
-                match arrival {
-                    Arrival::Duplicate => counters.dropped_duplicate += 1,
-                    _ => counters.dropped_too_old += 1,
-                }
-                let at = frame.received_at;
-                path.received.observe(now, at, decoded.prefix.packet, marked, eliciting, ack_now);
-                return;
-            }
+        let path = &mut connection.paths_mut()[position];
+        let packet = Packet {
+            number: decoded.prefix.packet,
+            received_at: frame.received_at,
+            is_marked: frame.congestion_experienced,
+            eliciting: eliciting(decoded),
+            asks: decoded.prefix.flags.contains(Flags::ACK_NOW),
+        };
+        if !path.on_frame(now, frame.len(), &packet) {
+            return;
         }
-        counters.congestion_marked += u64::from(marked);
-        path.heard_at = now;
-        path.refusals = Refusals::NONE;
-        if connection.phase == Phase::Accepted {
+        if connection.phase() == Phase::Accepted {
             self.confirm(now, connection);
         }
-        connection.heard = true;
+        connection.liveness_mut().on_heard();
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
             // A link that works again may have taken others away, this one among them.
-            let still = connection.paths.iter().position(|path| path.index == index);
+            let still = connection.paths().iter().position(|path| path.index() == index);
             let Some(still) = still else { return };
             position = still;
         }
-        let delivered = connection.inbound.delivered();
+        let delivered = connection.inbound().delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
             // A frame from the middle that completes its operation, as those behind it came earlier over
             // other links, is the last: nothing follows among which the sender would ask.
-            let completes = connection.inbound.delivered() != delivered;
-            let eliciting = if completes { eliciting.as_last() } else { eliciting };
+            let completes = connection.inbound().delivered() != delivered;
+            let eliciting = if completes { packet.eliciting.as_last() } else { packet.eliciting };
             // The connection's links may have changed.
             if let Some(path) = connection.path_mut(index) {
-                let at = frame.received_at;
-                path.received.observe(now, at, decoded.prefix.packet, marked, eliciting, ack_now);
+                path.observe(now, &Packet { eliciting, ..packet });
             }
         }
     }
@@ -136,9 +120,9 @@ impl Engine {
         decoded: &Frame<'_>,
         index: LinkIndex,
     ) -> Option<usize> {
-        if let Some(position) = connection.paths.iter().position(|path| path.index == index) {
-            let path = &connection.paths[position];
-            if path.link == link && path.peer == frame.from {
+        if let Some(position) = connection.paths().iter().position(|path| path.index() == index) {
+            let path = &connection.paths()[position];
+            if path.link() == link && path.peer() == frame.from {
                 return Some(position);
             }
             if !is_challenge(decoded) || !self.vacates(now, connection, index, decoded) {
@@ -149,31 +133,31 @@ impl Engine {
         if takes_back(now, connection, place, index, decoded) {
             let state = PathState::new(now);
             let opened = self.open_path(now, connection, index, place, Life::Settled, state);
-            return opened.then(|| connection.paths.len() - 1);
+            return opened.then(|| connection.paths().len() - 1);
         }
         let challenge = is_challenge(decoded);
-        let room = connection.paths.len() < usize::from(self.config.links_max);
+        let room = connection.paths().len() < usize::from(self.config.links_max);
         // A challenge sent before the link was taken away does not bring it back.
-        let settled = connection.paths.retired(index).is_none_or(|retired| {
-            let is_next = retired.is_unnoticed && is_ahead(&retired.path, decoded);
+        let settled = connection.paths().retired(index).is_none_or(|retired| {
+            let is_next = retired.is_unnoticed && retired.path.is_ahead(decoded.prefix.packet);
             is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
         // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
         // the link of the handshake away, nothing else may ever come.
-        let open = matches!(connection.phase, Phase::Accepted | Phase::Established);
+        let open = matches!(connection.phase(), Phase::Accepted | Phase::Established);
         if !challenge || !settled || !open || frame.from.is_group() {
             return None;
         }
         if !room || !self.gives_way(connection, place) {
             // The peer has a link here that is none to this end.
-            if let Some(path) = connection.paths.first_mut() {
-                path.pending.tell_statuses(1 << index.0);
+            if let Some(path) = connection.paths_mut().first_mut() {
+                path.tell_statuses(1 << index.0);
             }
             return None;
         }
         let state = PathState::new(now);
         let opened = self.open_path(now, connection, index, place, Life::Offered, state);
-        opened.then(|| connection.paths.len() - 1)
+        opened.then(|| connection.paths().len() - 1)
     }
 
     //= protocol.md: join.9, join.10
@@ -187,16 +171,16 @@ impl Engine {
         frame: &Frame<'_>,
     ) -> bool {
         let Some(path) = connection.path_mut(index) else { return true };
-        let link = path.link;
+        let link = path.link();
         if path.is_offered() {
             // The peer gave that pair up and tries another.
-            return is_ahead(path, frame) && self.drop_unnoticed(connection, index);
+            return path.is_ahead(frame.prefix.packet) && self.drop_unnoticed(connection, index);
         }
-        if path.is_settled() && path.is_stale(now) && is_ahead(path, frame) {
+        if path.is_settled() && path.is_stale(now) && path.is_ahead(frame.prefix.packet) {
             return self.replaces_stale(connection, index);
         }
         // Both opened a link under one index: that of the initiator stays there.
-        let is_new = path.is_trial() && path.counters.frames_received == 0;
+        let is_new = path.is_trial() && path.is_unheard();
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
@@ -212,7 +196,9 @@ impl Engine {
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
-            connection.join_due |= self.remove_path_of(connection, index);
+            if self.remove_path_of(connection, index) {
+                connection.pairs_mut().look();
+            }
             return false;
         }
         self.drop_unnoticed(connection, index)
@@ -223,8 +209,8 @@ impl Engine {
     /// the peer may open it.
     #[cold]
     fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
-        let own = connection.paths.iter().find(|path| (path.link, path.peer) == place);
-        match own.map(|path| (path.index, path.is_lost(), path.state.state())) {
+        let own = connection.paths().iter().find(|path| path.pair() == place);
+        match own.map(|path| (path.index(), path.is_lost(), path.state())) {
             None | Some((_, true, _)) => true,
             Some(_) if connection.is_initiator() => false,
             Some((index, false, LinkState::Validating)) => self.remove_path_of(connection, index),
@@ -237,17 +223,10 @@ impl Engine {
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
-        connection.phase = Phase::Established;
-        connection.handshake = None;
-        connection.retry_at = Instant::NEVER;
-        connection.retries = 0;
-        connection.silence.on_progress(now, false);
-        connection.keep_alive_at = now.after_ns(self.config.keep_alive_ns);
+        connection.establish(now, self.config.keep_alive_ns);
         self.counters.handshakes_completed += 1;
-        self.events.push_back(Event::Established {
-            connection: connection.handle,
-            private_data: Vec::new(),
-        });
+        self.news
+            .tell(Event::Established { connection: connection.handle(), private_data: Vec::new() });
     }
 
     /// Handles what a frame acknowledges, of packets and of operations.
@@ -266,13 +245,8 @@ impl Engine {
         acks: &AckSection<'_>,
         received_at: Instant,
     ) {
-        let counters = &mut connection.paths[position].counters;
-        if matches!(decoded.header, Header::Ack) {
-            counters.explicit_acks_received += 1;
-        } else {
-            counters.piggybacked_acks_received += 1;
-        }
-        if !matches!(connection.phase, Phase::Established) {
+        connection.paths_mut()[position].on_acks(matches!(decoded.header, Header::Ack));
+        if !matches!(connection.phase(), Phase::Established) {
             return;
         }
         for block in acks.blocks() {
@@ -281,10 +255,10 @@ impl Engine {
             }
         }
         let (delivered, credit) = (acks.delivered(), acks.credit());
-        if !connection.outbound.on_delivered(&mut self.pools, delivered, credit) {
+        if !connection.outbound_mut().on_delivered(self.pools, delivered, credit) {
             return self.violated(now, connection, delivered);
         }
-        if connection.inbound.is_stalled() {
+        if connection.inbound().is_stalled() {
             self.resume(now, memory, connection);
         }
     }
@@ -297,69 +271,25 @@ impl Engine {
         connection: &mut Connection,
         block: &wire_edge::AckBlock,
     ) -> bool {
-        let Connection { paths, outbound, .. } = connection;
-        let Some(path) = paths.iter_mut().find(|path| path.index == block.link) else {
+        let (paths, outbound) = connection.paths_and_outbound();
+        let Some(path) = paths.iter_mut().find(|path| path.index() == block.link) else {
             // It may have been removed a moment ago.
             return true;
         };
-        let pools = &mut self.pools;
-        let mut probe = None;
-        let mut lost = LostControl::default();
-        let (mut again, mut has_told) = (0, false);
-        let (mut acked_bytes, mut lost_bytes) = (0, 0);
-        let result =
-            path.send.on_ack(&mut self.sent, now, received_at, block, &mut |fate, carried| match (
-                fate,
-                carried.kind,
-            ) {
-                (_, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
-                    probe = Some((fate, carried.slot as u16));
-                }
-                (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
-                (Fate::Acked, CarriedKind::Control) => {
-                    lost.add_arrived();
-                    has_told |= carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
-                }
-                (Fate::Acked, _) => {
-                    acked_bytes = acked_bytes.max(frame_bytes_min(&carried));
-                    outbound.on_acknowledged(pools, carried);
-                }
-                (Fate::Lost, _) => {
-                    again += 1;
-                    lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
-                    outbound.on_lost(pools, carried);
-                }
-            });
-        let Ok(summary) = result else { return false };
-        path.pending.on_returned(lost);
-        path.mtu.on_frames_acked(acked_bytes);
-        path.on_frames_lost(now, lost_bytes);
-        path.counters.retransmissions += again;
-        path.counters.packets_lost += u64::from(summary.newly_lost);
-        path.counters.spurious_losses += u64::from(summary.spurious);
-        match probe {
-            Some((Fate::Acked, size)) => {
-                path.mtu.on_probe_acked(size);
-                path.send.set_frame_bytes(u32::from(path.mtu.current()));
-            }
-            Some((Fate::Lost, size)) => {
-                path.counters.mtu_probes_lost += 1;
-                path.mtu.on_probe_lost(size);
-            }
-            None => {}
+        let pools = &mut *self.pools;
+        let times = (now, received_at);
+        let acknowledged = path.on_ack(self.sent, times, block, &mut |fate, carried| match fate {
+            Fate::Acked => outbound.on_acknowledged(pools, carried),
+            Fate::Lost => outbound.on_lost(pools, carried),
+        });
+        let Some(acknowledged) = acknowledged else { return false };
+        if acknowledged.has_told_statuses {
+            connection.tell_addresses_again(self.links.attached());
         }
-        if has_told {
-            connection.tell_addresses_again(self.attached_links());
-        }
-        if summary.newly_acked > 0 {
+        if acknowledged.is_progress {
             connection.on_acknowledged(block.link);
         }
-        let Some(path) = connection.path_mut(block.link) else { return true };
-        if summary.newly_acked > 0 {
-            path.progress_at = now;
-            let change = path.state.on_progress();
-            self.on_path_change(now, connection, block.link, change);
-        }
+        self.on_path_change(now, connection, block.link, acknowledged.change);
         true
     }
 
@@ -377,30 +307,20 @@ impl Engine {
     ) -> bool {
         match decoded.header {
             Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
-                let path = &mut connection.paths[position];
-                path.counters.data_frames_received += 1;
-                path.send.end_train();
-                let place = (operation, offset);
-                let ahead = operation.since(connection.furthest.0);
-                if ahead < 0 || (ahead == 0 && offset < connection.furthest.1) {
-                    path.counters.out_of_order += 1;
-                } else {
-                    connection.furthest = place;
-                }
+                let is_behind = connection.requests_mut().is_behind(operation, offset);
+                connection.paths_mut()[position].on_data(is_behind);
                 self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadRequest { .. } | Header::Atomic { .. } => {
                 self.handle_request(now, memory, connection, position, decoded, payload)
             }
             Header::ReadResponse { .. } | Header::AtomicResponse { .. } => {
-                let path = &mut connection.paths[position];
-                path.counters.data_frames_received += 1;
-                path.send.end_train();
+                connection.paths_mut()[position].on_data(false);
                 self.handle_answer(now, memory, connection, position, decoded, payload)
             }
             Header::Control => {
-                connection.paths[position].counters.control_frames_received += 1;
-                let index = connection.paths[position].index;
+                connection.paths_mut()[position].on_control();
+                let index = connection.paths()[position].index();
                 let mut reminds = false;
                 for message in control_messages(decoded.payload) {
                     match message {
@@ -434,26 +354,23 @@ impl Engine {
         if !connection.is_open() {
             return true;
         }
-        let Connection { inbound, outbound, paths, .. } = connection;
-        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let (inbound, outbound) = connection.operations();
+        let mut around = Surroundings { memory, pools: self.pools, outbound };
         let verdict = inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, payload);
-        let counters = &mut paths[position].counters;
+        let path = &mut connection.paths_mut()[position];
         match verdict {
             Verdict::Accepted => {
-                counters.payload_bytes_received += payload.len() as u64;
+                path.on_taken(payload.len());
                 self.note_stall(connection);
                 true
             }
             Verdict::Duplicate => {
-                counters.not_placed += 1;
+                path.on_not_placed();
                 connection.doubt_links();
                 true
             }
             Verdict::Refused(refusal) => {
-                match refusal {
-                    Refusal::Window => counters.dropped_outside_window += 1,
-                    Refusal::Pool | Refusal::Ranges => counters.dropped_no_room += 1,
-                }
+                path.on_refused(refusal);
                 false
             }
             Verdict::Violation { reason, operation } => {
@@ -475,21 +392,21 @@ impl Engine {
         if !connection.is_open() {
             return true;
         }
-        let Connection { outbound, paths, .. } = connection;
-        let counters = &mut paths[position].counters;
+        let (paths, outbound) = connection.paths_and_outbound();
+        let path = &mut paths[position];
         let flags = decoded.prefix.flags;
-        match outbound.handle_answer(memory, &mut self.pools, flags, &decoded.header, payload) {
+        match outbound.handle_answer(memory, self.pools, flags, &decoded.header, payload) {
             Ok(Answer::Accepted) => {
-                counters.payload_bytes_received += payload.len() as u64;
+                path.on_taken(payload.len());
                 true
             }
             Ok(Answer::Duplicate) => {
-                counters.not_placed += 1;
+                path.on_not_placed();
                 connection.doubt_links();
                 true
             }
             Ok(Answer::NoRoom) => {
-                counters.dropped_no_room += 1;
+                path.on_refused(Refusal::Pool);
                 false
             }
             Ok(Answer::Violation) => {
@@ -510,13 +427,14 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
     ) {
-        let Connection { inbound, outbound, .. } = connection;
+        let (inbound, outbound) = connection.operations();
         let before = inbound.delivered();
-        let mut around = Surroundings { memory, pools: &mut self.pools, outbound };
+        let mut around = Surroundings { memory, pools: self.pools, outbound };
         if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
             self.refuse_access(now, connection, reason, operation);
         } else {
-            connection.report_now |= connection.inbound.delivered() != before;
+            let has_delivered = connection.inbound().delivered() != before;
+            connection.told_mut().tell_if(has_delivered);
             self.note_stall(connection);
         }
     }
@@ -524,9 +442,8 @@ impl Engine {
     /// Remembers a connection whose deliveries wait for the application to poll.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
-        if connection.inbound.is_stalled() && !connection.listed_stalled {
-            connection.listed_stalled = true;
-            self.stalled.push(connection.handle.index);
+        if connection.inbound().is_stalled() {
+            self.agenda.mark_stalled(connection.handle().index);
         }
     }
 
@@ -574,7 +491,7 @@ impl Engine {
             LocalFault::Operation(operation) => {
                 let fault = (operation, OperationError::LocalAccess);
                 let rest = Closed::LocalMemory.operation_error();
-                connection.outbound.flush(&mut self.pools, rest, Some(fault));
+                connection.outbound_mut().flush(self.pools, rest, Some(fault));
                 (CloseReason::LocalMemoryGone, OperationNumber(0))
             }
             LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
@@ -583,7 +500,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     //= protocol.md: answer.8
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.
@@ -594,13 +511,13 @@ impl Engine {
         connection: &mut Connection,
         operation: OperationNumber,
     ) {
-        if !connection.is_open() || !connection.outbound.lacks_answer(&self.pools, operation) {
+        if !connection.is_open() || !connection.outbound().lacks_answer(self.pools, operation) {
             return;
         }
         let reason = CloseReason::LocalMemoryGone;
         let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         let closed = Closed::PeerRefused(reason);
-        connection.outbound.flush(&mut self.pools, closed.operation_error(), Some(fault));
+        connection.outbound_mut().flush(self.pools, closed.operation_error(), Some(fault));
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, closed);
     }
@@ -616,24 +533,24 @@ fn takes_back(
     index: LinkIndex,
     frame: &Frame<'_>,
 ) -> bool {
-    if !matches!(frame.header, Header::Control) || connection.phase != Phase::Established {
+    if !matches!(frame.header, Header::Control) || connection.phase() != Phase::Established {
         return false;
     }
-    let was_here = connection.paths.retired(index).is_some_and(|retired| {
+    let was_here = connection.paths().retired(index).is_some_and(|retired| {
         let path = &retired.path;
         let patience_ns = if connection.is_initiator() { RETIRED_NS / 2 } else { 0 };
-        (path.link, path.peer) == place
+        path.pair() == place
             && path.is_validated()
-            && is_ahead(path, frame)
+            && path.is_ahead(frame.prefix.packet)
             && now >= retired.at.after_ns(patience_ns)
     });
     let is_removed = |path: &Path| {
         control_messages(frame.payload).any(|message| {
-            matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index)
+            matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index())
         })
     };
     // Where nobody has answered yet, there is nothing to be left with.
-    was_here && connection.paths.iter().all(|path| !path.is_validated() || is_removed(path))
+    was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
 /// Whether a frame holds a challenge, as the first frame of a new link does.
@@ -641,12 +558,6 @@ fn is_challenge(frame: &Frame<'_>) -> bool {
     matches!(frame.header, Header::Control)
         && control_messages(frame.payload)
             .any(|message| matches!(message, Ok(Control::PathChallenge(_))))
-}
-
-/// Whether a frame was sent after all that came on a link so far.
-fn is_ahead(path: &Path, frame: &Frame<'_>) -> bool {
-    let arrival = path.received.classify(frame.prefix.packet);
-    matches!(arrival, Arrival::New { out_of_order: false, .. })
 }
 
 /// Whether a frame asks for an acknowledgement, and whether more of its operation follows.

@@ -5,81 +5,16 @@
 //! and they make this end ask for itself, no more.
 
 use delivery::{Evidence, Instant, LinkId};
-use wire_edge::{PacketNumber, PeerAddr};
+use wire_edge::PeerAddr;
 
-use crate::connection::{Connection, Phase};
-use crate::control::PING;
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::handshake::RESET_PACKETS_MAX;
+use crate::parts::Parts;
 use crate::path::Path;
-
-/// What is reported.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Report {
-    /// Frames of more than this many bytes do not get through.
-    TooBig(u16),
-    /// Nobody listens there.
-    Refused,
-}
-
-/// How often in a row nobody was found to listen at the address of a link.
-///
-/// A process may be about to start again, and a report may be late: what was refused is asked
-/// [`QUESTIONS`] times whether it is so, and only a refusal of what was sent since counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusals {
-    count: u8,
-    /// The number of the last question; `None` while the next one waits.
-    asked: Option<u32>,
-    /// When the next question is due.
-    ask_at: Instant,
-}
-
-delivery::pack_fields!(Refusals { count, asked, ask_at });
-
-impl Refusals {
-    /// Something was heard on the link, or it is new.
-    pub(crate) const NONE: Self = Self { count: 0, asked: None, ask_at: Instant::NEVER };
-
-    /// A packet was refused. Returns whether the link has just failed by that.
-    fn on_refused(&mut self, now: Instant, packet: u32) -> bool {
-        let counts = match self.asked {
-            Some(asked) => packet.wrapping_sub(asked) < 1 << 31,
-            None => self.count == 0,
-        };
-        if !counts || self.have_failed() {
-            return false;
-        }
-        self.count += 1;
-        self.asked = None;
-        if self.have_failed() {
-            return true;
-        }
-        self.ask_at = if self.count == 1 { now } else { now.after_ns(QUESTION_NS) };
-        false
-    }
-
-    /// Whether to ask now with the packet of this number.
-    pub(crate) fn poll_question(&mut self, now: Instant, next: PacketNumber) -> bool {
-        if now < self.ask_at {
-            return false;
-        }
-        self.ask_at = Instant::NEVER;
-        self.asked = Some(next.truncate());
-        true
-    }
-
-    /// When to call [`Refusals::poll_question`].
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.ask_at
-    }
-
-    /// Whether nobody listens there.
-    const fn have_failed(&self) -> bool {
-        self.count > QUESTIONS
-    }
-}
+use crate::pending::PING;
+use crate::phase::Phase;
+use crate::refusals::Report;
 
 impl Engine {
     //= protocol.md: report.2
@@ -95,17 +30,21 @@ impl Engine {
     ) {
         match evidence {
             Evidence::Quoted(head) => match self.sender_of(link, peer, &head) {
-                Some((index, packet)) => self.with_index(index, |engine, connection| {
-                    engine.on_proven(now, connection, (link, peer), report, packet);
-                }),
-                None => self.counters.reports_ignored += 1,
+                Some((index, packet)) => {
+                    self.with_index(index, |parts, connection| {
+                        parts.on_proven(now, connection, (link, peer), report, packet);
+                    });
+                }
+                None => self.parts().counters.reports_ignored += 1,
             },
-            Evidence::Hearsay if !self.hearsay_limit.allow(now) => self.counters.rate_limited += 1,
+            Evidence::Hearsay if !self.parts().reception.may_heed_hearsay(now) => {
+                self.parts().counters.rate_limited += 1;
+            }
             Evidence::Hearsay => self.each_at(link, peer, |_, connection| {
                 on_hearsay(connection, (link, peer), report);
             }),
-            Evidence::Local => self.each_at(link, peer, |engine, connection| {
-                engine.on_proven(now, connection, (link, peer), report, None);
+            Evidence::Local => self.each_at(link, peer, |parts, connection| {
+                parts.on_proven(now, connection, (link, peer), report, None);
             }),
         }
     }
@@ -119,20 +58,18 @@ impl Engine {
         peer: PeerAddr,
         head: &[u8],
     ) -> Option<(u32, Option<u32>)> {
+        let (connections, parts) = self.lend();
         let Ok(prefix) = wire_edge::peek_prefix(head) else {
             let preamble = wire_edge::preamble(head).ok()?;
-            let index = self.connections.find(preamble.source)?;
-            let connection = self.connections.at(index)?;
-            let asked = &connection.handshake.as_ref()?.candidates;
-            return asked.contains(&(link, peer)).then_some((index, None));
+            let index = connections.find(preamble.source)?;
+            let connection = connections.at(index)?;
+            return connection.attempt()?.asks_at((link, peer)).then_some((index, None));
         };
-        let &index = self.by_peer.get(&(prefix.connection, prefix.epoch))?;
+        let index = parts.peers.find((prefix.connection, prefix.epoch))?;
         // One that rests has nothing under way.
-        let connection = self.connections.at(index)?;
-        let path = connection.paths.iter().find(|path| path.index == prefix.link)?;
-        let behind = path.send.next_packet().truncate().wrapping_sub(prefix.packet);
-        let is_sent =
-            (path.link, path.peer) == (link, peer) && (1..=RESET_PACKETS_MAX).contains(&behind);
+        let connection = connections.at(index)?;
+        let path = connection.paths().iter().find(|path| path.index() == prefix.link)?;
+        let is_sent = path.pair() == (link, peer) && path.has_sent_lately(prefix.packet);
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
@@ -141,20 +78,22 @@ impl Engine {
         &mut self,
         link: LinkId,
         peer: PeerAddr,
-        mut work: impl FnMut(&mut Self, &mut Connection),
+        mut work: impl FnMut(&mut Parts<'_>, &mut Connection),
     ) {
-        for index in self.connections.indices() {
-            let is_there = self.connections.at(index).is_some_and(|connection| {
-                let candidates = connection.handshake.iter().flat_map(|state| &state.candidates);
-                let places = connection.paths.iter().map(|path| (path.link, path.peer));
-                places.chain(candidates.copied()).any(|place| place == (link, peer))
+        for index in self.connections().indices() {
+            let is_there = self.connections().at(index).is_some_and(|connection| {
+                let place = (link, peer);
+                connection.attempt().is_some_and(|attempt| attempt.asks_at(place))
+                    || connection.paths().iter().any(|path| path.pair() == place)
             });
             if is_there {
-                self.with_index(index, |engine, connection| work(engine, connection));
+                self.with_index(index, &mut work);
             }
         }
     }
+}
 
+impl Parts<'_> {
     //= protocol.md: report.3
     /// Acts on a report with proof, which is about the packet with this number, or about the newest.
     fn on_proven(
@@ -165,26 +104,20 @@ impl Engine {
         report: Report,
         packet: Option<u32>,
     ) {
-        match (connection.phase, report) {
+        match (connection.phase(), report) {
             (Phase::Connecting, Report::Refused) => self.on_refused(connection, place.0, place.1),
             (Phase::Accepted, Report::Refused) => {
                 self.counters.handshakes_failed += 1;
                 self.end(connection, Closed::Refused(place.1), Vec::new());
             }
             (Phase::Accepted | Phase::Established, _) => {
-                let is_it = |path: &&mut Path| (path.link, path.peer) == place;
-                let Some(path) = connection.paths.iter_mut().find(is_it) else { return };
+                let is_it = |path: &&mut Path| path.pair() == place;
+                let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
                 match report {
-                    Report::TooBig(limit) => {
-                        path.mtu.on_frame_too_big(limit);
-                        path.send.set_frame_bytes(u32::from(path.mtu.current()));
-                    }
+                    Report::TooBig(limit) => path.on_too_big(limit, true),
                     Report::Refused => {
-                        let newest = path.send.next_packet().truncate().wrapping_sub(1);
-                        let has_failed = path.refusals.on_refused(now, packet.unwrap_or(newest));
-                        path.ask_who_refuses(now);
-                        let index = path.index;
-                        if has_failed {
+                        let index = path.index();
+                        if path.on_nobody_listens(now, packet) {
                             self.on_nobody_there(now, connection, index);
                         }
                     }
@@ -204,28 +137,17 @@ impl Engine {
         index: wire_edge::LinkIndex,
     ) {
         let Some(path) = connection.path_mut(index) else { return };
-        let peer = path.peer;
-        if !connection.paths.iter().any(|path| path.is_validated() && !path.refusals.have_failed())
-        {
+        let peer = path.peer();
+        if !connection.paths().iter().any(|path| path.is_validated() && path.may_be_listened_at()) {
             self.counters.unreachable += 1;
             return self.end(connection, Closed::Refused(peer), Vec::new());
         }
         let Some(path) = connection.path_mut(index) else { return };
-        let change = path.state.on_link_down();
-        path.state.on_link_up(now);
+        let change = path.on_said_broken(now);
         self.on_path_change(now, connection, index, change);
         // The others tell whether it is the link or the peer.
-        for path in connection.paths.iter_mut().filter(|path| path.state.may_carry_data()) {
-            path.pending.say(PING);
-        }
-    }
-}
-
-impl Path {
-    /// Asks whether there is somebody at the peer's address, if it is time after a refusal.
-    pub(crate) fn ask_who_refuses(&mut self, now: Instant) {
-        if self.refusals.poll_question(now, self.send.next_packet()) {
-            self.pending.say(PING);
+        for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
+            path.say(PING);
         }
     }
 }
@@ -233,20 +155,12 @@ impl Path {
 //= protocol.md: report.5
 /// Acts on a report without proof, which may be forged: this end asks the peer itself.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
-    let is_it = |path: &&mut Path| (path.link, path.peer) == place && path.is_validated();
-    let Some(path) = connection.paths.iter_mut().find(is_it) else { return };
+    let is_it = |path: &&mut Path| path.pair() == place && path.is_validated();
+    let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
     match report {
-        Report::TooBig(limit) => {
-            path.mtu.on_doubt(limit);
-            path.send.set_frame_bytes(u32::from(path.mtu.current()));
-        }
+        Report::TooBig(limit) => path.on_too_big(limit, false),
         // What is in flight asks already.
-        Report::Refused if path.send.in_flight_bytes() == 0 => path.pending.say(PING),
+        Report::Refused if path.send().in_flight_bytes() == 0 => path.say(PING),
         Report::Refused => {}
     }
 }
-
-/// Questions after which nobody is there, if each was refused.
-const QUESTIONS: u8 = 3;
-/// Pause before the second and the third question, in nanoseconds: a live peer has answered one by then.
-const QUESTION_NS: u64 = 20_000_000;

@@ -9,46 +9,14 @@
 
 use std::sync::Arc;
 
-use delivery::{Instant, Pack, Packer, Unpacker};
+use delivery::Instant;
 use mem::ProtectionDomain;
-use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest};
-use wire_edge::{CloseReason, OperationNumber};
+use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, OutboundAtRest};
 
-use crate::connection::{Connection, Phase};
-use crate::engine::{Engine, NOTHING_GRANTED, REPLIES_MAX};
+use crate::connection::Connection;
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::path::Path;
-
-/// Calls a macro with the fields of a connection, but for its paths, that are written down: one list, so
-/// that they are read in the order in which they were written.
-macro_rules! with_written_fields {
-    ($callee:ident) => {
-        $callee!(
-            id,
-            peer_id,
-            epoch,
-            peer_epoch,
-            peer,
-            joining,
-            told_addresses,
-            scheduler,
-            silence,
-            hello_key,
-            retries,
-            heard_at,
-            compares_links,
-            spread_at,
-            arrives_at,
-            in_step,
-            asked_on,
-            unasked,
-            furthest,
-            told_credit,
-            told_delivered
-        )
-    };
-}
 
 /// A connection on which nothing happens.
 #[derive(Debug)]
@@ -56,101 +24,33 @@ pub(crate) struct Resting {
     queue: Arc<CompletionQueue>,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
-    /// As [`Connection::keep_alive_at`].
+    /// As [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
     pub(crate) keep_alive_at: Instant,
-    /// As [`Connection::listed_owing`].
-    pub(crate) listed_owing: bool,
     /// Everything else, packed.
     bytes: Box<[u8]>,
 }
 
 impl Connection {
-    /// Whether nothing is under way: it is established, nothing is in flight, owed or awaited, and there
-    /// is nothing to say. Only a timer or something new can change that.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        // What is most often under way first: this is asked whenever a connection was served.
-        self.outbound.is_at_rest()
-            && self.paths.iter().all(Path::is_at_rest)
-            && self.inbound.is_at_rest()
-            && self.phase == Phase::Established
-            && self.handshake.is_none()
-            && self.unconfirmed_at.is_none()
-            && self.retry_at == Instant::NEVER
-            && self.silence.deadline() == Instant::NEVER
-            && !(self.queued || self.listed_stalled || self.heard)
-            && !(self.asked || self.report_now || self.join_due)
-            && self.close_data.is_empty()
-    }
-
     /// When a timer ends the rest of a connection [at rest](Connection::is_at_rest).
     pub(crate) fn rest_ends_at(&self) -> Instant {
-        let challenges = self.paths.iter().map(|path| path.state.deadline());
-        challenges.fold(self.keep_alive_at.min(self.join_deadline()), Instant::min)
+        let challenges = self.paths().iter().map(Path::challenge_at);
+        challenges.fold(self.liveness().ask_at().min(self.join_deadline()), Instant::min)
     }
 
     /// Writes down a connection [at rest](Connection::is_at_rest), which is of no use any more: what is
     /// left of it is its memory.
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
+        debug_assert!(self.is_at_rest(), "nothing that is under way is lost");
         let bytes = self.pack();
-        let resting = Resting {
-            inbound: self.inbound.rest(),
-            outbound: self.outbound.rest(),
-            queue: Arc::clone(&self.queue),
-            keep_alive_at: self.keep_alive_at,
-            listed_owing: self.listed_owing,
-            bytes,
-        };
+        let (queue, keep_alive_at) = (self.queue(), self.liveness().ask_at());
+        let (inbound, outbound) = self.operations();
+        let (inbound, outbound) = (inbound.rest(), outbound.rest());
+        let resting = Resting { queue, inbound, outbound, keep_alive_at, bytes };
         debug_assert_eq!(
-            resting.read(self.handle, limits, LinkSet::default()).pack(),
+            resting.read(self.handle(), limits, LinkSet::default()).pack(),
             resting.bytes
         );
         resting
-    }
-
-    /// What [`Resting`] does not keep as it is. Fields that are not written have one value in all
-    /// connections at rest.
-    fn pack(&self) -> Box<[u8]> {
-        let mut to = Packer::new(self.heard_at);
-        macro_rules! pack {
-            ($($written:ident),*) => {
-                let Self {
-                    paths,
-                    $($written,)*
-                    handle: _,
-                    phase: _,
-                    join_due: _,
-                    outbound: _,
-                    inbound: _,
-                    queue: _,
-                    handshake: _,
-                    unconfirmed_at: _,
-                    retry_at: _,
-                    queued: _,
-                    listed_stalled: _,
-                    listed_owing: _,
-                    heard: _,
-                    keep_alive_at: _,
-                    asked: _,
-                    report_now: _,
-                    close: _,
-                    close_data: _,
-                } = self;
-                paths.pack(&mut to);
-                $($written.pack(&mut to);)*
-            };
-        }
-        with_written_fields!(pack);
-        to.finish()
-    }
-
-    /// Lets go of everything but memory.
-    pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
-        self.paths.clear();
-        self.joining = None;
-        self.scheduler = None;
-        self.inbound = Inbound::new(0, ProtectionDomain::NONE, limits, Arc::clone(queue));
-        self.outbound = Outbound::new(0, NOTHING_GRANTED, Arc::clone(queue));
-        self.queue = Arc::clone(queue);
     }
 }
 
@@ -163,43 +63,12 @@ impl Resting {
         limits: InboundLimits,
         paths: LinkSet,
     ) -> Connection {
-        let mut from = Unpacker::new(&self.bytes);
-        let paths = paths.unpack(&mut from);
         let queue = Arc::clone(&self.queue);
-        macro_rules! connection {
-            ($($written:ident),*) => {
-                Connection {
-                    handle,
-                    phase: Phase::Established,
-                    paths,
-                    $($written: Pack::unpack(&mut from),)*
-                    join_due: false,
-                    outbound: self.outbound.wake(handle.index, Arc::clone(&queue)),
-                    inbound: Inbound::new(
-                        handle.index,
-                        ProtectionDomain::NONE,
-                        limits,
-                        Arc::clone(&queue),
-                    ),
-                    queue,
-                    handshake: None,
-                    unconfirmed_at: None,
-                    retry_at: Instant::NEVER,
-                    queued: false,
-                    listed_stalled: false,
-                    listed_owing: self.listed_owing,
-                    heard: false,
-                    keep_alive_at: self.keep_alive_at,
-                    asked: false,
-                    report_now: false,
-                    close: (CloseReason::Finished, OperationNumber(0)),
-                    close_data: Vec::new(),
-                }
-            };
-        }
-        let connection = with_written_fields!(connection);
-        assert!(from.is_at_end(), "a connection is read as it was written");
-        connection
+        let inbound =
+            Inbound::new(handle.owner(), ProtectionDomain::NONE, limits, Arc::clone(&queue));
+        let outbound = self.outbound.wake(handle.owner(), Arc::clone(&queue));
+        let operations = (inbound, outbound, queue);
+        Connection::unpack(&self.bytes, handle, paths, operations, self.keep_alive_at)
     }
 
     /// The connection as it was, its links in `paths`, which is empty.
@@ -210,62 +79,7 @@ impl Resting {
         paths: LinkSet,
     ) -> Connection {
         let mut connection = self.read(handle, limits, paths);
-        connection.inbound = self.inbound.wake(handle.index, limits, self.queue);
+        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, self.queue));
         connection
     }
 }
-
-impl Engine {
-    /// Packs all connections that are at rest now, without waiting whether something happens on them:
-    /// for whoever knows that nothing will for a while. Looks at every connection.
-    pub fn rest(&mut self) {
-        for index in self.connections.indices() {
-            let Some(connection) = self.connections.at(index) else { continue };
-            if connection.is_at_rest() {
-                let deadline = connection.rest_ends_at();
-                self.connections.rest(index);
-                self.timers.set(index, deadline);
-            }
-        }
-        self.trim();
-    }
-
-    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
-    pub(crate) fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
-        let Some(connection) = self.connections.at(index) else { return false };
-        let deadline = connection.rest_ends_at();
-        if deadline <= now || !connection.is_at_rest() {
-            return false;
-        }
-        self.connections.rest(index);
-        self.timers.set(index, deadline);
-        self.trim();
-        true
-    }
-
-    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
-    /// path.
-    fn trim(&mut self) {
-        let (events, replies) =
-            if self.config.allocates_ahead { (EVENTS_KEPT, REPLIES_MAX) } else { (0, 0) };
-        if self.events.is_empty() && self.events.capacity() > events {
-            self.events.shrink_to(events);
-        }
-        if self.replies.is_empty() && self.replies.capacity() > replies {
-            self.replies.shrink_to(replies);
-        }
-    }
-
-    /// A connection was taken out of the table for something of which it need not be served: it may go
-    /// to rest again.
-    pub(crate) fn rest_later(&mut self, connection: &Connection) {
-        let index = connection.handle.index;
-        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
-        if rests_at < self.timers.deadline(index) && connection.is_at_rest() {
-            self.timers.set(index, rests_at);
-        }
-    }
-}
-
-/// News that an endpoint with few connections has at a time.
-const EVENTS_KEPT: usize = 64;

@@ -1,39 +1,237 @@
-//! Buffers that an engine needs only during a call, which engines of one process can share.
+//! Where frames are put together: the one place where they are made and numbered.
 
-use crate::acknowledge::AckBytes;
-use crate::engine::Engine;
-use crate::frames::FrameWriter;
+use delivery::{Instant, LinkId, SentPool, TxBatch};
+use mem::PayloadSlice;
+use semantics::Carried;
+use wire_edge::{
+    ConnectionId, Epoch, Flags, HEADER_BYTES_MAX, Header, PeerAddr, Prefix, encode_header,
+};
+
+use crate::ack_bytes::AckBytes;
+use crate::connection::Connection;
+use crate::links::Links;
+use crate::new_frame::{Emit, Emitted, NewFrame, append_body};
+use crate::path::Path;
+use crate::purpose::Purpose;
 
 /// Where frames are put together, some 50 KiB: nothing of it matters between two calls.
 ///
 /// An engine that [allocates ahead](crate::EngineConfig::allocates_ahead) has its own. Many engines in
 /// one process, of which one at a time is called, can share one.
+///
+/// Acknowledgements that are written go with the next frame, and with no other.
 #[derive(Debug)]
 pub struct Scratch {
-    batch: FrameWriter,
-    spare_batches: Vec<FrameWriter>,
+    batch: Batch,
+    /// Batches for the links of a connection that has several, by position.
+    spare_batches: Vec<Batch>,
     acks: AckBytes,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { batch: batch(), spare_batches: Vec::new(), acks: AckBytes::allocated() }
+        Self { batch: Batch::usual(), spare_batches: Vec::new(), acks: AckBytes::allocated() }
     }
 }
 
-impl Engine {
-    /// Gives the engine this scratch memory for its own, and its own for this. To be called before
-    /// [`Engine::poll_transmit`] and after it.
-    pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
-        core::mem::swap(&mut self.batch, &mut scratch.batch);
-        core::mem::swap(&mut self.spare_batches, &mut scratch.spare_batches);
-        core::mem::swap(&mut self.acks, &mut scratch.acks);
+impl Scratch {
+    /// Without room: it makes some when it is needed.
+    pub(crate) fn without_room() -> Self {
+        let batch = Batch::new(0, 0);
+        Self { batch, spare_batches: Vec::new(), acks: AckBytes::default() }
+    }
+
+    /// Begins a batch of frames to one peer.
+    #[inline]
+    pub(crate) fn begin(&mut self, to: PeerAddr) {
+        self.batch.frames.reset(to);
+        self.batch.open_at = NONE_OPEN;
+    }
+
+    /// Frames in the batch.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.batch.frames.len()
+    }
+
+    /// Whether the batch has no frame.
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.batch.frames.is_empty()
+    }
+
+    /// How many frames a batch has room for.
+    pub(crate) fn room(&self) -> usize {
+        self.batch.frames.room()
+    }
+
+    /// What the frames of the batch are for.
+    pub(crate) const fn purpose(&self) -> Purpose {
+        self.batch.purpose
+    }
+
+    /// Bytes of the frames from this one on.
+    pub(crate) fn bytes_from(&self, first: usize) -> u64 {
+        (first..self.len()).map(|index| self.batch.frames.frame(index).len() as u64).sum()
+    }
+
+    /// Makes sure that there are batches for so many links, beside the one.
+    pub(crate) fn provide(&mut self, links: usize) {
+        while self.spare_batches.len() < links {
+            self.spare_batches.push(Batch::usual());
+        }
+    }
+
+    /// Exchanges the batch for that of the link at `position`.
+    pub(crate) fn exchange(&mut self, position: usize) {
+        if let Some(spare) = self.spare_batches.get_mut(position) {
+            core::mem::swap(&mut self.batch, spare);
+        }
+    }
+
+    /// Writes what is to be acknowledged, at most `limit` bytes of it: the next frame carries it.
+    pub(crate) fn write_acks(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
+        self.acks.fill(now, connection, limit);
+    }
+
+    /// Bytes of acknowledgements that the next frame carries.
+    #[inline]
+    pub(crate) const fn acks_len(&self) -> usize {
+        self.acks.len()
+    }
+
+    /// The next frame carries no acknowledgements. Whether some were written for it, which are still to
+    /// be told.
+    #[inline]
+    pub(crate) const fn drop_acks(&mut self) -> bool {
+        self.acks.clear()
+    }
+
+    /// Appends a frame of a connection whose peer has these names, with the acknowledgements that were
+    /// written for it: it is the next packet of the link. Returns its bytes; nothing if the memory it was to
+    /// be taken from is gone, and then the batch is of no use any more.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        now: Instant,
+        sent: &mut SentPool<Carried>,
+        (connection, epoch): (ConnectionId, Epoch),
+        path: &mut Path,
+        frame: &NewFrame<'_>,
+    ) -> Option<u32> {
+        self.batch.close();
+        let Self { batch, acks, .. } = self;
+        let acks = acks.take();
+        let has_acks = !acks.is_empty();
+        let prefix = Prefix {
+            kind: frame.header.kind(),
+            link: path.index(),
+            flags: if has_acks { frame.flags.with(Flags::ACK) } else { frame.flags },
+            epoch,
+            connection,
+            packet: path.send().next_packet().truncate(),
+        };
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let len = encode_header(&prefix, frame.header, &mut bytes);
+        let out = batch.frames.header_mut();
+        let start = out.len();
+        out.extend_from_slice(&bytes[..len]);
+        out.extend_from_slice(acks);
+        (batch.open_at, batch.flags) = (start as u32, Flags(bytes[FLAGS_OFFSET]));
+        batch.purpose = frame.purpose;
+        let outside = append_body(out, start, &frame.body)?;
+        let bytes = (out.len() - start) as u32 + outside.len;
+        // The source of an own operation stays as it is until that is complete; what a peer reads may
+        // change as soon as it was read.
+        if matches!(frame.header, Header::Write { .. } | Header::Send { .. }) {
+            batch.frames.finish_lasting_frame(outside);
+        } else {
+            batch.frames.finish_frame(outside);
+        }
+        path.on_sent(sent, now, bytes, frame.purpose, frame.carried, has_acks);
+        Some(bytes)
+    }
+
+    /// The last frame of the batch, which there is, asks for an acknowledgement.
+    pub(crate) const fn ask_with_last(&mut self) {
+        self.batch.flags = self.batch.flags.with(Flags::ACK_NOW);
+    }
+
+    /// Makes a batch of an encoded frame of no connection and hands it to a driver; false if that has no
+    /// room for it.
+    pub(crate) fn send_encoded(
+        &mut self,
+        links: &mut Links,
+        link: LinkId,
+        to: PeerAddr,
+        frame: &[u8],
+        emit: Emit<'_>,
+    ) -> bool {
+        self.begin(to);
+        self.batch.frames.header_mut().extend_from_slice(frame);
+        self.batch.frames.finish_frame(PayloadSlice::EMPTY);
+        self.emit(links, link, emit) != Emitted::Taken(0)
+    }
+
+    /// Hands the batch to the driver of a link. What one that is down does not carry is lost on the way.
+    pub(crate) fn emit(&mut self, links: &mut Links, link: LinkId, emit: Emit<'_>) -> Emitted {
+        self.batch.close();
+        let (to, frames) = (self.batch.frames.to(), self.len());
+        if !links.is_usable(link) {
+            return Emitted::Taken(frames);
+        }
+        if links.is_full(link, to) {
+            return Emitted::Taken(0);
+        }
+        match emit(link, &self.batch.frames) {
+            Emitted::Taken(taken) if taken < frames => {
+                links.on_refused(link, to);
+                Emitted::Taken(taken)
+            }
+            unmapped @ Emitted::PayloadUnmapped(_) if self.batch.purpose == Purpose::Data => {
+                unmapped
+            }
+            // Other frames have no payload that could be unmapped: a driver that says so has lost them.
+            Emitted::Taken(_) | Emitted::PayloadUnmapped(_) => Emitted::Taken(frames),
+        }
     }
 }
 
-/// A batch of the usual size.
-pub(crate) fn batch() -> FrameWriter {
-    FrameWriter::new(BATCH_FRAMES, BATCH_HEADER_BYTES)
+/// Frames that go to one driver together.
+///
+/// The last frame stays open: its flags are encoded when the next one begins or the batch is handed over,
+/// since only then it is known which frame is the last. Nothing of a closed frame changes.
+#[derive(Debug)]
+struct Batch {
+    frames: TxBatch,
+    /// Where the open frame begins, [`NONE_OPEN`] if there is none, and its flags.
+    open_at: u32,
+    flags: Flags,
+    /// All frames of a batch are for the same.
+    purpose: Purpose,
+}
+
+impl Batch {
+    /// With room for so many frames and bytes of headers.
+    fn new(frames: usize, header_bytes: usize) -> Self {
+        let frames = TxBatch::new(frames, header_bytes);
+        Self { frames, open_at: NONE_OPEN, flags: Flags::NONE, purpose: Purpose::Data }
+    }
+
+    /// Of the usual size.
+    fn usual() -> Self {
+        Self::new(BATCH_FRAMES, BATCH_HEADER_BYTES)
+    }
+
+    /// Encodes the flags of the open frame, if there is one.
+    #[inline]
+    fn close(&mut self) {
+        let at = self.open_at as usize + FLAGS_OFFSET;
+        if let Some(byte) = self.frames.header_mut().get_mut(at) {
+            *byte = self.flags.bits();
+        }
+        self.open_at = NONE_OPEN;
+    }
 }
 
 /// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.
@@ -41,3 +239,124 @@ const BATCH_FRAMES: usize = 64;
 
 /// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
+
+/// Where the flags of a frame are.
+const FLAGS_OFFSET: usize = 1;
+
+/// Beyond every header of a batch.
+const NONE_OPEN: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use semantics::StatusTable;
+    use wire_edge::{Frame, LinkIndex, decode};
+
+    use super::*;
+    use crate::config::EngineConfig;
+    use crate::engine::Engine;
+    use crate::new_frame::Body;
+    use crate::phase::Phase;
+    use crate::sending::tests::{CAPS, PARAMETERS, pool};
+
+    const LINK: LinkId = LinkId(0);
+    const NAMES: (ConnectionId, Epoch) = (ConnectionId(2), Epoch(1));
+
+    fn path() -> Path {
+        let (index, pair) = (LinkIndex(0), (LINK, PeerAddr::default()));
+        Path::new(Instant(0), index, pair, &CAPS, &EngineConfig::default(), &PARAMETERS)
+    }
+
+    fn connection() -> Box<Connection> {
+        let status = Arc::new(StatusTable::new(1));
+        let mut engine = Engine::new(EngineConfig::default(), [1; 32], status).unwrap();
+        engine.fresh_connection(Phase::Established).unwrap()
+    }
+
+    /// A control message that means nothing.
+    const PADDING: [u8; 4] = [0, 2, 0, 0];
+
+    fn control() -> NewFrame<'static> {
+        NewFrame {
+            purpose: Purpose::Ask,
+            header: &Header::Control,
+            flags: Flags::NONE,
+            body: Body::Bytes(&PADDING),
+            carried: Carried::default(),
+        }
+    }
+
+    fn links() -> Links {
+        let mut links = Links::new(0);
+        links.attach(LINK, CAPS).unwrap();
+        links
+    }
+
+    /// What a driver of a link that is up is handed, decoded by `look`.
+    fn emitted(scratch: &mut Scratch, mut look: impl FnMut(usize, &Frame<'_>)) {
+        let emit: Emit<'_> = &mut |_, batch| {
+            for index in 0..batch.len() {
+                look(index, &decode(batch.frame(index).header).unwrap());
+            }
+            Emitted::Taken(batch.len())
+        };
+        scratch.emit(&mut links(), LINK, emit);
+    }
+
+    #[test]
+    fn acknowledgements_go_with_the_next_frame_and_with_no_other() {
+        let (mut scratch, mut connection) = (Scratch::without_room(), connection());
+        let (mut path, mut sent) = (path(), pool());
+        scratch.begin(path.peer());
+        scratch.write_acks(Instant(0), &mut connection, 1000);
+        assert!(scratch.acks_len() > 0);
+        for _ in 0..2 {
+            scratch.push(Instant(0), &mut sent, NAMES, &mut path, &control());
+            assert_eq!(scratch.acks_len(), 0);
+        }
+        assert!(!scratch.drop_acks());
+        let mut have_acks = Vec::new();
+        emitted(&mut scratch, |_, frame| have_acks.push(frame.acks.is_some()));
+        assert_eq!(have_acks, [true, false]);
+        scratch.write_acks(Instant(0), &mut connection, 1000);
+        assert!(scratch.drop_acks(), "they are still to be told");
+        assert_eq!(scratch.acks_len(), 0);
+    }
+
+    #[test]
+    fn only_the_last_frame_of_a_batch_asks() {
+        let (mut scratch, mut path, mut sent) = (Scratch::default(), path(), pool());
+        scratch.begin(path.peer());
+        for _ in 0..3 {
+            scratch.push(Instant(0), &mut sent, NAMES, &mut path, &control());
+        }
+        scratch.ask_with_last();
+        emitted(&mut scratch, |index, frame| {
+            assert_eq!(frame.prefix.flags.contains(Flags::ACK_NOW), index == 2);
+            assert_eq!(frame.prefix.packet, index as u32);
+        });
+    }
+
+    #[test]
+    fn a_driver_is_not_asked_again_in_a_turn_in_which_it_had_no_room() {
+        let (mut scratch, mut links) = (Scratch::default(), links());
+        let to = PeerAddr::default();
+        let mut calls = 0;
+        let mut send = |links: &mut Links, scratch: &mut Scratch, taken| {
+            let mut emit = |_, _: &TxBatch| {
+                calls += 1;
+                Emitted::Taken(taken)
+            };
+            scratch.send_encoded(links, LINK, to, &[1; 24], &mut emit)
+        };
+        assert!(!send(&mut links, &mut scratch, 0));
+        assert!(!send(&mut links, &mut scratch, 1));
+        links.begin_turn();
+        assert!(send(&mut links, &mut scratch, 1));
+        // What a link that is down does not carry is lost on the way.
+        links.on_down(LINK);
+        assert!(send(&mut links, &mut scratch, 0));
+        assert_eq!(calls, 2);
+    }
+}

@@ -1,15 +1,14 @@
 //! Data frames of one connection over several links at once: which link gets which frame, and how many
 //! each gets in a turn (sender.md, 8).
 
-use delivery::{Instant, LINKS_MAX, LinkView, Next, QUANTUM_NS, SchedulingPolicy, next};
+use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
 
-use crate::acknowledge::BESIDE_ACKS_BYTES;
+use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::connection::Connection;
-use crate::engine::Engine;
-use crate::frames::{COMMON_BYTES, Emit, Sent};
+use crate::new_frame::{COMMON_BYTES, Emit, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
-use crate::scratch::batch;
 use crate::transmit::{BATCH_BYTES_MAX, may_send};
 
 /// What one turn has for one link.
@@ -54,7 +53,7 @@ impl Spread {
     /// chance twice that of another link that is as fast, and where the host is the limit, each link would
     /// get what its share is of all.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
-        let rate = path.send.estimate().carried().unwrap_or(0);
+        let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX);
         let least = match (path_offloads, self.has_long) {
@@ -75,7 +74,7 @@ impl Spread {
     }
 }
 
-impl Engine {
+impl Parts<'_> {
     /// Cuts frames for all links, each for the link that delivers it first, and hands each link its
     /// batch.
     ///
@@ -89,35 +88,33 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Sent {
-        while self.spare_batches.len() < connection.paths.len() {
-            self.spare_batches.push(batch());
-        }
-        if connection.paths.iter().all(|path| path.send.in_flight_bytes() == 0) {
-            for path in &mut connection.paths {
-                path.send.begin_train(now);
+        self.scratch.provide(connection.paths().len());
+        if connection.paths().iter().all(|path| path.send().in_flight_bytes() == 0) {
+            for path in connection.paths_mut() {
+                path.begin_train(now);
             }
         }
-        let usable = connection.paths.iter_mut().filter(|path| path.state.may_carry_data());
-        let rates = usable.map(|path| path.send.estimate().carried().unwrap_or(0));
+        let usable = connection.paths_mut().iter_mut().filter(|path| path.may_carry_data());
+        let rates = usable.map(|path| path.send().estimate().carried().unwrap_or(0));
         let fastest = rates.max().unwrap_or(0);
-        for path in &mut connection.paths {
-            path.send.compare_with(fastest);
+        for path in connection.paths_mut() {
+            path.compare_with(fastest);
         }
-        let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
-        let usable = connection.paths.iter().filter(|path| path.state.may_carry_data());
-        let rtts = usable.map(|path| path.send.estimate().delay_ns());
+        let none_up = !connection.paths().iter().any(Path::may_carry_data);
+        let usable = connection.paths().iter().filter(|path| path.may_carry_data());
+        let rtts = usable.map(|path| path.send().estimate().delay_ns());
         let (rtt_min_ns, rtt_max_ns) = (rtts.clone().min().unwrap_or(0), rtts.max().unwrap_or(0));
         let mut spread = Spread {
             views: [UNUSABLE; LINKS_MAX],
             shares: [Share::default(); LINKS_MAX],
             rtt_min_ns,
-            turn_ns: turn_ns(&connection.paths),
+            turn_ns: turn_ns(connection.paths()),
             has_long: rtt_max_ns > rtt_min_ns.saturating_add(LONGER_NS),
             last: 0,
             alone: true,
         };
         let Spread { views, .. } = &mut spread;
-        for (view, path) in views.iter_mut().zip(&connection.paths) {
+        for (view, path) in views.iter_mut().zip(connection.paths()) {
             *view = path.view(now, none_up, rtt_min_ns);
             view.usable &= !self.is_blocked(path);
         }
@@ -138,13 +135,13 @@ impl Engine {
         connection: &mut Connection,
         spread: &mut Spread,
     ) -> Result<(), semantics::LocalFault> {
-        self.acks.len = 0;
+        self.scratch.drop_acks();
         let mut owes = connection.acks_ride(now);
-        while connection.outbound.wants_to_send() {
+        while connection.outbound().wants_to_send() {
             let Some(position) = self.choose(now, connection, spread) else { break };
-            let Some(path) = connection.paths.get(position) else { break };
-            let (link, to) = (path.link, path.peer);
-            let frame_bytes = u32::from(path.mtu.current());
+            let Some(path) = connection.paths().get(position) else { break };
+            let (link, to) = path.pair();
+            let frame_bytes = u32::from(path.frame_bytes());
             let share = spread.shares[position];
             let most = spread.share_bytes(path, self.offloads(link), frame_bytes);
             if share.frames >= self.segments(link) || share.bytes + frame_bytes > most {
@@ -155,22 +152,21 @@ impl Engine {
             }
             if core::mem::take(&mut owes) {
                 let limit = frame_bytes as usize - BESIDE_ACKS_BYTES;
-                self.acks.fill(now, connection, limit);
+                self.scratch.write_acks(now, connection, limit);
             }
-            let acks_len = self.acks.len;
+            let acks_len = self.scratch.acks_len();
             let whole = frame_bytes - COMMON_BYTES - acks_len as u32;
             let together = self.config.scheduling == SchedulingPolicy::EarliestDelivery
-                && connection.falls_together(spread, position);
+                && connection.spreading_mut().falls_together(&spread.views, position);
             let room = if together { whole / 2 } else { whole };
-            let cut = connection.outbound.next_fragment(memory, &mut self.pools, room);
+            let cut = connection.outbound_mut().next_fragment(memory, self.pools, room);
             let Some(fragment) = cut? else { break };
-            self.swap_batch(position);
+            self.scratch.exchange(position);
             if share.frames == 0 {
-                self.batch.reset(to);
+                self.scratch.begin(to);
             }
             let pushed = self.push_data(now, memory, connection, position, &fragment);
-            self.swap_batch(position);
-            self.acks.len = 0;
+            self.scratch.exchange(position);
             let cut: usize = spread.shares.iter().map(|share| share.frames).sum();
             spread.shares[position] = Share {
                 first: if share.frames == 0 { cut } else { share.first },
@@ -180,17 +176,14 @@ impl Engine {
             };
             spread.last = position;
             spread.alone = fragment.carried.last && fragment.carried.offset == 0;
-            let none_up = !connection.paths.iter().any(|path| path.state.may_carry_data());
-            let path = &connection.paths[position];
+            let none_up = !connection.paths().iter().any(Path::may_carry_data);
+            let path = &connection.paths()[position];
             spread.views[position] = path.view(now, none_up, spread.rtt_min_ns);
             let view = &spread.views[position];
-            connection.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
+            connection.spreading_mut().on_cut(position, view);
         }
-        if self.acks.len > 0 {
-            // No frame carried what was written: it is still to be told.
-            self.acks.len = 0;
-            connection.report_now = true;
-        }
+        // No frame carried what was written: it is still to be told.
+        connection.told_mut().tell_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
     }
@@ -202,23 +195,18 @@ impl Engine {
         connection: &mut Connection,
         spread: &mut Spread,
     ) -> Option<usize> {
-        let Connection { paths, scheduler, outbound, spread_at, .. } = connection;
+        let paths = connection.paths();
         // A probe after a timeout goes out on the link it is for.
-        let probes = |path: &Path| path.probes_allowed > 0;
+        let probes = |path: &Path| path.may_probe();
         let views = &mut spread.views[..paths.len()];
         if let Some(position) =
             (0..paths.len()).find(|&position| views[position].usable && probes(&paths[position]))
         {
             return Some(position);
         }
-        let backlog = outbound.backlog_bytes().max(1);
-        match next(self.config.scheduling, backlog, now, views, scheduler.as_mut()?) {
-            Next::Frame { link } => Some(link).filter(|&link| may_send(now, &paths[link])),
-            Next::Wait { until } => {
-                *spread_at = until;
-                None
-            }
-        }
+        let backlog = connection.outbound().backlog_bytes().max(1);
+        let chosen = connection.spreading_mut().choose(self.config.scheduling, backlog, now, views);
+        chosen.filter(|&link| may_send(now, &connection.paths()[link]))
     }
 
     /// Hands every link its batch; those that a driver does not take are the next to be sent.
@@ -230,26 +218,26 @@ impl Engine {
         emit: Emit<'_>,
     ) -> Sent {
         let mut outcome = Sent::Nothing;
-        let nothing_left = !connection.outbound.wants_to_send();
+        let nothing_left = !connection.outbound().wants_to_send();
         // A link that has room left was held back by the scheduler or had enough: what it delivers is
         // what it was given, and must not be taken for its rate; unless frames wait on it for so long that
         // it is what limits. All links hear it, as this turn may have left one out.
-        for path in &mut connection.paths {
-            let full = path.send.window_left(now) < u32::from(path.mtu.current());
-            let waits = path.send.estimate().waits_long(u32::from(path.mtu.current()));
-            path.send.set_application_limited(nothing_left || !full && !waits);
+        for path in connection.paths_mut() {
+            let full = path.send().window_left(now) < u32::from(path.frame_bytes());
+            let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
+            path.set_application_limited(nothing_left || !full && !waits);
         }
         // What drivers give back is sent again in the order in which it was cut, if the last batch
         // comes back first.
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
-            self.swap_batch(position);
+            self.scratch.exchange(position);
             // The last frames of all links ask, as each may be the last to arrive.
             if !spread.alone {
                 self.ask_if_last(connection);
             }
             let sent = self.hand_over(now, connection, position, share.acks, emit);
-            self.swap_batch(position);
+            self.scratch.exchange(position);
             match (sent, outcome) {
                 (Sent::Failed, _) => return Sent::Failed,
                 (Sent::Blocked, _) => outcome = Sent::Blocked,
@@ -259,55 +247,19 @@ impl Engine {
         }
         outcome
     }
-
-    fn swap_batch(&mut self, position: usize) {
-        if let Some(spare) = self.spare_batches.get_mut(position) {
-            core::mem::swap(&mut self.batch, spare);
-        }
-    }
 }
 
 /// Counts the links that this turn gave nothing although there was room and something to give.
 fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
-    if !connection.outbound.wants_to_send() {
+    if !connection.outbound().wants_to_send() {
         return;
     }
     let Spread { views, shares, .. } = spread;
-    for (path, (view, share)) in connection.paths.iter_mut().zip(views.iter().zip(shares)) {
-        let has_room = path.send.window_left(now) >= u32::from(path.mtu.current());
+    for (path, (view, share)) in connection.paths_mut().iter_mut().zip(views.iter().zip(shares)) {
+        let has_room = path.send().window_left(now) >= u32::from(path.frame_bytes());
         if view.usable && has_room && share.frames == 0 {
-            path.counters.idle_with_data += 1;
+            path.on_left_idle();
         }
-    }
-}
-
-impl Connection {
-    /// Whether the next frame of the link at `position` would arrive together with the one before, of
-    /// another link that is as fast, so that chance decides which comes first, and will again with
-    /// those that follow. Half a frame brings the two out of step for long.
-    fn falls_together(&mut self, spread: &Spread, position: usize) -> bool {
-        let (other, arrives_at) = self.arrives_at;
-        let (mine, theirs) = (&spread.views[position], &spread.views[other.min(LINKS_MAX - 1)]);
-        let (Some(rate), Some(other_rate)) =
-            (mine.rate_bytes_per_second, theirs.rate_bytes_per_second)
-        else {
-            return false;
-        };
-        self.in_step = self.in_step.saturating_add(1);
-        if other == position
-            || self.in_step < STEP_FRAMES
-            || rate.abs_diff(other_rate) > other_rate / 8
-        {
-            return false;
-        }
-        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
-        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
-        let apart_ns = at.since_ns(arrives_at).max(arrives_at.since_ns(at));
-        let together = apart_ns < sending_ns / 5;
-        if together {
-            self.in_step = 0;
-        }
-        together
     }
 }
 
@@ -318,7 +270,7 @@ impl Connection {
 /// meanwhile.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
-        let (estimate, frame_bytes) = (path.send.estimate(), path.mtu.current());
+        let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());
         let rate = estimate.carried().filter(|_| estimate.has_queue(u32::from(frame_bytes)))?;
         (u64::from(frame_bytes) * 1_000_000_000).checked_div(rate)
     };
@@ -338,9 +290,6 @@ const RUN_FRAMES: u32 = 4;
 /// on is all that a batch holds, and at least this many frames.
 const OFFLOADED_SHARES_PER_SECOND: u64 = 5_250;
 const OFFLOADED_FRAMES: u32 = 16;
-
-/// Frames after which a link may again be brought out of step with another.
-const STEP_FRAMES: u32 = 32;
 
 const UNUSABLE: LinkView = LinkView {
     rate_bytes_per_second: None,

@@ -7,14 +7,11 @@ use std::sync::Arc;
 use semantics::{CompletionQueue, InboundLimits};
 use wire_edge::ConnectionId;
 
-use crate::config::EngineConfig;
+use crate::config::{CONNECTIONS_MAX, EngineConfig};
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::rest::Resting;
-
-/// Connections at a time, at most: of 4096 guessed ids one is in use then.
-pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///
@@ -126,7 +123,7 @@ impl ConnectionTable {
     /// Puts a connection into its slot, or back into it.
     #[inline]
     pub(crate) fn put(&mut self, connection: Box<Connection>) {
-        if let Some(slot) = self.slots.get_mut(connection.handle.index as usize) {
+        if let Some(slot) = self.slots.get_mut(connection.handle().index as usize) {
             slot.content = Content::Awake(connection);
         }
     }
@@ -146,17 +143,27 @@ impl ConnectionTable {
         }
     }
 
+    /// Whether there is a connection with this handle, which may be taken out.
+    pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
+        let slot = self.slots.get(handle.index as usize);
+        slot.is_some_and(|slot| slot.generation == handle.generation)
+    }
+
+    /// The completion queue of connections for which the application has chosen none yet: it has no room.
+    pub(crate) const fn nobodys_queue(&self) -> &Arc<CompletionQueue> {
+        &self.nobodys_queue
+    }
+
     /// As [`ConnectionTable::take`], by handle.
     pub(crate) fn take_handle(&mut self, handle: ConnectionHandle) -> Option<Box<Connection>> {
-        let slot = self.slots.get(handle.index as usize)?;
-        if slot.generation == handle.generation { self.take(handle.index) } else { None }
+        if self.has(handle) { self.take(handle.index) } else { None }
     }
 
     #[cold]
     fn wake(&mut self, handle: ConnectionHandle, resting: Resting) -> Box<Connection> {
         match self.spare.pop() {
             Some(mut spare) => {
-                let paths = core::mem::take(&mut spare.paths);
+                let paths = spare.take_memory();
                 *spare = resting.wake(handle, self.limits, paths);
                 spare
             }
@@ -176,18 +183,6 @@ impl ConnectionTable {
         {
             connection.clear(&self.nobodys_queue, self.limits);
             self.spare.push(connection);
-        }
-    }
-
-    /// Whether a connection rests: then it owes no acknowledgement, and is noted as taken from the list
-    /// of those that do.
-    pub(crate) fn disown(&mut self, index: u32) -> bool {
-        match self.slots.get_mut(index as usize).map(|slot| &mut slot.content) {
-            Some(Content::Resting(resting)) => {
-                resting.listed_owing = false;
-                true
-            }
-            _ => false,
         }
     }
 

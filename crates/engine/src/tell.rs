@@ -3,14 +3,15 @@
 use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
 
-use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, CLOSE_ACK, LINKS, PING};
-use crate::engine::Engine;
-use crate::frames::{Body, Emit, NewFrame, Purpose};
+use crate::connection::Connection;
+use crate::new_frame::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
+use crate::parts::Parts;
 use crate::path::Path;
-use crate::pending::Pending;
+use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
+use crate::phase::Phase;
+use crate::purpose::Purpose;
 
-impl Engine {
+impl Parts<'_> {
     /// Sends control messages that are pending on any link; false if some wait for a full one.
     pub(crate) fn send_control(
         &mut self,
@@ -18,32 +19,31 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> bool {
+        let is_open = connection.is_open();
         let nearest = connection.nearest_path();
         gather_status(connection, nearest);
         let mut sent = true;
-        for position in 0..connection.paths.len() {
-            let path = &mut connection.paths[position];
-            if path.state.deadline() <= now {
-                let (index, change) = (path.index, path.state.on_challenge_due(now));
+        for position in 0..connection.paths().len() {
+            let path = &mut connection.paths_mut()[position];
+            if path.challenge_at() <= now {
+                let (index, change) = (path.index(), path.on_challenge_due(now));
                 self.on_path_change(now, connection, index, change);
             }
-            let path = &mut connection.paths[position];
-            let challenged = path.state.deadline() <= now && path.state.poll_challenge(now);
-            let challenged = challenged && may_challenge(path);
-            if !path.may_answer(CONTROL_FRAME_BYTES) {
-                path.pending.drop_answer();
-            }
-            let is_open = connection.phase == Phase::Established;
+            let path = &mut connection.paths_mut()[position];
+            let challenged = path.poll_challenge(now) && may_challenge(path);
+            path.limit_answer(CONTROL_FRAME_BYTES);
             let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
             let tells = may_tell(path);
-            let announces = tells && position == nearest && path.pending.has_news_of_links();
-            let says = announces || tells && path.pending.messages() != 0;
-            let waits = says || path.pending.nonce().is_some();
+            let announces = tells && position == nearest && path.pending().has_news_of_links();
+            let says = announces || tells && path.pending().messages() != 0;
+            let waits = says || path.pending().nonce().is_some();
             if !challenged && !waits {
                 continue;
             }
             // Its clock goes on: a way that takes no challenge is none.
-            path.counters.path_challenges_sent += u64::from(challenged);
+            if challenged {
+                path.count_challenge();
+            }
             if self.is_full(path) {
                 sent &= !waits;
                 continue;
@@ -55,8 +55,8 @@ impl Engine {
             }
             // The addresses of many new links take several frames.
             while announces
-                && connection.paths[position].pending.addresses() != 0
-                && may_tell(&connection.paths[position])
+                && connection.paths()[position].pending().addresses() != 0
+                && may_tell(&connection.paths()[position])
             {
                 let what = What { challenge: None, tells, announces };
                 if !self.send_control_on(now, connection, position, &what, emit) {
@@ -79,11 +79,11 @@ impl Engine {
         emit: Emit<'_>,
     ) -> bool {
         let statuses = statuses_of(connection, position, what.announces);
-        let path = &connection.paths[position];
-        let addresses = what.announces.then(|| self.links_to_tell(path.pending.addresses()));
+        let path = &connection.paths()[position];
+        let addresses = what.announces.then(|| self.links_to_tell(path.pending().addresses()));
         // What must not be told yet stays for later.
-        let control = if what.tells { path.pending.messages() } else { 0 };
-        let carried = path.pending.carried(control, addresses);
+        let control = if what.tells { path.pending().messages() } else { 0 };
+        let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
         self.gather_addresses(&mut body, addresses.unwrap_or(0));
@@ -94,7 +94,7 @@ impl Engine {
         // What only asks or answers whether the way works is not repeated by loss detection.
         // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
         // it asks.
-        let is_repeated = carried.slot != 0 && connection.phase == Phase::Established;
+        let is_repeated = carried.slot != 0 && connection.phase() == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
         let frame = NewFrame {
             purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
@@ -106,42 +106,31 @@ impl Engine {
         if !self.send_alone(now, connection, position, &frame, emit) {
             return false;
         }
-        for path in &mut connection.paths {
-            let told = statuses.get(usize::from(path.index.0)).copied().flatten();
-            path.pending.announce(path.pending.announces() && told.is_none());
+        for path in connection.paths_mut() {
+            let told = statuses.get(usize::from(path.index().0)).copied().flatten();
+            if told.is_some() {
+                path.on_announced();
+            }
         }
-        let path = &mut connection.paths[position];
-        if is_repeated {
-            path.on_told();
-        }
+        let path = &mut connection.paths_mut()[position];
         if let Some(nonce) = what.challenge {
-            path.state.on_challenge_sent(nonce);
+            path.on_challenge_sent(nonce);
         }
-        path.pending.on_sent(control, addresses, is_repeated);
+        path.on_control_sent(control, addresses, is_repeated);
         true
     }
 
     /// Adds the addresses of a set of links (by bit) to the body of a control frame.
     fn gather_addresses(&self, body: &mut Vec<u8>, links: u16) {
-        for (index, link) in self.links.iter().enumerate() {
-            if let Some(link) = link
-                && links >> index & 1 != 0
-            {
-                add(body, Control::Address(link.caps.local));
-            }
+        for (_, caps) in self.links.iter().filter(|(link, _)| links >> link.0 & 1 != 0) {
+            add(body, Control::Address(caps.local));
         }
     }
 
     /// Of a set of links (by bit), those that are attached, as many as one frame takes.
     fn links_to_tell(&self, links: u16) -> u16 {
-        let mut told = 0_u16;
-        for (index, link) in self.links.iter().enumerate() {
-            let is_one = link.is_some() && links >> index & 1 != 0;
-            if is_one && told.count_ones() < ADDRESSES_PER_FRAME {
-                told |= 1 << index;
-            }
-        }
-        told
+        let told = self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
+        told.take(ADDRESSES_PER_FRAME).fold(0, |told, bit| told | bit)
     }
 }
 
@@ -171,8 +160,7 @@ fn gather_messages(
         add(body, Control::Links(connection.settled_links()));
     }
     if control & CLOSE != 0 {
-        let (reason, operation) = connection.close;
-        add(body, Control::Close { reason, operation, private_data: &connection.close_data });
+        add(body, connection.close().control());
     }
     if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);
@@ -180,7 +168,7 @@ fn gather_messages(
     if let Some(nonce) = challenge {
         add(body, Control::PathChallenge(nonce));
     }
-    if let Some(nonce) = connection.paths[position].pending.nonce() {
+    if let Some(nonce) = connection.paths()[position].pending().nonce() {
         add(body, Control::PathResponse(nonce));
     }
     for (index, status) in statuses.iter().enumerate() {
@@ -196,21 +184,11 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
     body.extend_from_slice(&bytes[..len]);
 }
 
-//= protocol.md: news.2
-/// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
-/// length.
-pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
-    if let Some(missing) = CONTROL_BODY_MIN.checked_sub(len).filter(|&bytes| bytes > 0) {
-        out.extend_from_slice(&[PADDING, missing as u8]);
-        out.resize(out.len() + missing, 0);
-    }
-}
-
 //= protocol.md: amplify.5
 /// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
 /// is a way is limited elsewhere.
 fn may_challenge(path: &Path) -> bool {
-    let bytes = if path.pending.nonce().is_some() {
+    let bytes = if path.pending().nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
     } else {
         CONTROL_FRAME_BYTES
@@ -221,18 +199,15 @@ fn may_challenge(path: &Path) -> bool {
 //= protocol.md: status.1
 /// Collects what is to be told of the links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
-    if connection.paths.len() < 2 {
+    if connection.paths().len() < 2 {
         return;
     }
     let mut all = Pending::default();
-    for path in &mut connection.paths {
-        all.inherit_of_links(&mut path.pending);
-        if path.pending.announces() {
-            all.tell_statuses(1 << path.index.0);
-        }
+    for path in connection.paths_mut() {
+        path.hand_news_of_links(&mut all);
     }
-    if let Some(path) = connection.paths.get_mut(nearest) {
-        path.pending.inherit_of_links(&mut all);
+    if let Some(path) = connection.paths_mut().get_mut(nearest) {
+        path.take_news_of_links(&mut all);
     }
 }
 
@@ -246,23 +221,20 @@ fn statuses_of(
     if !announces {
         return statuses;
     }
-    let Some(carrier) = connection.paths.get(position) else { return statuses };
+    let Some(carrier) = connection.paths().get(position) else { return statuses };
     for (index, slot) in statuses.iter_mut().enumerate() {
-        if carrier.pending.statuses() & 1 << index == 0 {
+        if carrier.pending().statuses() & 1 << index == 0 {
             continue;
         }
-        let path = connection.paths.iter().find(|path| usize::from(path.index.0) == index);
+        let path = connection.paths().iter().find(|path| usize::from(path.index().0) == index);
         *slot = Some(match path {
             None => LinkStatus::Removed,
-            Some(path) if path.state.may_carry_data() => LinkStatus::Available,
+            Some(path) if path.may_carry_data() => LinkStatus::Available,
             Some(_) => LinkStatus::Down,
         });
     }
     statuses
 }
-
-/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
-const CONTROL_BODY_MIN: usize = 12;
 
 /// A control frame with one message of at most 12 bytes, and what another challenge or response adds.
 const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
@@ -270,7 +242,4 @@ const NONCE_BYTES: u64 = 10;
 
 /// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
 /// connection's stays below 256 bytes.
-const ADDRESSES_PER_FRAME: u32 = 6;
-
-/// Type of the control message that means nothing (protocol.md §3.5).
-const PADDING: u8 = 0;
+const ADDRESSES_PER_FRAME: usize = 6;

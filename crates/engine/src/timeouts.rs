@@ -1,112 +1,165 @@
 //! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
-//! questions for news, and peers that stay silent for too long.
+//! questions for news, peers that stay silent for too long, and connections that come to rest.
 
-use delivery::{Fate, Instant, TimeoutOutcome};
+use delivery::{Fate, Instant};
 use mem::MemoryAccess;
-use semantics::CarriedKind;
 
-use crate::connection::{Connection, Phase};
-use crate::control::{CLOSE, MTU_PROBE, PING};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::event::Closed;
-use crate::path::{Path, frame_bytes_min};
-use crate::pending::LostControl;
+use crate::parts::Parts;
+use crate::path::Path;
+use crate::pending::{CLOSE, PING};
+use crate::phase::Phase;
 
 impl Engine {
     /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
     /// [`Engine::poll_transmit`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
-        while let Some(index) = self.timers.pop_due(now) {
-            if !self.come_to_rest(now, index) {
-                self.with_index(index, |engine, connection| engine.on_timeout(now, connection));
+        while let Some(index) = self.parts().agenda.next_due(now) {
+            if self.come_to_rest(now, index) {
+                continue;
             }
+            let (connections, parts) = self.lend();
+            let used = connections.used();
+            let over = connections.at(index).filter(|at| parts.is_set_up_over(now, at, used));
+            let Some(unconfirmed_at) = over.map(Connection::unconfirmed_at) else {
+                self.with_index(index, |parts, connection| parts.on_timeout(now, connection));
+                continue;
+            };
+            if let Some(peer) = unconfirmed_at {
+                self.withdraw_requests(peer);
+            }
+            self.with_index(index, |parts, connection| parts.end_set_up(now, connection));
         }
     }
 
+    /// Packs all connections that are at rest now, without waiting whether something happens on them:
+    /// for whoever knows that nothing will for a while. Looks at every connection.
+    pub fn rest(&mut self) {
+        let (connections, mut parts) = self.lend();
+        for index in connections.indices() {
+            let Some(connection) = connections.at(index) else { continue };
+            if parts.may_rest(connection) {
+                let deadline = connection.rest_ends_at();
+                connections.rest(index);
+                parts.agenda.set_timer(index, deadline);
+            }
+        }
+        parts.trim();
+    }
+
+    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
+        let (connections, mut parts) = self.lend();
+        let Some(connection) = connections.at(index) else { return false };
+        let deadline = connection.rest_ends_at();
+        if deadline <= now || !parts.may_rest(connection) {
+            return false;
+        }
+        connections.rest(index);
+        parts.agenda.set_timer(index, deadline);
+        parts.trim();
+        true
+    }
+}
+
+impl Parts<'_> {
     /// Sets the timer of a connection to the earliest thing that is due on it.
-    pub(crate) fn settle(&mut self, now: Instant, connection: &mut Connection) {
+    pub(crate) fn arm_timer(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
-        let mut deadline = connection.retry_at;
-        if connection.queued && matches!(connection.phase, Phase::Connecting | Phase::Accepted) {
+        let mut deadline = connection.retry().at();
+        let index = connection.handle().index;
+        if self.agenda.is_ready(index)
+            && matches!(connection.phase(), Phase::Connecting | Phase::Accepted)
+        {
             // What it has to say waits for room on a link, not for a time.
             deadline = Instant::NEVER;
         }
-        if !matches!(connection.phase, Phase::Closing | Phase::Drained) {
-            deadline = deadline.min(connection.silence.deadline());
+        if !matches!(connection.phase(), Phase::Closing | Phase::Drained) {
+            deadline = deadline.min(connection.liveness().exhausted_at());
         }
-        if connection.phase == Phase::Established {
-            deadline = deadline.min(connection.join_deadline()).min(connection.keep_alive_at);
-            for path in &connection.paths {
+        if connection.phase() == Phase::Established {
+            deadline = deadline.min(connection.join_deadline()).min(connection.liveness().ask_at());
+            for path in connection.paths() {
                 deadline = deadline.min(path.deadline(now));
             }
             deadline = deadline.min(connection.opens_at(now));
             let rests_at = now.after_ns(self.config.rest_ns);
-            if deadline > rests_at && connection.is_at_rest() {
+            if deadline > rests_at && self.may_rest(connection) {
                 deadline = rests_at;
             }
         }
-        self.timers.set(connection.handle.index, deadline);
+        self.agenda.set_timer(index, deadline);
     }
 
     //= protocol.md: close.2
     /// Sends Close again, or gives up, when it is time.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
-        if connection.retry_at > now {
+        if !connection.retry().is_due(now) {
             return;
         }
-        if connection.phase == Phase::Drained || connection.retries >= CLOSE_TRIES {
-            connection.phase = Phase::Gone;
-            return;
+        if connection.phase() == Phase::Drained || connection.retry().count() >= CLOSE_TRIES {
+            return connection.end();
         }
-        for path in &mut connection.paths {
-            path.pending.say(CLOSE);
+        for path in connection.paths_mut() {
+            path.say(CLOSE);
         }
-        connection.retry_at = now.after_ns(CLOSE_RETRY_NS << connection.retries);
-        connection.retries += 1;
+        let pause_ns = CLOSE_RETRY_NS << connection.retry().count();
+        connection.retry_mut().again(now.after_ns(pause_ns));
+    }
+
+    //= protocol.md: silence.2
+    /// Whether a connection has not been set up in time, of so many that are in use.
+    fn is_set_up_over(&self, now: Instant, connection: &Connection, used: u32) -> bool {
+        let (Phase::Connecting | Phase::Accepted, Some(state)) =
+            (connection.phase(), connection.attempt())
+        else {
+            return false;
+        };
+        let is_overdue = |peer| self.reception.is_overdue(now, peer, state.started_at(), used);
+        connection.liveness().is_exhausted(now)
+            || connection.unconfirmed_at().is_some_and(is_overdue)
+    }
+
+    /// Ends a connection that was not set up in time.
+    fn end_set_up(&mut self, now: Instant, connection: &mut Connection) {
+        let Some(state) = connection.attempt() else { return };
+        let peer = state.first().map_or_else(Default::default, |place| place.1);
+        let silence_ms = now.since_ns(state.started_at()) / 1_000_000;
+        self.counters.handshakes_failed += 1;
+        self.counters.unreachable += 1;
+        self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
     }
 
     //= protocol.md: silence.2
     fn on_timeout(&mut self, now: Instant, connection: &mut Connection) {
-        if matches!(connection.phase, Phase::Connecting | Phase::Accepted)
-            && let Some(state) = connection.handshake.as_ref()
-            && (connection.silence.is_exhausted(now) || self.is_overdue(now, connection))
-        {
-            let peer = state.candidates.first().map_or_else(Default::default, |c| c.1);
-            if let Some(peer) = connection.unconfirmed_at {
-                self.withdraw_requests(peer);
-            }
-            let silence_ms = now.since_ns(state.started_at) / 1_000_000;
-            self.counters.handshakes_failed += 1;
-            self.counters.unreachable += 1;
-            self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
+        if connection.phase() != Phase::Established {
             return;
         }
-        if connection.phase != Phase::Established {
-            return;
-        }
-        if connection.silence.is_exhausted(now) {
-            let peer = connection.paths.first().map_or_else(Default::default, |path| path.peer);
+        if connection.liveness().is_exhausted(now) {
+            let peer = connection.paths().first().map_or_else(Default::default, Path::peer);
             let silence_ms = self.config.silence_budget_ns / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
             return;
         }
-        for position in 0..connection.paths.len() {
+        for position in 0..connection.paths().len() {
             self.on_path_timeout(now, connection, position);
         }
-        for path in &mut connection.paths {
+        for path in connection.paths_mut() {
             path.ask_who_refuses(now);
         }
         self.drop_unanswered(connection);
-        if connection.keep_alive_at <= now {
+        if connection.liveness().ask_at() <= now {
             self.keep_alive(now, connection);
         }
-        if connection.retry_at <= now {
-            connection.retry_at = Instant::NEVER;
+        if connection.retry().is_due(now) {
+            connection.retry_mut().pause();
             let nearest = connection.nearest_path();
-            if let Some(path) = connection.paths.get_mut(nearest) {
-                path.pending.say(PING);
+            if let Some(path) = connection.paths_mut().get_mut(nearest) {
+                path.say(PING);
             }
         }
     }
@@ -115,65 +168,42 @@ impl Engine {
     /// Forgets links that the peer opened and never answered on: it decides where they lead, and
     /// whoever is there did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
-        let unanswered =
-            |path: &Path| path.is_offered() && path.state.unanswered() >= CHALLENGES_MAX;
+        let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
-            connection.paths.iter().find(|path| unanswered(path)).map(|path| path.index)
+            connection.paths().iter().find(|path| unanswered(path)).map(Path::index)
             && self.doubt_path(connection, index)
         {}
     }
 
     fn on_path_timeout(&mut self, now: Instant, connection: &mut Connection, position: usize) {
         let others_at = connection
-            .paths
+            .paths()
             .iter()
             .enumerate()
             .filter(|&(other, _)| other != position)
-            .map(|(_, path)| path.progress_at)
+            .map(|(_, path)| path.progress_at())
             .max()
             .unwrap_or_default();
-        let Connection { paths, outbound, .. } = connection;
+        let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
-        if path.send.deadline() > now {
+        if path.send().deadline() > now {
             return;
         }
         // Another link tells something about this one only if it progressed while this one did not.
-        let waits_since = path.send.oldest_sent_at().unwrap_or(now).max(path.progress_at);
-        let others_progress = others_at > waits_since;
-        let pools = &mut self.pools;
-        let (mut lost, mut again) = (LostControl::default(), 0);
-        let (mut probe_lost, mut lost_bytes) = (None, 0);
-        let outcome = path.send.on_timeout(&mut self.sent, now, &mut |fate, carried| match (
-            fate,
-            carried.kind,
-        ) {
-            (Fate::Acked, _) => {}
-            (Fate::Lost, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
-                probe_lost = Some(carried.slot as u16);
-            }
-            (Fate::Lost, CarriedKind::Control) => lost.add(&carried),
-            (Fate::Lost, _) => {
-                again += 1;
-                lost_bytes = lost_bytes.max(frame_bytes_min(&carried));
+        let others_progress = others_at > path.waits_since(now);
+        let pools = &mut *self.pools;
+        let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
+            if fate == Fate::Lost {
                 outbound.on_lost(pools, carried);
             }
         });
-        path.pending.on_returned(lost);
-        path.on_frames_lost(now, lost_bytes);
-        path.counters.retransmissions += again;
-        path.counters.packets_lost += again;
-        if let Some(size) = probe_lost {
-            path.counters.mtu_probes_lost += 1;
-            path.mtu.on_probe_lost(size);
-        }
-        if let TimeoutOutcome::Probe { .. } = outcome {
-            path.counters.probe_timeouts += 1;
+        if is_probe_due {
             self.probe(now, connection, position, others_progress);
             // Whether this link is silent or the peer, the others can tell, if they are asked
             // something that the peer need not have room for.
-            for (other, path) in connection.paths.iter_mut().enumerate() {
-                if other != position && path.state.may_carry_data() {
-                    path.pending.say(PING);
+            for (other, path) in connection.paths_mut().iter_mut().enumerate() {
+                if other != position && path.may_carry_data() {
+                    path.say(PING);
                 }
             }
         }
@@ -189,41 +219,26 @@ impl Engine {
         position: usize,
         others_progress: bool,
     ) {
-        let sole_hope = !connection.paths.iter().any(|path| path.state.may_carry_data());
-        let Connection { paths, outbound, .. } = connection;
+        let sole_hope = !connection.paths().iter().any(Path::may_carry_data);
+        let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
-        // Without data in flight it was a probe of the path MTU that got no answer: no wonder.
-        let Some(carried) = path.send.retire_oldest_for_probe() else {
-            path.pending.say(PING);
-            return;
-        };
+        let Some(probe) = path.probe(now) else { return };
         // While it may be the size of its frames, nothing is wrong with the link.
-        let large = path.mtu.current() > path.mtu.safe();
-        let others_progress = others_progress && !large;
-        if large && path.mtu.on_timeout(now) {
-            path.send.set_frame_bytes(u32::from(path.mtu.current()));
-        }
-        path.probes_allowed = path.probes_allowed.max(1);
-        if carried.kind == CarriedKind::Control {
-            let mut lost = LostControl::default();
-            lost.add(&carried);
-            path.pending.on_returned(lost);
-            path.pending.say(PING);
-        } else {
-            path.counters.retransmissions += 1;
-            outbound.on_returned(&mut self.pools, carried);
+        let others_progress = others_progress && !probe.may_be_size;
+        if let Some(carried) = probe.data {
+            outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
                 // The bytes are no longer wanted; something must ask nevertheless.
-                path.pending.say(PING);
+                path.say(PING);
             }
         }
-        let index = path.index;
-        if !path.state.may_carry_data() && !sole_hope {
+        let index = path.index();
+        if !path.may_carry_data() && !sole_hope {
             // It got data while no link was up; those that are now carry it faster.
             self.give_up(connection, index);
             return;
         }
-        let change = path.state.on_probe_timeout(now, others_progress);
+        let change = path.on_probe_timeout(now, others_progress);
         self.on_path_change(now, connection, index, change);
     }
 
@@ -231,22 +246,37 @@ impl Engine {
     /// With operations outstanding and nothing in flight, only the peer can bring news; it is asked
     /// for some, in case what it said was lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {
-        if connection.phase != Phase::Established {
+        if connection.phase() != Phase::Established {
             return;
         }
         if connection.in_flight() {
-            connection.retry_at = Instant::NEVER;
+            connection.retry_mut().pause();
             return;
         }
-        if !connection.outbound.waits_for_peer() {
-            connection.retry_at = Instant::NEVER;
-            connection.retries = 0;
+        if !connection.outbound().waits_for_peer() {
+            connection.retry_mut().end();
             return;
         }
-        if connection.retry_at == Instant::NEVER {
-            let pause_ns = (NEWS_NS << connection.retries.min(5)).min(NEWS_NS_MAX);
-            connection.retry_at = now.after_ns(pause_ns);
-            connection.retries = connection.retries.saturating_add(1).min(8);
+        if connection.retry().is_paused() {
+            let pause_ns = (NEWS_NS << connection.retry().count().min(5)).min(NEWS_NS_MAX);
+            connection.retry_mut().again(now.after_ns(pause_ns));
+        }
+    }
+
+    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
+    /// path.
+    fn trim(&mut self) {
+        self.news.trim();
+        self.replies.trim();
+    }
+
+    /// A connection was taken out of the table for something of which it need not be served: it may go
+    /// to rest again.
+    pub(crate) fn rest_later(&mut self, connection: &Connection) {
+        let index = connection.handle().index;
+        let rests_at = self.turn_at.after_ns(self.config.rest_ns);
+        if rests_at < self.agenda.deadline(index) && self.may_rest(connection) {
+            self.agenda.set_timer(index, rests_at);
         }
     }
 }

@@ -6,14 +6,18 @@ use mem::MemoryAccess;
 use semantics::{Carried, CarriedKind, Fragment, LocalFault};
 use wire_edge::{Flags, Header};
 
+use crate::ack_bytes::BESIDE_ACKS_BYTES;
 use crate::ack_duty::{AckDuty, Moment};
-use crate::acknowledge::BESIDE_ACKS_BYTES;
 use crate::config::Asking;
-use crate::connection::{Connection, Phase};
-use crate::control::MTU_PROBE;
-use crate::engine::{Emitted, Engine, REPLIES_MAX};
-use crate::frames::{Body, COMMON_BYTES, Emit, NewFrame, Purpose, Sent, is_full_alone};
+use crate::connection::Connection;
+use crate::engine::Engine;
+use crate::links::is_full_alone;
+use crate::new_frame::{Body, COMMON_BYTES, Emit, Emitted, NewFrame, Sent};
+use crate::parts::Parts;
 use crate::path::Path;
+use crate::pending::MTU_PROBE;
+use crate::phase::Phase;
+use crate::purpose::Purpose;
 
 /// What is left to do for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,86 +46,80 @@ impl Engine {
         memory: &MemoryAccess<'_>,
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
-        self.turn_at = now;
-        self.blocked = 0;
-        self.blocked_peers.clear();
+        self.begin_turn(now);
         self.resume_stalled(now, memory);
+        let (connections, mut parts) = self.lend();
         let mut more = false;
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { break };
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.queued = false;
-            match self.serve(now, memory, &mut connection, emit) {
+        let ready = parts.agenda.ready().len();
+        for _ in 0..ready {
+            let Some(index) = parts.agenda.next_ready() else { break };
+            let Some(mut connection) = connections.take(index) else { continue };
+            match parts.serve(now, memory, &mut connection, emit) {
                 Served::Done => {}
                 Served::More | Served::Blocked => {
                     more = true;
-                    self.mark_ready(&mut connection);
+                    parts.agenda.mark_ready(index);
                 }
             }
-            self.settle(now, &mut connection);
-            if !connection.listed_owing
-                && connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing
-            {
-                connection.listed_owing = true;
-                self.owing.push(index);
+            parts.arm_timer(now, &mut connection);
+            if connection.ack_duty(now, Moment::BeforeSleep) != AckDuty::Nothing {
+                parts.agenda.mark_owing(index);
             }
-            if connection.phase == Phase::Gone {
-                self.put_back(connection);
+            if connection.phase() == Phase::Gone {
+                parts.put_back(connections, connection);
             } else {
-                self.connections.put(connection);
+                connections.put(connection);
             }
         }
-        if self.blocked != 0 || !self.blocked_peers.is_empty() {
+        if parts.links.has_refused() {
             // Who was served first has had what room there was: the next turn begins with another.
-            if let Some(first) = self.ready.pop_front() {
-                self.ready.push_back(first);
-            }
+            parts.agenda.rotate();
         }
-        self.send_replies(emit) || more
+        parts.send_replies(emit) || more
     }
 
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
-        let now = self.turn_at;
+        let (connections, parts) = self.lend();
+        let (now, agenda) = (parts.turn_at, parts.agenda);
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
         // Those that have not been served yet may owe some too.
-        for position in 0..self.ready.len() {
-            if let Some(&index) = self.ready.get(position)
-                && let Some(mut connection) = self.connections.take(index)
-            {
-                connection.report_now |= owes_last(&connection);
-                self.connections.put(connection);
+        for index in agenda.ready() {
+            if let Some(mut connection) = connections.take(index) {
+                let owes_last = owes_last(&connection);
+                connection.told_mut().tell_if(owes_last);
+                connections.put(connection);
             }
         }
-        while let Some(index) = self.owing.pop() {
-            if self.connections.disown(index) {
+        while let Some(index) = agenda.next_owing() {
+            // One that rests owes nothing any more.
+            if connections.at(index).is_none_or(|connection| !owes_last(connection)) {
                 continue;
             }
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.listed_owing = false;
-            if owes_last(&connection) {
-                connection.report_now = true;
-                self.mark_ready(&mut connection);
+            if let Some(mut connection) = connections.take(index) {
+                connection.told_mut().tell_now();
+                agenda.mark_ready(index);
+                connections.put(connection);
             }
-            self.connections.put(connection);
         }
     }
 
     fn resume_stalled(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.swap_remove(0);
-            self.with_index(index, |engine, connection| {
-                connection.listed_stalled = false;
-                if connection.is_open() && connection.inbound.is_stalled() {
-                    engine.resume(now, memory, connection);
+        for _ in 0..self.parts().agenda.stalled() {
+            let Some(index) = self.parts().agenda.next_stalled() else { break };
+            self.with_index(index, |parts, connection| {
+                if connection.is_open() && connection.inbound().is_stalled() {
+                    parts.resume(now, memory, connection);
                 }
             });
         }
     }
+}
 
+impl Parts<'_> {
     fn serve(
         &mut self,
         now: Instant,
@@ -129,16 +127,14 @@ impl Engine {
         connection: &mut Connection,
         emit: Emit<'_>,
     ) -> Served {
-        if connection.heard {
-            connection.heard = false;
-            connection.heard_at = now;
-            let waiting = connection.awaits_peer();
-            connection.silence.on_progress(now, waiting);
+        if connection.liveness_mut().poll_heard(now) {
+            let is_waiting = connection.awaits_peer();
+            connection.liveness_mut().on_progress(now, is_waiting);
         }
-        match connection.phase {
+        match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be set up at once; what they say is not dropped for that.
-                if self.replies.len() >= REPLIES_MAX && self.send_replies(emit) {
+                if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
                 self.serve_handshake(now, connection);
@@ -155,18 +151,18 @@ impl Engine {
         if connection.join_deadline() <= now {
             self.join_links(now, connection);
         }
-        let mut sent = !connection.paths.iter().any(|path| path.wants_control(now))
+        let mut sent = !connection.paths().iter().any(|path| path.wants_control(now))
             || self.send_control(now, connection, emit);
         let served = self.send_data(now, memory, connection, emit);
-        if connection.phase == Phase::Established {
+        if connection.phase() == Phase::Established {
             sent &= self.send_due_acknowledgements(now, connection, emit);
         }
         if connection.awaits_peer() {
-            connection.silence.on_waiting(now);
+            connection.liveness_mut().on_waiting(now);
         } else {
             // What was awaited may have been given up without an answer, as a lost probe of the path
             // MTU is: then nothing is awaited any more.
-            connection.silence.on_progress(now, false);
+            connection.liveness_mut().on_progress(now, false);
         }
         if sent { served } else { Served::Blocked }
     }
@@ -181,7 +177,7 @@ impl Engine {
     ) -> Served {
         let mut has_probed = false;
         for _ in 0..BATCHES_PER_TURN {
-            if !connection.outbound.wants_to_send() {
+            if !connection.outbound().wants_to_send() {
                 if !has_probed {
                     self.probe_mtu(now, connection, emit);
                 }
@@ -189,7 +185,7 @@ impl Engine {
             }
             let sent = match only_position(connection) {
                 Some(position) => {
-                    let path = &connection.paths[position];
+                    let path = &connection.paths()[position];
                     if may_send(now, path) && !self.is_blocked(path) {
                         self.send_batch(now, memory, connection, position, emit)
                     } else {
@@ -219,34 +215,34 @@ impl Engine {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let segments = self.segments(connection.paths[position].link);
-        self.batch.reset(connection.paths[position].peer);
-        self.acks.len = 0;
+        let segments = self.segments(connection.paths()[position].link());
+        self.scratch.begin(connection.paths()[position].peer());
+        self.scratch.drop_acks();
         if connection.acks_ride(now) {
-            let frame_bytes = connection.paths[position].mtu.current();
-            self.acks.fill(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
+            let frame_bytes = connection.paths()[position].frame_bytes();
+            self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
-        let had_acks = self.acks.len > 0;
+        let had_acks = self.scratch.acks_len() > 0;
         let mut bytes = 0;
         let mut burst_bytes = None;
         let mut alone = true;
         let mut fault = None;
-        let frame_bytes = u32::from(connection.paths[position].mtu.current());
-        while self.batch.len() < segments
+        let frame_bytes = u32::from(connection.paths()[position].frame_bytes());
+        while self.scratch.len() < segments
             && bytes + frame_bytes <= BATCH_BYTES_MAX
-            && connection.outbound.wants_to_send()
+            && connection.outbound().wants_to_send()
         {
             // One frame always goes, as the caller has asked for its room.
-            if !self.batch.is_empty() {
-                let path = &connection.paths[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send.quantum_bytes());
+            if !self.scratch.is_empty() {
+                let path = &connection.paths()[position];
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
                 if bytes >= burst_bytes || !may_send(now, path) {
                     break;
                 }
             }
-            let room = frame_bytes - COMMON_BYTES - self.acks.len as u32;
+            let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
-            match &connection.outbound.next_fragment(memory, &mut self.pools, room) {
+            match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) => {
                     match self.push_data(now, memory, connection, position, fragment) {
                         Ok(len) => bytes += len,
@@ -255,7 +251,6 @@ impl Engine {
                             break;
                         }
                     }
-                    self.acks.len = 0;
                     alone = fragment.carried.last && fragment.carried.offset == 0;
                 }
                 Ok(None) => break,
@@ -269,26 +264,24 @@ impl Engine {
             self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }
-        if self.batch.is_empty() {
-            if had_acks {
-                connection.report_now = true;
-            }
+        if self.scratch.is_empty() {
+            connection.told_mut().tell_if(self.scratch.drop_acks());
             return Sent::Nothing;
         }
         if !alone {
             self.ask_if_last(connection);
         }
-        let path = &mut connection.paths[position];
-        path.send.set_application_limited(!connection.outbound.wants_to_send());
+        let (paths, outbound) = connection.paths_and_outbound();
+        paths[position].set_application_limited(!outbound.wants_to_send());
         self.hand_over(now, connection, position, had_acks, emit)
     }
 
     /// Whoever falls silent in the middle of an operation, or with its end, asks for an
     /// acknowledgement with the last frame of the batch.
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
-        let asks = self.config.asking == Asking::Spaced && !connection.outbound.wants_to_send();
+        let asks = self.config.asking == Asking::Spaced && !connection.outbound().wants_to_send();
         if asks {
-            self.batch.ask_with_last();
+            self.scratch.ask_with_last();
             connection.on_asked();
         }
     }
@@ -309,26 +302,27 @@ impl Engine {
             purpose: Purpose::Data,
             header: &fragment.header,
             flags,
-            body: Body::Of(fragment, &self.pools, memory),
+            body: Body::Of(fragment, self.pools, memory),
             carried: fragment.carried,
         };
-        let names = (connection.peer_epoch, connection.peer_id);
-        let path = &mut connection.paths[position];
-        let acks = self.acks.as_slice();
-        let pushed = self.batch.push(now, &mut self.sent, names, path, acks, &frame);
-        path.probes_allowed = path.probes_allowed.saturating_sub(u8::from(pushed.is_some()));
+        let names = connection.names().of_peer();
+        let path = &mut connection.paths_mut()[position];
+        let pushed = self.scratch.push(now, self.sent, names, path, &frame);
+        if pushed.is_some() {
+            path.use_probe();
+        }
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
     //= protocol.md: ack.10
     /// Sends a probe of the path MTU on links that carry data, when one is due.
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
-        for position in 0..connection.paths.len() {
-            let path = &mut connection.paths[position];
-            if path.mtu.deadline() > now || !path.state.may_carry_data() || self.is_blocked(path) {
+        for position in 0..connection.paths().len() {
+            let path = &mut connection.paths_mut()[position];
+            if path.mtu_probe_at() > now || !path.may_carry_data() || self.is_blocked(path) {
                 continue;
             }
-            let Some(size) = path.mtu.poll_probe(now) else { continue };
+            let Some(size) = path.poll_mtu_probe(now) else { continue };
             let frame = NewFrame {
                 purpose: Purpose::ProbeMtu,
                 header: &Header::Probe,
@@ -346,21 +340,18 @@ impl Engine {
 
     /// Sends answers to strangers; true if some wait for a link that is full.
     fn send_replies(&mut self, emit: Emit<'_>) -> bool {
-        for _ in 0..self.replies.len() {
-            let Some(reply) = self.replies.pop_front() else { break };
-            let is_sent = self.send_encoded(reply.link, reply.to, &reply.bytes, emit);
+        let Self { replies, scratch, links, .. } = self;
+        replies.offer(|reply| {
+            let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
             // One peer that takes nothing must not take the place of all others; it asks again.
-            if !is_sent && !is_full_alone(reply.to) {
-                self.replies.push_back(reply);
-            }
-        }
-        !self.replies.is_empty()
+            is_sent || is_full_alone(reply.to)
+        })
     }
 
     /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
     /// so. A link that is down says so when it is back.
     fn any_full(&self, connection: &Connection) -> bool {
-        connection.paths.iter().any(|path| self.is_full(path))
+        connection.paths().iter().any(|path| self.is_full(path))
     }
 }
 
@@ -369,18 +360,18 @@ impl Engine {
 /// processors.
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
-    let paths = connection.paths.as_slice();
+    let paths = connection.paths().as_slice();
     if let [path] = paths {
         return path.is_validated().then_some(0);
     }
-    let shares_memory = |path: &Path| path.peer.is_shared_memory() && path.state.may_carry_data();
+    let shares_memory = |path: &Path| path.peer().is_shared_memory() && path.may_carry_data();
     let position = paths.iter().position(shares_memory)?;
-    paths.iter().all(|path| path.probes_allowed == 0).then_some(position)
+    (!paths.iter().any(Path::may_probe)).then_some(position)
 }
 
 //= protocol.md: amplify.6, state.5
 /// Whether a link's window has room for a frame: a full one while much is in flight.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
-    path.probes_allowed > 0 || path.send.has_room(now, u32::from(path.mtu.current()))
+    path.has_room(now)
 }

@@ -31,7 +31,7 @@ fn post_everything(pair: &mut Pair) {
         let (key, address) = pair.remote(1 - host, 0);
         let sink = pair.hosts[host].region.id;
         pair.post(host, Request::Read { sink, sink_offset: 0, key, address }, 400_000, 4);
-        pair.post(host, Request::FetchAdd { key, address, operand: 1 }, 8, 5);
+        pair.post(host, Request::FetchAdd { key, address, operand: 1, sink: None }, 8, 5);
         let source = pair.source(host, 0);
         pair.post(host, Request::Send { source }, 3000, 6);
         pair.post(host, Request::Send { source }, 3000, 7);

@@ -86,7 +86,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
         let (key, address) = pair.remote(1, 0);
         if context % 3 == 0 {
             let (key, address) = pair.remote(1, 2_000_000);
-            pair.post(0, Request::FetchAdd { key, address, operand: 1 }, 8, context);
+            pair.post(0, Request::FetchAdd { key, address, operand: 1, sink: None }, 8, context);
         } else {
             let request = Request::Read { sink, sink_offset: 0, key, address };
             pair.post(0, request, 50_000, context);
@@ -99,7 +99,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
     let none = EngineConfig { read_depth: 0, ..EngineConfig::default() };
     let mut pair = Pair::connected_with(&[LinkPlan::default()], none);
     let (key, address) = pair.remote(1, 0);
-    let add = Request::FetchAdd { key, address, operand: 1 };
+    let add = Request::FetchAdd { key, address, operand: 1, sink: None };
     let refused = pair.try_post(0, add, 8, 1, OperationFlags::default());
     assert!(matches!(refused, Err(PostError::ReadsRefused)), "{refused:?}");
 }
@@ -166,7 +166,7 @@ fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
             3 => (Request::Read { sink, sink_offset: 0, key, address: end - 8 }, 16, Range),
             4 => {
                 let (key, address) = (region.key, region.start);
-                (Request::FetchAdd { key, address, operand: 1 }, 8, Right)
+                (Request::FetchAdd { key, address, operand: 1, sink: None }, 8, Right)
             }
             _ => (Request::Read { sink, sink_offset: 0, key, address: start - 1 }, 16, Range),
         };
@@ -187,7 +187,7 @@ fn access_that_is_not_granted_ends_the_connection_and_touches_nothing() {
     }
     let mut pair = Pair::connected(1);
     let (key, address) = pair.remote(1, 4);
-    let add = Request::FetchAdd { key, address, operand: 1 };
+    let add = Request::FetchAdd { key, address, operand: 1, sink: None };
     let refused = pair.try_post(0, add, 8, 1, OperationFlags::default());
     assert!(matches!(refused, Err(PostError::Misaligned(_))), "{refused:?}");
     assert!(pair.hosts[0].info().established);

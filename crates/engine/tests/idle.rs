@@ -66,7 +66,7 @@ fn idle_connections_cost_little_memory_and_no_work() {
     println!("{each} bytes for each of {CONNECTIONS} idle connections at each end");
     for host in &pair.hosts {
         assert_eq!(host.engine.connection_count() as usize, CONNECTIONS + 1);
-        assert!(host.engine.is_at_rest());
+        assert!(host.engine.is_idle());
         assert!(!host.engine.has_work());
     }
     pair.assert_idle();

@@ -12,8 +12,9 @@ use engine::{Closed, ConnectRequest, EngineConfig};
 use pair::{Flight, Host, Pair, address};
 use wire_edge::{
     CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Flags, Frame, HANDSHAKE_BYTES_MAX,
-    HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, Kind, LinkIndex, LinkStatus, PeerAddr,
-    Prefix, VERSION, control_messages, decode, decode_handshake, encode_header,
+    HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, Kind, LinkIndex, LinkStatus,
+    OperationNumber, PeerAddr, Prefix, VERSION, control_messages, decode, decode_handshake,
+    encode_header,
 };
 
 /// Frames that a test keeps to use them later.
@@ -139,6 +140,27 @@ fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
         let expected = closed.map_or(Closed::ByPeer, Closed::PeerRefused);
         assert_eq!(pair.hosts[1].closed(), [expected]);
     }
+}
+
+//= protocol.md: close.5
+#[test]
+fn what_follows_the_last_word_on_a_connection_changes_nothing() {
+    let mut pair = Pair::connected(1);
+    pair.filter = Box::new(|_, flight| {
+        if flight.to == 0 && holds(&flight.bytes, |message| matches!(message, Control::CloseAck)) {
+            let (reason, operation) = (CloseReason::Application, OperationNumber(0));
+            let close = Control::Close { reason, operation, private_data: &[] };
+            let mut bytes = [0; CONTROL_BYTES_MAX];
+            let len = close.encode(&mut bytes);
+            flight.bytes.extend_from_slice(&bytes[..len]);
+        }
+        true
+    });
+    let connection = pair.hosts[0].connection.unwrap();
+    pair.hosts[0].engine.close(pair.now, connection, b"").unwrap();
+    pair.run_for(1_000_000_000);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Here], "it is told once that it is over");
+    assert_eq!(pair.hosts[0].engine.connection_count(), 0);
 }
 
 //= protocol.md: set-up.3

@@ -34,8 +34,8 @@ fn every_kind_of_operation_works_under_loss_on_two_links() {
         pair.receive(1, 2_000_000, 5000, 77);
         pair.hosts[1].buffer.store_u64(1_000_000, 40);
         let (key, address) = pair.remote(1, 1_000_000);
-        pair.post(0, Request::FetchAdd { key, address, operand: 2 }, 8, 1);
-        pair.post(0, Request::CompareSwap { key, address, compare: 42, swap: 7 }, 8, 2);
+        pair.post(0, Request::FetchAdd { key, address, operand: 2, sink: None }, 8, 1);
+        pair.post(0, Request::CompareSwap { key, address, compare: 42, swap: 7, sink: None }, 8, 2);
         let sink = pair.hosts[0].region.id;
         let (key, address) = pair.remote(1, 0);
         pair.post(0, Request::Read { sink, sink_offset: 0, key, address }, 1_000_000, 3);

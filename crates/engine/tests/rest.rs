@@ -72,7 +72,7 @@ fn looking_at_a_connection_does_not_wake_it_up() {
     let timers = [0, 1].map(|host: usize| pair.hosts[host].engine.poll_timeout());
     let before = told(&pair);
     for host in &mut pair.hosts {
-        assert!(host.engine.is_at_rest());
+        assert!(host.engine.is_idle());
         assert!(!host.engine.is_closing());
         host.engine.hasten_acknowledgements();
         host.engine.rest();
@@ -98,7 +98,7 @@ fn a_resting_connection_hears_of_its_links() {
     pair.write(0, 0, 1_000_000, 1);
     pair.run_for(5_000_000_000);
     assert_eq!(pair.done(0).len(), 1);
-    assert!(pair.hosts[0].engine.is_at_rest());
+    assert!(pair.hosts[0].engine.is_idle());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn receives_are_posted_while_a_connection_rests() {
     for context in 0..3 {
         pair.receive(1, 4_096 * context, 4_096, context);
         pair.run_for(1_000_000_000);
-        assert!(pair.hosts[1].engine.is_at_rest());
+        assert!(pair.hosts[1].engine.is_idle());
     }
     for context in 0..3 {
         let source = pair.source(0, 0);

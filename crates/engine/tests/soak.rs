@@ -47,7 +47,11 @@ fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> Completi
             let read = Request::Read { sink, sink_offset: same, key, address };
             (read, length, CompletionKind::Read)
         }
-        3 => (Request::FetchAdd { key, address: counter, operand: 1 }, 8, CompletionKind::FetchAdd),
+        3 => (
+            Request::FetchAdd { key, address: counter, operand: 1, sink: None },
+            8,
+            CompletionKind::FetchAdd,
+        ),
         _ => (Request::Send { source }, length.min(4000), CompletionKind::Send),
     };
     pair.try_post(host, request, length, context, flags).unwrap();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use delivery::LinkId;
+use delivery::{LinkId, SettingError};
 use engine::ConnectRequest;
 use mem::{ProtectionDomain, RegisterError};
 use runtime::Interest;
@@ -31,7 +31,7 @@ pub struct ConnectOptions {
     pub limit: Option<Duration>,
     /// Where completions go, if connections are to share a queue.
     pub queue: Option<Arc<CompletionQueue>>,
-    /// Places of the connection's own queue otherwise, 256 by default, 64 bytes each. Every
+    /// Places of the connection's own queue otherwise, at least 1, 256 by default, 64 bytes each. Every
     /// signalled operation and every one without a handle takes one while it is under way, and so does
     /// every posted receive. Programs with thousands of
     /// connections share a queue.
@@ -98,11 +98,20 @@ impl ConnectOptions {
         inner.runtime.memory().check_domain(domain).map(|()| domain)
     }
 
-    /// Where completions go; `None` if other endpoints have that queue.
-    pub(crate) fn take_queue(&mut self, inner: &EndpointInner) -> Option<Arc<CompletionQueue>> {
-        let queue = self.queue.take();
-        let queue = queue.unwrap_or_else(|| Arc::new(CompletionQueue::new(self.completions)));
-        queue.claim(inner.runtime.queue_owner()).then_some(queue)
+    /// Where completions go; `foreign` if other endpoints have that queue.
+    pub(crate) fn take_queue<E: From<SettingError>>(
+        &mut self,
+        inner: &EndpointInner,
+        foreign: E,
+    ) -> Result<Arc<CompletionQueue>, E> {
+        let queue = if let Some(shared) = self.queue.take() {
+            shared
+        } else {
+            let wanted = 1..=COMPLETIONS_MAX;
+            SettingError::unless_within("completions", &self.completions, &wanted)?;
+            Arc::new(CompletionQueue::new(self.completions))
+        };
+        if queue.claim(inner.runtime.queue_owner()) { Ok(queue) } else { Err(foreign) }
     }
 }
 
@@ -126,7 +135,7 @@ impl Endpoint {
         let Some(&(_, peer)) = paths.first() else {
             return Err(ConnectError::NoWay { peers });
         };
-        let queue = options.take_queue(&self.inner).ok_or(ConnectError::ForeignQueue)?;
+        let queue = options.take_queue(&self.inner, ConnectError::ForeignQueue)?;
         let request = ConnectRequest {
             paths,
             service: options.service,
@@ -250,6 +259,9 @@ fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
         _ => None,
     }
 }
+
+/// Most places of a connection's own queue: 1 GiB of them.
+const COMPLETIONS_MAX: usize = 1 << 24;
 
 /// Time for the stations of one network to answer: ARP asks three times, a second apart.
 const SEARCH_LIMIT: Duration = Duration::from_secs(3);

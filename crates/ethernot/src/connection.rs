@@ -8,7 +8,7 @@ use engine::{Closed, ConnectionHandle, ConnectionInfo};
 use runtime::{Doorbell, Forked, Interest};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
-    Ordering, Receive, Request, Source,
+    Ordering, Owner, Receive, Request, Source,
 };
 use wire_edge::PeerAddr;
 
@@ -86,6 +86,7 @@ impl OperationOptions {
         OperationFlags {
             fence_before: self.fence_before,
             fence_after: self.fence_after,
+            waits_for_answers: false,
             ordering: self.ordering,
             solicited: self.notify,
             signalled: self.signalled,
@@ -175,7 +176,7 @@ impl Connection {
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
         let address = remote.address_of(remote_offset, WORD_BYTES)?;
-        let request = Request::FetchAdd { key: remote.key, address, operand };
+        let request = Request::FetchAdd { key: remote.key, address, operand, sink: None };
         self.start(request, WORD_BYTES, options)
     }
 
@@ -190,7 +191,7 @@ impl Connection {
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
         let address = remote.address_of(remote_offset, WORD_BYTES)?;
-        let request = Request::CompareSwap { key: remote.key, address, compare, swap };
+        let request = Request::CompareSwap { key: remote.key, address, compare, swap, sink: None };
         self.start(request, WORD_BYTES, options)
     }
 
@@ -227,7 +228,7 @@ impl Connection {
     ) -> Result<(), PostError> {
         let receive = Receive { region: local.region().id, offset, length, context };
         let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
-        let result = endpoint.runtime.post_receive(*handle, queue, receive);
+        let result = endpoint.runtime.post(*handle, queue, receive, Doorbell::Ring);
         result.map_err(|error| self.explain(error.into()))
     }
 
@@ -270,9 +271,9 @@ impl Connection {
         &self.inner.queue
     }
 
-    /// The number of the connection in completions.
-    pub fn index(&self) -> u32 {
-        self.inner.handle.index()
+    /// What the completions of this connection carry, and those of no other.
+    pub fn owner(&self) -> Owner {
+        self.inner.handle.owner()
     }
 
     /// What the peer sent along with its request or its acceptance.

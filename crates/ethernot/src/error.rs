@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use delivery::SettingError;
 use engine::Closed;
 use link::{PacketError, ShmError, UdpError, XdpError};
 use mem::RegisterError;
@@ -157,6 +158,9 @@ pub enum ListenError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
+    /// Nothing works with a setting of the connection.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The address could not be understood or resolved.
     #[error(transparent)]
     Peer(#[from] PeerSpecError),
@@ -222,6 +226,9 @@ fn listed(peers: &[PeerSpec]) -> String {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AcceptError {
+    /// Nothing works with a setting of the connection.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// It is no longer there, or its answer is impossible.
     #[error(transparent)]
     Refused(#[from] engine::AcceptError),

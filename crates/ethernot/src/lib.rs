@@ -88,6 +88,7 @@ pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterE
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Ordering, PoolLimits, PoolUse, Receive, Request, Source,
+    OperationFlags, OperationStatus, Ordering, Owner, PoolLimits, PoolUse, Receive, Request, Sink,
+    Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

@@ -101,7 +101,7 @@ impl ConnectionRequest {
         let inner = Arc::clone(&self.endpoint.inner);
         let domain = options.domain_of(&inner).map_err(AcceptError::Domain)?;
         let Some(handle) = self.connection else { return Err(engine::AcceptError::Gone.into()) };
-        let queue = options.take_queue(&inner).ok_or(AcceptError::ForeignQueue)?;
+        let queue = options.take_queue(&inner, AcceptError::ForeignQueue)?;
         let completions = Arc::clone(&queue);
         let news = Arc::clone(&inner.news);
         let private_data = options.private_data;

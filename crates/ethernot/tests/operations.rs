@@ -379,7 +379,7 @@ fn many_connections_share_a_queue() {
             let done = client.wait_completion(&queue, Some(LIMIT)).expect("not forked");
             let done = done.expect("a completion");
             assert_eq!(done.result, Ok(()));
-            assert_eq!(done.connection, connections[done.context as usize].index());
+            assert_eq!(done.owner, connections[done.context as usize].owner());
             seen[done.context as usize] = true;
         }
         assert!(seen.iter().all(|&seen| seen));

@@ -2,9 +2,10 @@
 //! of its own, which goes with its thread.
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
-use std::io::{BufRead, BufReader};
+mod copy;
+
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
+use std::process::{self, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,8 +16,7 @@ use ethernot::{
     MemoryRegion, OperationOptions, PacketConfig, PacketError, PacketLink, RemoteRegion, Rights,
 };
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 /// Far longer than anything here takes: it only bounds a test that fails.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -191,10 +191,10 @@ fn a_station_with_our_own_address_cannot_be_connected_to() {
 
 #[test]
 fn interface_is_as_before_after_every_way_to_end() {
-    if let Ok(interface) = env::var(CHILD) {
+    if let Some(interface) = copy::told() {
         let link = open_when_free(&PacketConfig { port: PORT, ..PacketConfig::new(interface) });
         let _endpoint = Endpoint::builder().link(Box::new(link)).build().expect("an endpoint");
-        println!("\nready");
+        copy::say("ready");
         loop {
             thread::park();
         }
@@ -202,20 +202,12 @@ fn interface_is_as_before_after_every_way_to_end() {
     in_namespace(|| {
         let before = state();
         for signal in [Signal::SIGKILL, Signal::SIGINT, Signal::SIGTERM] {
-            let mut child = Command::new(env::current_exe().expect("this test"))
-                .args(["--exact", "interface_is_as_before_after_every_way_to_end", "--nocapture"])
-                .env(CHILD, "edge0")
-                .stdout(Stdio::piped())
-                .spawn()
-                .expect("a copy of this test");
-            let output = BufReader::new(child.stdout.take().expect("a pipe"));
-            let is_ready = output.lines().map_while(Result::ok).any(|line| line == "ready");
-            assert!(is_ready, "the copy has ended");
+            let name = "interface_is_as_before_after_every_way_to_end";
+            let (holder, _ready) = copy::start(name, "edge0");
             let config = PacketConfig { port: PORT, ..PacketConfig::new("edge0") };
             let error = PacketLink::open(&config).expect_err("the port is in use");
             assert!(matches!(error, PacketError::PortTaken { port: PORT, .. }), "{error}");
-            kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a child of ours");
-            child.wait().expect("a child");
+            copy::end(holder, signal);
             assert_eq!(state(), before, "after {signal}");
             open_when_free(&config);
         }
@@ -510,8 +502,5 @@ fn output(program: &str, arguments: &[&str]) -> String {
     assert!(output.status.success(), "{program} {arguments:?}: {complaints}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
-
-/// Tells a copy of this program on which interface to make an endpoint and wait to be killed.
-const CHILD: &str = "ETHERNOT_TEST_PACKET_CHILD";
 
 const PORT: u16 = 4711;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use ethernot::{Endpoint, EndpointBuilder, EngineConfig, UdpConfig};
+use ethernot::{ConnectOptions, Endpoint, EndpointBuilder, EngineConfig, UdpConfig};
 
 fn builder() -> EndpointBuilder {
     Endpoint::builder().bind("127.0.0.1:0")
@@ -84,6 +84,15 @@ fn settings_of_a_udp_link_are_refused() {
         "256 to 65535",
     );
     is_refused(udp(|config| config.receive_messages = 17), "`receive_messages`", "17", "1 to 16");
+}
+
+#[test]
+fn a_connection_without_a_place_for_completions_is_refused() {
+    let endpoint = builder().build().expect("an endpoint");
+    let mut options = ConnectOptions::new();
+    options.completions = 0;
+    let error = endpoint.connect_with("127.0.0.1:9", options).unwrap_err().to_string();
+    assert_eq!(error, "the setting `completions` is 0; 1 to 16777216 would do");
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Memory shared between endpoints of one host.
 #![forbid(unsafe_code)]
 
+mod copy;
 mod pair;
 
-use std::env;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ethernot::{ConnectOptions, Endpoint, EndpointBuilder, OperationOptions, Rights};
+use nix::sys::signal::Signal;
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
 fn sharing() -> EndpointBuilder {
@@ -87,22 +86,11 @@ fn who_names_a_link_gets_that_one_and_shares_no_memory() {
 
 #[test]
 fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
-    if env::var_os(CHILD).is_some() {
+    if copy::told().is_some() {
         serve_until_killed();
     }
-    let mut child = Command::new(env::current_exe().expect("this test"))
-        .args(["--exact", "a_killed_peer_ends_the_connection_and_its_memory_is_given_back"])
-        .args(["--nocapture", "--test-threads=1"])
-        .env(CHILD, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a copy of this test");
-    let output = BufReader::new(child.stdout.take().expect("a pipe"));
-    let address = output
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| line.strip_prefix("serves ").map(ToOwned::to_owned));
-    let address = address.expect("the copy serves");
+    let name = "a_killed_peer_ends_the_connection_and_its_memory_is_given_back";
+    let (server, address) = copy::start(name, "serve");
     let endpoint = sharing().build().expect("an endpoint");
     let options = ConnectOptions::new().service(7).limit(LIMIT);
     let connection = endpoint.connect_with(address, options).expect("the copy accepts");
@@ -113,8 +101,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
         assert!(looks < 20_000, "no frame has come over shared memory");
     }
     assert!(maps_shared_memory());
-    child.kill().expect("it runs");
-    child.wait().expect("a child");
+    copy::end(server, Signal::SIGKILL);
     let mut looks = 0;
     while maps_shared_memory() {
         connection.wait_completion(Some(Duration::from_millis(1))).expect("not forked");
@@ -133,14 +120,10 @@ fn maps_shared_memory() -> bool {
 fn serve_until_killed() -> ! {
     let endpoint = sharing().build().expect("an endpoint");
     let listener = endpoint.listen(7).expect("the service is free");
-    let address = endpoint.local_addresses().expect("not forked").remove(0);
-    println!("\nserves {address}");
+    copy::say(&endpoint.local_addresses().expect("not forked")[0].to_string());
     let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
     let connection = request.accept(&[]).expect("the peer is there");
     loop {
         connection.wait_completion(Some(LIMIT)).expect("not forked");
     }
 }
-
-/// Set for a copy of this test that serves.
-const CHILD: &str = "ETHERNOT_TEST_SHM_CHILD";

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use delivery::Instant;
+use delivery::{Instant, SettingError};
 
 use crate::Random;
 
@@ -107,6 +107,11 @@ impl LinkModel {
             reports_too_big: false,
             tells_rate: true,
         }
+    }
+
+    /// Refuses what nothing can be sent with.
+    pub fn check(&self) -> Result<(), SettingError> {
+        SettingError::unless_within("rate", &self.rate, &(1..=u64::MAX))
     }
 }
 

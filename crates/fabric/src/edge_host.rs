@@ -104,8 +104,9 @@ impl EdgeHost {
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
+        let engine = Engine::new(config.clone(), entropy, Arc::clone(&status));
         Self {
-            engine: Engine::new(config.clone(), entropy, Arc::clone(&status)),
+            engine: engine.expect("the settings of a simulated host are within their limits"),
             config,
             domains: (0..shape.places.max(1)).map(|_| memory.allocate_domain()).collect(),
             place: 0,
@@ -190,7 +191,7 @@ impl EdgeHost {
         let Some(shared) = &self.shared else { return };
         while let Some(found) = shared.poll() {
             let mut all = self.connections.values_mut().rev();
-            let owner = all.find(|connection| connection.handle.index() == found.connection);
+            let owner = all.find(|connection| connection.handle.owner() == found.owner);
             let owner = owner.expect("a completion belongs to a connection that is known");
             owner.taken.push_back(found);
         }
@@ -248,9 +249,9 @@ impl EdgeHost {
         Ok(match operation.action {
             Action::Write => Request::Write { source, key, address },
             Action::Read => Request::Read { sink: region, sink_offset: offset, key, address },
-            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand },
+            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand, sink: None },
             Action::CompareSwap { compare, swap } => {
-                Request::CompareSwap { key, address, compare, swap }
+                Request::CompareSwap { key, address, compare, swap, sink: None }
             }
             Action::Send => Request::Send { source },
         })
@@ -450,6 +451,7 @@ impl HostEngine for EdgeHost {
             flags: OperationFlags {
                 fence_before: flags.fence_before,
                 fence_after: flags.fence_after,
+                waits_for_answers: false,
                 ordering: if flags.strict { Ordering::Strict } else { Ordering::Relaxed },
                 solicited: false,
                 signalled: flags.signalled,
@@ -534,7 +536,7 @@ impl HostEngine for EdgeHost {
     }
 
     fn is_idle(&self) -> bool {
-        self.engine.is_at_rest()
+        self.engine.is_idle()
     }
 
     fn register(&mut self, length_bytes: u32) -> Region {
@@ -638,7 +640,7 @@ pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> 
 fn copy_payload(
     regions: &[Memory],
     by_address: &BTreeMap<u64, u32>,
-    payload: PayloadSlice,
+    payload: PayloadSlice<'_>,
     out: &mut Vec<u8>,
 ) {
     out.clear();

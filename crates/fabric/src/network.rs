@@ -161,7 +161,7 @@ impl Network {
     /// host, and, behind a switch, to the host.
     ///
     /// # Panics
-    /// If the segment does not exist or the address is taken.
+    /// If the segment does not exist, the address is taken, or [`LinkModel::check`] refuses the model.
     pub fn add_port(&mut self, segment: usize, address: PeerAddr, model: LinkModel) -> PortId {
         assert!(segment < self.segments.len(), "segment {segment} exists");
         let port = PortId(self.ports.len() as u16);
@@ -363,7 +363,7 @@ impl Network {
         self.ports[usize::from(port.0)].outward.model.frame_bytes_max = frame_bytes_max;
     }
 
-    /// Changes the rate of what leaves `port`, in bits per second. Nobody is told.
+    /// Changes the rate of what leaves `port`, in bits per second (0 counts as 1). Nobody is told.
     pub fn set_rate(&mut self, port: PortId, rate: u64) {
         self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
     }

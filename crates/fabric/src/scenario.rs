@@ -3,7 +3,7 @@
 
 use core::fmt::Write as _;
 
-use delivery::{Instant, LinkId};
+use delivery::{Instant, LinkId, SettingError};
 use thiserror::Error;
 
 use crate::host::{
@@ -88,9 +88,12 @@ impl Outcome {
 }
 
 /// Why a transfer has no outcome.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum TransferError {
+    /// Nothing works with a setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The engine did not take the connection or the write.
     #[error("the engine refused the transfer: {0}")]
     Refused(Refusal),
@@ -110,11 +113,17 @@ pub enum TransferError {
     Stuck(Livelock),
 }
 
+/// Refuses links that can carry nothing.
+pub(crate) fn check_links(links: &[LinkModel]) -> Result<(), SettingError> {
+    links.iter().try_for_each(LinkModel::check)
+}
+
 /// Runs a transfer in virtual time with engines made by `make`.
 pub fn transfer<E: HostEngine>(
     transfer: &Transfer<'_>,
     make: &MakeEngine<'_, E>,
 ) -> Result<Outcome, TransferError> {
+    check_links(transfer.links)?;
     let mut world = World::new(transfer.seed, 0);
     let segments: Vec<usize> =
         transfer.links.iter().map(|_| world.network.add_segment(Segment::Direct)).collect();
@@ -415,6 +424,16 @@ mod tests {
     fn transfer_without_a_path_fails() {
         let transfer_of = Transfer { loss_ppm: 1_000_000, ..Transfer::new(&LOSSY_LINK, 1_000) };
         assert!(matches!(transfer(&transfer_of, &make), Err(TransferError::Unfinished { .. })));
+    }
+
+    #[test]
+    fn a_link_without_a_rate_is_refused() {
+        let silent = [LinkModel::ethernet(0, 0)];
+        let error = transfer(&Transfer::new(&silent, 1_000), &make).unwrap_err();
+        let told = "the setting `rate` is 0; 1 to 18446744073709551615 would do";
+        assert_eq!(error.to_string(), told);
+        let error = crate::stream::run(&crate::stream::Stream::new(&silent)).unwrap_err();
+        assert_eq!(error.to_string(), told);
     }
 
     fn make(_host: usize, tuning: Tuning) -> PlainEngine {

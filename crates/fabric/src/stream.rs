@@ -7,7 +7,7 @@ use delivery::{Instant, LinkCounters, LinkId, SchedulingPolicy};
 use engine::EngineConfig;
 
 use crate::host::{Action, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region};
-use crate::scenario::TransferError;
+use crate::scenario::{TransferError, check_links};
 use crate::{
     Application, EdgeHost, Faults, Jitter, LinkModel, Overhead, PortId, Random, Segment,
     TokenBucket, World, port_address,
@@ -120,6 +120,7 @@ pub struct StreamOutcome {
 /// # Errors
 /// The connection cannot be made, fails, or moves nothing.
 pub fn run(stream: &Stream<'_>) -> Result<StreamOutcome, TransferError> {
+    check_links(stream.links)?;
     let mut world = make_world(stream);
     let paths: Vec<_> =
         (0..stream.links.len() as u8).map(|link| (LinkId(link), port_address(1, link))).collect();

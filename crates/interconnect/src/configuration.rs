@@ -16,6 +16,7 @@ mod reader;
 mod reference;
 mod run;
 mod sweep;
+mod transport;
 mod units;
 mod workloads;
 
@@ -222,6 +223,14 @@ pub enum ConfigurationError {
         /// How many.
         packets: u64,
     },
+    /// Nothing sent again what was lost.
+    #[error("{wrong}; {packets} packets were lost")]
+    Unrepaired {
+        /// The key that has them lost.
+        wrong: Box<Self>,
+        /// How many.
+        packets: u64,
+    },
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),
@@ -257,7 +266,9 @@ impl Configuration {
     fn from_written(written: &Written, root: Table) -> Result<Self, ConfigurationError> {
         let read = Self::from_table(&written.file, root);
         let (configuration, _) = read.map_err(|error| written.locate(error))?;
-        Ok(Self { written: written.clone(), ..configuration })
+        let configuration = Self { written: written.clone(), ..configuration };
+        configuration.check_transport()?;
+        Ok(configuration)
     }
 
     /// Reads a table; returns the keys it was asked for, too.
@@ -279,7 +290,7 @@ impl Configuration {
                 "2 or more in all",
             ));
         }
-        let fabric = read_fabric(&mut fabric_keys, &topology)?;
+        let mut fabric = read_fabric(&mut fabric_keys, &topology)?;
         if let FabricConfiguration::Ethernet(ethernet) = &fabric {
             check_ethernet(&fabric_keys, ethernet)?;
         }
@@ -290,6 +301,11 @@ impl Configuration {
         let mut edge = hosts::read(&mut host_keys, &fabric)?;
         if edge.is_some() {
             hosts::check(&host_keys, &fabric_keys, &fabric, &receiving)?;
+        } else {
+            let transport = transport::read(&mut host_keys, &fabric)?;
+            if let FabricConfiguration::Ethernet(ethernet) = &mut fabric {
+                ethernet.transport = transport;
+            }
         }
         let (outages, outages_effective, outage_keys) =
             hosts::read_outages(outages, edge.is_some())?;

@@ -303,10 +303,8 @@ impl EdgeFabric {
         let memory = MemoryTable::new(limits, [seed, !seed]);
         let status = Arc::new(StatusTable::new(1));
         let operations = topology.hosts() as usize * configuration.operations as usize;
-        let hosts = (0..topology.hosts()).map(|host| {
-            Host::new(host, &configuration, frame_bytes_max, &memory, &status, seed)
-                .map_err(|cause| EdgeError::Memory { host, cause })
-        });
+        let hosts = (0..topology.hosts())
+            .map(|host| Host::new(host, &configuration, frame_bytes_max, &memory, &status, seed));
         let frame_ps = u64::from(ethernet.mtu_bytes + ethernet.overhead_bytes)
             * (8_000_000_000_000 / ethernet.host_rate_bps.max(1));
         Ok(Self {

@@ -14,6 +14,7 @@ mod exchange;
 mod queues;
 mod rail;
 mod service;
+mod transport;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use adaptive::Adaptive;
 use backlog::Backlog;
 use exchange::Exchange;
 use queues::{Pool, Queues};
+use transport::Transport;
 
 pub use configuration::{
     CLASSES_MAX, ClassBy, EthernetConfiguration, Forwarding, NicConfiguration, QueueConfiguration,
@@ -40,6 +42,7 @@ pub use counters::PortCounters;
 pub(super) use counters::Wait;
 pub(super) use exchange::PARTS_MAX;
 pub use exchange::Parcel;
+pub use transport::{Congestion, Recovery, TransportConfiguration, TransportCounts};
 
 /// An Ethernet with its frames.
 #[derive(Clone, Debug)]
@@ -69,6 +72,7 @@ pub struct Ethernet {
     /// Of each port, where a buffer has a limit and no queues exist; else empty.
     backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
+    transport: Option<Box<Transport>>,
     /// Frames lost at each port that lost any.
     dropped: BTreeMap<u32, u64>,
     /// Which ports' links carry nothing now; empty until the first fails.
@@ -176,6 +180,7 @@ impl Ethernet {
             queues: None,
             backlogs: Vec::new(),
             exchange: None,
+            transport: None,
             dropped: BTreeMap::new(),
             down: Vec::new(),
             hops: 0,
@@ -187,6 +192,12 @@ impl Ethernet {
             ethernet.queues = Some(Box::new(Queues::new(&ethernet)));
         } else if configuration.buffer_bytes > 0 {
             ethernet.backlogs = vec![Backlog::default(); ports];
+        }
+        if let Some(transport) = configuration.transport {
+            assert_eq!(rails, 1, "a transport has one rail");
+            let classes = configuration.queues.classes;
+            let transport = Transport::new(transport, topology.hosts(), classes);
+            ethernet.transport = Some(Box::new(transport));
         }
         ethernet.is_plain = ethernet.can_be_plain();
         ethernet
@@ -529,14 +540,7 @@ impl Ethernet {
             if self.has_states() {
                 let queues = &self.configuration.queues;
                 let class = queues.class_of(source, message.tag, message.bytes);
-                let state = FrameState {
-                    via: UNDECIDED,
-                    input: NOWHERE,
-                    class,
-                    is_marked: false,
-                    pool: None,
-                };
-                self.set_state(frame_index, state);
+                self.set_state(frame_index, FrameState::at_host(class));
             }
             self.transmit(context, link, frame_index, frame, ready_ps);
             left -= payload;
@@ -554,6 +558,10 @@ impl Ethernet {
 
 impl Fabric for Ethernet {
     fn inject(&mut self, context: &mut Context, index: u32) {
+        if self.transport.is_some() {
+            self.post(context, index);
+            return;
+        }
         let now_ps = context.wheel.now_ps();
         self.inject_at(context, index, now_ps);
     }
@@ -566,6 +574,10 @@ impl Fabric for Ethernet {
             return;
         }
         if place & QUEUE != 0 {
+            if place & ENGINE != 0 {
+                self.handle_transport(context, event);
+                return;
+            }
             self.handle_queue(context, place & !QUEUE, subject);
             return;
         }
@@ -582,7 +594,11 @@ impl Fabric for Ethernet {
         }
         let end = self.ends[place as usize];
         if end.node() < self.hosts {
-            self.arrive(context, subject);
+            if self.transport.is_some() {
+                self.arrive_at_host(context, place, subject);
+            } else {
+                self.arrive(context, subject);
+            }
             return;
         }
         let switch = end.node() - self.hosts;
@@ -602,7 +618,8 @@ impl Fabric for Ethernet {
 
     fn foresee(&mut self, context: &Context) {
         self.foreseen.clear();
-        if !self.is_large || self.queues.is_some() || self.adaptive.is_some() {
+        let is_plain = self.queues.is_none() && self.transport.is_none();
+        if !self.is_large || !is_plain || self.adaptive.is_some() {
             return;
         }
         // The way by load is known on arrival.
@@ -644,6 +661,10 @@ impl Fabric for Ethernet {
         self.counters()
     }
 
+    fn transport_counts(&self) -> Option<TransportCounts> {
+        self.transport.as_ref().map(|transport| *transport.counts())
+    }
+
     fn hops(&self) -> u64 {
         self.hops
     }
@@ -652,6 +673,13 @@ impl Fabric for Ethernet {
         let smallest = self.configuration.frame_bytes_min();
         let fastest = self.configuration.host_rate_bps.max(self.configuration.trunk_rate_bps);
         (u64::from(smallest) * u64::from(byte_time(fastest))) >> 9
+    }
+}
+
+impl FrameState {
+    /// At its sender.
+    const fn at_host(class: u8) -> Self {
+        Self { via: UNDECIDED, input: NOWHERE, class, is_marked: false, pool: None }
     }
 }
 
@@ -697,7 +725,8 @@ fn byte_time(rate_bps: u64) -> u32 {
 const CACHED_BYTES: usize = 1 << 16;
 /// Marks places that are engines of switches; others are links.
 const ENGINE: u32 = 1 << 29;
-/// Marks places that are queues of links. Places with both marks are none of an Ethernet's.
+/// Marks places that are queues of links. Places with both marks are hosts with a transport; of fabrics
+/// around Ethernets, which have none, they are their own.
 const QUEUE: u32 = 1 << 28;
 const PORTS_MAX: u32 = QUEUE;
 /// A topology has at most 2^20 hosts and as many switches.

@@ -54,8 +54,8 @@ pub struct Records {
     /// What is missing.
     pub left_out: LeftOut,
     costs: HostCosts,
-    /// Of hosts with the real engine, frames of which are told apart from their messages.
-    has_engines: bool,
+    /// Of hosts with the real engine or a transport, whose windows hold back frames of a message.
+    has_windows: bool,
     last: Cause,
     completed_ps: u64,
 }
@@ -179,6 +179,8 @@ pub struct Recorder {
     pending: Vec<Vec<u32>>,
     /// Of hosts with the real engine.
     engines: Option<Box<Engines>>,
+    /// Of hosts with a transport.
+    has_windows: bool,
 }
 
 /// What a fabric tells of a packet that is given a link.
@@ -231,7 +233,14 @@ impl Recorder {
             channels: channels.max(1),
             pending: Vec::new(),
             engines: None,
+            has_windows: false,
         }
+    }
+
+    /// Of hosts that have a transport, or not.
+    #[must_use]
+    pub fn with_windows(self, has_windows: bool) -> Self {
+        Self { has_windows, ..self }
     }
 
     /// What was recorded, of a run that is over.
@@ -247,7 +256,7 @@ impl Recorder {
             posting_ended_ps: self.posting_ended_ps,
             left_out: self.left_out,
             costs: self.costs,
-            has_engines: self.engines.is_some(),
+            has_windows: self.has_windows || self.engines.is_some(),
             last,
             completed_ps,
         }
@@ -505,7 +514,7 @@ impl Records {
             let crossing = self.crossings.get(at as usize)?;
             // Behind packets of its own message it does not wait for others.
             let started_ps = match crossing.previous {
-                None if !self.has_engines => message.started_ps.min(crossing.started_ps),
+                None if !self.has_windows => message.started_ps.min(crossing.started_ps),
                 _ => crossing.started_ps,
             };
             wait_ps += started_ps.saturating_sub(crossing.ready_ps);

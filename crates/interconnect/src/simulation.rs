@@ -6,7 +6,7 @@ mod processors;
 
 use std::ops::{ControlFlow, Range};
 
-use super::ethernet::PortCounters;
+use super::ethernet::{PortCounters, TransportCounts};
 use super::loggp::LogGpConfiguration;
 use super::receiving::{Interrupts, Noticed, ReceivingConfiguration};
 use super::records::{NEVER_PS, Recorder, Work};
@@ -52,6 +52,11 @@ pub trait Fabric {
     /// What happened at ports where something was lost, marked or paused.
     fn port_counters(&self) -> Vec<PortCounters> {
         Vec::new()
+    }
+
+    /// What the transport of hosts counted, if they have one.
+    fn transport_counts(&self) -> Option<TransportCounts> {
+        None
     }
 
     /// The parameters of the LogGP model, if this is it: then the run has processors and interfaces
@@ -439,6 +444,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.outcome.accepted.window_ps = end.saturating_sub(start);
         self.outcome.messages_max = self.context.messages.len_max();
         self.outcome.ports = self.fabric.port_counters();
+        self.outcome.transport = self.fabric.transport_counts();
         let recorder = self.context.recorder.take();
         self.outcome.records = recorder.map(|recorder| Box::new(recorder.finish()));
         (self.outcome, self.fabric)

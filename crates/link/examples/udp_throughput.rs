@@ -88,7 +88,7 @@ fn send(peer: SocketAddr, seconds: f64, shape: &Shape) -> Result<(), Box<dyn Err
                 offset = 0;
             }
             let start = region[offset..].as_ptr();
-            batch.finish_frame(PayloadSlice { start, len: shape.payload as u32 });
+            batch.finish_frame(PayloadSlice::at(start, shape.payload as u32));
             offset += shape.payload;
         }
         link.send(&batch)?;

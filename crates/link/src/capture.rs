@@ -12,12 +12,13 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, TxBatch};
 
 use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
 use crate::pcapng::{self, Direction};
-use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds, payload};
+use crate::wrapper::Wrapper;
+use crate::{Link, OnFrame, PayloadUnmapped, payload};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -106,17 +107,18 @@ impl<L: Link> Capture<L> {
     }
 }
 
-impl<L: Link> Link for Capture<L> {
-    fn caps(&self) -> LinkCaps {
-        self.link.caps()
+impl<L: Link> Wrapper for Capture<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        &self.link
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn inner_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         self.last_now = now;
         let (to, ethernet) = (self.link.caps().local, self.link.ethernet_header());
         let (clock, recorder) = (self.clock, &mut self.recorder);
@@ -141,7 +143,7 @@ impl<L: Link> Link for Capture<L> {
         })
     }
 
-    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+    fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         let result = self.link.send(batch);
         let sent = match &result {
             Ok(frames) => *frames,
@@ -149,26 +151,6 @@ impl<L: Link> Link for Capture<L> {
         };
         self.record_sent(batch, sent);
         result
-    }
-
-    fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.link.poll_event()
-    }
-
-    fn wait_fds(&self) -> WaitFds<'_> {
-        self.link.wait_fds()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.link.prepare_sleep()
-    }
-
-    fn statistics(&self) -> LinkStatistics {
-        self.link.statistics()
-    }
-
-    fn ethernet_header(&self) -> Option<EthernetHeader> {
-        self.link.ethernet_header()
     }
 }
 

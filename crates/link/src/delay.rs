@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, RxFrame};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
-use crate::{EthernetHeader, Link, LinkStatistics, WaitFds};
+use crate::wrapper::Wrapper;
+use crate::{Link, OnFrame};
 
 /// A link whose frames arrive later than they do, in order, as over a longer cable.
 ///
@@ -36,20 +37,24 @@ impl<L: Link> Delay<L> {
     }
 }
 
-impl<L: Link> Link for Delay<L> {
-    fn caps(&self) -> LinkCaps {
-        let mut caps = self.link.caps();
-        // What is on the longer cable is in nobody's buffer.
-        caps.receive_buffer_bytes = caps.receive_buffer_bytes.max(HELD_BYTES);
-        caps
+impl<L: Link> Wrapper for Delay<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        &self.link
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn inner_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
+        // What is on the longer cable is in nobody's buffer.
+        let receive_buffer_bytes = inner.receive_buffer_bytes.max(HELD_BYTES);
+        LinkCaps { receive_buffer_bytes, ..inner }
+    }
+
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         let Self { link, late_by_ns, held, free } = self;
         let received = link.receive(now, limit, &mut |frame| {
             let mut bytes = free.pop().unwrap_or_default();
@@ -77,33 +82,6 @@ impl<L: Link> Link for Delay<L> {
         }
         Ok(delivered.max(received))
     }
-
-    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
-        self.link.send(batch)
-    }
-
-    fn poll_event(&mut self) -> Option<LinkEvent> {
-        match self.link.poll_event() {
-            Some(LinkEvent::Changed(_)) => Some(LinkEvent::Changed(self.caps())),
-            event => event,
-        }
-    }
-
-    fn wait_fds(&self) -> WaitFds<'_> {
-        self.link.wait_fds()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.link.prepare_sleep()
-    }
-
-    fn statistics(&self) -> LinkStatistics {
-        self.link.statistics()
-    }
-
-    fn ethernet_header(&self) -> Option<EthernetHeader> {
-        self.link.ethernet_header()
-    }
 }
 
 /// 10 Gb/s × 10 ms.
@@ -112,6 +90,8 @@ const HELD_BYTES: u32 = 12_500_000;
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
+
+    use delivery::TxBatch;
 
     use super::*;
     use crate::{UdpConfig, UdpLink};

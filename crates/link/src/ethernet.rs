@@ -1,5 +1,6 @@
 //! Frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, written and checked.
 
+mod answers;
 mod checksum;
 mod claim;
 
@@ -7,6 +8,7 @@ use wire_edge::{ENVELOPE_BYTES, Envelope, EnvelopeKind, PeerAddr};
 
 use crate::LinkStatistics;
 
+pub(crate) use self::answers::AnswerLimit;
 use self::checksum::checksum;
 pub(crate) use self::claim::PortClaim;
 

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
+use delivery::{Instant, RxFrame, SettingError, TxBatch};
 use mem::Payload;
 use wire_edge::PeerAddr;
 
-use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds};
+use crate::wrapper::Wrapper;
+use crate::{Link, OnFrame, PayloadUnmapped};
 
 /// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
@@ -170,17 +171,18 @@ impl<L: Link> Fault<L> {
     }
 }
 
-impl<L: Link> Link for Fault<L> {
-    fn caps(&self) -> LinkCaps {
-        self.link.caps()
+impl<L: Link> Wrapper for Fault<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        &self.link
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn inner_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         let mut arrivals = Arrivals {
             now,
             config: &self.config,
@@ -195,7 +197,7 @@ impl<L: Link> Link for Fault<L> {
         Ok(taken.max(arrivals.delivered))
     }
 
-    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+    fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         if matches!(self.cut, Cut::Outgoing | Cut::Both) {
             self.statistics.cut += batch.len() as u64;
             return Ok(batch.len());
@@ -220,26 +222,6 @@ impl<L: Link> Link for Fault<L> {
             },
         }
     }
-
-    fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.link.poll_event()
-    }
-
-    fn wait_fds(&self) -> WaitFds<'_> {
-        self.link.wait_fds()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.link.prepare_sleep()
-    }
-
-    fn statistics(&self) -> LinkStatistics {
-        self.link.statistics()
-    }
-
-    fn ethernet_header(&self) -> Option<EthernetHeader> {
-        self.link.ethernet_header()
-    }
 }
 
 /// The faults of one receive.
@@ -255,7 +237,7 @@ struct Arrivals<'a> {
 
 impl Arrivals<'_> {
     /// Does to one frame what chance wants.
-    fn take(&mut self, frame: RxFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+    fn take(&mut self, frame: RxFrame<'_>, on_frame: OnFrame<'_>) {
         if self.is_cut {
             self.statistics.cut += 1;
             return;
@@ -300,7 +282,7 @@ impl Arrivals<'_> {
     }
 
     /// Notes that `passed` frames passed the held ones and delivers those that waited enough.
-    fn release(&mut self, passed: u32, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+    fn release(&mut self, passed: u32, on_frame: OnFrame<'_>) {
         for _ in 0..self.held.len() {
             let Some(mut held) = self.held.pop_front() else { return };
             held.passes = held.passes.saturating_sub(passed);

@@ -6,7 +6,7 @@
 
 mod ethtool;
 mod interfaces;
-mod netlink;
+pub(crate) mod netlink;
 mod probe;
 mod route;
 mod watch;

@@ -1,6 +1,7 @@
 //! What the host's interfaces are, and news of their changes.
 
-mod monitor;
+mod retry;
+mod watch;
 
 use std::fmt;
 use std::fs;
@@ -10,10 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use libc::c_int;
+use wire_edge::ENVELOPE_BYTES;
 
 use crate::ethernet::Station;
 
-pub(crate) use self::monitor::Monitor;
+pub(crate) use self::watch::{ASK_NS, RETRY_NS, Watch};
 
 /// An interface as it was when it was asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -68,6 +70,12 @@ impl Interface {
         let megabits: i64 =
             fs::read_to_string(format!("{folder}/speed")).ok()?.trim().parse().ok()?;
         u64::try_from(megabits).ok().filter(|&megabits| megabits > 0)?.checked_mul(1_000_000)
+    }
+
+    /// Largest edge frame that goes through it on raw Ethernet, in bytes, but at most `most`.
+    pub(crate) fn raw_frame_bytes(&self, most: u16) -> u16 {
+        let carried = self.mtu_bytes.saturating_sub(ENVELOPE_BYTES as u32);
+        u16::try_from(carried).unwrap_or(u16::MAX).min(most)
     }
 
     /// The same interface as it is now: not running if it is gone, as it may come back.

@@ -24,6 +24,7 @@ mod capture;
 mod clock;
 mod delay;
 mod ethernet;
+mod events;
 mod fault;
 pub mod host;
 mod interface;
@@ -34,6 +35,7 @@ mod refusal;
 mod shm;
 mod udp;
 mod wait;
+mod wrapper;
 mod xdp;
 pub mod yardstick;
 
@@ -75,12 +77,7 @@ pub trait Link: Send {
     /// `limit` by what one message holds, or a few when their sizes change abruptly. `now` is the
     /// engine's time of this turn; [`RxFrame::received_at`] is never later. A return value below
     /// `limit` means that nothing waited any more.
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize>;
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
     /// Sends a prefix of the batch, in order, and returns its length; 0 when the driver is full.
     ///
@@ -120,44 +117,8 @@ pub trait Link: Send {
     }
 }
 
-impl<L: Link + ?Sized> Link for Box<L> {
-    fn caps(&self) -> LinkCaps {
-        (**self).caps()
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
-        (**self).receive(now, limit, on_frame)
-    }
-
-    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
-        (**self).send(batch)
-    }
-
-    fn poll_event(&mut self) -> Option<LinkEvent> {
-        (**self).poll_event()
-    }
-
-    fn wait_fds(&self) -> WaitFds<'_> {
-        (**self).wait_fds()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        (**self).prepare_sleep()
-    }
-
-    fn statistics(&self) -> LinkStatistics {
-        (**self).statistics()
-    }
-
-    fn ethernet_header(&self) -> Option<EthernetHeader> {
-        (**self).ethernet_header()
-    }
-}
+/// What is called with each received frame.
+pub type OnFrame<'a> = &'a mut dyn FnMut(RxFrame<'_>);
 
 /// What to wait on for a link: a descriptor, and perhaps a second.
 pub type WaitFds<'a> = [Option<BorrowedFd<'a>>; 2];

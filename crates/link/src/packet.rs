@@ -11,7 +11,6 @@ mod socket;
 mod transmit;
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,18 +18,19 @@ use delivery::{Evidence, Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use mem::Payload;
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 
-use self::discovery::AnswerLimit;
 use self::ring::ReceiveRing;
 use self::transmit::{FRAMES_MAX, Transmitter};
 use crate::clock::ReceiveClock;
 use crate::ethernet::{
-    Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station,
-    VLAN_MAX,
+    AnswerLimit, Arrival, ETHERTYPE_MIN, ETHERTYPE_VLAN, FRAME_BYTES_SAFE, Framing, PortClaim,
+    Refused, Station, VLAN_MAX,
 };
-use crate::interface::{Interface, Monitor, request_socket};
+use crate::interface::{ASK_NS, Interface, Watch, request_socket};
 use crate::payload::PayloadCopier;
 use crate::refusal::Refusals;
-use crate::{EthernetHeader, Link, LinkStatistics, PayloadUnmapped, WaitFds, check_frame_bytes};
+use crate::{
+    EthernetHeader, Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds, check_frame_bytes,
+};
 
 pub use self::config::PacketConfig;
 pub use self::discovery::discover;
@@ -55,20 +55,12 @@ pub struct PacketLink {
     claim: Option<PortClaim>,
     port: Port,
     caps: LinkCaps,
-    is_down: bool,
     clock: ReceiveClock,
     answers: AnswerLimit,
     /// For interface requests, in the network namespace that the link was made in.
     requests: OwnedFd,
-    monitor: Option<Monitor>,
-    /// When news were last looked for.
-    looked_at: Instant,
-    /// When the interface was last asked how it is.
-    checked_at: Instant,
-    /// A send has failed as if the interface had changed.
-    is_suspect: bool,
+    watch: Watch,
     refusals: Refusals,
-    events: VecDeque<LinkEvent>,
     statistics: LinkStatistics,
     kernel_drops: Cell<u64>,
 }
@@ -88,6 +80,7 @@ pub(crate) struct Port {
 impl PacketLink {
     /// A link on the interface that `config` names.
     pub fn open(config: &PacketConfig) -> Result<Self, PacketError> {
+        let watch = Watch::new();
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
         let (ethertype, vlan) = (config.ethertype, config.vlan);
@@ -96,16 +89,11 @@ impl PacketLink {
         let port = Port::open(config, &framing, &interface).map_err(failed(SET_UP))?;
         let mut link = Self {
             caps: caps(config, &framing, &interface, &port),
-            is_down: !interface.is_running,
             clock: ReceiveClock::new(),
             answers: AnswerLimit::new(),
             requests: request_socket().map_err(failed("open a socket to watch"))?,
-            monitor: Monitor::new().ok(),
-            looked_at: Instant(0),
-            checked_at: Instant(0),
-            is_suspect: false,
+            watch,
             refusals: Refusals::default(),
-            events: VecDeque::with_capacity(EVENTS_MAX),
             statistics: LinkStatistics::default(),
             kernel_drops: Cell::new(0),
             claim: Some(claim),
@@ -114,9 +102,7 @@ impl PacketLink {
             interface,
             port,
         };
-        if link.is_down {
-            link.push_event(LinkEvent::Down);
-        }
+        link.watch.tell(!link.interface.is_running, false, link.caps);
         Ok(link)
     }
 
@@ -125,44 +111,13 @@ impl PacketLink {
         (self.framing.station, self.framing.port)
     }
 
-    fn push_event(&mut self, event: LinkEvent) {
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.statistics.events_dropped += 1;
-        }
-        self.events.push_back(event);
-    }
-
-    /// Looks for news of the interface now and then.
-    #[inline]
-    fn watch_interface(&mut self, now: Instant) {
-        let pause_ns = if self.monitor.is_some() { NEWS_NS } else { CHECK_NS };
-        if now.since_ns(self.looked_at) >= pause_ns {
-            self.look(now);
-        }
-    }
-
-    #[cold]
-    fn look(&mut self, now: Instant) {
-        self.looked_at = now;
-        let has_news = self.monitor.as_mut().is_none_or(Monitor::has_changed);
-        // While it is down, what is in the way may go without being news of an interface.
-        let is_due = self.is_down && now.since_ns(self.checked_at) >= CHECK_NS;
-        if has_news || self.is_suspect || is_due {
-            self.checked_at = now;
-            self.check_interface();
-        }
-    }
-
     /// Asks the interface how it is, and follows.
     #[cold]
     fn check_interface(&mut self) {
-        self.is_suspect = false;
         // What happened to the interface is also an error of the socket, which stays readable.
         socket::take_error(self.port.socket.as_fd());
         let seen = self.interface.refreshed(self.requests.as_fd());
         let known = std::mem::replace(&mut self.interface, seen);
-        let was_down = self.is_down;
         let mut changed = known.mtu_bytes != self.interface.mtu_bytes;
         if let Some(station) = self.interface.station
             && station != self.framing.station
@@ -173,16 +128,13 @@ impl PacketLink {
         }
         // Not compared with what was seen last: the interface may have been down then.
         let is_remade = self.port.interface_index != self.interface.index;
-        let is_larger = frame_bytes(&self.config, &self.interface) > self.port.frame_bytes_max;
+        let carried = self.interface.raw_frame_bytes(self.config.frame_bytes_max);
+        let is_larger = carried > self.port.frame_bytes_max;
         let is_ready = !is_remade && !is_larger || self.reopen(is_remade);
         self.caps = caps(&self.config, &self.framing, &self.interface, &self.port);
         let is_usable = u32::from(self.caps.frame_bytes_max) >= FRAME_BYTES_MIN;
-        self.is_down = !self.interface.is_running || !is_ready || !is_usable;
-        if self.is_down && !was_down {
-            self.push_event(LinkEvent::Down);
-        } else if !self.is_down && (was_down || changed || is_remade || is_larger) {
-            self.push_event(LinkEvent::Changed(self.caps));
-        }
+        let is_down = !self.interface.is_running || !is_ready || !is_usable;
+        self.watch.tell(is_down, changed || is_remade || is_larger, self.caps);
     }
 
     /// Makes socket, ring and slots anew, and claims the port on the new interface if it is one.
@@ -204,7 +156,7 @@ impl PacketLink {
         self.count_kernel_drops();
         if let Ok(port) = Port::open(&self.config, &self.framing, &self.interface) {
             self.port = port;
-            self.push_event(LinkEvent::Descriptors);
+            self.watch.push(LinkEvent::Descriptors);
             return true;
         }
         // The old ones still do, if smaller frames than possible are all that is wrong.
@@ -274,17 +226,17 @@ impl PacketLink {
             Some(libc::EMSGSIZE) => {
                 self.statistics.send_too_big += 1;
                 self.check_interface();
-                self.push_event(LinkEvent::TooBig(to, self.caps.frame_bytes_max, Evidence::Local));
+                self.watch.push(LinkEvent::TooBig(to, self.caps.frame_bytes_max, Evidence::Local));
                 Some(1)
             }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
                 self.statistics.send_unreachable += waiting as u64;
-                self.is_suspect = true;
+                self.watch.suspect();
                 Some(waiting)
             }
             _ => {
                 self.statistics.send_unreachable += 1;
-                self.is_suspect = true;
+                self.watch.suspect();
                 Some(1)
             }
         }
@@ -296,13 +248,12 @@ impl Link for PacketLink {
         self.caps
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
-        self.watch_interface(now);
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
+        // While it is down, what is in the way may go without being news of an interface.
+        let ask_ns = if self.watch.is_down() { ASK_NS } else { u64::MAX };
+        if self.watch.is_due(now, ask_ns) {
+            self.check_interface();
+        }
         self.refusals.tell(now);
         let (mut delivered, mut looked) = (0, 0);
         let (mut is_losing, mut asked) = (false, None);
@@ -360,7 +311,7 @@ impl Link for PacketLink {
             let built = self.port.transmitter.build(&self.framing, to, batch, sent);
             if built.too_big > 0 {
                 self.statistics.send_too_big += built.too_big as u64;
-                self.push_event(LinkEvent::TooBig(
+                self.watch.push(LinkEvent::TooBig(
                     batch.to(),
                     self.caps.frame_bytes_max,
                     Evidence::Local,
@@ -383,16 +334,20 @@ impl Link for PacketLink {
     }
 
     fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.events.pop_front()
+        self.watch.pop()
     }
 
     fn wait_fds(&self) -> WaitFds<'_> {
-        [Some(self.port.socket.as_fd()), self.monitor.as_ref().map(AsFd::as_fd)]
+        [Some(self.port.socket.as_fd()), self.watch.news()]
     }
 
     fn statistics(&self) -> LinkStatistics {
         self.count_kernel_drops();
-        LinkStatistics { receive_kernel_drops: self.kernel_drops.get(), ..self.statistics }
+        LinkStatistics {
+            receive_kernel_drops: self.kernel_drops.get(),
+            events_dropped: self.watch.events_dropped(),
+            ..self.statistics
+        }
     }
 
     fn ethernet_header(&self) -> Option<EthernetHeader> {
@@ -402,7 +357,7 @@ impl Link for PacketLink {
 
 impl Port {
     fn open(config: &PacketConfig, framing: &Framing, interface: &Interface) -> io::Result<Self> {
-        let frame_bytes_max = frame_bytes(config, interface);
+        let frame_bytes_max = interface.raw_frame_bytes(config.frame_bytes_max);
         let socket = socket::prepare(framing, config.send_buffer_bytes, config.qdisc_bypass)?;
         let ring = ReceiveRing::new(socket.as_fd(), config.receive_ring_bytes, frame_bytes_max)?;
         socket::bind(socket.as_fd(), interface.index, framing)?;
@@ -461,14 +416,9 @@ fn check_numbers(config: &PacketConfig) -> Result<(), PacketError> {
     Ok(())
 }
 
-/// Largest frame on the interface, in bytes.
-fn frame_bytes(config: &PacketConfig, interface: &Interface) -> u16 {
-    let carried = interface.mtu_bytes.saturating_sub(ENVELOPE_BYTES as u32);
-    u16::try_from(carried).unwrap_or(u16::MAX).min(config.frame_bytes_max)
-}
-
 fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &Port) -> LinkCaps {
-    let frame_bytes_max = frame_bytes(config, interface).min(port.frame_bytes_max);
+    let frame_bytes_max =
+        interface.raw_frame_bytes(config.frame_bytes_max).min(port.frame_bytes_max);
     let frame_bytes_safe =
         if interface.is_loopback { frame_bytes_max } else { frame_bytes_max.min(FRAME_BYTES_SAFE) };
     let receive_buffer_bytes = port.ring.slots() as u64 * u64::from(frame_bytes_max);
@@ -494,13 +444,3 @@ const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;
 
 /// Protocols of the host that would not work any more: IPv4, ARP, a tag, IPv6.
 const ETHERTYPES_OF_HOSTS: [u16; 4] = [0x0800, 0x0806, ETHERTYPE_VLAN, 0x86dd];
-
-/// How often the interface is looked for news of: a thread that sleeps is woken by them, and one
-/// that polls pays a thousandth of its time.
-const NEWS_NS: u64 = 1_000_000;
-
-/// How often the interface is asked if there is no news to be had.
-const CHECK_NS: u64 = 100_000_000;
-
-/// Events nobody has polled; the oldest are dropped beyond it.
-const EVENTS_MAX: usize = 64;

@@ -75,7 +75,7 @@ impl PayloadCopier {
         let (witness, mut byte) = (7_u8, 0_u8);
         let mut copier = Self { way: Way::Kernel, ..Self::new(1) };
         // SAFETY: the byte outlives the copy, and nobody else uses it.
-        unsafe { copier.push(&raw mut byte, PayloadSlice { start: &raw const witness, len: 1 }) };
+        unsafe { copier.push(&raw mut byte, PayloadSlice::at(&raw const witness, 1)) };
         copier.copy().map_err(|error| error.source)
     }
 
@@ -92,7 +92,7 @@ impl PayloadCopier {
     /// Until [`PayloadCopier::copy`] returns or [`PayloadCopier::clear`] is called, `to` is writable
     /// for the length of the payload and nobody else accesses it.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, to: *mut u8, payload: PayloadSlice) {
+    pub(crate) unsafe fn push(&mut self, to: *mut u8, payload: PayloadSlice<'_>) {
         let len = payload.len as usize;
         if len == 0 {
             return;
@@ -112,7 +112,7 @@ impl PayloadCopier {
     }
 
     /// Adds a payload of at least one byte for the kernel to copy.
-    fn push_for_kernel(&mut self, to: *mut u8, payload: PayloadSlice) {
+    fn push_for_kernel(&mut self, to: *mut u8, payload: PayloadSlice<'_>) {
         let len = payload.len as usize;
         assert!(self.to.len() < self.to.capacity());
         self.to.push(iovec { iov_base: to.cast(), iov_len: len });
@@ -188,7 +188,7 @@ const PAYLOADS_MAX: usize = 1024;
 ///
 /// This costs a system call for each, which is no matter in a tool of diagnosis.
 #[must_use]
-pub(crate) fn append(payload: PayloadSlice, out: &mut Vec<u8>) -> bool {
+pub(crate) fn append(payload: PayloadSlice<'_>, out: &mut Vec<u8>) -> bool {
     let len = payload.len as usize;
     if len == 0 {
         return true;
@@ -225,10 +225,10 @@ mod tests {
     fn bytes_are_appended_or_nothing_is() {
         let memory = [1, 2, 3];
         let mut out = vec![0];
-        assert!(append(PayloadSlice { start: memory.as_ptr(), len: 3 }, &mut out));
+        assert!(append(PayloadSlice::at(memory.as_ptr(), 3), &mut out));
         assert!(append(PayloadSlice::EMPTY, &mut out));
         // The lowest page is never mapped.
-        assert!(!append(PayloadSlice { start: 64 as *const u8, len: 3 }, &mut out));
+        assert!(!append(PayloadSlice::at(64 as *const u8, 3), &mut out));
         assert_eq!(out, [0, 1, 2, 3]);
     }
 
@@ -240,7 +240,7 @@ mod tests {
             let mut slots = [[0_u8; 4]; 4];
             let mut copier = copier(4, by_kernel);
             for (slot, (offset, len)) in slots.iter_mut().zip([(0, 3), (3, 2), (0, 0), (7, 1)]) {
-                let payload = PayloadSlice { start: memory[offset..].as_ptr(), len };
+                let payload = PayloadSlice::at(memory[offset..].as_ptr(), len);
                 // SAFETY: each slot has room for the payload and is used again only after the copy.
                 unsafe { copier.push(slot.as_mut_ptr(), payload) };
             }
@@ -263,8 +263,8 @@ mod tests {
         for by_kernel in [false, true] {
             let mut slots = [[0_u8; 3]; 3];
             let mut copier = copier(3, by_kernel);
-            let gone = PayloadSlice { start: 64 as *const u8, len: 3 };
-            let there = PayloadSlice { start: memory.as_ptr(), len: 3 };
+            let gone = PayloadSlice::at(64 as *const u8, 3);
+            let there = PayloadSlice::at(memory.as_ptr(), 3);
             for (slot, payload) in slots.iter_mut().zip([there, gone, there]) {
                 // SAFETY: as above.
                 unsafe { copier.push(slot.as_mut_ptr(), payload) };

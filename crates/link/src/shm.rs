@@ -19,10 +19,13 @@ use thiserror::Error;
 use wire_edge::PeerAddr;
 
 use self::lending::{Borrower, Lender};
-use self::ring::{FRAME_BYTES_MAX, Mapping, Outside, Read, Reader, Shape, Writer, Written};
+use self::ring::{
+    FRAME_BYTES_MAX, LentPlace, Mapping, Outside, Read, Reader, Shape, Writer, Written,
+};
 use self::socket::{Greeted, Greeting, Heard, Notice};
+use crate::events::Events;
 use crate::payload::PayloadCopier;
-use crate::{Link, LinkStatistics, PayloadUnmapped, WaitFds};
+use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 
 /// Why a link over shared memory could not be made.
 #[derive(Debug, Error)]
@@ -66,7 +69,7 @@ pub struct ShmLink {
     brought_at: Instant,
     copier: PayloadCopier,
     buffer: Box<[u8; FRAME_BYTES_MAX]>,
-    events: VecDeque<LinkEvent>,
+    events: Events,
     statistics: LinkStatistics,
 }
 
@@ -112,7 +115,7 @@ impl ShmLink {
             brought_at: Instant(0),
             copier: PayloadCopier::new(1),
             buffer: ring::frame_buffer(),
-            events: VecDeque::with_capacity(EVENTS_MAX),
+            events: Events::new(EVENTS_MAX),
             statistics: LinkStatistics::default(),
         })
     }
@@ -120,14 +123,6 @@ impl ShmLink {
     /// Peers that memory is shared with, counting twice those that connected both ways.
     pub const fn channels(&self) -> usize {
         self.channels.len()
-    }
-
-    fn push_event(&mut self, event: LinkEvent) {
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.statistics.events_dropped += 1;
-        }
-        self.events.push_back(event);
     }
 
     /// Position of the channel to send to a peer on.
@@ -155,7 +150,7 @@ impl ShmLink {
             Ok(()) => Some(self.channels.len() - 1),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
-                    self.push_event(LinkEvent::Refused(peer, Evidence::Local));
+                    self.events.push(LinkEvent::Refused(peer, Evidence::Local));
                 }
                 None
             }
@@ -273,12 +268,7 @@ impl ShmLink {
 
     /// Passes on frames of all channels.
     #[inline]
-    fn receive_all(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> usize {
+    fn receive_all(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> usize {
         let count = self.channels.len();
         if self.first_read >= count {
             self.first_read = 0;
@@ -317,7 +307,7 @@ impl ShmLink {
         position: usize,
         now: Instant,
         limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
+        on_frame: OnFrame<'_>,
     ) -> Option<usize> {
         let Self { channels, buffer, statistics, epoll, .. } = self;
         let channel = channels.get_mut(position)?;
@@ -327,7 +317,11 @@ impl ShmLink {
             match channel.reader.read(buffer) {
                 Read::Frame(headers, outside) => {
                     frames += 1;
-                    if let Some(outside) = channel.payload(outside, epoll) {
+                    let outside = match outside {
+                        Outside::Ring(payload) => Some(payload),
+                        Outside::Lent(place, len) => channel.lent(place, len, epoll),
+                    };
+                    if let Some(outside) = outside {
                         let bytes = buffer.get_mut(..headers)?;
                         statistics.receive_bytes += (bytes.len() + outside.len()) as u64;
                         on_frame(RxFrame {
@@ -365,7 +359,7 @@ impl ShmLink {
             let channel = self.channels.swap_remove(position);
             let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.is_over);
             if !has_other {
-                self.push_event(LinkEvent::Refused(channel.peer, Evidence::Local));
+                self.events.push(LinkEvent::Refused(channel.peer, Evidence::Local));
             }
         }
     }
@@ -399,27 +393,14 @@ impl Channel {
         true
     }
 
-    /// The payload of the frame just read, where it lies; `None` if it is not to be had.
+    /// Payload that lies in memory of the peer; `None` if it is not to be had.
     #[inline]
-    fn payload(&mut self, outside: Outside, epoll: &OwnedFd) -> Option<Payload<'_>> {
-        let (from, len) = match outside {
-            Outside::Nowhere => return Some(Payload::EMPTY),
-            Outside::Ring(from, len) => (from, len),
-            Outside::Lent(place, len) => {
-                let mut found = self.borrower.find(place, len);
-                if found.is_none() {
-                    // The peer has said on the socket what it lends before it wrote the frame.
-                    if !self.listen() {
-                        self.end(epoll);
-                    }
-                    found = self.borrower.find(place, len);
-                }
-                (found?, len)
-            }
-        };
-        // SAFETY: the ring has the bytes until they are released, and lent memory has them until the
-        // socket is listened to again; both come after the use of the payload. Nobody has a reference.
-        Some(unsafe { Payload::foreign(from, len) })
+    fn lent(&mut self, place: LentPlace, len: usize, epoll: &OwnedFd) -> Option<Payload<'_>> {
+        // The peer has said on the socket what it lends before it wrote the frame.
+        if !self.borrower.has(place, len) && !self.listen() {
+            self.end(epoll);
+        }
+        self.borrower.find(place, len)
     }
 
     /// Writes frame `index` of a batch.
@@ -455,12 +436,7 @@ impl Link for ShmLink {
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         if now.since_ns(self.attended_at) >= ATTEND_NS {
             self.attended_at = now;
             self.attend();
@@ -528,7 +504,7 @@ impl Link for ShmLink {
     }
 
     fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     fn wait_fds(&self) -> WaitFds<'_> {
@@ -544,7 +520,7 @@ impl Link for ShmLink {
     }
 
     fn statistics(&self) -> LinkStatistics {
-        self.statistics
+        LinkStatistics { events_dropped: self.events.dropped(), ..self.statistics }
     }
 }
 

@@ -14,21 +14,21 @@ mod setup;
 mod socket;
 mod transmit;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
+use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
 
 use self::address::{Family, SocketName};
+use self::failure::Sending;
 use self::hot::{HotSocket, Traffic};
 use self::receive::ReceiveRing;
-use self::transmit::{SEGMENTS_MAX, Transmitter};
+use self::transmit::{Run, SEGMENTS_MAX, Transmitter};
 use crate::clock::ReceiveClock;
-use crate::interface::{Interface, Monitor};
+use crate::interface::{ASK_NS, Interface, Watch};
 use crate::refusal::Refusals;
-use crate::{Link, LinkStatistics, WaitFds};
+use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
 pub use self::error::{PayloadUnmapped, UdpError};
@@ -52,18 +52,13 @@ pub struct UdpLink {
     config: UdpConfig,
     caps: LinkCaps,
     interface: Option<Interface>,
-    is_down: bool,
+    watch: Watch,
     refusals: Refusals,
-    interface_checked_at: Instant,
-    /// Readable when some interface has changed; `None` if the kernel refused it.
-    monitor: Option<Monitor>,
-    news_checked_at: Instant,
     ring: ReceiveRing,
     transmitter: Transmitter,
     clock: ReceiveClock,
     /// The kernel's drop count when it was last told, modulo 2^32.
     drops_told: u32,
-    events: VecDeque<LinkEvent>,
     hints: Vec<String>,
     statistics: LinkStatistics,
 }
@@ -96,8 +91,7 @@ impl UdpLink {
         let receive_buffer_bytes =
             setup::size_buffers(socket.as_fd(), config, &mut features, &mut hints)
                 .map_err(failed("size the buffers of"))?;
-        // Before the interface is asked, so that no change is missed.
-        let monitor = Monitor::new().ok();
+        let watch = Watch::new();
         let interface = interface::interface_of(socket.as_fd(), address.ip()).unwrap_or(None);
 
         // Behind an unspecified address a connected socket would fix which one frames come from.
@@ -120,11 +114,8 @@ impl UdpLink {
                 local,
             },
             interface,
-            is_down: false,
+            watch,
             refusals: Refusals::default(),
-            interface_checked_at: Instant(0),
-            monitor,
-            news_checked_at: Instant(0),
             ring: ReceiveRing::new(if features.batching {
                 config.receive_messages.into()
             } else {
@@ -133,7 +124,6 @@ impl UdpLink {
             transmitter: Transmitter::new(family, scope),
             clock: ReceiveClock::new(),
             drops_told: 0,
-            events: VecDeque::with_capacity(EVENTS_MAX),
             hints,
             statistics: LinkStatistics { fallbacks, ..LinkStatistics::default() },
             socket,
@@ -166,53 +156,23 @@ impl UdpLink {
         self.caps.frame_bytes_safe = safe;
     }
 
-    fn push_event(&mut self, event: LinkEvent) {
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.statistics.events_dropped += 1;
-        }
-        self.events.push_back(event);
-    }
-
     /// Counts a capability that turned out to be missing and tells of changed capabilities.
     #[cold]
     fn fall_back(&mut self) {
         self.statistics.fallbacks += 1;
-        self.push_event(LinkEvent::Changed(self.caps));
+        self.watch.push(LinkEvent::Changed(self.caps));
     }
 
-    /// Looks at the interface now and then, and soon when there is news: its MTU, and whether it runs.
-    #[inline]
-    fn watch_interface(&mut self, now: Instant) {
-        if now.since_ns(self.news_checked_at) >= NEWS_NS {
-            self.look_for_news(now);
-        }
-    }
-
-    #[cold]
-    fn look_for_news(&mut self, now: Instant) {
-        self.news_checked_at = now;
-        let has_news = self.monitor.as_mut().is_some_and(Monitor::has_changed);
-        if has_news || now.since_ns(self.interface_checked_at) >= INTERFACE_CHECK_NS {
-            self.interface_checked_at = now;
-            self.check_interface();
-        }
-    }
-
+    /// Asks the interface for its MTU and whether it runs.
     #[cold]
     fn check_interface(&mut self) {
         let Some(known) = &self.interface else { return };
         let seen = known.refreshed(self.socket.as_fd());
         let is_down = !seen.is_running && !self.caps_serve_all_interfaces();
-        let is_changed = seen.mtu_bytes != known.mtu_bytes || (self.is_down && !is_down);
+        let is_changed = seen.mtu_bytes != known.mtu_bytes;
         self.interface = Some(seen);
         self.set_frame_sizes();
-        if is_down && !self.is_down {
-            self.push_event(LinkEvent::Down);
-        } else if is_changed && !is_down {
-            self.push_event(LinkEvent::Changed(self.caps));
-        }
-        self.is_down = is_down;
+        self.watch.tell(is_down, is_changed, self.caps);
     }
 
     fn caps_serve_all_interfaces(&self) -> bool {
@@ -225,13 +185,10 @@ impl Link for UdpLink {
         self.caps
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
-        self.watch_interface(now);
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
+        if self.watch.is_due(now, ASK_NS) {
+            self.check_interface();
+        }
         self.refusals.tell(now);
         if self.hot.is_some() {
             return self.receive_from_both(now, limit, on_frame);
@@ -250,22 +207,53 @@ impl Link for UdpLink {
             self.statistics.send_unreachable += batch.len() as u64;
             return Ok(batch.len());
         }
-        let mut sent = 0;
+        let (mut sent, mut attempts) = (0, 0);
         while sent < batch.len() {
-            match self.send_some(batch, sent) {
-                Ok(0) => break,
-                Ok(frames) => sent += frames,
-                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+            let is_segmented = self.features.segmentation;
+            let segments_max = if is_segmented { usize::from(self.caps.segments) } else { 1 };
+            let which = self.choose(batch);
+            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
+            self.statistics.send_calls += 1;
+            let (result, run) = if is_segmented || !self.features.batching {
+                let run = self.transmitter.gather(batch, sent, segments_max);
+                (self.transmitter.send_run(socket, run).map(|()| run.frames), run)
+            } else {
+                let run = Run { frames: 1, bytes: 0, segment_bytes: batch.frame(sent).len() };
+                (self.transmitter.send_each(socket, batch, sent, usize::MAX), run)
+            };
+            let error = match result {
+                Ok(frames) => {
+                    self.refusals.on_taken();
+                    self.note_sent(batch, sent, frames, run);
+                    (sent, attempts) = (sent + frames, 0);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            attempts += 1;
+            let done = match self.on_send_error(&error, batch, sent, run, attempts) {
+                Sending::Again => continue,
+                Sending::Full => {
+                    self.statistics.send_full += 1;
+                    break;
+                }
+                Sending::Lost => run.frames,
+                Sending::Singly => self.send_singly(batch, sent, run)?,
+                Sending::Failed if error.raw_os_error() == Some(libc::EFAULT) => {
                     return Err(PayloadUnmapped { frame: sent }.into());
                 }
-                Err(error) => return Err(error),
+                Sending::Failed => return Err(error),
+            };
+            if done == 0 {
+                break;
             }
+            (sent, attempts) = (sent + done, 0);
         }
         Ok(sent)
     }
 
     fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.events.pop_front()
+        self.watch.pop()
     }
 
     fn wait_fds(&self) -> WaitFds<'_> {
@@ -274,12 +262,12 @@ impl Link for UdpLink {
             // The one that sends first: it is the one that may be full.
             Some(hot) if self.transmitter.is_connected() => [Some(hot.socket.as_fd()), Some(main)],
             Some(hot) => [Some(main), Some(hot.socket.as_fd())],
-            None => [Some(main), self.monitor.as_ref().map(AsFd::as_fd)],
+            None => [Some(main), self.watch.news()],
         }
     }
 
     fn statistics(&self) -> LinkStatistics {
-        self.statistics
+        LinkStatistics { events_dropped: self.watch.events_dropped(), ..self.statistics }
     }
 }
 
@@ -301,18 +289,8 @@ fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> Bor
     }
 }
 
-/// Events nobody has polled; the oldest are dropped beyond it. A driver has one per peer in the
-/// worst case, and the engine polls after every turn.
-const EVENTS_MAX: usize = 64;
-
 /// Times an operation is tried again after an error that was about something else.
 const ATTEMPTS_MAX: usize = 4;
-
-/// How often the interface is looked at: two requests of a microsecond together, 0.001 % of a core.
-const INTERFACE_CHECK_NS: u64 = 100_000_000;
-
-/// How often news of interfaces are looked for: what a thread that polls pays is a thousandth.
-const NEWS_NS: u64 = 1_000_000;
 
 /// MTU assumed when no interface is known: that of every Ethernet.
 const MTU_UNKNOWN_BYTES: u32 = 1500;
@@ -361,15 +339,5 @@ mod tests {
             link.receive(Instant(0), 512, &mut |f| seen.push([f.bytes[0], f.bytes[1]])).unwrap();
         }
         assert_eq!(seen, (0..300_u16).map(u16::to_be_bytes).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn events_nobody_polls_are_bounded() {
-        let mut link = unable_to_segment();
-        for _ in 0..EVENTS_MAX + 3 {
-            link.push_event(LinkEvent::Down);
-        }
-        assert_eq!(link.events.len(), EVENTS_MAX);
-        assert_eq!(link.statistics().events_dropped, 3);
     }
 }

@@ -8,14 +8,12 @@ mod instruction;
 mod live;
 mod program;
 mod receive;
-mod retry;
 mod rings;
 mod shape;
 mod socket;
 mod transmit;
 pub(crate) mod yardstick;
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -28,12 +26,12 @@ use wire_edge::{ENVELOPE_BYTES, EnvelopeKind, PeerAddr};
 use self::config::{RING_FRAMES_MAX, RING_FRAMES_MIN};
 use self::live::Live;
 use self::receive::Consumer;
-use self::retry::RetryTimer;
 use crate::ethernet::{
-    Arrival, ETHERTYPE_MIN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station, VLAN_MAX,
+    AnswerLimit, Arrival, ETHERTYPE_MIN, FRAME_BYTES_SAFE, Framing, PortClaim, Refused, Station,
+    VLAN_MAX,
 };
-use crate::interface::{Interface, Monitor, request_socket};
-use crate::{Link, LinkStatistics, WaitFds, check_frame_bytes};
+use crate::interface::{Interface, RETRY_NS, Watch, request_socket};
+use crate::{Link, LinkStatistics, OnFrame, WaitFds, check_frame_bytes};
 
 pub use self::config::{XdpConfig, XdpMode};
 pub use self::error::XdpError;
@@ -56,18 +54,12 @@ pub struct XdpLink {
     interface: Interface,
     /// `None` while there is no such interface.
     live: Option<Live>,
-    /// While the interface is there and its queue is not to be had: wakes who sleeps.
-    retry: Option<RetryTimer>,
-    monitor: Monitor,
+    watch: Watch,
     requests: OwnedFd,
     caps: LinkCaps,
-    is_down: bool,
     /// Whether the kernel has frames of ours that it has not looked at.
     is_kick_due: bool,
-    checked_at: Instant,
-    retried_at: Instant,
-    answered_at: Option<Instant>,
-    events: VecDeque<LinkEvent>,
+    answers: AnswerLimit,
     statistics: LinkStatistics,
     /// Drops of sockets that are closed.
     drops_before: u64,
@@ -76,16 +68,16 @@ pub struct XdpLink {
 impl XdpLink {
     /// Takes a queue of an interface for frames of this endpoint.
     pub fn open(config: &XdpConfig) -> Result<Self, XdpError> {
+        let watch = Watch::new();
         let (interface, station) = usable(config)?;
         let failed = |attempt| {
             let interface = interface.name();
             move |source| XdpError::Io { attempt, interface, source }
         };
         let claim = claim(config, &interface)?;
-        let monitor = Monitor::new().map_err(failed("watch"))?;
         let requests = request_socket().map_err(failed("ask about"))?;
         let framing = framing(config, station, claim.port());
-        let frame_bytes_max = frame_bytes(config, &interface);
+        let frame_bytes_max = interface.raw_frame_bytes(config.frame_bytes_max);
         let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
         let caps = LinkCaps {
             frame_bytes_max,
@@ -100,24 +92,17 @@ impl XdpLink {
             config: config.clone(),
             framing,
             claim: Some(claim),
-            is_down: !interface.is_running,
             interface,
             live: Some(live),
-            retry: None,
-            monitor,
+            watch,
             requests,
             caps,
             is_kick_due: false,
-            checked_at: Instant(0),
-            retried_at: Instant(0),
-            answered_at: None,
-            events: VecDeque::with_capacity(EVENTS_MAX),
+            answers: AnswerLimit::new(),
             statistics: LinkStatistics::default(),
             drops_before: 0,
         };
-        if link.is_down {
-            link.push_event(LinkEvent::Down);
-        }
+        link.watch.tell(!link.interface.is_running, false, link.caps);
         Ok(link)
     }
 
@@ -127,7 +112,8 @@ impl XdpLink {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
         let framing = framing(config, station, claim.port());
-        Live::check(config, &interface, &framing, u32::from(frame_bytes(config, &interface)))
+        let frame_bytes_max = interface.raw_frame_bytes(config.frame_bytes_max);
+        Live::check(config, &interface, &framing, frame_bytes_max.into())
     }
 
     /// How frames come to the process; `None` while the interface is gone.
@@ -167,32 +153,6 @@ impl XdpLink {
         self.framing.port
     }
 
-    fn push_event(&mut self, event: LinkEvent) {
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.statistics.events_dropped += 1;
-        }
-        self.events.push_back(event);
-    }
-
-    /// Looks at news of interfaces, now and then.
-    #[inline]
-    fn watch_interface(&mut self, now: Instant) {
-        if now.since_ns(self.checked_at) >= INTERFACE_CHECK_NS {
-            self.checked_at = now;
-            // What keeps a queue from being taken again may pass: a program that another link's end
-            // leaves behind for a moment, say.
-            let is_due = self.live.is_none() && now.since_ns(self.retried_at) >= RETRY_INTERVAL_NS;
-            if let Some(timer) = &self.retry {
-                timer.clear();
-            }
-            if self.monitor.has_changed() || is_due {
-                self.retried_at = now;
-                self.check_interface();
-            }
-        }
-    }
-
     /// Follows the interface.
     #[cold]
     fn check_interface(&mut self) {
@@ -202,15 +162,15 @@ impl XdpLink {
             Ok((seen, station))
         }) else {
             self.close();
-            self.retry_later(false);
-            return self.go_down();
+            self.watch.retry(false);
+            return self.watch.tell(true, false, self.caps);
         };
         let was = self.interface.clone();
         self.interface = seen;
         if was.index != self.interface.index {
             self.close();
         }
-        self.caps.frame_bytes_max = frame_bytes(&self.config, &self.interface);
+        self.caps.frame_bytes_max = self.interface.raw_frame_bytes(self.config.frame_bytes_max);
         self.caps.frame_bytes_safe = self.caps.frame_bytes_max.min(FRAME_BYTES_SAFE);
         self.caps.rate = self.interface.rate();
         let fits = self.live.as_ref().is_some_and(|live| {
@@ -231,32 +191,9 @@ impl XdpLink {
         };
         let is_usable = self.interface.is_running && self.interface.mtu_bytes >= MTU_BYTES_MIN;
         // Of an interface that is not usable there will be news when it is.
-        self.retry_later(self.live.is_none() && is_usable);
-        if !selected || !is_usable {
-            return self.go_down();
-        }
-        let is_changed =
-            self.is_down || !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
-        self.is_down = false;
-        if is_changed {
-            self.push_event(LinkEvent::Changed(self.caps));
-        }
-    }
-
-    /// Sees to it that the queue is tried for again although everybody sleeps, or not any more.
-    fn retry_later(&mut self, wanted: bool) {
-        if wanted != self.retry.is_some() {
-            // Without a timer, whatever else happens on the endpoint brings about the next attempt.
-            self.retry = wanted.then(|| RetryTimer::new(RETRY_INTERVAL_NS).ok()).flatten();
-            self.push_event(LinkEvent::Descriptors);
-        }
-    }
-
-    fn go_down(&mut self) {
-        if !self.is_down {
-            self.is_down = true;
-            self.push_event(LinkEvent::Down);
-        }
+        self.watch.retry(self.live.is_none() && is_usable);
+        let is_changed = !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
+        self.watch.tell(!selected || !is_usable, is_changed, self.caps);
     }
 
     /// Lets the queue go.
@@ -266,7 +203,7 @@ impl XdpLink {
             self.live = None;
             self.claim = None;
             self.is_kick_due = false;
-            self.push_event(LinkEvent::Descriptors);
+            self.watch.push(LinkEvent::Descriptors);
         }
     }
 
@@ -280,7 +217,7 @@ impl XdpLink {
                 self.caps.receive_buffer_bytes = live.shape.receive_bytes();
                 self.live = Some(live);
                 self.claim = Some(claim);
-                self.push_event(LinkEvent::Descriptors);
+                self.watch.push(LinkEvent::Descriptors);
                 true
             }
             Err(_) => false,
@@ -305,14 +242,13 @@ impl XdpLink {
         Ok(())
     }
 
-    /// Says that we are here, to one who asks, now and then.
+    //= protocol.md: envelope.5
+    /// Says that we are here, to one who asks.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) -> io::Result<()> {
-        let is_early = |at| now.since_ns(at) < ANSWER_INTERVAL_NS;
-        if self.answered_at.is_some_and(is_early) {
+        if !self.answers.permits(now) {
             return Ok(());
         }
-        self.answered_at = Some(now);
         if let Some(live) = &mut self.live {
             let Live { transmitter, socket, .. } = live;
             transmitter.send_empty(socket, &self.framing, EnvelopeKind::Here, to);
@@ -327,13 +263,13 @@ impl Link for XdpLink {
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        now: Instant,
-        limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
-    ) -> io::Result<usize> {
-        self.watch_interface(now);
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
+        // What keeps a queue from being taken again may pass: a program that another link's end leaves
+        // behind for a moment, say.
+        let ask_ns = if self.live.is_none() { RETRY_NS } else { u64::MAX };
+        if self.watch.is_due(now, ask_ns) {
+            self.check_interface();
+        }
         let Some(Live { socket, receiver, .. }) = &mut self.live else { return Ok(0) };
         let mut arrivals = Arrivals {
             framing: &self.framing,
@@ -361,7 +297,8 @@ impl Link for XdpLink {
 
     #[inline]
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
-        let Some(Live { socket, transmitter, .. }) = self.live.as_mut().filter(|_| !self.is_down)
+        let Some(Live { socket, transmitter, .. }) =
+            self.live.as_mut().filter(|_| !self.watch.is_down())
         else {
             self.statistics.send_unreachable += batch.len() as u64;
             return Ok(batch.len());
@@ -380,19 +317,20 @@ impl Link for XdpLink {
 
     #[inline]
     fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.events.pop_front()
+        self.watch.pop()
     }
 
     fn wait_fds(&self) -> WaitFds<'_> {
         match &self.live {
-            Some(live) => [Some(live.as_fd()), Some(self.monitor.as_fd())],
-            None => [Some(self.monitor.as_fd()), self.retry.as_ref().map(AsFd::as_fd)],
+            Some(live) => [Some(live.as_fd()), self.watch.news()],
+            None => [self.watch.news(), self.watch.timer()],
         }
     }
 
     fn statistics(&self) -> LinkStatistics {
         let receive_kernel_drops = self.drops_before + self.kernel_drops();
-        LinkStatistics { receive_kernel_drops, ..self.statistics }
+        let events_dropped = self.watch.events_dropped();
+        LinkStatistics { receive_kernel_drops, events_dropped, ..self.statistics }
     }
 
     fn ethernet_header(&self) -> Option<crate::EthernetHeader> {
@@ -405,7 +343,7 @@ struct Arrivals<'a> {
     framing: &'a Framing,
     statistics: &'a mut LinkStatistics,
     now: Instant,
-    on_frame: &'a mut dyn FnMut(RxFrame<'_>),
+    on_frame: OnFrame<'a>,
     /// Edge frames that are still wanted.
     left: usize,
     /// The latest who asked whether we are here.
@@ -521,12 +459,6 @@ const fn framing(config: &XdpConfig, station: Station, port: u16) -> Framing {
     Framing { station, ethertype: config.ethertype, vlan: config.vlan, port }
 }
 
-/// Largest edge frame that goes through the interface.
-fn frame_bytes(config: &XdpConfig, interface: &Interface) -> u16 {
-    let carried = interface.mtu_bytes.saturating_sub(ENVELOPE_BYTES as u32);
-    u16::try_from(carried).unwrap_or(u16::MAX).min(config.frame_bytes_max)
-}
-
 fn is_about_interface(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV))
 }
@@ -536,16 +468,7 @@ fn is_about_interface(error: &io::Error) -> bool {
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
 /// Frames that are worth sending together: what one call sends on kernels that have a fixed limit.
 const BATCH_FRAMES: u16 = 32;
-/// How often news of interfaces are looked for: seldom enough to cost nothing (a system call of
-/// 0.1 µs), often enough that a change is known before a probe times out.
-const INTERFACE_CHECK_NS: u64 = 1_000_000;
 /// How long a queue may take to be free after its owner has ended: as long as the kernel's work queue
 /// is busy, which is milliseconds.
 const QUEUE_ATTEMPTS: u32 = 20;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);
-/// How often a link without its queue tries to take it.
-const RETRY_INTERVAL_NS: u64 = 50_000_000;
-/// How often a question who is here is answered at most, so that questions cannot keep a link busy.
-const ANSWER_INTERVAL_NS: u64 = 1_000_000;
-/// Events that wait to be polled; more are news of the same interface again.
-const EVENTS_MAX: usize = 16;

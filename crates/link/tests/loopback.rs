@@ -184,7 +184,7 @@ fn unmapped_payload_fails_its_frame_and_nothing_else() {
             batch.header_mut().extend_from_slice(&[index; 32]);
             // The lowest page is never mapped.
             let start = if index == 2 { 64 as *const u8 } else { payload.as_ptr() };
-            batch.finish_frame(PayloadSlice { start, len: 1000 });
+            batch.finish_frame(PayloadSlice::at(start, 1000));
         }
         let error = pair.sender.send(&batch).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
@@ -436,7 +436,7 @@ impl Pair {
             let header = vec![index as u8; header];
             let payload = &memory[index * 13..index * 13 + payload];
             batch.header_mut().extend_from_slice(&header);
-            batch.finish_frame(PayloadSlice { start: payload.as_ptr(), len: payload.len() as u32 });
+            batch.finish_frame(PayloadSlice::at(payload.as_ptr(), payload.len() as u32));
             expected.push([&header, payload].concat());
         }
         assert_eq!(self.sender.send(&batch).unwrap(), frames.len());

@@ -32,7 +32,7 @@ fn frames_arrive_unchanged_and_in_order_with_and_without_a_tag() {
             for index in 0..100_u8 {
                 batch.header_mut().extend_from_slice(&[index; 40]);
                 let len = if index % 3 == 0 { 0 } else { u32::from(index) * 14 };
-                batch.finish_frame(PayloadSlice { start: payload.as_ptr(), len });
+                batch.finish_frame(PayloadSlice::at(payload.as_ptr(), len));
             }
             assert_eq!(a.send(&batch).unwrap(), 100);
             let received = receive(&mut b, 100);
@@ -138,12 +138,12 @@ fn payload_memory_that_is_gone_names_the_frame() {
     in_namespace(|| {
         let (mut a, mut b) = (open("edge0"), open("edge1"));
         let there = [5_u8; 100];
-        let gone = PayloadSlice { start: 64 as *const u8, len: 100 };
+        let gone = PayloadSlice::at(64 as *const u8, 100);
         let mut batch = TxBatch::new(64, 4096);
         batch.reset(b.caps().local);
         for index in 0..40 {
             batch.header_mut().extend_from_slice(&[1; 40]);
-            let payload = PayloadSlice { start: there.as_ptr(), len: 100 };
+            let payload = PayloadSlice::at(there.as_ptr(), 100);
             batch.finish_frame(match index {
                 35 => gone,
                 _ if index % 2 == 0 => PayloadSlice::EMPTY,

@@ -302,7 +302,7 @@ fn batch(frames: u32) -> TxBatch {
     batch.reset(address(2));
     for number in 0..frames {
         batch.header_mut().extend_from_slice(&number.to_le_bytes());
-        batch.finish_frame(PayloadSlice { start: PAYLOAD.as_ptr(), len: 4 });
+        batch.finish_frame(PayloadSlice::at(PAYLOAD.as_ptr(), 4));
     }
     batch
 }

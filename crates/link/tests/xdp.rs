@@ -16,7 +16,7 @@ use link::{
     XdpMode,
 };
 use mem::PayloadSlice;
-use wire_edge::ETHERTYPE_DEFAULT;
+use wire_edge::{ENVELOPE_BYTES_COVERED, ETHERTYPE_DEFAULT, Envelope, EnvelopeKind};
 
 const MODES: [XdpMode; 2] = [XdpMode::Generic, XdpMode::Native];
 
@@ -69,9 +69,9 @@ fn payload_that_was_unmapped_is_told_and_frames_before_it_are_sent() {
     in_namespace(|| {
         let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
         let payload = [7_u8; 100];
-        let good = PayloadSlice { start: payload.as_ptr(), len: 100 };
+        let good = PayloadSlice::at(payload.as_ptr(), 100);
         // The lowest page is never mapped.
-        let gone = PayloadSlice { start: 64 as *const u8, len: 100 };
+        let gone = PayloadSlice::at(64 as *const u8, 100);
         let mut batch = TxBatch::new(8, 800);
         batch.reset(second.caps().local);
         for payload in [good, PayloadSlice::EMPTY, good, gone, good] {
@@ -165,6 +165,41 @@ fn who_asks_by_broadcast_is_answered() {
             asker.is_finished()
         });
         assert_eq!(asker.join().unwrap().unwrap(), [station]);
+    });
+}
+
+//= protocol.md: envelope.6
+#[test]
+fn who_asks_again_and_again_is_answered_as_often_as_the_protocol_allows() {
+    in_namespace(|| {
+        let mut link = open(&on("edge0"));
+        let (_, port) = link.caps().local.to_mac().unwrap();
+        let (kind, length) = (EnvelopeKind::Discover, 0);
+        let unsure = Envelope { kind, length, destination_port: port, source_port: 9, checksum: 0 };
+        let checksum = crc32c::crc32c(&unsure.encode()[..ENVELOPE_BYTES_COVERED]);
+        let mut question = [0xff; 6].to_vec();
+        question.extend([2, 0, 0, 0, 0, 9]);
+        question.extend(ETHERTYPE_DEFAULT.to_be_bytes());
+        question.extend(Envelope { checksum, ..unsure }.encode());
+        // One more every 2 ms of the link's time, for less than 100 ms.
+        let mut now = Instant(1_000_000_000);
+        for asked in 1..=48 {
+            inject("edge1", &question);
+            until(|| {
+                link.receive(now, 64, &mut |_| panic!("no frame")).unwrap();
+                now = now.after_ns(1);
+                link.statistics().send_calls >= asked.min(32)
+            });
+            now = now.after_ns(2_000_000);
+        }
+        // What came last has been looked at when a frame behind it has.
+        *question.last_mut().unwrap() ^= 1;
+        inject("edge1", &question);
+        until(|| {
+            link.receive(now, 64, &mut |_| panic!("no frame")).unwrap();
+            link.statistics().receive_checksum_errors == 1
+        });
+        assert_eq!(link.statistics().send_calls, 32);
     });
 }
 
@@ -487,7 +522,7 @@ fn the_link_follows_its_interface() {
 fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     let header_bytes = bytes.min(40);
     let payload: Vec<u8> = (0..bytes - header_bytes).map(|i| (i * 7 + bytes) as u8).collect();
-    let slice = PayloadSlice { start: payload.as_ptr(), len: payload.len() as u32 };
+    let slice = PayloadSlice::at(payload.as_ptr(), payload.len() as u32);
     let mut batch = TxBatch::new(FRAMES, FRAMES * 40);
     batch.reset(to.caps().local);
     for frame in 0..FRAMES {
@@ -511,7 +546,7 @@ fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     });
 }
 
-fn push(batch: &mut TxBatch, header_bytes: usize, payload: PayloadSlice) {
+fn push(batch: &mut TxBatch, header_bytes: usize, payload: PayloadSlice<'_>) {
     let end = batch.header_mut().len() + header_bytes;
     batch.header_mut().resize(end, 1);
     batch.finish_frame(payload);

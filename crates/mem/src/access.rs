@@ -9,7 +9,7 @@ use wire_edge::RemoteKey;
 
 use crate::gate::Phase;
 use crate::slot::{Slot, SlotState};
-use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY};
+use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY, own_rights};
 use crate::{
     AccessError, MemoryTable, Payload, PayloadSlice, ProtectionDomain, Region, RegionId, Rights,
     copy, fault, probe,
@@ -57,9 +57,9 @@ impl<'a> MemoryAccess<'a> {
         region: RegionId,
         offset: u64,
         len: u32,
-    ) -> Result<PayloadSlice, AccessError> {
+    ) -> Result<PayloadSlice<'_>, AccessError> {
         let place = self.find(region)?.local(offset, u64::from(len))?;
-        Ok(PayloadSlice { start: place.memory(), len })
+        Ok(PayloadSlice::at(place.memory(), len))
     }
 
     /// Copies bytes of a region out: payloads so small that they are sent behind their header.
@@ -95,6 +95,55 @@ impl<'a> MemoryAccess<'a> {
             return Err(AccessError::WrongDomain { accessor: domain, owner });
         }
         found.validate(id, address, len, want)
+    }
+
+    /// As [`MemoryAccess::resolve`] for a connection, which also reaches [windows](crate::Window) by their keys.
+    /// `connection` is the number that windows name.
+    ///
+    /// The target of a window must not be widened by [`MemoryAccess::resolve_again`], which knows regions only.
+    #[inline]
+    pub fn resolve_for(
+        &self,
+        domain: ProtectionDomain,
+        connection: u64,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        match self.resolve(domain, key, address, len, want) {
+            Err(AccessError::InvalidKey { .. }) => {
+                self.resolve_window(domain, connection, key, (address, len), want)
+            }
+            result => result,
+        }
+    }
+
+    /// The target as its region names it, with the rights of the owner: those of peers are the window's.
+    #[cold]
+    fn resolve_window(
+        &self,
+        domain: ProtectionDomain,
+        connection: u64,
+        key: RemoteKey,
+        (address, len): (u64, u64),
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        let window = self.table.find_window(domain, connection, key);
+        let window = window.ok_or(AccessError::InvalidKey { name: u64::from(key.0) })?;
+        if !window.rights.contains(want) {
+            return Err(AccessError::Permission { wanted: want, granted: window.rights });
+        }
+        match address.checked_sub(window.remote_start) {
+            Some(offset) if offset <= window.len && len <= window.len - offset => {
+                let offset = window.offset + offset;
+                self.resolve_local(window.region, offset, len, own_rights(want))
+            }
+            _ => {
+                let (start, limit) = (window.remote_start, window.len);
+                Err(AccessError::Bounds { address, len, start, limit })
+            }
+        }
     }
 
     /// Validates another range of the region that `known` lies in, for the same rights, without
@@ -210,9 +259,9 @@ impl<'a> MemoryAccess<'a> {
         target: &Target,
         offset: u64,
         len: u32,
-    ) -> Result<PayloadSlice, AccessError> {
+    ) -> Result<PayloadSlice<'_>, AccessError> {
         let place = self.find_target(target, offset, u64::from(len), Use::Read)?;
-        Ok(PayloadSlice { start: place.memory(), len })
+        Ok(PayloadSlice::at(place.memory(), len))
     }
 
     /// Copies bytes of a target out, from `offset` bytes behind its start.

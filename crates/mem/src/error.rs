@@ -1,5 +1,7 @@
 //! Why memory could not be registered or accessed.
 
+use wire_edge::RemoteKey;
+
 use crate::{ProtectionDomain, RegionId, Rights};
 
 /// Why an access to registered memory was refused. Nothing was touched, unless it is
@@ -169,6 +171,43 @@ pub enum RegisterError {
         /// The region.
         region: RegionId,
     },
+    /// Windows are bound to the region.
+    #[error("memory region {region:?} has {windows} windows; unbind them first")]
+    WindowsBound {
+        /// The region; it is still registered.
+        region: RegionId,
+        /// Its windows.
+        windows: u32,
+    },
+    /// The key is that of a region or a window, or no key at all.
+    #[error("key {:#x} is in use or reserved; bind the window to another", key.0)]
+    KeyInUse {
+        /// The key.
+        key: RemoteKey,
+    },
+    /// The window is not within its region.
+    #[error("a window of {len} bytes at offset {offset} leaves its region of {region_bytes} bytes")]
+    OutsideRegion {
+        /// First byte of the window, from the start of the region.
+        offset: u64,
+        /// Bytes of the window.
+        len: u64,
+        /// Bytes of the region.
+        region_bytes: u64,
+    },
+    /// Peers could change bytes through the window that this side may not have changed.
+    #[error(
+        "a window with the rights [{wanted}] needs a region that its owner may write to, and it grants [{granted}]"
+    )]
+    WindowRights {
+        /// Rights of the window.
+        wanted: Rights,
+        /// Rights of the region.
+        granted: Rights,
+    },
+    /// As many windows are bound as there may be regions.
+    #[error("all windows are bound")]
+    TooManyWindows,
     /// The calling thread is inside an engine turn, whose end it would wait for.
     #[error("deregistering {region:?} inside an engine turn would wait for itself")]
     InsideAccess {

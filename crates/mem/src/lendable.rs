@@ -118,7 +118,7 @@ impl LentMemory {
 /// it is registered.
 ///
 /// Takes a lock that is held for some instructions while a [`Buffer`](crate::Buffer) is made or dropped.
-pub fn lendable(payload: PayloadSlice) -> Option<(LentMemory, u64)> {
+pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let at = payload.start as usize;
     let (start, Lendable { memory, registrations }) = registry.range(..=at).next_back()?;
@@ -209,7 +209,7 @@ mod tests {
         let (one, other) = (table(), table());
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
         let is_lendable = || {
-            let found = lendable(PayloadSlice { start: buffer.as_ptr(), len: 1 });
+            let found = lendable(PayloadSlice::at(buffer.as_ptr(), 1));
             let listed = found.as_ref().map(|(memory, _)| memory.number());
             assert!(listed.is_none_or(|number| lendable_numbers().contains(&number)));
             found.is_some()
@@ -239,16 +239,15 @@ mod tests {
         let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64 + 5);
         register(&table, &buffer);
-        let at = |offset: usize, len| PayloadSlice {
-            start: buffer.as_ptr().wrapping_add(offset).cast_const(),
-            len,
+        let at = |offset: usize, len| {
+            PayloadSlice::at(buffer.as_ptr().wrapping_add(offset).cast_const(), len)
         };
         let (memory, offset) = lendable(at(7, 100)).unwrap();
         assert_eq!((memory.len(), offset), (buffer.len(), 7));
         assert_eq!(lendable(at(LENDABLE_BYTES_MIN, 5)).unwrap().1, LENDABLE_BYTES_MIN as u64);
         assert!(lendable(at(LENDABLE_BYTES_MIN, 6)).is_none(), "it leaves the buffer");
         let small = Buffer::new(4096);
-        assert!(lendable(PayloadSlice { start: small.as_ptr(), len: 1 }).is_none());
+        assert!(lendable(PayloadSlice::at(small.as_ptr(), 1)).is_none());
         let (changes, number, gone) = (lendable_changes(), memory.number(), at(0, 1));
         drop((buffer, table));
         assert_ne!(lendable_changes(), changes);
@@ -261,7 +260,7 @@ mod tests {
         let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
         register(&table, &buffer);
-        let (memory, _) = lendable(PayloadSlice { start: buffer.as_ptr(), len: 1 }).unwrap();
+        let (memory, _) = lendable(PayloadSlice::at(buffer.as_ptr(), 1)).unwrap();
         buffer.write(4096, b"written later");
         let mut seen = [0_u8; 13];
         // SAFETY: the kernel writes to a local variable of that length.

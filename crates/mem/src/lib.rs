@@ -48,7 +48,7 @@
 //! # Memory that goes away
 //!
 //! Registration touches every page once, as a network adapter pins them, and refuses a range that
-//! could not be accessed. A program that unmaps registered memory without deregistering it first
+//! could not be accessed; [`MemoryTable::register_raw_lazily`] only looks whether all of it is mapped. A program that unmaps registered memory without deregistering it first
 //! breaks the contract of [`MemoryTable::register_raw`] (a network adapter would keep the pages). It
 //! gets [`AccessError::Unmapped`] nevertheless, where faults can be caught: on x86-64, unless it has
 //! replaced the handler of `SIGSEGV` or `SIGBUS` that registration installs, or blocks one of these
@@ -76,6 +76,8 @@ mod rights;
 mod slot;
 mod table;
 
+use core::marker::PhantomData;
+
 pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
@@ -88,27 +90,46 @@ pub use payload::Payload;
 pub use rights::Rights;
 pub use slot::RegionId;
 pub use table::{
-    MemoryTable, ProtectionDomain, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY,
+    MemoryTable, ProtectionDomain, Reach, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY, Window,
     is_payload_promised,
 };
 
 /// Bytes in registered memory, for a link driver to hand to the kernel. Never dereferenced in Rust.
 ///
-/// Good until the [`MemoryAccess`] it came from ends: afterwards the region may be gone.
+/// Good until the [`MemoryAccess`] it came from ends: afterwards the region may be gone. So it does not
+/// outlive that:
+///
+/// ```compile_fail,E0505
+/// # use mem::{Buffer, MemoryTable, Rights, TableLimits};
+/// let table = MemoryTable::new(TableLimits::default(), [1, 2]);
+/// let domain = table.allocate_domain();
+/// let region = table.register(domain, Buffer::new(64), Rights::LOCAL_WRITE).unwrap();
+/// let access = table.access();
+/// let slice = access.source(region.id, 0, 64).unwrap();
+/// drop(access);
+/// println!("{} bytes of a region that may be gone", slice.len);
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct PayloadSlice {
+pub struct PayloadSlice<'a> {
     /// First byte.
     pub start: *const u8,
     /// Bytes.
     pub len: u32,
+    access: PhantomData<&'a ()>,
 }
 
-impl PayloadSlice {
+impl PayloadSlice<'_> {
     /// No bytes.
-    pub const EMPTY: Self = Self { start: core::ptr::null(), len: 0 };
+    pub const EMPTY: Self = Self::at(core::ptr::null(), 0);
+
+    /// Bytes at an address of which nothing is known. Who reads them must be ready to find nothing there,
+    /// as programs unmap registered memory, too; who makes the slice answers for what is read.
+    pub const fn at(start: *const u8, len: u32) -> Self {
+        Self { start, len, access: PhantomData }
+    }
 }
 
 // SAFETY: an address is not an access; whoever reads through it upholds the rules of the region.
-unsafe impl Send for PayloadSlice {}
+unsafe impl Send for PayloadSlice<'_> {}
 
 const _: () = assert!(usize::BITS == 64, "addresses on the wire are 64 bits and used as they are");

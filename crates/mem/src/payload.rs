@@ -94,7 +94,7 @@ impl<'a> Payload<'a> {
 
     /// The first byte. Reading it is a copy of foreign memory.
     #[inline]
-    pub(crate) const fn as_ptr(&self) -> *const u8 {
+    pub const fn as_ptr(&self) -> *const u8 {
         self.start
     }
 }

@@ -42,6 +42,52 @@ pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), Regis
     }
 }
 
+/// Checks that the range is mapped, and that its first and its last page are readable, and writable if
+/// `write`. Faults in no others.
+pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
+    if len == 0 || cfg!(miri) {
+        return Ok(());
+    }
+    let page_bytes = page_bytes();
+    let (first, last) = (start / page_bytes, (start + (len - 1)) / page_bytes);
+    let is_mapped = |page: u64| is_mapped(first * page_bytes, (page - first + 1) * page_bytes);
+    if !is_mapped(last) {
+        // The first page up to which it is not.
+        let (mut low, mut high) = (first, last);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_mapped(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let address = start.max(low * page_bytes);
+        return Err(RegisterError::Unreadable { start, len, address });
+    }
+    for page in [first, last] {
+        let address = start.max(page * page_bytes);
+        if !is_readable(address) {
+            return Err(RegisterError::Unreadable { start, len, address });
+        }
+        if write && !is_writable(page * page_bytes) {
+            return Err(RegisterError::Unwritable { start, len, address });
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is mapped at every address of these pages. The kernel looks at its list of mappings,
+/// not at pages, and schedules nothing.
+fn is_mapped(page: u64, len: u64) -> bool {
+    // SAFETY: the kernel checks the range, and to write back later changes no content.
+    let result = unsafe {
+        let page = core::ptr::without_provenance_mut(page as usize);
+        libc::msync(page, len as usize, libc::MS_ASYNC)
+    };
+    result == 0
+}
+
 /// Whether the kernel lets this process copy its own memory fault-safely.
 pub(crate) fn check_fault_safe_copies() -> Result<(), RegisterError> {
     let witness = 7_u8;
@@ -168,7 +214,57 @@ mod tests {
     }
 
     #[test]
+    fn of_a_range_only_the_ends_are_tried() {
+        let mapping = Mapping::new(4);
+        let (start, len) = (mapping.address() + 8, 4 * 4096 - 8);
+        assert_eq!(check_ends(start, len, true), Ok(()));
+        assert_eq!(resident(&mapping), [true, false, false, true]);
+        mapping.protect_page(2, libc::PROT_READ);
+        assert_eq!(check_ends(start, len, true), Ok(()));
+        for page in [3, 0] {
+            mapping.protect_page(page, libc::PROT_READ);
+            let address = start.max(mapping.address() + page as u64 * 4096);
+            let refused = RegisterError::Unwritable { start, len, address };
+            assert_eq!(check_ends(start, len, true), Err(refused));
+            assert_eq!(check_ends(start, len, false), Ok(()));
+        }
+        mapping.unmap_page(0);
+        let refused = RegisterError::Unreadable { start, len, address: start };
+        assert_eq!(check_ends(start, len, false), Err(refused));
+    }
+
+    #[test]
+    fn holes_are_found_wherever_they_are() {
+        for hole in 0..5 {
+            let mapping = Mapping::new(5);
+            let page = mapping.address() + hole * 4096;
+            // SAFETY: a page of this test's own.
+            unsafe { libc::munmap(core::ptr::without_provenance_mut(page as usize), 4096) };
+            let (start, len) = (mapping.address() + 8, 5 * 4096 - 16);
+            let address = start.max(page);
+            for write in [false, true] {
+                let refused = RegisterError::Unreadable { start, len, address };
+                assert_eq!(check_ends(start, len, write), Err(refused));
+            }
+        }
+    }
+
+    /// Which pages have memory.
+    fn resident(mapping: &Mapping) -> [bool; 4] {
+        let mut pages = [0_u8; 4];
+        // SAFETY: a mapping of four pages, and room for a byte of each.
+        let result = unsafe { libc::mincore(mapping.start().cast(), 4 * 4096, pages.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        pages.map(|page| page & 1 != 0)
+    }
+
+    #[test]
     fn the_ends_of_the_address_space_are_refused() {
+        for write in [false, true] {
+            assert!(check_ends(0, 8, write).is_err());
+            assert!(check_ends(u64::MAX - 8, 8, write).is_err());
+            assert!(check_ends(0x8000_0000_0000_0000, 1, write).is_err());
+        }
         assert!(check_range(0, 8, false).is_err());
         assert!(check_range(u64::MAX - 8, 8, false).is_err());
         assert!(check_range(u64::MAX - 7, 8, true).is_err());

@@ -17,6 +17,9 @@ pub struct RegionId {
 }
 
 impl RegionId {
+    /// No region: of no table.
+    pub const NONE: Self = Self { table: u32::MAX, index: u32::MAX, generation: 0 };
+
     #[inline]
     pub(crate) const fn new(table: u32, index: u32, generation: u32) -> Self {
         Self { table, index, generation }

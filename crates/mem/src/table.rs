@@ -1,9 +1,11 @@
 //! The table of domains and regions: registration and its undoing.
 
+mod windows;
+
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use wire_edge::{KeyedPermutation, RemoteKey};
 
@@ -15,6 +17,10 @@ use crate::slot::{
     SlotState,
 };
 use crate::{Buffer, Payload, RegionId, RegisterError, Rights, fault, probe};
+
+use windows::Windows;
+pub(crate) use windows::own_rights;
+pub use windows::{Reach, Window};
 
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
@@ -35,6 +41,10 @@ pub struct MemoryTable {
     gate: TurnGate,
     registry: Mutex<Registry>,
     ghosts: Mutex<Vec<GhostPlacement>>,
+    /// Locked after the registry, if both are.
+    windows: RwLock<Windows>,
+    /// A window was bound once.
+    has_windows: AtomicBool,
 }
 
 impl MemoryTable {
@@ -53,6 +63,8 @@ impl MemoryTable {
             gate: TurnGate::new(),
             registry: Mutex::new(Registry::default()),
             ghosts: Mutex::new(Vec::new()),
+            windows: RwLock::default(),
+            has_windows: AtomicBool::new(false),
         }
     }
 
@@ -224,16 +236,30 @@ impl MemoryTable {
         remote_start: u64,
         rights: Rights,
     ) -> Result<Region, RegisterError> {
-        let address = start.expose_provenance() as u64;
-        for start in [address, remote_start] {
-            if start.checked_add(len).is_none() {
-                return Err(RegisterError::Wraps { start, len });
-            }
-        }
-        probe::check_range(address, len, rights.intersects(Rights::CHANGING))?;
-        fault::install();
         let range = Range { memory: start, start: remote_start, len };
-        self.insert(domain, range, rights, SlotKind::Range, None)
+        self.insert_raw(domain, range, rights, probe::check_range)
+    }
+
+    /// Like [`MemoryTable::register_raw_as`], but takes the same time for any length: the range must be mapped,
+    /// and the rights are tried on its first and its last page only. Pages are faulted in when they
+    /// are first used, at the price of a fault each. A page between that cannot be accessed as the rights need
+    /// is an error of the access, as if it had been unmapped later.
+    ///
+    /// # Errors
+    /// As for [`MemoryTable::register_raw`].
+    ///
+    /// # Safety
+    /// As for [`MemoryTable::register_raw`].
+    pub unsafe fn register_raw_lazily(
+        &self,
+        domain: ProtectionDomain,
+        start: *mut u8,
+        len: u64,
+        remote_start: u64,
+        rights: Rights,
+    ) -> Result<Region, RegisterError> {
+        let range = Range { memory: start, start: remote_start, len };
+        self.insert_raw(domain, range, rights, probe::check_ends)
     }
 
     //= protocol.md: feature.2
@@ -297,7 +323,8 @@ impl MemoryTable {
     ///
     /// # Errors
     /// [`RegisterError::InsideAccess`] as said, [`RegisterError::UnknownRegion`] if the region has ended,
-    /// [`RegisterError::ForeignRegion`] if it is of another table.
+    /// [`RegisterError::ForeignRegion`] if it is of another table, [`RegisterError::WindowsBound`] while windows are bound to
+    /// it.
     pub fn deregister(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         if TurnGate::inside_this_thread() {
@@ -369,6 +396,26 @@ impl MemoryTable {
         RemoteKey(self.permutation.encrypt(region.index() << KEY_GENERATION_BITS | generation))
     }
 
+    /// Inserts memory that is not the library's, after `check` of its address and length, and of whether it is
+    /// written to.
+    fn insert_raw(
+        &self,
+        domain: ProtectionDomain,
+        range: Range,
+        rights: Rights,
+        check: fn(u64, u64, bool) -> Result<(), RegisterError>,
+    ) -> Result<Region, RegisterError> {
+        let (address, len) = (range.memory.expose_provenance() as u64, range.len);
+        for start in [address, range.start] {
+            if start.checked_add(len).is_none() {
+                return Err(RegisterError::Wraps { start, len });
+            }
+        }
+        check(address, len, rights.intersects(Rights::CHANGING))?;
+        fault::install();
+        self.insert(domain, range, rights, SlotKind::Range, None)
+    }
+
     fn insert(
         &self,
         domain: ProtectionDomain,
@@ -414,14 +461,16 @@ impl MemoryTable {
     }
 
     //= protocol.md: name.2
-    /// The generation after `last` that is not 0 and whose key is not reserved.
+    /// The generation after `last` that is not 0 and whose key is neither reserved nor that of a window.
     fn next_generation(&self, index: u32, last: u32) -> u32 {
         let mut generation = last;
         loop {
             generation = generation.wrapping_add(1);
             let state = SlotState::live(generation, Rights::NONE, SlotKind::Range);
             let key = self.key_of(RegionId::new(self.number, index, generation), state);
-            if generation != 0 && key != RemoteKey(0) && key != WHOLE_ADDRESS_SPACE_KEY {
+            let is_free = ![RemoteKey(0), WHOLE_ADDRESS_SPACE_KEY].contains(&key)
+                && !self.is_key_of_window(key);
+            if generation != 0 && is_free {
                 return generation;
             }
         }
@@ -436,6 +485,7 @@ impl MemoryTable {
         if !state.is_live(region.generation()) {
             return Err(unknown);
         }
+        self.check_without_windows(region)?;
         let domain = self.domain_of(slot);
         if state.is_whole_address_space()
             && let Some(entry) = self.whole_address_spaces.get(domain.index())

@@ -218,7 +218,11 @@ impl Driver {
         doorbell: Doorbell,
     ) -> Result<bool, PostError> {
         let memory = TurnAccess::new(&host.memory);
-        self.post_behind(host, &memory, connection, posting)?;
+        self.take_submissions(host, &memory);
+        if let Some(error) = self.held.reason_to_wait(connection, posting) {
+            return Err(error);
+        }
+        posting.apply(&mut self.engine, memory.begun(), connection)?;
         if doorbell == Doorbell::Later {
             return Ok(false);
         }
@@ -229,21 +233,6 @@ impl Driver {
         drop(memory);
         self.finish(host, now, true);
         Ok(more)
-    }
-
-    #[inline]
-    fn post_behind(
-        &mut self,
-        host: &Host,
-        memory: &TurnAccess<'_>,
-        connection: ConnectionHandle,
-        posting: &Posting,
-    ) -> Result<(), PostError> {
-        self.take_submissions(host, memory);
-        if let Some(error) = self.held.reason_to_wait(connection, posting) {
-            return Err(error);
-        }
-        posting.apply(&mut self.engine, memory.begun(), connection)
     }
 
     /// Puts a link to use under a free identifier.

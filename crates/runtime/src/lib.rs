@@ -33,3 +33,4 @@ pub use driver::{AttachError, EventSink};
 pub use fork::Forked;
 pub use park::{Interest, Polling};
 pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};
+pub use submission::Posting;

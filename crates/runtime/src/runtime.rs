@@ -11,7 +11,7 @@ use delivery::{Instant, LinkId, SettingError};
 use engine::{ConnectionHandle, Engine, EngineConfig};
 use link::{Link, LinkStatistics};
 use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
-use semantics::{CompletionQueue, Operation, PostError, Receive, StatusTable};
+use semantics::{CompletionQueue, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
@@ -141,7 +141,7 @@ impl Runtime {
         config.check()?;
         let home = HomeProcess::here();
         let status = Arc::new(StatusTable::new(config.handles_max));
-        let engine = Engine::new(config.engine, config.seed, Arc::clone(&status));
+        let engine = Engine::new(config.engine, config.seed, Arc::clone(&status))?;
         let clock = Clock::start();
         let submissions = Submissions::new(config.submissions_max);
         let shared = Arc::new(Shared {
@@ -215,7 +215,8 @@ impl Runtime {
         self.shared.home.check()
     }
 
-    /// Posts an operation. Completions go to the queue of the connection, which is `queue`.
+    /// Posts an operation, or a buffer for a message. Completions go to the queue of the connection, which
+    /// is `queue`.
     ///
     /// If another thread is inside the engine, it is handed the operation after the same checks;
     /// what has become impossible when it comes to it, completes as failed. Operations of one thread keep their order.
@@ -224,29 +225,66 @@ impl Runtime {
         &self,
         connection: ConnectionHandle,
         queue: &Arc<CompletionQueue>,
-        operation: &Operation,
+        posting: impl Into<Posting>,
         doorbell: Doorbell,
     ) -> Result<(), SubmitError> {
-        self.shared.submit(connection, queue, Posting::Operation(*operation), doorbell)
+        let (shared, posting) = (&*self.shared, posting.into());
+        shared.home.check()?;
+        let Some(mut inside) = shared.cell.try_enter() else {
+            return self.hand_over(connection, queue, posting);
+        };
+        let host = &shared.host;
+        let result = inside.with(|driver| driver.post(host, connection, &posting, doorbell));
+        if result != Ok(true) {
+            match inside.leave() {
+                Ok(()) => {
+                    host.wake_others(true);
+                    return Ok(result.map(|_more| ())?);
+                }
+                Err(again) => inside = again,
+            }
+        }
+        shared.take_turns(inside, Caller::Application, true);
+        Ok(result.map(|_more| ())?)
     }
 
-    /// Posts a buffer for a message, like [`Runtime::post`].
-    #[inline]
-    pub fn post_receive(
+    #[cold]
+    fn hand_over(
         &self,
         connection: ConnectionHandle,
         queue: &Arc<CompletionQueue>,
-        receive: Receive,
+        posting: Posting,
     ) -> Result<(), SubmitError> {
-        self.shared.submit(connection, queue, Posting::Receive(receive), Doorbell::Ring)
+        let Shared { host, outside, .. } = &*self.shared;
+        match &posting {
+            Posting::Operation(operation) => operation.check(&host.memory.access())?,
+            Posting::Receive(Receive { region, offset, length, .. }) => {
+                let (memory, length) = (host.memory.access(), u64::from(*length));
+                let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
+                sink.map_err(PostError::LocalAccess)?;
+            }
+        }
+        let submission = Submission { connection, queue: Arc::clone(queue), posting };
+        if !host.submissions.push(submission) {
+            self.drive()?;
+            return Err(SubmitError::Busy(host.submissions.capacity() as u32));
+        }
+        outside.count_handed_over();
+        self.drive()?;
+        Ok(())
     }
 
     /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. What an
     /// application calls that polls.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
-        self.shared.home.check()?;
-        Ok(self.shared.drive_inline())
+        let shared = &*self.shared;
+        shared.home.check()?;
+        let Some(inside) = shared.cell.enter_or_announce() else {
+            shared.make_way();
+            return Ok(Drive::HandedOver);
+        };
+        Ok(shared.take_turns(inside, Caller::Application, false))
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
@@ -263,10 +301,35 @@ impl Runtime {
         &self,
         interest: Interest<'_>,
         limit: Option<Duration>,
-        ready: impl FnMut() -> Option<R>,
+        mut ready: impl FnMut() -> Option<R>,
     ) -> Result<Option<R>, Forked> {
-        self.shared.home.check()?;
-        Ok(self.shared.wait(interest, limit, ready))
+        let shared = &*self.shared;
+        shared.home.check()?;
+        if let Some(result) = ready() {
+            return Ok(Some(result));
+        }
+        let started_at = shared.host.clock.now();
+        let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
+        let spin_ns = shared.polling.spin_ns();
+        let spin_until = started_at.after_ns(spin_ns).min(deadline);
+        let mut yields = 0;
+        loop {
+            self.drive()?;
+            if let Some(result) = ready() {
+                return Ok(Some(result));
+            }
+            if shared.host.clock.now() < spin_until {
+                shared.demand_sound();
+                std::hint::spin_loop();
+                continue;
+            }
+            if spin_ns == 0 || yields == YIELDS {
+                break;
+            }
+            yields += 1;
+            thread::yield_now();
+        }
+        Ok(shared.block(interest, deadline, ready))
     }
 
     /// Puts a further link to use.
@@ -358,43 +421,21 @@ impl Shared {
     /// Drives on behalf of a thread that has nothing else to do.
     pub(crate) fn drive_all(&self) -> Drive {
         match self.cell.enter_or_announce() {
-            Some(inside) => self.take_turns(inside, ROUNDS_MAX, Caller::Watch, false),
+            Some(inside) => self.take_turns(inside, Caller::Watch, false),
             None => Drive::HandedOver,
         }
     }
 
-    /// Drives on behalf of an application that polls.
-    #[inline]
-    fn drive_inline(&self) -> Drive {
-        let Some(inside) = self.cell.enter_or_announce() else {
-            self.make_way();
-            return Drive::HandedOver;
-        };
-        self.drive_inside(inside, false)
-    }
-
-    /// Drives on behalf of an application that is inside, and has `worked` already.
-    #[inline]
-    fn drive_inside(&self, inside: Inside<'_, Driver>, worked: bool) -> Drive {
-        let outcome = self.take_turns(inside, ROUNDS_INLINE, Caller::Application, worked);
-        if outcome == Drive::Exhausted {
-            // Somebody must go on where a budget has ended.
-            self.host.call_watch();
-        }
-        outcome
-    }
-
     /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was
-    /// done. Where one turn follows another, they need not wait for the last.
+    /// done. Where one turn follows another, they need not wait for the last. The caller may have `worked`
+    /// already.
     #[inline]
-    fn take_turns(
-        &self,
-        inside: Inside<'_, Driver>,
-        rounds: u32,
-        caller: Caller,
-        worked: bool,
-    ) -> Drive {
+    fn take_turns(&self, inside: Inside<'_, Driver>, caller: Caller, worked: bool) -> Drive {
         let mut worked = worked;
+        let rounds = match caller {
+            Caller::Application => ROUNDS_INLINE,
+            Caller::Watch => ROUNDS_MAX,
+        };
         let outcome = inside.drive(rounds, |driver| {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
@@ -402,6 +443,10 @@ impl Shared {
             turned.more
         });
         self.host.wake_others(worked);
+        if caller == Caller::Application && outcome == Drive::Exhausted {
+            // Somebody must go on where a budget has ended.
+            self.host.call_watch();
+        }
         outcome
     }
 
@@ -411,57 +456,6 @@ impl Shared {
     fn make_way(&self) {
         self.host.polled_at.store(self.host.clock.now().0, Ordering::Relaxed);
         thread::yield_now();
-    }
-
-    #[inline]
-    fn submit(
-        &self,
-        connection: ConnectionHandle,
-        queue: &Arc<CompletionQueue>,
-        posting: Posting,
-        doorbell: Doorbell,
-    ) -> Result<(), SubmitError> {
-        self.home.check()?;
-        let Some(mut inside) = self.cell.try_enter() else {
-            return self.hand_over(connection, queue, posting);
-        };
-        let result = inside.with(|driver| driver.post(&self.host, connection, &posting, doorbell));
-        if result != Ok(true) {
-            match inside.leave() {
-                Ok(()) => {
-                    self.host.wake_others(true);
-                    return Ok(result.map(|_more| ())?);
-                }
-                Err(again) => inside = again,
-            }
-        }
-        self.drive_inside(inside, true);
-        Ok(result.map(|_more| ())?)
-    }
-
-    #[cold]
-    fn hand_over(
-        &self,
-        connection: ConnectionHandle,
-        queue: &Arc<CompletionQueue>,
-        posting: Posting,
-    ) -> Result<(), SubmitError> {
-        match &posting {
-            Posting::Operation(operation) => operation.check(&self.host.memory.access())?,
-            Posting::Receive(Receive { region, offset, length, .. }) => {
-                let (memory, length) = (self.host.memory.access(), u64::from(*length));
-                let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
-                sink.map_err(PostError::LocalAccess)?;
-            }
-        }
-        let submission = Submission { connection, queue: Arc::clone(queue), posting };
-        if !self.host.submissions.push(submission) {
-            self.drive_inline();
-            return Err(SubmitError::Busy(self.host.submissions.capacity() as u32));
-        }
-        self.outside.count_handed_over();
-        self.drive_inline();
-        Ok(())
     }
 
     /// Has `work` run inside the engine and waits for its result.
@@ -483,7 +477,7 @@ impl Shared {
         loop {
             self.demand_sound();
             if let Some(inside) = self.cell.enter_or_announce() {
-                self.drive_inside(inside, false);
+                self.take_turns(inside, Caller::Application, false);
             }
             let answer = lock(slot);
             // The limit only bounds the wait for a thread that ran out of rounds meanwhile.
@@ -494,39 +488,6 @@ impl Shared {
                 return Ok(result);
             }
         }
-    }
-
-    fn wait<R>(
-        &self,
-        interest: Interest<'_>,
-        limit: Option<Duration>,
-        mut ready: impl FnMut() -> Option<R>,
-    ) -> Option<R> {
-        if let Some(result) = ready() {
-            return Some(result);
-        }
-        let started_at = self.host.clock.now();
-        let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
-        let spin_ns = self.polling.spin_ns();
-        let spin_until = started_at.after_ns(spin_ns).min(deadline);
-        let mut yields = 0;
-        loop {
-            self.drive_inline();
-            if let Some(result) = ready() {
-                return Some(result);
-            }
-            if self.host.clock.now() < spin_until {
-                self.demand_sound();
-                std::hint::spin_loop();
-                continue;
-            }
-            if spin_ns == 0 || yields == YIELDS {
-                break;
-            }
-            yields += 1;
-            thread::yield_now();
-        }
-        self.block(interest, deadline, ready)
     }
 
     /// A panic of a thread inside the engine must not make others wait for ever.

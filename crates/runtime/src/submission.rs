@@ -25,9 +25,25 @@ pub(crate) struct Submission {
 
 /// What is posted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Posting {
+pub enum Posting {
+    /// Something for the peer.
     Operation(Operation),
+    /// A buffer for a message.
     Receive(Receive),
+}
+
+impl From<&Operation> for Posting {
+    #[inline]
+    fn from(operation: &Operation) -> Self {
+        Self::Operation(*operation)
+    }
+}
+
+impl From<Receive> for Posting {
+    #[inline]
+    fn from(receive: Receive) -> Self {
+        Self::Receive(receive)
+    }
 }
 
 impl Posting {
@@ -64,9 +80,9 @@ pub(crate) struct Submissions {
 }
 
 impl Submissions {
-    /// With places for `capacity` submissions, those held back included.
+    /// With places for `capacity` submissions, at least 1, those held back included.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { ring: ArrayQueue::new(capacity.max(1) as usize), in_line: AtomicUsize::new(0) }
+        Self { ring: ArrayQueue::new(capacity as usize), in_line: AtomicUsize::new(0) }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -231,15 +247,16 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     };
     let completion = Completion {
         context,
-        connection: submission.connection.index(),
+        owner: submission.connection.owner(),
         kind,
         result: Err(error),
         bytes,
         immediate: None,
+        solicited: false,
         value: 0,
     };
     // Without room the application has stopped polling; a handle still tells it.
-    submission.queue.offer(completion);
+    let _ = submission.queue.offer(&completion);
 }
 
 const fn kind_of(request: &Request) -> CompletionKind {

@@ -59,7 +59,7 @@ fn a_receive_that_found_no_room_does_not_keep_operations_back() {
     let sink = client.runtime.memory().register(client.domain, sink, Rights::LOCAL_WRITE);
     let region = sink.expect("it is registered").id;
     let receive = Receive { region, offset: 0, length: 64, context: 0 };
-    let post_receive = || client.runtime.post_receive(connection, &client.queue, receive);
+    let post_receive = || client.runtime.post(connection, &client.queue, receive, Doorbell::Ring);
     while post_receive().is_ok() {}
     assert_eq!(post_receive(), Err(PostError::ReceiveQueueFull(4).into()));
     while_occupied(&client, || post_receive().expect("it is handed over"));

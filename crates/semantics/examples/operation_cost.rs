@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use mem::{Buffer, MemoryAccess, MemoryTable, Region, RegionId, Rights, TableLimits};
 use semantics::{
-    CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Ordering, Outbound,
+    CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner,
     PeerLimits, PoolLimits, Pools, Request, Source, StatusTable, Surroundings, Verdict,
 };
 use wire_edge::{Flags, Header, MessageNumber};
@@ -75,14 +75,14 @@ impl Rig {
             credit: MessageNumber(0),
         };
         let pools = || Pools::new(&PoolLimits::default(), Arc::new(StatusTable::new(16)));
-        let outbound = |queue: &Arc<_>| Outbound::new(0, peer, Arc::clone(queue));
+        let outbound = |queue: &Arc<_>| Outbound::new(Owner::default(), peer, Arc::clone(queue));
         Self {
             domain,
             target,
             source,
             pools: [pools(), pools()],
             outbound: [outbound(&queues[0]), outbound(&queues[1])],
-            inbound: Inbound::new(0, domain, limits, Arc::clone(&queues[1])),
+            inbound: Inbound::new(Owner::default(), domain, limits, Arc::clone(&queues[1])),
             queue: Arc::clone(&queues[0]),
             payload: vec![7; FRAGMENT_BYTES],
             table,

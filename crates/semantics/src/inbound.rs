@@ -13,14 +13,16 @@ use std::sync::Arc;
 use mem::{AccessError, MemoryAccess, Payload, ProtectionDomain, Rights, Target};
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
-use crate::operation::close_reason_of;
+use crate::close::close_reason_of;
 use crate::outbound::Outbound;
 use crate::pools::Pools;
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind, CompletionQueue, OperationError, PostError, Receive};
+use crate::{
+    Completion, CompletionKind, CompletionQueue, OperationError, Owner, PostError, Receive,
+};
 
-use deliver::Stop;
+use deliver::{Stop, Told};
 pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
@@ -85,7 +87,7 @@ pub struct Surroundings<'a, 'm> {
 /// The receiving half of the operations of one connection.
 #[derive(Debug)]
 pub struct Inbound {
-    connection: u32,
+    owner: Owner,
     domain: ProtectionDomain,
     /// Every operation before this one is delivered.
     expected: OperationNumber,
@@ -115,15 +117,15 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// The receiving half of connection `connection`, whose peer may touch regions of `domain`.
+    /// The receiving half of the connection `owner`, whose peer may touch regions of `domain`.
     pub fn new(
-        connection: u32,
+        owner: Owner,
         domain: ProtectionDomain,
         limits: InboundLimits,
         queue: Arc<CompletionQueue>,
     ) -> Self {
         Self {
-            connection,
+            owner,
             domain,
             expected: OperationNumber(0),
             head: NIL,
@@ -220,9 +222,11 @@ impl Inbound {
         receive: Receive,
     ) -> Result<(), PostError> {
         let length = u64::from(receive.length);
-        memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
+        if length > 0 {
+            memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
+        }
         let capacity = self.limits.receives;
-        if !self.queue.reserve() {
+        if !self.queue.promise() {
             return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
         let first = self.next_message;
@@ -231,7 +235,7 @@ impl Inbound {
         if receives.push(receive) {
             return Ok(());
         }
-        self.queue.release();
+        self.queue.withdraw();
         Err(PostError::ReceiveQueueFull(capacity))
     }
 
@@ -248,13 +252,14 @@ impl Inbound {
                 Some((failed, error)) if failed == message => error,
                 _ => others,
             };
-            self.queue.fill(Completion {
+            let _ = self.queue.keep_promise(&Completion {
                 context: receive.context,
-                connection: self.connection,
+                owner: self.owner,
                 kind: CompletionKind::Receive,
                 result: Err(error),
                 bytes: 0,
                 immediate: None,
+                solicited: false,
                 value: 0,
             });
         }
@@ -298,7 +303,7 @@ impl Inbound {
         if let Err(error) = placed {
             return self.fault(*kind, error, number);
         }
-        match self.deliver(around, *kind, immediate, payload.len() as u32) {
+        match self.deliver(around, *kind, Told { flags, immediate }, payload.len() as u32) {
             Ok(()) => {
                 self.expected = number.next();
                 if self.head == NIL { Verdict::Accepted } else { self.advance(around) }

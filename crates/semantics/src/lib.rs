@@ -8,31 +8,30 @@
 //! operations in order. Neither knows links or packet numbers.
 #![forbid(unsafe_code)]
 
-mod completion;
+mod close;
 mod inbound;
 mod limits;
-mod operation;
 mod order_pool;
 mod outbound;
 mod pools;
 mod range_set;
 mod receive_queue;
 mod slab;
-mod status;
 #[cfg(test)]
 mod tests;
 
-pub use completion::{Completion, CompletionKind, CompletionQueue};
+pub use close::error_of_close;
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
-pub use limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX, OPERATION_WINDOW_DEFAULT, PoolLimits};
-pub use operation::{
-    AccessFault, Operation, OperationError, OperationFlags, Ordering, PostError, Receive, Request,
-    Source,
-};
+pub use limits::{OPERATION_WINDOW_DEFAULT, PoolLimits};
 pub use outbound::{
     Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, OutboundAtRest,
     PeerLimits,
 };
 pub use pools::{PoolUse, Pools};
 pub use range_set::{Full, RangeSet};
-pub use status::{OperationStatus, StatusTable};
+// What this crate is asked in, so that its users need not name the crate that all wires share.
+pub use work::{
+    AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
+    OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
+    Owner, PostError, Push, Receive, Request, Sink, Source, StatusTable,
+};

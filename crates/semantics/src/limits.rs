@@ -1,13 +1,5 @@
 //! Every limit of this crate, with the arithmetic behind it.
 
-/// Largest operation, in bytes: lengths and offsets are 32 bits on the wire with one bit spare, so
-/// that `offset + length` cannot overflow.
-pub const OPERATION_BYTES_MAX: u32 = 1 << 31;
-
-/// Largest payload an operation can carry by value. 64 bytes make the operation record four cache
-/// lines; larger payloads are cheaper from registered memory.
-pub const INLINE_BYTES_MAX: usize = 64;
-
 /// Operations a target tracks beyond the last delivered one, by default: 1024 × 8 B writes in
 /// flight are 20 µs at 50 M operations/s, longer than a round trip between two hosts.
 pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use mem::{MemoryAccess, Payload, RegionId};
 use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
-use crate::completion::CompletionQueue;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Operation, OperationError, PostError, Source};
+use crate::{CompletionQueue, Operation, OperationError, Owner, PostError, Sink, Source};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
@@ -51,6 +50,7 @@ pub(crate) struct OutOperation {
     /// The last fragment (or the request of a read) was handed out.
     all_sent: bool,
     signalled: bool,
+    waits_for_answers: bool,
     /// Bytes acknowledged, or of a read arrived.
     progressed: u32,
     /// Bytes in flight that the peer may have to hold.
@@ -84,6 +84,7 @@ enum OutKind {
         opcode: AtomicOpcode,
         operand: u64,
         compare: u64,
+        sink: Option<Sink>,
         value: Option<u64>,
     },
 }
@@ -103,7 +104,7 @@ pub(crate) struct Retransmission {
 /// So the ledger of which fragment was acknowledged serves progress and retransmission only.
 #[derive(Debug)]
 pub struct Outbound {
-    connection: u32,
+    owner: Owner,
     head: u32,
     cursor: u32,
     tail: u32,
@@ -135,10 +136,10 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// The sending half of connection `connection`; completions go to `queue`.
-    pub fn new(connection: u32, peer: PeerLimits, queue: Arc<CompletionQueue>) -> Self {
+    /// The sending half of the connection `owner`; completions go to `queue`.
+    pub fn new(owner: Owner, peer: PeerLimits, queue: Arc<CompletionQueue>) -> Self {
         Self {
-            connection,
+            owner,
             head: NIL,
             cursor: NIL,
             tail: NIL,
@@ -196,7 +197,7 @@ impl Outbound {
         }
         // As `OutOperation::has_place` says of the record.
         let has_place = operation.flags.signalled || operation.status.is_none();
-        if has_place && !self.queue.reserve() {
+        if has_place && !self.queue.promise() {
             return Err(PostError::CompletionQueueFull(self.queue.capacity()));
         }
         let number = self.next_number;
@@ -254,7 +255,7 @@ impl Outbound {
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
-                let Some(operation) = own_operation(pools, self.connection, &carried) else {
+                let Some(operation) = own_operation(pools, self.owner.index(), &carried) else {
                     return;
                 };
                 if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
@@ -305,7 +306,7 @@ impl Outbound {
                 self.handle_read_answer(memory, pools, operation, offset, last, payload.into())
             }
             Header::AtomicResponse { operation, value } => {
-                Ok(self.handle_atomic_answer(pools, operation, value))
+                self.handle_atomic_answer(memory, pools, operation, value)
             }
             _ => Ok(Answer::Violation),
         }
@@ -314,7 +315,7 @@ impl Outbound {
     //= protocol.md: answer.8
     /// Whether something is missing of the peer's answer to this operation of ours.
     pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
-        let slot = pools.reads_index.get(self.connection, number);
+        let slot = pools.reads_index.get(self.owner.index(), number);
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
@@ -384,7 +385,7 @@ impl Outbound {
 
     fn is_wanted(&self, pools: &mut Pools, carried: &Carried) -> bool {
         match carried.kind {
-            CarriedKind::Request => own_operation(pools, self.connection, carried)
+            CarriedKind::Request => own_operation(pools, self.owner.index(), carried)
                 .is_some_and(|operation| operation.number.since(self.delivered) >= 0),
             CarriedKind::Answer => self.own_answer(pools, carried).is_some(),
             CarriedKind::Control | CarriedKind::Nothing => false,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wire_edge::OperationNumber;
+use work::StatusTable;
 
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
@@ -12,7 +13,6 @@ use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
 use crate::slab::Slab;
-use crate::status::StatusTable;
 
 /// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
 /// them.

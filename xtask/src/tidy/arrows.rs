@@ -10,6 +10,7 @@ use crate::workspace::{Package, Workspace};
 const ROOMS: &[Room] = &[
     Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
+    Room { name: "work", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "delivery", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "semantics", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "engine", lean: Lean::SansIo, is_unsafe: false },

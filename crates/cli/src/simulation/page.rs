@@ -119,6 +119,16 @@ fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {
         facts.push(fact("frames sent", counts.frames_sent.to_string()));
         facts.push(fact("sent again", counts.links().retransmissions.to_string()));
     }
+    if let Some(counts) = &outcome.transport {
+        let throughput = counts.throughput_bps(outcome.completed_ps) / 1e9;
+        facts.push(fact("sent, with what was sent again", format!("{throughput:.2} Gb/s")));
+        facts.push(fact("data frames", counts.data_frames.to_string()));
+        facts.push(fact("sent again", counts.retransmitted_frames.to_string()));
+        facts.push(fact("timeouts", counts.timeouts.to_string()));
+        facts.push(fact("window, mean", format!("{:.2} frames", counts.window_frames())));
+        facts.push(fact("round trip, mean", fitted_time(counts.round_trip_ps() / 1e6)));
+        facts.push(fact("marked", format!("{:.2} %", counts.marked_percent())));
+    }
     facts.push(fact("simulated in", format!("{seconds:.2} s")));
     facts
 }
@@ -126,9 +136,10 @@ fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {
 fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records) -> Vec<String> {
     let mut findings = saturation(outcome, &configuration.topology);
     if outcome.dropped > 0 {
-        let repair = match outcome.engines {
-            None => "",
-            Some(_) => ", which engines repaired",
+        let repair = match (&outcome.engines, outcome.transport) {
+            (Some(_), _) => ", which engines repaired",
+            (_, Some(_)) => ", which the transport of hosts repaired",
+            _ => ", which nobody sent again",
         };
         findings.push(format!(
             "{} packets were lost in full queues or at links that were down{repair}",

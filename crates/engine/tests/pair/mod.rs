@@ -144,7 +144,7 @@ impl Host {
         let buffer = Buffer::new(bytes);
         let region = memory.register(domain, Arc::clone(&buffer), Rights::ALL).unwrap();
         let status = Arc::new(StatusTable::new(64));
-        let mut engine = Engine::new(config, [seed; 32], status);
+        let mut engine = Engine::new(config, [seed; 32], status).unwrap();
         for (link, plan) in plans.iter().enumerate() {
             engine.attach_link(LinkId(link as u8), caps(host, link as u8, plan)).unwrap();
         }
@@ -510,7 +510,7 @@ impl Pair {
     pub(crate) fn assert_idle(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
             assert_eq!(host.engine.pool_use(), PoolUse::default(), "host {index}");
-            assert!(host.engine.is_at_rest(), "host {index} has a timer");
+            assert!(host.engine.is_idle(), "host {index} has a timer");
             assert!(!host.engine.has_work() && !host.more, "host {index} has work");
         }
     }

@@ -51,7 +51,7 @@ pub struct Calibration {
 }
 
 /// Why costs cannot be found.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {
     /// As many costs as there are need as many measurements.

@@ -14,7 +14,7 @@ use crate::channel::{Admission, Channel};
 use crate::host::{
     Action, CompletionKind, ConnectionHandle, Flags, HostEngine, HostEvent, Operation, Region,
 };
-use crate::scenario::TransferError;
+use crate::scenario::{TransferError, check_links};
 use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 
 /// Both hosts, and what is under way.
@@ -86,6 +86,7 @@ struct Turn {
 
 impl Machine {
     pub(super) fn new(trial: &Trial<'_>, config: &EngineConfig) -> Result<Self, TransferError> {
+        check_links(trial.links)?;
         let mut hosts = [0, 1].map(|host| Host::new(host, trial, config.clone()));
         for host in &mut hosts {
             host.engine.listen(Instant(0));

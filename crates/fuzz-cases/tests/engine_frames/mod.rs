@@ -326,6 +326,7 @@ impl World {
         let flags = OperationFlags {
             fence_before: flags & 1 != 0,
             fence_after: flags & 2 != 0,
+            waits_for_answers: false,
             ordering: if flags & 4 == 0 { Ordering::Relaxed } else { Ordering::Strict },
             solicited: flags & 8 != 0,
             signalled: true,
@@ -359,8 +360,8 @@ impl World {
             0 => (Request::Write { source, key, address }, length),
             1 => (Request::Read { sink, sink_offset: offset, key, address }, length),
             2 => (Request::Send { source }, length % 600),
-            3 => (Request::FetchAdd { key, address, operand: 1 }, 8),
-            _ => (Request::CompareSwap { key, address, compare: 0, swap: 1 }, 8),
+            3 => (Request::FetchAdd { key, address, operand: 1, sink: None }, 8),
+            _ => (Request::CompareSwap { key, address, compare: 0, swap: 1, sink: None }, 8),
         };
         self.post(host, request, length, flags);
     }

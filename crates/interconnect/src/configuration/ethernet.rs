@@ -38,6 +38,8 @@ pub(super) fn read_ethernet(
         salt: 0,
         nic: read_nic(keys)?,
         queues: read_queues(keys)?,
+        // Read with the hosts.
+        transport: None,
     })
 }
 

@@ -4,6 +4,7 @@
 //! that goes round all hosts in a random order with two sizes, and a burst between two of them. So
 //! what then differs is what the coarse models leave out, not how they were set.
 
+use super::super::ethernet::EthernetConfiguration;
 use super::super::fluid::FluidConfiguration;
 use super::super::loggp::LogGpConfiguration;
 use super::super::routing::Choice;
@@ -53,7 +54,15 @@ pub struct IdleNetwork {
 impl Configuration {
     /// Measures the network while nothing else uses it.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
+        // Coarse models have no acknowledgements, which would count as links, and no windows.
+        let fabric = match self.fabric {
+            FabricConfiguration::Ethernet(ethernet) => {
+                FabricConfiguration::Ethernet(EthernetConfiguration { transport: None, ..ethernet })
+            }
+            other => other,
+        };
         let idle = Self {
+            fabric,
             costs: HostCosts::default(),
             limits: Limits { warmup_ps: 0, ..self.limits },
             ..self.clone()
@@ -216,6 +225,16 @@ mod tests {
         assert!((idle.links - 2.0).abs() < 1e-9);
         // A frame of 1500 bytes takes 1538, and 44 of them the time of 43.7; the first is stored.
         assert!((idle.byte_ps / (800.0 * 1538.0 / 1500.0) - 1.0).abs() < 0.05, "{idle:?}");
+    }
+
+    #[test]
+    fn the_idle_network_is_the_same_with_a_transport() {
+        let idle = |host: &str| {
+            let text = format!("[topology]\nhosts = 9\n[host]\n{host}");
+            let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+            configuration.idle_network().expect("it ends")
+        };
+        assert_eq!(idle("transport = \"go_back_n\"\nwindow_frames = 1\n"), idle(""));
     }
 
     /// Alone on the network, all models agree.

@@ -148,7 +148,8 @@ pub(super) fn read_outages(
     for mut keys in sections {
         if !has_engines {
             let place = keys.text("place", "s0")?;
-            let expected = "absent, or [host] kind = \"edge\": only the engine repairs losses";
+            let expected =
+                "absent, or [host] kind = \"edge\": only hosts with the real engine notice outages";
             return Err(keys.wrong_word("place", &place, expected));
         }
         let from_ps = keys.number("from_ps", 0, 0, TIME_MAX_PS)?;

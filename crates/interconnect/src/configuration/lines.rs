@@ -61,6 +61,18 @@ impl Written {
         }
     }
 
+    /// An error on a value that is wrong together with others.
+    pub(super) fn value(
+        &self,
+        section: &str,
+        key: &str,
+        value: String,
+        expected: String,
+    ) -> ConfigurationError {
+        let (file, section, key) = (self.file.clone(), section.to_owned(), key.to_owned());
+        self.locate(ConfigurationError::Value { file, section, key, value, expected })
+    }
+
     fn within(
         &self,
         section: &str,

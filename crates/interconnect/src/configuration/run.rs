@@ -146,35 +146,40 @@ impl Configuration {
         &self,
         ended: Result<Outcome, ConfigurationError>,
     ) -> Result<Outcome, ConfigurationError> {
-        let wrong = |section: &str, key: &str, value: u64, expected: String| {
-            self.written.locate(ConfigurationError::Value {
-                file: self.written.file.clone(),
-                section: section.to_owned(),
-                key: key.to_owned(),
-                value: value.to_string(),
-                expected,
-            })
-        };
         match ended {
-            Err(ConfigurationError::Stuck(Stuck::Lost { packets })) => {
-                let Some((key, bytes)) = self.fabric.lossy() else {
-                    return Err(Stuck::Lost { packets }.into());
-                };
-                let remedy = "0, or [fabric] lossless = [0], or [host] kind = \"edge\", as hosts of \
-                              kind model send nothing again";
-                let wrong = Box::new(wrong("fabric", key, bytes, remedy.to_owned()));
-                Err(ConfigurationError::Lossy { wrong, packets })
-            }
+            Err(ConfigurationError::Stuck(Stuck::Lost { packets })) => Err(match self.lossy() {
+                Some(wrong) => ConfigurationError::Lossy { wrong: Box::new(wrong), packets },
+                None => Stuck::Lost { packets }.into(),
+            }),
             Err(ConfigurationError::Stuck(Stuck::WarmUp { warmup_ps, completed_ps })) => {
                 let half = Unit::Time.quoted(Unit::Time.below(completed_ps / 2));
                 let expected = format!(
                     "less, as all messages were posted before, and the run ended at {}; {half} would do",
                     Unit::Time.written(Unit::Time.below(completed_ps))
                 );
-                Err(wrong("run", "warmup_ps", warmup_ps, expected))
+                Err(self.written.value("run", "warmup_ps", warmup_ps.to_string(), expected))
             }
             other => other.map_err(|error| self.written.locate(error)),
         }
+    }
+
+    /// What is to be told of a run that came to its end although packets were lost that nobody sends
+    /// again: the key that has them lost, and what would do.
+    pub fn unrepaired(&self, outcome: &Outcome) -> Option<ConfigurationError> {
+        let is_repaired = self.edge.is_some() || outcome.transport.is_some();
+        if outcome.dropped == 0 || is_repaired {
+            return None;
+        }
+        let (wrong, packets) = (Box::new(self.lossy()?), outcome.dropped);
+        Some(ConfigurationError::Unrepaired { wrong, packets })
+    }
+
+    /// The key that lets frames be lost.
+    fn lossy(&self) -> Option<ConfigurationError> {
+        let (key, bytes) = self.fabric.lossy()?;
+        let remedy = "0, or [fabric] lossless = [0], or [host] transport = \"selective_repeat\", or \
+                      [host] kind = \"edge\", for all messages to arrive";
+        Some(self.written.value("fabric", key, bytes.to_string(), remedy.to_owned()))
     }
 
     fn run_whole(
@@ -289,7 +294,12 @@ impl Configuration {
                 _ => 1,
             };
             let links = self.topology.links().len();
-            simulation = simulation.with_recorder(Recorder::new(limits, links, channels));
+            let has_windows = match &self.fabric {
+                FabricConfiguration::Ethernet(ethernet) => ethernet.transport.is_some(),
+                _ => false,
+            };
+            let recorder = Recorder::new(limits, links, channels).with_windows(has_windows);
+            simulation = simulation.with_recorder(recorder);
         }
         let (outcome, _) = match watch.progress {
             Some(progress) => simulation.run_watched(progress),

@@ -222,7 +222,7 @@ impl Bytes {
     pub(super) fn whole<'a>(&self, frame: &TxFrame<'_>, memory: &'a mut Vec<u8>) -> TxFrame<'a> {
         memory.clear();
         memory.extend_from_slice(frame.header);
-        let PayloadSlice { start, len } = frame.payload;
+        let PayloadSlice { start, len, .. } = frame.payload;
         if len > 0 {
             let address = start.addr() as u64;
             let below = self.by_address.range(..=address).next_back();

@@ -159,7 +159,7 @@ mod tests {
         for header in [&[1_u8, 2, 0, 3, 0, 0][..], &[0; 900][..], &long] {
             for len in [0, 3, 1_400] {
                 let start = core::ptr::without_provenance(0x0807_0605_0403_0201);
-                let payload = PayloadSlice { start, len };
+                let payload = PayloadSlice::at(start, len);
                 let index = frames.insert(1, &TxFrame { header, payload, is_lasting: false });
                 assert_eq!(frames.len(index) as usize, header.len() + len as usize);
                 let mut expected = header.to_vec();

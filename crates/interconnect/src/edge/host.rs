@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use delivery::{Instant, LinkCaps, LinkId};
 use engine::{Engine, EngineConfig};
-use mem::{MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
+use mem::{MemoryTable, ProtectionDomain, Region, Rights};
 use semantics::{PoolLimits, StatusTable};
 use wire_edge::PeerAddr;
 
 use super::ledger::{ADDRESS_START, ADDRESSES};
-use super::{EdgeConfiguration, NEVER_PS, Protocol};
+use super::{EdgeConfiguration, EdgeError, NEVER_PS, Protocol};
 use crate::Random;
 
 /// A host with the real engine.
@@ -63,12 +63,12 @@ impl Host {
         memory: &MemoryTable,
         status: &Arc<StatusTable>,
         seed: u64,
-    ) -> Result<Self, RegisterError> {
+    ) -> Result<Self, EdgeError> {
         let mut random = Random::stream(seed, u64::from(number));
         let mut entropy = [0; 32];
         random.fill(&mut entropy);
-        let mut engine =
-            Engine::new(engine_configuration(configuration), entropy, Arc::clone(status));
+        let settings = engine_configuration(configuration);
+        let mut engine = Engine::new(settings, entropy, Arc::clone(status))?;
         for rail in 0..configuration.rails {
             let attached = engine
                 .attach_link(LinkId(rail), link_caps(number, rail, configuration, frame_bytes_max));
@@ -76,7 +76,9 @@ impl Host {
         }
         engine.listen(SERVICE);
         let domain = memory.allocate_domain();
-        let region = memory.register_ghost(domain, ADDRESS_START, ADDRESSES, Rights::ALL)?;
+        let region = memory
+            .register_ghost(domain, ADDRESS_START, ADDRESSES, Rights::ALL)
+            .map_err(|cause| EdgeError::Memory { host: number, cause })?;
         Ok(Self {
             engine,
             domain,

@@ -135,7 +135,7 @@ impl EdgeFabric {
             let is_made = ready == self.pairs.len();
             if is_made && is_quiet {
                 until_ps = until_ps.min(context.wheel.now_ps() + SETTLING_PS);
-                if self.hosts.iter().all(|host| host.engine.is_at_rest()) {
+                if self.hosts.iter().all(|host| host.engine.is_idle()) {
                     return Ok(());
                 }
             }

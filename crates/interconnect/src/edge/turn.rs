@@ -114,7 +114,7 @@ impl EdgeFabric {
     /// A peer's message is here.
     fn on_notified(&mut self, context: &mut Context, number: u32, completion: &Completion) {
         let host = &self.hosts[number as usize];
-        let pair = host.pairs[completion.connection as usize];
+        let pair = host.pairs[completion.owner.index() as usize];
         let is_lower = self.pairs[pair as usize].hosts[0] == number;
         let message = completion.immediate.unwrap_or(u32::MAX);
         // Written by the other end.
@@ -224,6 +224,7 @@ impl EdgeFabric {
             flags: OperationFlags {
                 fence_before: fence,
                 fence_after: false,
+                waits_for_answers: false,
                 ordering: if strict { Ordering::Strict } else { Ordering::Relaxed },
                 solicited: false,
                 signalled: true,

@@ -1,6 +1,7 @@
 //! What an Ethernet is made of.
 
 use super::super::routing::Choice;
+use super::transport::TransportConfiguration;
 
 /// What an Ethernet is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +40,9 @@ pub struct EthernetConfiguration {
     pub nic: NicConfiguration,
     /// Shared buffers, marks, priorities and pauses; none of it by default.
     pub queues: QueueConfiguration,
+    /// What hosts do about losses and marks: without it they send everything at once, and nothing
+    /// again. Needs one rail.
+    pub transport: Option<TransportConfiguration>,
 }
 
 /// When a switch begins to send a frame on.
@@ -139,6 +143,7 @@ impl EthernetConfiguration {
             salt: 0,
             nic: NicConfiguration::SINGLE,
             queues: QueueConfiguration::NONE,
+            transport: None,
         }
     }
 

@@ -56,6 +56,9 @@ impl Ethernet {
         if let (Some(queues), Some(other)) = (&mut self.queues, &part.queues) {
             queues.merge(other);
         }
+        if let (Some(transport), Some(other)) = (&mut self.transport, &part.transport) {
+            transport.merge(other);
+        }
     }
 
     /// Why nothing moves any more, from what all parts of the network wait for.

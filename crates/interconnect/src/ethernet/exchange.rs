@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::super::simulation::{Context, Message};
 use super::super::wheel::Event;
 use super::queues::Queues;
+use super::transport::Segment;
 use super::{Ethernet, Frame, FrameState, NOWHERE};
 
 /// What one part sends another at the end of a window of time.
@@ -21,6 +22,8 @@ pub struct Parcel {
     retired: Vec<u32>,
     /// Events of queues.
     events: Vec<Event>,
+    /// What the arriving frames carry for a transport, if there is one.
+    segments: Vec<Segment>,
 }
 
 /// A frame on a link between two parts.
@@ -85,6 +88,12 @@ impl Exchange {
         }
     }
 
+    /// The number of this part.
+    pub(super) const fn own_part(&self) -> u8 {
+        // At most PARTS_MAX.
+        self.own as u8
+    }
+
     fn foreign(&self, node: u32) -> Option<usize> {
         let part = self.parts[node as usize];
         (u32::from(part) != self.own).then_some(usize::from(part))
@@ -135,8 +144,11 @@ impl Ethernet {
         let Some(part) = exchange.foreign(self.ends[link as usize].node()) else { return false };
         let state = self.states.get(index as usize).copied();
         let frame = self.frames.remove(index);
-        let arrivals = &mut exchange.borders[part].parcel.arrivals;
-        arrivals.push(Crossing { time_ps, link, frame, state });
+        let parcel = &mut exchange.borders[part].parcel;
+        parcel.arrivals.push(Crossing { time_ps, link, frame, state });
+        if let Some(transport) = &self.transport {
+            parcel.segments.push(transport.segment(index));
+        }
         true
     }
 
@@ -171,8 +183,12 @@ impl Ethernet {
             border.arriving[name as usize] = context.messages.insert(message);
         }
         border.vacant.append(&mut parcel.retired);
+        let mut segments = parcel.segments.drain(..);
         for crossing in parcel.arrivals.drain(..) {
             let index = self.frames.insert(crossing.frame);
+            if let (Some(transport), Some(segment)) = (&mut self.transport, segments.next()) {
+                transport.set_segment(index, segment);
+            }
             if let Some(state) = crossing.state {
                 self.set_state(index, state);
             }

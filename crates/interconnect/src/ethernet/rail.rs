@@ -22,6 +22,7 @@ impl Ethernet {
         self.queues.is_none()
             && self.adaptive.is_none()
             && self.exchange.is_none()
+            && self.transport.is_none()
             && self.down.is_empty()
             && nic.rails == 1
             && buffer_bytes == 0

@@ -177,6 +177,9 @@ impl Ethernet {
             _ => frame.bytes,
         };
         let arrival_ps = now_ps + time_ps(first_bytes) + self.configuration.propagation_ps;
+        if self.transport.is_some() && self.ends[port as usize].is_from_host() {
+            self.on_port_begun(context, port, index);
+        }
         if context.recorder.is_some() {
             let sent_ps = now_ps + time_ps(first_bytes);
             let busy_ps = now_ps + time_ps(frame.bytes);

@@ -57,8 +57,8 @@ pub enum StepKind {
     Serialisation,
     /// A packet was on a cable or within a switch.
     Latency,
-    /// Engines had it, and its host sent nothing on its link: their processors worked or were busy, or
-    /// windows were full.
+    /// Engines or a transport had it, and its host sent nothing on its link: processors of engines worked or
+    /// were busy, or windows were full.
     Engine,
     /// A message was in a network of which only a formula is known.
     Network,
@@ -147,7 +147,7 @@ impl Records {
             messages: self.left_out.messages,
             crossings: self.left_out.crossings,
         };
-        let spans = if self.has_engines { self.host_spans() } else { BTreeMap::new() };
+        let spans = if self.has_windows { self.host_spans() } else { BTreeMap::new() };
         let mut way = Way { steps: Vec::new(), at_ps: self.completed_ps, messages: 0, spans };
         let mut cause = self.last;
         loop {
@@ -195,17 +195,17 @@ impl Records {
         if next.is_none() {
             way.step(StepKind::Network, message.handed_ps, Place { host: None, ..about });
         }
-        if let Some(last) = next.filter(|_| self.has_engines) {
+        if let Some(last) = next.filter(|_| self.has_windows) {
             let arrived_ps = self.crossings.get(last as usize)?.arrived_ps;
             way.step(StepKind::Engine, arrived_ps, about);
         }
         while let Some(at) = next {
             let crossing = self.crossings.get(at as usize)?;
-            way.back_through_link(crossing, message, (index, self.has_engines));
+            way.back_through_link(crossing, message, (index, self.has_windows));
             next = crossing.previous;
         }
         let about = Place { host: Some(message.source), ..about };
-        if self.has_engines {
+        if self.has_windows {
             way.back_through_engine(message.handed_ps, about);
         }
         way.step(StepKind::LinkWait, message.handed_ps, about);
@@ -301,13 +301,13 @@ impl Way {
         &mut self,
         crossing: &Crossing,
         message: &MessageRecord,
-        (index, has_engines): (u32, bool),
+        (index, has_windows): (u32, bool),
     ) {
         let place = Place { link: Some(crossing.link), host: None, message: Some(index) };
         self.step(StepKind::Latency, crossing.arrived_ps, place);
         self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
         self.step(StepKind::Serialisation, crossing.started_ps, place);
-        if crossing.previous.is_none() && !has_engines {
+        if crossing.previous.is_none() && !has_windows {
             // The packets of the message before this one.
             self.step(StepKind::Serialisation, message.started_ps, place);
         }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::super::edge::Counts;
-use super::super::ethernet::PortCounters;
+use super::super::ethernet::{PortCounters, TransportCounts};
 use super::super::records::{Backlog, Records};
 use super::super::statistics::{Histogram, Summary};
 use super::super::workload::Workload;
@@ -48,6 +48,8 @@ pub struct Outcome {
     pub records: Option<Box<Records>>,
     /// What engines counted, if hosts have such.
     pub engines: Option<Box<Counts>>,
+    /// What the transport of model hosts counted, if they have one.
+    pub transport: Option<TransportCounts>,
 }
 
 /// What of an open load arrived from the end of the warm-up until the end of posting.
@@ -159,6 +161,11 @@ pub enum Stuck {
 }
 
 impl Outcome {
+    /// Payload delivered, in bits per second of the run.
+    pub fn goodput_bps(&self) -> f64 {
+        self.delivered_bytes as f64 * 8e12 / self.completed_ps.max(1) as f64
+    }
+
     pub(super) fn new() -> Self {
         Self {
             completed_ps: 0,
@@ -178,6 +185,7 @@ impl Outcome {
             backlog: Backlog::default(),
             records: None,
             engines: None,
+            transport: None,
         }
     }
 

@@ -249,6 +249,7 @@ impl<W: Separable> Parts<W> {
             whole.accepting_ps.end.saturating_sub(whole.accepting_ps.start);
         outcome.hops = whole.fabric.hops();
         outcome.ports = whole.fabric.port_counters();
+        outcome.transport = whole.fabric.transport_counts();
         let stuck = (messages > 0).then(|| whole.fabric.stuck(&waits, messages));
         check_end(outcome.dropped, stuck, &whole.workload)?;
         outcome.check_measured(&whole.limits)?;

@@ -8,7 +8,7 @@ use libc::{c_int, socklen_t};
 
 /// A netlink socket.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     fd: OwnedFd,
     sequence: u32,
 }
@@ -16,7 +16,7 @@ pub(super) struct Socket {
 impl Socket {
     /// A socket of the routing family that also hears of the events in `groups`, a bit mask of
     /// `RTMGRP_*`.
-    pub(super) fn route(groups: u32) -> io::Result<Self> {
+    pub(crate) fn route(groups: u32) -> io::Result<Self> {
         Self::open(libc::NETLINK_ROUTE, groups)
     }
 
@@ -89,19 +89,20 @@ impl Socket {
         }
     }
 
-    /// Takes all events that wait, and returns whether there was any; lost ones count, too. Does not
-    /// block.
-    pub(super) fn take_events(&self) -> io::Result<bool> {
-        let mut buffer = vec![0; BUFFER_BYTES];
-        let mut any = false;
-        loop {
-            match self.receive(&mut buffer, libc::MSG_DONTWAIT) {
-                Ok(_) => any = true,
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => any = true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(any),
+    /// Takes events that wait, unread, and returns whether there was any; lost ones count, too. Does
+    /// not block.
+    pub(crate) fn take_events(&self) -> io::Result<bool> {
+        // Of each message as much is read as there is room for.
+        let mut byte = [0];
+        for taken in 0..EVENTS_MAX {
+            match self.receive(&mut byte, libc::MSG_DONTWAIT) {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken > 0),
                 Err(error) => return Err(error),
             }
         }
+        Ok(true)
     }
 
     fn receive(&self, buffer: &mut [u8], flags: c_int) -> io::Result<usize> {
@@ -196,6 +197,9 @@ const HEADER_BYTES: usize = 16;
 
 /// `struct nlattr`.
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
+
+/// Events taken in one go; more stay readable for the next.
+const EVENTS_MAX: usize = 64;
 
 /// The kernel puts at most 32 KiB into one message of a dump.
 const BUFFER_BYTES: usize = 32 << 10;

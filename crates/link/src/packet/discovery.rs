@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant as HostInstant};
 
-use delivery::Instant;
 use wire_edge::EnvelopeKind;
 
 use super::bare::Bare;
@@ -88,36 +87,6 @@ impl Bare {
     }
 }
 
-/// How often a link answers those who ask for it.
-#[derive(Debug)]
-pub(super) struct AnswerLimit {
-    since: Instant,
-    answers: u32,
-}
-
-impl AnswerLimit {
-    pub(super) const fn new() -> Self {
-        Self { since: Instant(0), answers: 0 }
-    }
-
-    //= protocol.md: envelope.6
-    /// Whether one more answer is permitted, which is then counted.
-    pub(super) fn permits(&mut self, now: Instant) -> bool {
-        if now.since_ns(self.since) >= ANSWERS_NS {
-            *self = Self { since: now, answers: 0 };
-        }
-        self.answers += 1;
-        self.answers <= ANSWERS_MAX
-    }
-}
-
-/// Time that [`ANSWERS_MAX`] is for.
-const ANSWERS_NS: u64 = 100_000_000;
-
-/// Answers in [`ANSWERS_NS`]: 320 a second, for a cluster whose hosts all start at once, and a
-/// negligible part of any network.
-const ANSWERS_MAX: u32 = 32;
-
 /// Pause before the question is repeated; doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -126,18 +95,3 @@ const GRACE: Duration = Duration::from_millis(20);
 
 /// Stations that are told of: more than any sensible number of endpoints at one port.
 const STATIONS_MAX: usize = 1024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    //= protocol.md: envelope.6
-    #[test]
-    fn answers_are_limited_for_a_time() {
-        let mut limit = AnswerLimit::new();
-        let start = Instant(5 * ANSWERS_NS);
-        let permitted = (0..100).filter(|_| limit.permits(start)).count();
-        assert_eq!(permitted, ANSWERS_MAX as usize);
-        assert!(limit.permits(start.after_ns(ANSWERS_NS)));
-    }
-}

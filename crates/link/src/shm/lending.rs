@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 
-use mem::PayloadSlice;
+use mem::{Payload, PayloadSlice};
 
 use super::ring::LentPlace;
 use super::socket::{self, Notice};
@@ -40,7 +40,7 @@ impl Lender {
     #[inline]
     pub(super) fn place_of(
         &mut self,
-        payload: PayloadSlice,
+        payload: PayloadSlice<'_>,
         socket: BorrowedFd<'_>,
     ) -> Option<LentPlace> {
         if payload.len < LENT_BYTES_MIN || self.is_refused {
@@ -84,7 +84,7 @@ impl Lender {
     }
 
     #[cold]
-    fn lend(&mut self, payload: PayloadSlice, socket: BorrowedFd<'_>) -> Option<LentPlace> {
+    fn lend(&mut self, payload: PayloadSlice<'_>, socket: BorrowedFd<'_>) -> Option<LentPlace> {
         let (memory, offset) = mem::lendable(payload)?;
         let number = memory.number();
         if !self.lent.contains(&number) {
@@ -131,10 +131,16 @@ impl Borrower {
         self.memories.retain(|borrowed| borrowed.memory != memory);
     }
 
-    /// Where `len` bytes of a place are; `None` if that is not in borrowed memory. They are readable
-    /// until memory is borrowed or given back, and the peer may write them.
+    /// Whether `len` bytes of a place are in borrowed memory.
     #[inline]
-    pub(super) fn find(&mut self, place: LentPlace, len: usize) -> Option<*const u8> {
+    pub(super) fn has(&mut self, place: LentPlace, len: usize) -> bool {
+        self.find(place, len).is_some()
+    }
+
+    /// The `len` bytes of a place; `None` if they are not in borrowed memory. The peer may write them.
+    /// Nothing is given back as long as they are in use.
+    #[inline]
+    pub(super) fn find(&mut self, place: LentPlace, len: usize) -> Option<Payload<'_>> {
         let is_it = |borrowed: &Borrowed| borrowed.memory == place.memory;
         if !self.memories.front().is_some_and(is_it) {
             let at = self.memories.iter().position(is_it)?;
@@ -169,19 +175,20 @@ impl Borrowed {
     }
 
     #[inline]
-    fn find(&self, offset: u64, len: usize) -> Option<*const u8> {
+    fn find(&self, offset: u64, len: usize) -> Option<Payload<'_>> {
         let end = offset.checked_add(len as u64)?;
         if end > self.len as u64 {
             return None;
         }
-        // SAFETY: the offset lies in the mapping, as just checked.
-        Some(unsafe { self.start.as_ptr().add(offset as usize).cast_const() })
+        // SAFETY: all bytes lie in the mapping, as just checked, which stays while the result borrows
+        // it. Nobody has a reference to them.
+        Some(unsafe { Payload::foreign(self.start.as_ptr().add(offset as usize), len) })
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; pointers into it were for the time until now.
+        // SAFETY: mapped in `new` with this length; who has bytes of it borrows it, so nobody does now.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

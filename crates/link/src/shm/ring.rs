@@ -16,6 +16,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use mem::Payload;
+
 use self::mapping::{Area, CONTROL_BYTES, DIRECTION_BYTES, LINE_BYTES};
 
 pub(super) use self::mapping::{FILE_BYTES, Mapping, RING_BYTES};
@@ -183,11 +185,11 @@ impl Writer {
     }
 }
 
-/// What there was to read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Read {
+/// What there was to read. Nothing is read or released as long as it is in use.
+#[derive(Debug)]
+pub(super) enum Read<'ring> {
     /// A frame of so many bytes of headers, which were copied, and its payload.
-    Frame(usize, Outside),
+    Frame(usize, Outside<'ring>),
     /// Nothing.
     Nothing,
     /// Something that no writer of this protocol writes.
@@ -195,12 +197,10 @@ pub(super) enum Read {
 }
 
 /// Where the payload of a frame is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Outside {
-    /// There is none.
-    Nowhere,
-    /// In the ring, until [`Reader::release`] is called; so many bytes.
-    Ring(*const u8, usize),
+#[derive(Debug)]
+pub(super) enum Outside<'ring> {
+    /// In the ring, or there is none.
+    Ring(Payload<'ring>),
     /// In lent memory; so many bytes.
     Lent(LentPlace, usize),
 }
@@ -222,7 +222,7 @@ impl Reader {
 
     /// Copies the headers of the next frame to the beginning of `buffer`.
     #[inline]
-    pub(super) fn read(&mut self, buffer: &mut [u8; FRAME_BYTES_MAX]) -> Read {
+    pub(super) fn read(&mut self, buffer: &mut [u8; FRAME_BYTES_MAX]) -> Read<'_> {
         let mut at = (self.read % RING_BYTES as u64) as usize;
         let mut header = self.area.header(at).load(Ordering::Acquire);
         if header == EMPTY {
@@ -253,8 +253,14 @@ impl Reader {
         self.read += shape.record_bytes() as u64;
         let outside = match lent {
             Some(place) => Outside::Lent(place, payload),
-            None if payload == 0 => Outside::Nowhere,
-            None => Outside::Ring(self.area.place(at, shape.payload_at()), payload),
+            None if payload == 0 => Outside::Ring(Payload::EMPTY),
+            None => {
+                let from = self.area.place(at, shape.payload_at());
+                // SAFETY: the record ends within the ring, as above, and the result borrows this end:
+                // the mapping stays, and nothing is released. What the other process writes all the
+                // same is torn; nobody has a reference.
+                Outside::Ring(unsafe { Payload::foreign(from, payload) })
+            }
         };
         Read::Frame(shape.headers, outside)
     }
@@ -351,10 +357,9 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
             assert_ne!(written, Written::Abandoned);
             if let Read::Frame(headers, outside) = reader.read(&mut buffer) {
                 assert!((1..=FRAME_BYTES_MAX).contains(&headers));
-                if let Outside::Ring(from, len) = outside {
-                    assert!(headers + len <= FRAME_BYTES_MAX);
-                    // SAFETY: nothing is released before the end of the copy.
-                    unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, len) };
+                if let Outside::Ring(payload) = outside {
+                    assert!(headers + payload.len() <= FRAME_BYTES_MAX);
+                    payload.copy_to(&mut buffer[..payload.len()]);
                 }
             }
             reader.release();

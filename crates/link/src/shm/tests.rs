@@ -138,7 +138,7 @@ fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
 fn a_full_ring_takes_no_more_and_loses_nothing() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let payload = vec![9_u8; 30_000];
-    let slice = PayloadSlice { start: payload.as_ptr(), len: 30_000 };
+    let slice = PayloadSlice::at(payload.as_ptr(), 30_000);
     let mut batch = TxBatch::new(64, 64 * 8);
     batch.reset(b.caps().local);
     for index in 0..64_u64 {
@@ -169,7 +169,7 @@ fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
         (at(&buffer, 500_000, 10_000), true, true),
         (at(&buffer, 500_000, 10_000), false, false),
         (at(&buffer, 500_000, 300), true, false),
-        (PayloadSlice { start: here.as_ptr(), len: 10_000 }, true, false),
+        (PayloadSlice::at(here.as_ptr(), 10_000), true, false),
     ];
     for (payload, is_lasting, is_lent) in sources {
         assert_eq!(send_payload(&mut a, &b, payload, is_lasting).unwrap(), 1);
@@ -302,9 +302,9 @@ fn frames_whose_payload_lies_in_no_lent_memory_are_dropped() {
 fn payload_that_was_unmapped_is_an_error_and_frames_before_it_are_sent() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let payload = vec![9_u8; 1000];
-    let there = PayloadSlice { start: payload.as_ptr(), len: 1000 };
+    let there = PayloadSlice::at(payload.as_ptr(), 1000);
     // The lowest page is never mapped.
-    let gone = PayloadSlice { start: 64 as *const u8, len: 1000 };
+    let gone = PayloadSlice::at(64 as *const u8, 1000);
     let mut batch = TxBatch::new(3, 64);
     batch.reset(b.caps().local);
     for payload in [there, gone, there] {
@@ -346,15 +346,15 @@ fn registered(len: u64) -> (MemoryTable, Arc<Buffer>) {
     (table, buffer)
 }
 
-fn at(buffer: &Buffer, offset: usize, len: u32) -> PayloadSlice {
+fn at(buffer: &Buffer, offset: usize, len: u32) -> PayloadSlice<'static> {
     assert!(offset as u64 + u64::from(len) <= buffer.len());
-    PayloadSlice { start: buffer.as_ptr().wrapping_add(offset).cast_const(), len }
+    PayloadSlice::at(buffer.as_ptr().wrapping_add(offset).cast_const(), len)
 }
 
 fn send_payload(
     from: &mut ShmLink,
     to: &ShmLink,
-    payload: PayloadSlice,
+    payload: PayloadSlice<'_>,
     is_lasting: bool,
 ) -> io::Result<usize> {
     let mut batch = TxBatch::new(1, 64);

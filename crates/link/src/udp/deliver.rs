@@ -10,6 +10,7 @@ use super::address::SocketName;
 use super::failure::Receiving;
 use super::hot::HotSocket;
 use super::{ATTEMPTS_MAX, UdpLink, Which, fd_of};
+use crate::OnFrame;
 
 impl UdpLink {
     /// Reads messages from one of the sockets and passes on their frames, about `limit` at most.
@@ -18,7 +19,7 @@ impl UdpLink {
         which: Which,
         now: Instant,
         limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
+        on_frame: OnFrame<'_>,
     ) -> io::Result<usize> {
         let mut delivered = 0;
         let mut errors = 0;
@@ -66,7 +67,7 @@ impl UdpLink {
         &mut self,
         now: Instant,
         limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
+        on_frame: OnFrame<'_>,
     ) -> io::Result<usize> {
         let mut delivered = 0;
         while self.traffic.has_older && delivered < limit {
@@ -92,7 +93,7 @@ impl UdpLink {
         &mut self,
         now: Instant,
         limit: usize,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
+        on_frame: OnFrame<'_>,
     ) -> io::Result<usize> {
         let mut delivered = 0;
         while delivered < limit {
@@ -100,7 +101,7 @@ impl UdpLink {
             delivered += frames;
             if frames == 0 {
                 self.hot = None;
-                self.push_event(LinkEvent::Descriptors);
+                self.watch.push(LinkEvent::Descriptors);
                 break;
             }
         }
@@ -119,7 +120,7 @@ impl UdpLink {
         self.traffic.on_opened(opened.is_some());
         if opened.is_some() {
             self.statistics.connected += 1;
-            self.push_event(LinkEvent::Descriptors);
+            self.watch.push(LinkEvent::Descriptors);
         } else {
             self.features.connected_peer = false;
         }
@@ -132,7 +133,7 @@ impl UdpLink {
         which: Which,
         index: usize,
         now: Instant,
-        on_frame: &mut dyn FnMut(RxFrame<'_>),
+        on_frame: OnFrame<'_>,
     ) -> usize {
         let message = self.ring.message(index);
         self.statistics.receive_messages += 1;

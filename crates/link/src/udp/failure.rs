@@ -68,7 +68,7 @@ impl UdpLink {
                     self.check_interface();
                     if !drained.local_too_big {
                         let len = batch.frame(first).len().saturating_sub(1) as u16;
-                        self.push_event(LinkEvent::TooBig(
+                        self.watch.push(LinkEvent::TooBig(
                             batch.to(),
                             len.min(self.caps.frame_bytes_max),
                             Evidence::Local,
@@ -124,9 +124,9 @@ impl UdpLink {
                     drained.local_too_big |= report.is_local;
                     let frame_bytes = report.info.saturating_sub(self.family.header_bytes());
                     let frame_bytes = u16::try_from(frame_bytes).unwrap_or(u16::MAX);
-                    self.push_event(LinkEvent::TooBig(peer, frame_bytes, evidence));
+                    self.watch.push(LinkEvent::TooBig(peer, frame_bytes, evidence));
                 }
-                libc::ECONNREFUSED => self.push_event(LinkEvent::Refused(peer, evidence)),
+                libc::ECONNREFUSED => self.watch.push(LinkEvent::Refused(peer, evidence)),
                 _ => {}
             }
         }

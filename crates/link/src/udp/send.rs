@@ -10,53 +10,15 @@ use super::transmit::{Run, SEGMENTS_SAFE};
 use super::{PayloadUnmapped, UdpLink, Which, fd_of};
 
 impl UdpLink {
-    /// Sends some frames from `first` on; returns how many were taken, 0 if there is no room.
-    pub(super) fn send_some(&mut self, batch: &TxBatch, first: usize) -> io::Result<usize> {
-        let is_segmented = self.features.segmentation;
-        let segments_max = if is_segmented { usize::from(self.caps.segments) } else { 1 };
-        let mut attempts = 0;
-        loop {
-            let which = self.choose(batch);
-            let socket = fd_of(&self.socket, self.hot.as_ref(), which);
-            self.statistics.send_calls += 1;
-            let (result, run) = if is_segmented || !self.features.batching {
-                let run = self.transmitter.gather(batch, first, segments_max);
-                (self.transmitter.send_run(socket, run).map(|()| run.frames), run)
-            } else {
-                let run = Run { frames: 1, bytes: 0, segment_bytes: batch.frame(first).len() };
-                (self.transmitter.send_each(socket, batch, first, usize::MAX), run)
-            };
-            let error = match result {
-                Ok(frames) => {
-                    self.refusals.on_taken();
-                    self.note_sent(batch, first, frames, run);
-                    return Ok(frames);
-                }
-                Err(error) => error,
-            };
-            attempts += 1;
-            match self.on_send_error(&error, batch, first, run, attempts) {
-                Sending::Again => {}
-                Sending::Full => {
-                    self.statistics.send_full += 1;
-                    return Ok(0);
-                }
-                Sending::Lost => return Ok(run.frames),
-                Sending::Singly => return self.send_singly(batch, first, run),
-                Sending::Failed => return Err(error),
-            }
-        }
-    }
-
     /// The socket for this batch.
     #[inline]
-    fn choose(&mut self, batch: &TxBatch) -> Which {
+    pub(super) fn choose(&mut self, batch: &TxBatch) -> Which {
         let is_hot = self.hot.as_ref().is_some_and(|hot| hot.peer == batch.to() && !hot.has_failed);
         self.transmitter.set_connected(is_hot);
         if is_hot { Which::Hot } else { Which::Main }
     }
 
-    fn note_sent(&mut self, batch: &TxBatch, first: usize, frames: usize, run: Run) {
+    pub(super) fn note_sent(&mut self, batch: &TxBatch, first: usize, frames: usize, run: Run) {
         self.statistics.send_frames += frames as u64;
         if run.frames == frames && run.bytes > 0 {
             self.statistics.send_messages += 1;
@@ -71,7 +33,12 @@ impl UdpLink {
     /// Sends the frames of a run that was refused as a whole each on its own, which tells a frame
     /// that cannot be sent from a kernel that cannot segment.
     #[cold]
-    fn send_singly(&mut self, batch: &TxBatch, first: usize, run: Run) -> io::Result<usize> {
+    pub(super) fn send_singly(
+        &mut self,
+        batch: &TxBatch,
+        first: usize,
+        run: Run,
+    ) -> io::Result<usize> {
         let mut frame = first;
         let mut attempts = 0;
         while frame < first + run.frames {

@@ -257,7 +257,7 @@ mod tests {
         for &(header, payload) in frames {
             let len = batch.header_mut().len();
             batch.header_mut().resize(len + header, 0);
-            batch.finish_frame(PayloadSlice { start: MEMORY.as_ptr(), len: payload });
+            batch.finish_frame(PayloadSlice::at(MEMORY.as_ptr(), payload));
         }
         batch
     }

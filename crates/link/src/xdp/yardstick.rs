@@ -1,7 +1,7 @@
 //! An `AF_XDP` socket and its rings without a link around them, to measure what they cost by themselves.
 
 use super::live::Live;
-use super::{XdpConfig, XdpError, claim, frame_bytes, framing, open_patiently, usable};
+use super::{XdpConfig, XdpError, claim, framing, open_patiently, usable};
 use crate::ethernet::{Framing, PortClaim};
 
 /// What [`crate::yardstick::xdp`] uses.
@@ -17,7 +17,7 @@ impl Bare {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
         let framing = framing(config, station, claim.port());
-        let frame_bytes_max = frame_bytes(config, &interface);
+        let frame_bytes_max = interface.raw_frame_bytes(config.frame_bytes_max);
         let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
         Ok(Self { live, framing, _claim: claim })
     }

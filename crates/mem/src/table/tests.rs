@@ -107,6 +107,41 @@ fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
     assert_eq!(table.deregister(region), Err(RegisterError::UnknownRegion { region }));
 }
 
+#[cfg(not(miri))]
+#[test]
+fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
+    // More than any machine of tests has.
+    const BYTES: usize = 1 << 42;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel chooses an address that nothing uses.
+    let start = unsafe { libc::mmap(core::ptr::null_mut(), BYTES, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        println!("skipped: no range of addresses as large");
+        return;
+    }
+    let (table, domain) = table();
+    let (rights, len) = (Rights::REMOTE_WRITE, BYTES as u64);
+    // SAFETY: the mapping stays until the region has ended.
+    let region = unsafe { table.register_raw_lazily(domain, start.cast(), len, 0, rights) };
+    let region = region.expect("mapped");
+    let access = table.access();
+    let target = access.resolve(domain, region.key, len / 2, 8, rights).expect("in the region");
+    assert_eq!(access.place(&target, 0, &[7; 8]), Ok(()));
+    drop(access);
+    table.deregister(region.id).expect("registered");
+    // SAFETY: the mapping is this test's own, and so is the hole in it.
+    unsafe {
+        assert_eq!(libc::munmap(start.wrapping_byte_add(BYTES / 2), 1 << 21), 0);
+        let refused = table.register_raw_lazily(domain, start.cast(), len, 0, rights);
+        let address = start.expose_provenance() as u64;
+        let hole = address + len / 2;
+        let expected = RegisterError::Unreadable { start: address, len, address: hole };
+        assert_eq!(refused, Err(expected));
+        libc::munmap(start, BYTES);
+    }
+}
+
 #[test]
 fn a_full_table_refuses_and_takes_again_what_became_free() {
     let limits = TableLimits { regions_max: 3, domains_max: 4 };

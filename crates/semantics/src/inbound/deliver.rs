@@ -8,13 +8,26 @@ use super::operation::InKind;
 use super::{Inbound, Surroundings, Verdict, violation};
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind};
+use crate::{Completion, CompletionKind, Push};
 
 /// Why delivery of the next operation cannot go on now.
 pub(super) enum Stop {
     Stalled,
     Fault(AccessError),
     Peer(CloseReason),
+}
+
+/// What the requester has the target told, besides the bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    pub(super) flags: Flags,
+    pub(super) immediate: Option<u32>,
+}
+
+impl Told {
+    const fn is_solicited(self) -> bool {
+        self.flags.contains(Flags::SOLICITED)
+    }
 }
 
 impl From<AccessError> for Stop {
@@ -60,7 +73,8 @@ impl Inbound {
     fn advance_one(&mut self, around: &mut Surroundings<'_, '_>, slot: u32) -> Result<bool, Stop> {
         let operation = &around.pools.incoming[slot];
         let complete = operation.is_complete(&around.pools.received[slot as usize]);
-        let (kind, immediate) = (operation.kind, operation.immediate);
+        let kind = operation.kind;
+        let told = Told { flags: operation.flags, immediate: operation.immediate };
         let length = operation.total.unwrap_or(0);
         // A fenced operation whose turn has come places what it holds, but an ordered tail waits for
         // its own body.
@@ -69,40 +83,48 @@ impl Inbound {
             self.place_held(around.memory, around.pools, slot, complete)?;
         }
         if complete {
-            self.deliver(around, kind, immediate, length)?;
+            self.deliver(around, kind, told, length)?;
         }
         Ok(complete)
     }
 
-    //= protocol.md: answer.1, notify.1
+    //= protocol.md: answer.1, answer.14, notify.1
     /// Makes an operation happen whose bytes are all placed.
     pub(super) fn deliver(
         &mut self,
         around: &mut Surroundings<'_, '_>,
         kind: InKind,
-        immediate: Option<u32>,
+        told: Told,
         length: u32,
     ) -> Result<(), Stop> {
         match kind {
             InKind::Write { base, .. } => {
-                if immediate.is_none() {
+                if told.immediate.is_none() {
                     return Ok(());
                 }
                 let notification = Completion {
                     context: 0,
-                    connection: self.connection,
+                    owner: self.owner,
                     kind: CompletionKind::Notification,
                     result: Ok(()),
                     bytes: length,
-                    immediate,
+                    immediate: told.immediate,
+                    solicited: told.is_solicited(),
                     value: base,
                 };
-                if self.queue.offer(notification) { Ok(()) } else { Err(Stop::Stalled) }
+                match self.queue.offer(&notification) {
+                    Push::Added | Push::Fired => Ok(()),
+                    Push::NoRoom => Err(Stop::Stalled),
+                }
             }
-            InKind::Send { message } => self.deliver_message(message, immediate, length),
+            InKind::Send { message } => self.deliver_message(message, told, length),
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
+                }
+                if length == 0 {
+                    around.outbound.answer_no_bytes(around.pools, self.expected);
+                    return Ok(());
                 }
                 let wanted = u64::from(length);
                 let target = around.memory.resolve(
@@ -137,19 +159,20 @@ impl Inbound {
     fn deliver_message(
         &mut self,
         message: MessageNumber,
-        immediate: Option<u32>,
+        told: Told,
         length: u32,
     ) -> Result<(), Stop> {
         let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
         let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
         self.next_message = message.next();
-        self.queue.fill(Completion {
+        let _ = self.queue.keep_promise(&Completion {
             context: receive.context,
-            connection: self.connection,
+            owner: self.owner,
             kind: CompletionKind::Receive,
             result: Ok(()),
             bytes: length,
-            immediate,
+            immediate: told.immediate,
+            solicited: told.is_solicited(),
             value: 0,
         });
         Ok(())

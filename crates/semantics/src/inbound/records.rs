@@ -35,7 +35,7 @@ impl Inbound {
         flags: Flags,
         kind: &InKind,
     ) -> Result<u32, Verdict> {
-        if let Some(slot) = pools.incoming_index.get(self.connection, number) {
+        if let Some(slot) = pools.incoming_index.get(self.owner.index(), number) {
             self.current = slot;
             return Ok(slot);
         }
@@ -47,7 +47,7 @@ impl Inbound {
         let slot = pools.incoming.insert_growing(InOperation::new(number, flags, *kind));
         self.open += 1;
         pools.clear_received(slot);
-        pools.incoming_index.insert(self.connection, number, slot);
+        pools.incoming_index.insert(self.owner.index(), number, slot);
         self.link(pools, slot, number);
         self.current = slot;
         Ok(slot)
@@ -61,7 +61,7 @@ impl Inbound {
         self.open -= 1;
         self.extra_ranges -= pools.received[self.head as usize].extra();
         self.placed_early -= u32::from(operation.placed_early);
-        pools.incoming_index.remove(self.connection, operation.number);
+        pools.incoming_index.remove(self.owner.index(), operation.number);
         if self.current == self.head {
             self.current = NIL;
         }

@@ -22,6 +22,8 @@ pub(crate) struct Response {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
+    /// Of a read of no bytes, which lies in no region.
+    NoBytes,
     Read(Target),
     Atomic(u64),
 }
@@ -38,6 +40,11 @@ impl Outbound {
         self.answer(pools, number, Content::Read(target), length);
     }
 
+    /// Queues the answer to read `number` of no bytes. The caller has checked that there is room.
+    pub(crate) fn answer_no_bytes(&mut self, pools: &mut Pools, number: OperationNumber) {
+        self.answer(pools, number, Content::NoBytes, 0);
+    }
+
     /// Queues the answer to atomic `number`. The caller has checked that there is room.
     pub(crate) fn answer_atomic(&mut self, pools: &mut Pools, number: OperationNumber, value: u64) {
         self.answer(pools, number, Content::Atomic(value), 0);
@@ -49,7 +56,7 @@ impl Outbound {
         carried: &Carried,
     ) -> Option<&'a mut Response> {
         let response = pools.responses.get_mut(carried.slot)?;
-        let own = response.connection == self.connection && response.number == carried.number;
+        let own = response.connection == self.owner.index() && response.number == carried.number;
         own.then_some(response)
     }
 
@@ -89,7 +96,7 @@ impl Outbound {
         length: u32,
     ) {
         let response = Response {
-            connection: self.connection,
+            connection: self.owner.index(),
             number,
             next: NIL,
             content,

@@ -4,6 +4,7 @@ use mem::{MemoryAccess, Payload, Rights};
 use wire_edge::OperationNumber;
 
 use super::{LocalFault, OutKind, Outbound};
+use crate::Sink;
 use crate::pools::Pools;
 use crate::range_set::RangeSet;
 use crate::slab::{NIL, Slab};
@@ -33,7 +34,7 @@ impl Outbound {
         last: bool,
         payload: Payload<'_>,
     ) -> Result<Answer, LocalFault> {
-        let Some(slot) = pools.reads_index.get(self.connection, number) else {
+        let Some(slot) = pools.reads_index.get(self.owner.index(), number) else {
             return Ok(self.answer_without_question(pools, number));
         };
         let operation = &mut pools.operations[slot];
@@ -102,23 +103,30 @@ impl Outbound {
 
     pub(super) fn handle_atomic_answer(
         &mut self,
+        memory: &MemoryAccess<'_>,
         pools: &mut Pools,
         number: OperationNumber,
         answer: u64,
-    ) -> Answer {
-        let Some(slot) = pools.reads_index.get(self.connection, number) else {
-            return self.answer_without_question(pools, number);
+    ) -> Result<Answer, LocalFault> {
+        let Some(slot) = pools.reads_index.get(self.owner.index(), number) else {
+            return Ok(self.answer_without_question(pools, number));
         };
-        let OutKind::Atomic { ref mut value, .. } = pools.operations[slot].kind else {
-            return Answer::Violation;
+        let OutKind::Atomic { ref mut value, sink, .. } = pools.operations[slot].kind else {
+            return Ok(Answer::Violation);
         };
         if value.is_some() {
-            return Answer::Duplicate;
+            return Ok(Answer::Duplicate);
+        }
+        if let Some(Sink { region, offset }) = sink {
+            memory
+                .resolve_local(region, offset, 8, Rights::LOCAL_WRITE)
+                .and_then(|target| memory.write_value(&target, answer))
+                .map_err(|_| LocalFault::Operation(number))?;
         }
         *value = Some(answer);
         self.blocked = false;
         self.complete_ready(pools);
-        Answer::Accepted
+        Ok(Answer::Accepted)
     }
 
     //= protocol.md: answer.12

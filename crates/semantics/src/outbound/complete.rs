@@ -49,7 +49,7 @@ impl Outbound {
         };
         if is_question && operation.all_sent {
             self.asked -= 1;
-            pools.reads_index.remove(self.connection, operation.number);
+            pools.reads_index.remove(self.owner.index(), operation.number);
         }
         if let Some(status) = operation.status {
             pools.status.progress(status, operation.length);
@@ -58,26 +58,27 @@ impl Outbound {
         let has_place = operation.has_place();
         if result.is_ok() && !operation.signalled {
             if has_place {
-                self.queue.release();
+                self.queue.withdraw();
             }
             pools.operations.free(slot);
             return;
         }
         let completion = Completion {
             context: operation.context,
-            connection: self.connection,
+            owner: self.owner,
             kind: operation.completion_kind(),
             result,
             bytes: operation.length,
             immediate: None,
+            solicited: false,
             value,
         };
         pools.operations.free(slot);
         if has_place {
-            self.queue.fill(completion);
+            let _ = self.queue.keep_promise(&completion);
         } else {
             // If there is no room, the handle tells alone.
-            let _is_told = self.queue.offer(completion);
+            let _ = self.queue.offer(&completion);
         }
     }
 }

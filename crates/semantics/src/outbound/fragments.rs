@@ -40,26 +40,26 @@ pub enum CarriedKind {
     Control,
 }
 
-/// One frame's worth of an operation.
+/// One frame's worth of an operation, good for as long as the access to memory that it was cut with.
 #[derive(Clone, Copy, Debug)]
-pub struct Fragment {
+pub struct Fragment<'a> {
     /// The header behind the common one.
     pub header: Header,
     /// Flags of the operation, and `LAST`.
     pub flags: Flags,
     /// The bytes.
-    pub payload: FragmentPayload,
+    pub payload: FragmentPayload<'a>,
     /// What to remember of the packet.
     pub carried: Carried,
 }
 
 /// Where the payload of a fragment is.
 #[derive(Clone, Copy, Debug)]
-pub enum FragmentPayload {
+pub enum FragmentPayload<'a> {
     /// Nowhere: there is none.
     None,
     /// In registered memory, for the driver to read.
-    Outside(PayloadSlice),
+    Outside(PayloadSlice<'a>),
     /// In a local region, short enough to be copied behind the header.
     Region(RegionId, u64, u32),
     /// In memory the peer reads, short enough to be copied behind the header.
@@ -104,12 +104,12 @@ impl Outbound {
     ///
     /// # Errors
     /// The local memory of a fragment is gone; the connection cannot go on.
-    pub fn next_fragment(
+    pub fn next_fragment<'a>(
         &mut self,
-        memory: &MemoryAccess<'_>,
+        memory: &'a MemoryAccess<'_>,
         pools: &mut Pools,
         room: u32,
-    ) -> Result<Option<Fragment>, LocalFault> {
+    ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let room = room.min(u32::from(u16::MAX));
         while self.retransmit_head != NIL {
             if let Some(fragment) = self.next_retransmission(memory, pools, room)? {
@@ -131,12 +131,12 @@ impl Outbound {
     }
 
     /// A fragment of the oldest retransmission; None if nobody waits for it any more.
-    fn next_retransmission(
+    fn next_retransmission<'a>(
         &mut self,
-        memory: &MemoryAccess<'_>,
+        memory: &'a MemoryAccess<'_>,
         pools: &mut Pools,
         room: u32,
-    ) -> Result<Option<Fragment>, LocalFault> {
+    ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let node = self.retransmit_head;
         let carried = pools.retransmissions[node].carried;
         let Carried { slot, offset, length, kind, .. } = carried;
@@ -146,7 +146,7 @@ impl Outbound {
         } else if kind == CarriedKind::Answer {
             Self::answer_again(memory, pools, carried, room)
         } else {
-            match own_operation(pools, self.connection, &carried) {
+            match own_operation(pools, self.owner.index(), &carried) {
                 Some(operation) => {
                     let cut = operation.cut(offset, end, room);
                     operation.fragment(memory, slot, &cut)?
@@ -169,12 +169,12 @@ impl Outbound {
         Ok(fragment)
     }
 
-    fn next_answer(
+    fn next_answer<'a>(
         &mut self,
-        memory: &MemoryAccess<'_>,
+        memory: &'a MemoryAccess<'_>,
         pools: &mut Pools,
         room: u32,
-    ) -> Result<Fragment, LocalFault> {
+    ) -> Result<Fragment<'a>, LocalFault> {
         let slot = self.answer_cursor;
         let (sent, length) = (pools.responses[slot].sent, pools.responses[slot].length);
         let fragment = Self::answer_fragment(memory, pools, slot, sent, length, room)?
@@ -189,20 +189,24 @@ impl Outbound {
         Ok(fragment)
     }
 
-    fn answer_fragment(
-        memory: &MemoryAccess<'_>,
+    fn answer_fragment<'a>(
+        memory: &'a MemoryAccess<'_>,
         pools: &Pools,
         slot: u32,
         offset: u32,
         end: u32,
         room: u32,
-    ) -> Result<Option<Fragment>, LocalFault> {
+    ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let Some(response) = pools.responses.get(slot) else { return Ok(None) };
         let number = response.number;
         let fault = LocalFault::Answer(number);
         let (header, payload, len) = match response.content {
             Content::Atomic(value) => {
                 (Header::AtomicResponse { operation: number, value }, FragmentPayload::None, 0)
+            }
+            Content::NoBytes => {
+                let header = Header::ReadResponse { operation: number, offset: 0 };
+                (header, FragmentPayload::None, 0)
             }
             Content::Read(target) => {
                 let len = (end - offset).min(room - READ_RESPONSE_BYTES);
@@ -227,15 +231,15 @@ impl Outbound {
     /// A part of an answer that was sent before. The peer may have it, and its application may have had
     /// that told to the owner of the memory, before the acknowledgement is here: then the memory may be
     /// gone, and only the peer knows whether anything is missing.
-    fn answer_again(
-        memory: &MemoryAccess<'_>,
+    fn answer_again<'a>(
+        memory: &'a MemoryAccess<'_>,
         pools: &Pools,
         carried: Carried,
         room: u32,
-    ) -> Option<Fragment> {
+    ) -> Option<Fragment<'a>> {
         let Carried { slot, number, offset, length, .. } = carried;
         let end = offset + u32::from(length);
-        let is_there = |fragment: &Fragment| match fragment.payload {
+        let is_there = |fragment: &Fragment<'_>| match fragment.payload {
             FragmentPayload::Target(target, offset, len) => {
                 memory.source_of(&target, offset, len).is_ok()
             }
@@ -269,12 +273,12 @@ impl Outbound {
     //= protocol.md: operation.10, fence.3
     /// The next fragment of the operation at the cursor.
     #[inline]
-    fn next_request(
+    fn next_request<'a>(
         &mut self,
-        memory: &MemoryAccess<'_>,
+        memory: &'a MemoryAccess<'_>,
         pools: &mut Pools,
         cut: &Cut,
-    ) -> Result<Option<Fragment>, LocalFault> {
+    ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let slot = self.cursor;
         let operation = &mut pools.operations[slot];
         if operation.sent == 0 {
@@ -283,7 +287,7 @@ impl Outbound {
             }
             if operation.is_question() {
                 self.asked += 1;
-                pools.reads_index.insert(self.connection, operation.number, slot);
+                pools.reads_index.insert(self.owner.index(), operation.number, slot);
             }
         }
         let risk = if operation.is_at_risk(*cut) { cut.len } else { 0 };
@@ -299,14 +303,16 @@ impl Outbound {
         operation.fragment(memory, slot, cut)
     }
 
-    //= protocol.md: operation.9, fence.2, answer.10, credit.2
+    //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2
     /// Whether the first fragment of an operation may be sent now.
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
             (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
         // A read is delivered when the peer begins to answer it, and its bytes leave the peer's
         // memory later: what is fenced against it waits here for the answer.
-        let fence_holds = self.asked > 0 && operation.flags.contains(Flags::FENCE_BEFORE);
+        let is_fenced =
+            operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
+        let fence_holds = self.asked > 0 && is_fenced;
         let granted = match operation.kind {
             OutKind::Write { .. } => true,
             OutKind::Send { message, .. } => message.since(self.peer.credit) < 0,
@@ -383,12 +389,12 @@ impl OutOperation {
     /// The fragment of a stretch, always some: in the form in which it is handed out, so that it is
     /// written where its taker wants it and not moved.
     #[inline]
-    fn fragment(
+    fn fragment<'a>(
         &self,
-        memory: &MemoryAccess<'_>,
+        memory: &'a MemoryAccess<'_>,
         slot: u32,
         cut: &Cut,
-    ) -> Result<Option<Fragment>, LocalFault> {
+    ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let operation = self.number;
         let Cut { offset, len, last } = *cut;
         let source = match &self.kind {
@@ -441,7 +447,7 @@ impl OutOperation {
     }
 
     /// The one fragment of a read request or atomic.
-    fn question(&self, slot: u32) -> Fragment {
+    fn question(&self, slot: u32) -> Fragment<'static> {
         let operation = self.number;
         let (key, address) = (self.key, self.address);
         let header = match self.kind {

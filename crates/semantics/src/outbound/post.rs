@@ -55,18 +55,22 @@ impl Outbound {
                 key,
                 address,
             ),
-            Request::FetchAdd { key, address, operand } => {
+            Request::FetchAdd { key, address, operand, sink } => {
                 let opcode = AtomicOpcode::FetchAdd;
-                (OutKind::Atomic { opcode, operand, compare: 0, value: None }, key, address)
+                (OutKind::Atomic { opcode, operand, compare: 0, sink, value: None }, key, address)
             }
-            Request::CompareSwap { key, address, compare, swap } => {
+            Request::CompareSwap { key, address, compare, swap, sink } => {
                 let opcode = AtomicOpcode::CompareSwap;
-                (OutKind::Atomic { opcode, operand: swap, compare, value: None }, key, address)
+                (
+                    OutKind::Atomic { opcode, operand: swap, compare, sink, value: None },
+                    key,
+                    address,
+                )
             }
         };
         let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
         OutOperation {
-            connection: self.connection,
+            connection: self.owner.index(),
             number,
             next: NIL,
             kind,
@@ -75,6 +79,7 @@ impl Outbound {
             sent: 0,
             all_sent: false,
             signalled: operation.flags.signalled,
+            waits_for_answers: operation.flags.waits_for_answers,
             progressed: 0,
             at_risk: 0,
             immediate: operation.immediate,

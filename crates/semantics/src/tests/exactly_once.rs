@@ -204,7 +204,7 @@ fn a_flush_completes_everything_once_in_order_and_frees_every_record() {
             };
             let request = match index % 5 {
                 0 => Request::Read { sink, sink_offset: 0, key, address },
-                1 => Request::FetchAdd { key, address, operand: 1 },
+                1 => Request::FetchAdd { key, address, operand: 1, sink: None },
                 2 if index > 10 => Request::Send { source: source(&pair, index, length) },
                 _ => Request::Write { source: source(&pair, index, length), key, address },
             };

@@ -137,7 +137,7 @@ fn answers_nobody_asked_for_are_noticed() {
     let sink = pair.sides[0].region.id;
     let ordering = flags(Ordering::Relaxed);
     let read = operation(Request::Read { sink, sink_offset: 0, key, address }, 0, 200, ordering);
-    let add = operation(Request::FetchAdd { key, address, operand: 1 }, 1, 8, ordering);
+    let add = operation(Request::FetchAdd { key, address, operand: 1, sink: None }, 1, 8, ordering);
     let unsent = write(&pair, 2, 0, 8, ordering);
     let side = &mut pair.sides[0];
     for posted in [read, add, read] {
@@ -265,7 +265,10 @@ proptest! {
         for index in 0..3 {
             let request = match index {
                 0 => Request::Read { sink, sink_offset: 0, key: mine.key, address: mine.start },
-                _ => Request::FetchAdd { key: mine.key, address: mine.start, operand: 1 },
+                _ => {
+                    let (key, address) = (mine.key, mine.start);
+                    Request::FetchAdd { key, address, operand: 1, sink: None }
+                }
             };
             pair.sides[1].post(&operation(request, index, 200, ordering)).unwrap();
         }

@@ -6,8 +6,8 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, remote, write};
 use crate::inbound::STEPS;
 use crate::{
-    Inbound, InboundLimits, OperationError, Ordering, Outbound, PeerLimits, PoolLimits, PostError,
-    Refusal, Request, Source, Surroundings, Verdict,
+    Inbound, InboundLimits, OperationError, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
+    PostError, Refusal, Request, Source, Surroundings, Verdict,
 };
 
 fn header(pair: &Pair, number: u32, offset: u32) -> Header {
@@ -75,7 +75,7 @@ fn operations_out_of_range_are_refused_when_posted() {
     assert_eq!(post(&mut pair, request, 65), Err(PostError::InlineTooLong(65)));
     let request = Request::Send { source };
     assert!(matches!(post(&mut pair, request, 1 << 21), Err(PostError::LocalAccess(_))));
-    let request = Request::FetchAdd { key, address: address + 4, operand: 0 };
+    let request = Request::FetchAdd { key, address: address + 4, operand: 0, sink: None };
     assert_eq!(post(&mut pair, request, 8), Err(PostError::Misaligned(address + 4)));
     let sink = pair.sides[0].source;
     let request = Request::Read { sink, sink_offset: 0, key, address };
@@ -192,8 +192,8 @@ fn another(side: &Side, connection: u32) -> Other {
         credit: MessageNumber(0),
     };
     Other {
-        inbound: Inbound::new(connection, side.domain, limits, side.queue.clone()),
-        outbound: Outbound::new(connection, granted, side.queue.clone()),
+        inbound: Inbound::new(Owner::new(connection, 1), side.domain, limits, side.queue.clone()),
+        outbound: Outbound::new(Owner::new(connection, 1), granted, side.queue.clone()),
     }
 }
 

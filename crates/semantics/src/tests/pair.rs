@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights, TableLimits};
+use mem::{
+    Buffer, MemoryTable, PayloadSlice, ProtectionDomain, Region, RegionId, Rights, TableLimits,
+};
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::{
     Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
-    InboundLimits, Operation, OperationFlags, Ordering, Outbound, PeerLimits, PoolLimits, PoolUse,
-    Pools, Receive, Request, Source, StatusTable, Surroundings, Verdict,
+    InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
+    PoolUse, Pools, Receive, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
 /// Splitmix64: small, seedable, good enough to shuffle packets.
@@ -119,8 +121,8 @@ impl Side {
             order_pool_bytes: config.order_pool_bytes,
             credit: MessageNumber(config.first.0),
         };
-        let mut inbound = Inbound::new(7, domain, limits, Arc::clone(&queue));
-        let mut outbound = Outbound::new(7, peer, Arc::clone(&queue));
+        let mut inbound = Inbound::new(Owner::new(7, 1), domain, limits, Arc::clone(&queue));
+        let mut outbound = Outbound::new(Owner::new(7, 1), peer, Arc::clone(&queue));
         inbound.begin_at(config.first, MessageNumber(config.first.0));
         outbound.begin_at(config.first, MessageNumber(config.first.0));
         let pools = Pools::new(&config.pools, Arc::clone(&status));
@@ -159,6 +161,12 @@ impl Side {
         self.inbound.post_receive(&memory, receive)
     }
 
+    pub(super) fn post_receive_nowhere(&mut self, context: u64) {
+        let memory = self.table.access();
+        let receive = Receive { region: RegionId::NONE, offset: 77, length: 0, context };
+        self.inbound.post_receive(&memory, receive).unwrap();
+    }
+
     pub(super) fn handle(&mut self, flags: Flags, header: &Header, payload: &[u8]) -> Verdict {
         let memory = self.table.access();
         let mut around =
@@ -178,9 +186,28 @@ impl Side {
         self.outbound.handle_answer(&memory, &mut self.pools, flags, header, payload).unwrap()
     }
 
-    pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment> {
+    /// The next fragment, for longer than the access to memory that it was cut with: nothing of it is read
+    /// once its region is gone.
+    pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment<'static>> {
         let memory = self.table.access();
-        self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap()
+        let cut = self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap();
+        cut.map(|Fragment { header, flags, payload, carried }| {
+            let payload = match payload {
+                FragmentPayload::None => FragmentPayload::None,
+                FragmentPayload::Outside(slice) => {
+                    FragmentPayload::Outside(PayloadSlice::at(slice.start, slice.len))
+                }
+                FragmentPayload::Region(region, at, len) => {
+                    FragmentPayload::Region(region, at, len)
+                }
+                FragmentPayload::Target(target, at, len) => {
+                    FragmentPayload::Target(target, at, len)
+                }
+                FragmentPayload::Inline => FragmentPayload::Inline,
+                FragmentPayload::Gone(operation) => FragmentPayload::Gone(operation),
+            };
+            Fragment { header, flags, payload, carried }
+        })
     }
 
     pub(super) fn poll(&mut self) {
@@ -200,7 +227,7 @@ impl Side {
     }
 
     /// What a driver would send behind the header.
-    pub(super) fn payload(&self, fragment: &Fragment) -> Vec<u8> {
+    pub(super) fn payload(&self, fragment: &Fragment<'_>) -> Vec<u8> {
         let memory = self.table.access();
         match fragment.payload {
             FragmentPayload::None | FragmentPayload::Gone(_) => Vec::new(),
@@ -484,6 +511,7 @@ pub(super) const fn flags(ordering: Ordering) -> OperationFlags {
     OperationFlags {
         fence_before: false,
         fence_after: false,
+        waits_for_answers: false,
         ordering,
         solicited: false,
         signalled: true,

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use mem::{Buffer, Rights};
-use wire_edge::{AtomicOpcode, Flags, Header, OperationNumber};
+use mem::{Buffer, RegionId, Rights};
+use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use super::pair::{
-    Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source,
+    Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
 use crate::{
     Answer, CompletionKind, FragmentPayload, LocalFault, Operation, OperationFlags,
-    OperationStatus, Ordering, PostError, Request, Verdict,
+    OperationStatus, Ordering, PostError, Request, Sink, Source, Verdict,
 };
 
 //= protocol.md: length.6, answer.5, answer.11
@@ -53,9 +53,15 @@ fn atomics_run_once_and_in_order() {
             .map(|i| {
                 let request = if i % 4 == 3 {
                     // Only right if all before it ran, once.
-                    Request::CompareSwap { key, address, compare: sum(i), swap: sum(i) + 1000 }
+                    Request::CompareSwap {
+                        key,
+                        address,
+                        compare: sum(i),
+                        swap: sum(i) + 1000,
+                        sink: None,
+                    }
                 } else {
-                    Request::FetchAdd { key, address, operand: i + 1 }
+                    Request::FetchAdd { key, address, operand: i + 1, sink: None }
                 };
                 let ordering = if i % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
                 operation(request, i as usize, 8, flags(ordering))
@@ -238,7 +244,7 @@ fn handles_see_progress_and_the_old_value() {
     let (key, address) = remote(&pair, 8);
     pair.sides[1].memory.store_u64(8, 41);
     let slot = pair.sides[0].status.acquire();
-    let request = Request::FetchAdd { key, address, operand: 1 };
+    let request = Request::FetchAdd { key, address, operand: 1, sink: None };
     let atomic = Operation { status: slot, ..operation(request, 0, 0, flags(Ordering::Relaxed)) };
     let status = Arc::clone(&pair.sides[0].status);
     assert_eq!(status.status(slot.unwrap()), OperationStatus::Pending { bytes: 0 });
@@ -248,12 +254,110 @@ fn handles_see_progress_and_the_old_value() {
     assert_eq!((completion.kind, completion.bytes), (CompletionKind::FetchAdd, 8));
 }
 
+#[test]
+fn the_result_of_an_atomic_is_in_its_sink_before_its_completion() {
+    let mut pair = Pair::new(Config { lose: 0, repeat: 0, ..Config::default() }, 3);
+    let (key, address) = remote(&pair, 8);
+    pair.sides[1].memory.store_u64(8, 41);
+    let region = pair.sides[0].region.id;
+    let sink = |offset| Some(Sink { region, offset });
+    let add = Request::FetchAdd { key, address, operand: 1, sink: sink(64) };
+    let swap = Request::CompareSwap { key, address, compare: 42, swap: 7, sink: sink(72) };
+    let atomics = [operation(add, 0, 8, PLAIN), operation(swap, 1, 8, PLAIN)];
+    pair.run(&atomics, &mut |sides| {
+        let words = [64, 72].map(|offset| sides[0].memory.load_u64(offset));
+        let complete = sides[0].completions.len() + sides[0].queue.len();
+        assert!(words[..complete] == [41, 42][..complete], "{complete} complete: {words:?}");
+    });
+    assert_eq!([64, 72].map(|offset| pair.sides[0].memory.load_u64(offset)), [41, 42]);
+}
+
+#[test]
+fn an_atomic_whose_sink_is_gone_is_a_local_fault_and_one_without_right_is_not_posted() {
+    let mut pair = Pair::new(Config::default(), 1);
+    let (key, address) = remote(&pair, 0);
+    let side = &mut pair.sides[0];
+    let add_into = |region| {
+        let sink = Some(Sink { region, offset: 56 });
+        operation(Request::FetchAdd { key, address, operand: 1, sink }, 0, 8, PLAIN)
+    };
+    let refused = side.post(&add_into(side.source));
+    assert!(matches!(refused, Err(PostError::LocalAccess(_))), "{refused:?}");
+    let region = side.table.register(side.domain, Buffer::new(64), Rights::LOCAL_WRITE);
+    let sink = region.unwrap().id;
+    side.post(&add_into(sink)).unwrap();
+    assert!(side.fragment(128).is_some());
+    side.table.deregister(sink).unwrap();
+    let memory = side.table.access();
+    let header = Header::AtomicResponse { operation: OperationNumber(0), value: 5 };
+    let answer = side.outbound.handle_answer(&memory, &mut side.pools, Flags::LAST, &header, &[]);
+    assert_eq!(answer, Err(LocalFault::Operation(OperationNumber(0))));
+}
+
+//= protocol.md: answer.14
+#[test]
+fn an_operation_of_no_bytes_needs_neither_key_nor_region() {
+    let mut pair = Pair::new(Config { lose: 0, repeat: 0, ..Config::default() }, 5);
+    let (key, address) = (RemoteKey(0x0bad), 1 << 60);
+    let source = Source::Region { region: RegionId::NONE, offset: 77 };
+    pair.sides[1].post_receive_nowhere(9);
+    let posted = [
+        Request::Write { source, key, address },
+        Request::Read { sink: RegionId::NONE, sink_offset: 77, key, address },
+        Request::Send { source },
+    ];
+    let strict = flags(Ordering::Strict);
+    let posted: Vec<_> = (0..3).map(|index| operation(posted[index], index, 0, strict)).collect();
+    pair.run(&posted, &mut |_| {});
+    assert_completed_in_order(&pair, 3);
+    pair.sides[1].poll();
+    let received = pair.sides[1].completions[0];
+    let outcome = (received.kind, received.context, received.result, received.bytes);
+    assert_eq!(outcome, (CompletionKind::Receive, 9, Ok(()), 0));
+}
+
+//= protocol.md: fence.4
+#[test]
+fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
+    let mut pair = Pair::new(Config::default(), 1);
+    let (key, address) = remote(&pair, 0);
+    let plain = flags(Ordering::Strict);
+    let waits = OperationFlags { waits_for_answers: true, ..plain };
+    let read = Request::Read { sink: pair.sides[0].region.id, sink_offset: 0, key, address };
+    let posted = [
+        write(&pair, 0, 100, 8, plain),
+        write(&pair, 1, 108, 8, waits),
+        operation(read, 2, 8, plain),
+        write(&pair, 3, 116, 8, waits),
+    ];
+    let side = &mut pair.sides[0];
+    for operation in &posted {
+        side.post(operation).unwrap();
+    }
+    // The write before is not delivered, and the peer is told of no fence.
+    for _ in 0..2 {
+        let sent = side.fragment(128).expect("nothing is asked yet");
+        assert!(matches!(sent.header, Header::Write { .. }));
+        assert!(!sent.flags.contains(Flags::FENCE_BEFORE));
+    }
+    let question = side.fragment(128).expect("nothing keeps it back");
+    assert!(matches!(question.header, Header::ReadRequest { .. }));
+    assert!(side.fragment(128).is_none());
+    assert!(side.outbound.on_delivered(&mut side.pools, OperationNumber(3), MessageNumber(0)));
+    assert!(side.fragment(128).is_none());
+    let header = Header::ReadResponse { operation: OperationNumber(2), offset: 0 };
+    assert_eq!(side.answer(Flags::LAST, &header, &[1; 8]), Answer::Accepted);
+    assert!(side.fragment(128).is_some());
+}
+
+const PLAIN: OperationFlags = flags(Ordering::Relaxed);
+
 //= protocol.md: answer.13
 #[test]
 fn a_peer_without_read_depth_is_asked_nothing() {
     let mut pair = Pair::new(Config { read_depth: 0, ..Config::default() }, 1);
     let (key, address) = remote(&pair, 8);
-    let request = Request::FetchAdd { key, address, operand: 1 };
+    let request = Request::FetchAdd { key, address, operand: 1, sink: None };
     let atomic = operation(request, 0, 8, flags(Ordering::Relaxed));
     assert_eq!(pair.sides[0].post(&atomic), Err(PostError::ReadsRefused));
     let header = Header::Atomic {

@@ -97,13 +97,15 @@ impl StatusTable {
         self.finish(slot, Err(error));
     }
 
-    pub(crate) fn progress(&self, slot: u32, bytes: u32) {
+    /// So many bytes of the operation in `slot` are acknowledged, or here.
+    pub fn progress(&self, slot: u32, bytes: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn finish(&self, index: u32, result: Result<u64, OperationError>) {
+    /// Ends the operation in `slot`; an atomic with the value that was there before.
+    pub fn finish(&self, index: u32, result: Result<u64, OperationError>) {
         let Some(slot) = self.slots.get(index as usize) else { return };
         let code = match result {
             Ok(value) => {
@@ -125,7 +127,7 @@ impl StatusTable {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,0 +1,89 @@
+//! Acknowledgements as bytes: what goes into an ack section.
+
+use delivery::Instant;
+use wire_edge::{
+    ACK_BLOCK_WORDS_MAX, ACK_BLOCKS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX,
+    ack_section_bytes, encode_acks,
+};
+
+use crate::connection::Connection;
+
+/// An encoded ack section, and room to make one. It is kept, because clearing so much memory for each batch costs more than filling in what is used of it. Without room at first, it makes
+/// some when it is needed.
+#[derive(Debug, Default)]
+pub(crate) struct AckBytes {
+    blocks: Vec<AckBlock>,
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl AckBytes {
+    /// With all the room it may need.
+    pub(crate) fn allocated() -> Self {
+        let mut acks = Self::default();
+        acks.allocate();
+        acks
+    }
+
+    #[cold]
+    fn allocate(&mut self) {
+        self.blocks.resize(ACK_BLOCKS_MAX, AckBlock::default());
+        self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
+    }
+
+    /// Acknowledges all that is owed on every link, and tells what is delivered.
+    /// What does not fit into `limit` bytes stays owed.
+    pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
+        if self.blocks.is_empty() {
+            self.allocate();
+        }
+        let Self { blocks, bytes, len } = self;
+        let Some(bytes) = bytes.first_chunk_mut() else { return };
+        let mut used = 0;
+        let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
+        let everything = connection.told().must_tell();
+        for path in connection.paths_mut() {
+            if room >= ACK_BLOCK_BYTES_MAX
+                && used < blocks.len()
+                && (everything || path.received().acknowledgement_joins(now))
+                && let Some(block) = path.acknowledge(now)
+            {
+                room -= block.wire_bytes();
+                blocks[used] = block;
+                used += 1;
+            }
+        }
+        let delivered = connection.inbound().delivered();
+        let credit = connection.inbound().credit();
+        connection.told_mut().on_told(delivered, credit);
+        *len = encode_acks(delivered, credit, &blocks[..used], bytes);
+    }
+
+    /// Bytes of the section, 0 for none.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// There is no section any more. Whether there was one.
+    #[inline]
+    pub(crate) const fn clear(&mut self) -> bool {
+        core::mem::replace(&mut self.len, 0) > 0
+    }
+
+    /// The section, empty for none; there is none any more.
+    #[inline]
+    pub(crate) fn take(&mut self) -> &[u8] {
+        &self.bytes[..core::mem::replace(&mut self.len, 0)]
+    }
+}
+
+/// An ack section without blocks, and its longest block.
+const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
+const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
+
+/// What of a frame is kept free of acknowledgements: its headers and a few bytes of payload.
+pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
+
+/// The smallest frame of the protocol takes an ack section that acknowledges two links.
+const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);

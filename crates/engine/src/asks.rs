@@ -1,0 +1,113 @@
+//! With which frames of data the peer is asked for an acknowledgement.
+
+use delivery::ASK_FRAMES_MAX;
+use wire_edge::LinkIndex;
+
+use crate::path::Path;
+
+/// What was sent since the peer was last asked for an acknowledgement, which tells of all links. What one
+/// link sent since then is counted there.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    /// Data frames sent on any link.
+    unasked: u32,
+    /// The link on which it was asked.
+    asked_on: Option<LinkIndex>,
+}
+
+delivery::pack_fields!(Asks { unasked, asked_on });
+
+impl Asks {
+    /// Counts one more data frame on the link at `position`; whether it should ask for an
+    /// acknowledgement, which will tell of all links.
+    #[inline]
+    pub(crate) fn asks_with_next(&mut self, paths: &mut [Path], position: usize) -> bool {
+        self.unasked += 1;
+        let all_asks = self.unasked >= ASK_FRAMES_MAX && self.may_ask_for_all(paths, position);
+        let Some(path) = paths.get_mut(position) else { return false };
+        let asks = path.asks_with_next() || all_asks;
+        if asks {
+            self.asked_on = Some(path.index());
+            self.on_asked(paths);
+        }
+        asks
+    }
+
+    /// Whether a frame of the link at `position` may ask for an acknowledgement of all links: it is
+    /// not always the same one, as that may be the one that carries nothing any more, and none on which
+    /// the question arrives so late that the peer has acknowledged long before.
+    fn may_ask_for_all(&self, paths: &[Path], position: usize) -> bool {
+        let [_, _, ..] = paths else { return true };
+        let nearest = paths.iter().filter(|path| path.may_carry_data());
+        let nearest_ns = nearest.map(|path| path.send().srtt_ns()).min().unwrap_or(0);
+        let Some(path) = paths.get(position) else { return false };
+        let is_near = path.send().srtt_ns() <= 2 * nearest_ns + ASK_LATE_NS;
+        is_near && self.asked_on != Some(path.index())
+            || self.unasked >= ASK_FRAMES_MAX + ASK_TURN_FRAMES
+                && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
+    }
+
+    /// The peer is asked for an acknowledgement.
+    pub(crate) fn on_asked(&mut self, paths: &mut [Path]) {
+        self.unasked = 0;
+        paths.iter_mut().for_each(Path::on_asked);
+    }
+
+    /// The peer has acknowledged frames of a link. Where nothing is in flight any more there is nothing
+    /// to ask for: of two ends that answer each other neither ever asks.
+    #[inline]
+    pub(crate) fn on_acknowledged(&mut self, paths: &mut [Path], link: LinkIndex) {
+        let mut is_idle = true;
+        for path in paths {
+            let is_path_idle = path.send().in_flight_bytes() == 0;
+            is_idle &= is_path_idle;
+            if is_path_idle && path.index() == link {
+                path.on_asked();
+            }
+        }
+        if is_idle {
+            self.unasked = 0;
+        }
+    }
+}
+
+/// Frames for which the next question for an acknowledgement waits for another link than the last.
+const ASK_TURN_FRAMES: u32 = 16;
+
+/// A round trip longer than twice the shortest by this makes a question late, in nanoseconds.
+const ASK_LATE_NS: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use delivery::Instant;
+
+    use super::*;
+    use crate::path::tests::path_of;
+    use crate::purpose::Purpose;
+    use crate::sending::tests::{data, pool};
+
+    #[test]
+    fn the_same_link_asks_twice_in_a_row_only_if_no_other_does_for_long() {
+        let mut paths = [path_of(0), path_of(1)];
+        let mut asks = Asks { asked_on: Some(LinkIndex(0)), unasked: ASK_FRAMES_MAX };
+        assert!(!asks.may_ask_for_all(&paths, 0));
+        assert!(asks.may_ask_for_all(&paths, 1));
+        assert!(asks.may_ask_for_all(&paths[..1], 0), "there is no other");
+        asks.unasked += ASK_TURN_FRAMES;
+        assert!(asks.may_ask_for_all(&paths, 0));
+        asks.on_asked(&mut paths);
+        assert_eq!(asks.unasked, 0);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_where_all_has_been_acknowledged() {
+        let (mut paths, mut pool) = ([path_of(0), path_of(1)], pool());
+        let mut asks = Asks { unasked: 7, asked_on: None };
+        paths[1].on_sent(&mut pool, Instant(1), 100, Purpose::Data, data(0), false);
+        asks.on_acknowledged(&mut paths, LinkIndex(0));
+        assert_eq!(asks.unasked, 7, "the other link waits for one");
+        paths[1].let_go(&mut pool);
+        asks.on_acknowledged(&mut paths, LinkIndex(1));
+        assert_eq!(asks.unasked, 0);
+    }
+}

@@ -1,0 +1,136 @@
+//! An attempt to set up a connection: where the peer is tried, and what it is told.
+
+use delivery::{Instant, LinkId};
+use wire_edge::{COOKIE_BYTES, PeerAddr};
+
+/// What only the handshake needs.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    started_at: Instant,
+    service: u32,
+    /// Where to try, in order; the first that answers becomes link 0.
+    places: Vec<(LinkId, PeerAddr)>,
+    /// Which of them is next: one of them, or 0.
+    next: usize,
+    cookie: [u8; COOKIE_BYTES],
+    private_data: Vec<u8>,
+}
+
+impl Attempt {
+    /// To reach a service at these places, or the peer that asked for it at the only one.
+    pub(crate) fn new(
+        now: Instant,
+        service: u32,
+        places: Vec<(LinkId, PeerAddr)>,
+        private_data: Vec<u8>,
+    ) -> Self {
+        Self { started_at: now, service, places, next: 0, cookie: [0; COOKIE_BYTES], private_data }
+    }
+
+    /// The application accepts the request, and says this.
+    pub(crate) fn on_accepted(&mut self, now: Instant, private_data: &[u8]) {
+        self.private_data = private_data.to_vec();
+        self.started_at = now;
+    }
+
+    /// When it began, or was accepted.
+    pub(crate) const fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
+    /// Which listener is meant.
+    pub(crate) const fn service(&self) -> u32 {
+        self.service
+    }
+
+    /// What the peer gave to be shown.
+    pub(crate) const fn cookie(&self) -> [u8; COOKIE_BYTES] {
+        self.cookie
+    }
+
+    /// What the application says.
+    pub(crate) fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Where to try, all of them.
+    pub(crate) fn places(&self) -> &[(LinkId, PeerAddr)] {
+        &self.places
+    }
+
+    /// Whether this place is one of them.
+    pub(crate) fn asks_at(&self, place: (LinkId, PeerAddr)) -> bool {
+        self.places.contains(&place)
+    }
+
+    /// The first place, where whoever asked is.
+    pub(crate) fn first(&self) -> Option<(LinkId, PeerAddr)> {
+        self.places.first().copied()
+    }
+
+    /// The place to try now; the one after it follows.
+    pub(crate) fn poll_place(&mut self) -> Option<(LinkId, PeerAddr)> {
+        let place = self.places.get(self.next).copied();
+        self.next = (self.next + 1) % self.places.len().max(1);
+        place
+    }
+
+    /// Somebody at this place wants a cookie to be shown, and is asked again.
+    pub(crate) fn on_cookie(&mut self, place: (LinkId, PeerAddr), cookie: [u8; COOKIE_BYTES]) {
+        self.cookie = cookie;
+        let answered = self.places.iter().position(|&other| other == place);
+        self.next = answered.unwrap_or(self.next);
+    }
+
+    //= protocol.md: set-up.17
+    /// Nobody listens at this place. Whether that was the last.
+    pub(crate) fn give_up(&mut self, place: (LinkId, PeerAddr)) -> bool {
+        let before = self.places.len();
+        self.places.retain(|&other| other != place);
+        if self.places.len() == before {
+            return false;
+        }
+        self.next = 0;
+        self.places.is_empty()
+    }
+
+    /// It is over: the places that were asked.
+    pub(crate) fn into_places(self) -> Vec<(LinkId, PeerAddr)> {
+        self.places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(link: u8) -> (LinkId, PeerAddr) {
+        (LinkId(link), PeerAddr::default())
+    }
+
+    fn attempt() -> Attempt {
+        Attempt::new(Instant(1), 5, [0, 1, 2].map(place).to_vec(), Vec::new())
+    }
+
+    //= protocol.md: set-up.17
+    #[test]
+    fn places_are_tried_in_turn_until_none_is_left() {
+        let mut attempt = attempt();
+        let tried: Vec<_> = (0..4).filter_map(|_| attempt.poll_place()).collect();
+        assert_eq!(tried, [0, 1, 2, 0].map(place));
+        assert!(!attempt.give_up(place(7)), "nobody was asked there");
+        assert_eq!(attempt.poll_place(), Some(place(1)));
+        assert!(!attempt.give_up(place(0)));
+        assert_eq!(attempt.poll_place(), Some(place(1)));
+        assert!(!attempt.give_up(place(1)));
+        assert!(attempt.give_up(place(2)));
+        assert_eq!((attempt.poll_place(), attempt.poll_place()), (None, None));
+    }
+
+    #[test]
+    fn who_wants_a_cookie_is_asked_next() {
+        let mut attempt = attempt();
+        attempt.on_cookie(place(2), [3; COOKIE_BYTES]);
+        assert_eq!((attempt.poll_place(), attempt.cookie()), (Some(place(2)), [3; COOKIE_BYTES]));
+    }
+}

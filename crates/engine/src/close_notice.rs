@@ -1,0 +1,60 @@
+//! What a Close says.
+
+use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, OperationNumber};
+
+/// What the peer is told when this end closes the connection.
+#[derive(Debug)]
+pub(crate) struct CloseNotice {
+    reason: CloseReason,
+    /// Which operation is why, if one is.
+    operation: OperationNumber,
+    private_data: Vec<u8>,
+}
+
+impl Default for CloseNotice {
+    fn default() -> Self {
+        let (reason, operation) = (CloseReason::Finished, OperationNumber(0));
+        Self { reason, operation, private_data: Vec::new() }
+    }
+}
+
+impl CloseNotice {
+    /// What the application says, of which a frame takes so much.
+    pub(crate) fn attach(&mut self, private_data: &[u8]) {
+        let kept = private_data.len().min(CLOSE_PRIVATE_BYTES_MAX);
+        self.private_data = private_data.get(..kept).unwrap_or_default().to_vec();
+    }
+
+    /// Why the connection is closed, and which operation is the cause.
+    pub(crate) const fn begin(&mut self, (reason, operation): (CloseReason, OperationNumber)) {
+        (self.reason, self.operation) = (reason, operation);
+    }
+
+    /// The message that says it.
+    pub(crate) fn control(&self) -> Control<'_> {
+        let Self { reason, operation, private_data } = self;
+        Control::Close { reason: *reason, operation: *operation, private_data }
+    }
+
+    /// Whether nothing is to be said.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.private_data.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_close_says_no_more_than_its_frame_takes() {
+        let mut notice = CloseNotice::default();
+        notice.attach(&[7; CLOSE_PRIVATE_BYTES_MAX + 1]);
+        notice.begin((CloseReason::Application, OperationNumber(3)));
+        let Control::Close { reason, operation, private_data } = notice.control() else {
+            panic!("a Close says Close");
+        };
+        assert_eq!((reason, operation), (CloseReason::Application, OperationNumber(3)));
+        assert_eq!(private_data, [7; CLOSE_PRIVATE_BYTES_MAX]);
+    }
+}

@@ -1,0 +1,33 @@
+//! A request of a peer for a connection, and by what a repeated one is known.
+
+use wire_edge::{COOKIE_BYTES, ConnectionId, Epoch, Parameters};
+
+/// A request of a peer, as decoded.
+#[derive(Debug)]
+pub(crate) struct Hello<'a> {
+    /// The id of the connection at the peer.
+    pub(crate) source: ConnectionId,
+    pub(crate) parameters: Parameters,
+    pub(crate) cookie: [u8; COOKIE_BYTES],
+    pub(crate) private_data: &'a [u8],
+}
+
+impl Hello<'_> {
+    //= protocol.md: set-up.10
+    /// By what a repeated one is known.
+    pub(crate) const fn key(&self) -> HelloKey {
+        let Parameters { incarnation, epoch, service, .. } = self.parameters;
+        HelloKey { incarnation, source: self.source, epoch, service }
+    }
+}
+
+/// What is the same in every Hello of one attempt to connect, from whichever address.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct HelloKey {
+    incarnation: u64,
+    source: ConnectionId,
+    epoch: Epoch,
+    service: u32,
+}
+
+delivery::pack_fields!(HelloKey { incarnation, source, epoch, service });

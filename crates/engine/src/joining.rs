@@ -1,0 +1,405 @@
+//! What is known of pairs of links that may join a connection, and which are likely to reach one another.
+
+use core::cmp::Reverse;
+use core::net::IpAddr;
+
+use delivery::{Instant, LinkId};
+use wire_edge::{ADDRESSES_MAX, PeerAddr};
+
+/// What the end that looks for pairs remembers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Joining {
+    /// Where the peer can be reached, as far as known.
+    addresses: Vec<PeerAddr>,
+    /// Pairs the application named, in its order: they are tried before all others.
+    asked: Vec<(LinkId, PeerAddr)>,
+    /// Pairs that did not answer in this round.
+    failed: Vec<(LinkId, PeerAddr)>,
+    /// Links (by bit) that the application does not want in this connection.
+    unwanted: u16,
+    /// Rounds that found nothing, one after the other.
+    rounds: u8,
+    /// When the next round begins; `None` while this one lasts.
+    again_at: Option<Instant>,
+    /// When a link index is free for the next trial, if that is what is missing.
+    index_at: Option<Instant>,
+}
+
+delivery::pack_fields!(Joining { addresses, asked, failed, unwanted, rounds, again_at, index_at });
+
+impl Joining {
+    /// For a connection over `first`, whose initiator named `asked` and whose peer told `told`.
+    /// Nothing if no other pair is possible.
+    pub(crate) fn new(
+        first: (LinkId, PeerAddr),
+        asked: Vec<(LinkId, PeerAddr)>,
+        told: impl Iterator<Item = PeerAddr>,
+    ) -> Option<Box<Self>> {
+        let mut joining = Self::default();
+        for address in asked.iter().map(|&(_, address)| address).chain(told) {
+            joining.learn(address, |_| true);
+        }
+        let has_other = joining.addresses.iter().any(|&address| address != first.1);
+        joining.asked = asked;
+        has_other.then(|| Box::new(joining))
+    }
+
+    /// When to look for pairs again, trials apart.
+    pub(crate) fn deadline(&self) -> Instant {
+        let index_at = self.index_at.unwrap_or(Instant::NEVER);
+        self.again_at.unwrap_or(Instant::NEVER).min(index_at)
+    }
+
+    /// Links (by bit) that the application does not want in this connection.
+    pub(crate) const fn unwanted(&self) -> u16 {
+        self.unwanted
+    }
+
+    /// Whether the peer can be reached at this address.
+    pub(crate) fn knows(&self, address: PeerAddr) -> bool {
+        self.addresses.contains(&address)
+    }
+
+    /// Whether a pair did not answer in this round.
+    pub(crate) fn has_failed(&self, pair: (LinkId, PeerAddr)) -> bool {
+        self.failed.contains(&pair)
+    }
+
+    /// Pairs of these links and the peer's addresses that are wanted, best first; `lost` are addresses
+    /// of links that are no more.
+    pub(crate) fn pairs(
+        &self,
+        links: &[(LinkId, PeerAddr)],
+        lost: impl Iterator<Item = PeerAddr>,
+    ) -> Vec<(LinkId, PeerAddr)> {
+        let mut addresses = self.addresses.clone();
+        for peer in lost {
+            if !addresses.contains(&peer) {
+                addresses.push(peer);
+            }
+        }
+        let mut pairs = self.asked.clone();
+        for pair in rank_pairs(links, &addresses) {
+            if !pairs.contains(&pair) {
+                pairs.push(pair);
+            }
+        }
+        pairs.retain(|&(link, _)| self.unwanted >> link.0 & 1 == 0);
+        pairs
+    }
+
+    /// The peer does not want to be reached at this address any more.
+    pub(crate) fn forget(&mut self, peer: PeerAddr) {
+        self.addresses.retain(|&address| address != peer);
+        self.asked.retain(|&(_, address)| address != peer);
+    }
+
+    /// The application does not want this link.
+    pub(crate) const fn exclude(&mut self, link: LinkId) {
+        self.unwanted |= 1 << link.0;
+    }
+
+    /// The application, or a new attachment, wants this link: a new round begins.
+    pub(crate) fn welcome(&mut self, link: LinkId) {
+        self.unwanted &= !(1 << link.0);
+        self.failed.retain(|&(failed, _)| failed != link);
+        self.refresh();
+    }
+
+    /// The application wants this pair, whose link is [welcome](Self::welcome).
+    pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
+        self.asked.retain(|&(link, peer)| link != pair.0 && peer != pair.1);
+        self.asked.push(pair);
+    }
+
+    /// A pair answers, whichever end wanted it.
+    pub(crate) fn keep(
+        &mut self,
+        (link, peer): (LinkId, PeerAddr),
+        is_used: impl Fn(PeerAddr) -> bool,
+    ) {
+        self.unwanted &= !(1 << link.0);
+        self.learn(peer, is_used);
+    }
+
+    /// A pair did not answer, or the peer does not want it now.
+    pub(crate) fn on_failed(&mut self, pair: (LinkId, PeerAddr)) {
+        self.failed.push(pair);
+    }
+
+    /// The peer can be reached at this address, too: a new round begins.
+    pub(crate) fn learn_anew(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
+        self.learn(address, is_used);
+        self.refresh();
+    }
+
+    /// Pairs are looked for: in the next round, if it is time.
+    pub(crate) fn go_on(&mut self, now: Instant) {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.again_at = None;
+            self.failed.clear();
+            self.rounds = self.rounds.saturating_add(1).min(ROUNDS_MAX);
+        }
+        self.index_at = None;
+    }
+
+    /// No link index is free for the next trial before this time.
+    pub(crate) const fn wait_for_index(&mut self, at: Option<Instant>) {
+        self.index_at = at;
+    }
+
+    /// All pairs that can be tried are: if all others have failed, the next round begins after a pause.
+    pub(crate) fn end_step(&mut self, now: Instant, has_failed_pair: bool, is_trying: bool) {
+        if !has_failed_pair {
+            self.again_at = None;
+        } else if self.again_at.is_none() && !is_trying {
+            let pause_ns = (ROUND_PAUSE_NS << self.rounds).min(ROUND_PAUSE_NS_MAX);
+            self.again_at = Some(now.after_ns(pause_ns));
+        }
+    }
+
+    /// The peer can be reached at this address, too.
+    fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
+        if !self.addresses.contains(&address) {
+            let full = self.addresses.len() >= ADDRESSES_MAX;
+            // What was told long ago may hold no longer.
+            if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
+                let old = self.addresses.remove(old);
+                self.asked.retain(|&(_, asked)| asked != old);
+                self.failed.retain(|&(_, failed)| failed != old);
+            }
+            if self.addresses.len() < ADDRESSES_MAX {
+                self.addresses.push(address);
+            }
+        }
+        self.failed.retain(|&(_, failed)| failed != address);
+    }
+
+    /// What was learnt of a link or an address is out of date: a new round begins at once.
+    const fn refresh(&mut self) {
+        self.rounds = 0;
+        self.again_at = None;
+    }
+
+    /// Challenges after which a pair counts as dead: more with each round, for long ways.
+    pub(crate) fn challenges_max(&self) -> u64 {
+        (TRIAL_CHALLENGES + u64::from(self.rounds)).min(TRIAL_CHALLENGES_MAX)
+    }
+}
+
+//= protocol.md: join.1
+/// All pairs of a link of this end and an address of a peer that may reach one another, likely ones
+/// first: `links` with their own addresses, `peers` as the peer told them, both in order.
+///
+/// Families do not mix. IP addresses are paired by the longest prefix they share, then, as Ethernet
+/// addresses, by their position: hosts made alike have their interfaces in the same order. Of shared
+/// memory the first 8 bytes, which name the host, must be equal.
+pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(LinkId, PeerAddr)> {
+    let mut ranked = Vec::new();
+    for (at, &(link, local)) in links.iter().enumerate() {
+        let family = local.0[0];
+        let own_place = links[..at].iter().filter(|(_, other)| other.0[0] == family).count();
+        let count = peers.iter().filter(|peer| peer.0[0] == family).count().max(1);
+        for (to, &peer) in peers.iter().enumerate() {
+            let Some(nearness) = nearness(&local, &peer) else { continue };
+            // What goes to an address of this end does not reach the peer.
+            if links.iter().any(|&(_, own)| own == peer) {
+                continue;
+            }
+            let place = peers[..to].iter().filter(|other| other.0[0] == peer.0[0]).count();
+            // Links that are shifted alike do not get in each other's way.
+            let shift = (place + count - own_place % count) % count;
+            ranked.push((Reverse(nearness), shift, at, (link, peer)));
+        }
+    }
+    ranked.sort_by_key(|&(nearness, shift, at, _)| (nearness, shift, at));
+    ranked.into_iter().map(|(.., pair)| pair).collect()
+}
+
+//= protocol.md: join.2
+/// How likely two addresses reach one another: bits of a common prefix; `None` if they cannot.
+fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
+    // A peer has addresses of its own; what goes to many hosts would be for others.
+    if peer.is_group() {
+        return None;
+    }
+    match (local.0[0], peer.0[0]) {
+        (SHARED_MEMORY, SHARED_MEMORY) => (local.0[4..12] == peer.0[4..12]).then_some(u32::MAX),
+        (ETHERNET, ETHERNET) => Some(0),
+        _ => {
+            let local = local.to_socket()?.ip();
+            let peer = peer.to_socket()?.ip().to_canonical();
+            if peer.is_unspecified() {
+                return None;
+            }
+            match (local, peer) {
+                // A socket on all addresses of IPv6 carries IPv4 as well.
+                (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Some(0),
+                _ if local.is_ipv4() != peer.is_ipv4() => None,
+                _ if local.is_unspecified() => Some(0),
+                // Loopback leads to no other host.
+                _ if local.is_loopback() != peer.is_loopback() => None,
+                (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+                (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// Families of addresses beside those of IP (protocol.md §2.2).
+const ETHERNET: u8 = 1;
+const SHARED_MEMORY: u8 = 2;
+
+/// Challenges of a pair in the first round, 150 ms in all.
+pub(crate) const TRIAL_CHALLENGES: u64 = 4;
+/// Challenges of a pair in late rounds, 910 ms in all.
+const TRIAL_CHALLENGES_MAX: u64 = 8;
+/// Pause before pairs that did not answer are tried again; doubles with each round.
+const ROUND_PAUSE_NS: u64 = 1_000_000_000;
+/// Longest pause between rounds: eight small frames a minute for each pair.
+const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
+/// The pause is at its longest by then.
+const ROUNDS_MAX: u8 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> PeerAddr {
+        PeerAddr::from(text.parse::<core::net::SocketAddr>().expect("a literal address"))
+    }
+
+    fn ethernet(last: u8) -> PeerAddr {
+        let mut bytes = [0; 20];
+        bytes[0] = ETHERNET;
+        bytes[4..10].copy_from_slice(&[2, 0, 0, 0, 0, last]);
+        PeerAddr(bytes)
+    }
+
+    fn ranks(links: &[PeerAddr], peers: &[PeerAddr]) -> Vec<(u8, usize)> {
+        let links: Vec<_> =
+            links.iter().enumerate().map(|(link, &at)| (LinkId(link as u8), at)).collect();
+        let place = |pair: (LinkId, PeerAddr)| {
+            (pair.0.0, peers.iter().position(|&peer| peer == pair.1).expect("one of them"))
+        };
+        rank_pairs(&links, peers).into_iter().map(place).collect()
+    }
+
+    //= protocol.md: join.1
+    #[test]
+    fn addresses_of_one_network_come_first() {
+        let links = [ip("10.0.1.1:7"), ip("10.0.2.1:7")];
+        let peers = [ip("10.0.2.9:1"), ip("10.0.1.9:1")];
+        assert_eq!(ranks(&links, &peers), [(0, 1), (1, 0), (0, 0), (1, 1)]);
+    }
+
+    //= protocol.md: join.1
+    #[test]
+    fn ethernet_addresses_are_paired_by_position_and_then_shifted() {
+        let links = [1, 2, 3].map(ethernet);
+        let peers = [11, 12, 13].map(ethernet);
+        let expected = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1)];
+        assert_eq!(ranks(&links, &peers), expected);
+    }
+
+    //= protocol.md: join.2
+    #[test]
+    fn families_do_not_mix() {
+        let mut here = PeerAddr([0; 20]);
+        here.0[0] = SHARED_MEMORY;
+        here.0[4] = 7;
+        let (mut neighbour, mut elsewhere) = (here, here);
+        neighbour.0[12] = 1;
+        elsewhere.0[4] = 8;
+        let links = [ethernet(1), ip("10.0.0.1:1"), ip("[fe80::1]:1"), here];
+        let peers = [neighbour, elsewhere, ip("[fe80::2]:1"), ip("10.0.0.2:1"), ethernet(2)];
+        let mut found = ranks(&links, &peers);
+        found.sort_unstable();
+        assert_eq!(found, [(0, 4), (1, 3), (2, 2), (3, 0)]);
+    }
+
+    //= protocol.md: join.2
+    #[test]
+    fn addresses_of_many_hosts_are_left_out() {
+        let links = [ip("10.0.0.1:1"), ip("[fe80::1]:1"), ip("[::]:1"), ethernet(1)];
+        let mut group = ethernet(2);
+        group.0[4] |= 1;
+        let mut everybody = ethernet(2);
+        everybody.0[4..10].fill(0xff);
+        let peers = [
+            ip("224.0.0.1:1"),
+            ip("239.255.1.2:1"),
+            ip("255.255.255.255:1"),
+            ip("[ff02::1]:1"),
+            ip("[::ffff:224.0.0.1]:1"),
+            group,
+            everybody,
+        ];
+        assert_eq!(ranks(&links, &peers), []);
+    }
+
+    #[test]
+    fn a_round_that_fails_is_repeated_after_a_pause_that_grows() {
+        let pair = (LinkId(0), ip("10.0.0.2:1"));
+        let first = (LinkId(1), ip("10.0.1.2:1"));
+        let mut joining = Joining::new(first, vec![first, pair], core::iter::empty()).unwrap();
+        let mut now = Instant(1);
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            assert!(!joining.has_failed(pair));
+            joining.on_failed(pair);
+            joining.end_step(now, true, false);
+            pauses.push(joining.deadline().since_ns(now) / ROUND_PAUSE_NS);
+            now = joining.deadline();
+            joining.go_on(now);
+        }
+        assert_eq!(pauses, [1, 2, 4]);
+        // News begins anew.
+        joining.on_failed(pair);
+        joining.learn_anew(pair.1, |_| true);
+        assert_eq!(joining.deadline(), Instant::NEVER);
+        assert!(!joining.has_failed(pair));
+        joining.on_failed(pair);
+        joining.end_step(now, true, false);
+        assert_eq!(joining.deadline(), now.after_ns(ROUND_PAUSE_NS));
+    }
+
+    #[test]
+    fn what_the_application_asks_for_comes_first_and_what_it_refuses_not_at_all() {
+        let (near, far) = (ip("10.0.0.2:1"), ip("10.9.0.2:1"));
+        let links = [(LinkId(0), ip("10.0.0.1:1")), (LinkId(1), ip("10.0.0.3:1"))];
+        let mut joining =
+            Joining::new((LinkId(0), far), Vec::new(), [near, far].into_iter()).unwrap();
+        joining.ask_for((LinkId(1), far));
+        joining.exclude(LinkId(0));
+        let wanted = |joining: &Joining| joining.pairs(&links, core::iter::empty());
+        assert_eq!(wanted(&joining), [(LinkId(1), far), (LinkId(1), near)]);
+        joining.forget(far);
+        assert_eq!(wanted(&joining), [(LinkId(1), near)]);
+        joining.welcome(LinkId(0));
+        assert_eq!(wanted(&joining).len(), 2);
+    }
+
+    #[test]
+    fn addresses_forgotten_are_forgotten_where_they_failed_too() {
+        let mut joining = Joining::default();
+        for host in 0..10_000_u32 {
+            let [.., high, low] = host.to_be_bytes();
+            let address = ip(&format!("10.0.{high}.{low}:1"));
+            joining.learn(address, |_| false);
+            joining.failed.push((LinkId(0), address));
+        }
+        assert!(joining.failed.len() <= ADDRESSES_MAX, "{}", joining.failed.len());
+    }
+
+    //= protocol.md: join.2
+    #[test]
+    fn addresses_that_lead_nowhere_else_are_left_out() {
+        let links = [ip("10.0.0.1:1"), ip("127.0.0.1:1"), ip("172.17.0.1:1")];
+        assert_eq!(ranks(&links, &[ip("172.17.0.1:1"), ip("0.0.0.0:1")]), []);
+        assert_eq!(ranks(&links, &[ip("127.0.0.1:2")]), [(1, 0)]);
+        assert_eq!(ranks(&[ip("0.0.0.0:1")], &[ip("127.0.0.1:2")]), [(0, 0)]);
+        assert_eq!(ranks(&[ip("[::]:1")], &[ip("10.0.0.2:2")]), [(0, 0)]);
+    }
+}

@@ -1,0 +1,247 @@
+//! The links of the endpoint: which are attached, what they carry, and whose drivers have room.
+
+use delivery::{LINKS_MAX, LinkCaps, LinkId};
+use thiserror::Error;
+use wire_edge::PeerAddr;
+
+/// The links of the endpoint, and what their drivers refused in this turn.
+///
+/// A link that is attached carries frames of at least [`FRAME_BYTES_MIN`] bytes while it is up.
+#[derive(Debug)]
+pub(crate) struct Links {
+    attached: [Option<Attached>; LINKS_MAX],
+    /// Links (by bit) whose driver had no room in this turn.
+    full: u16,
+    /// Peers for which a driver had no room in this turn, while it may have some for others.
+    full_for: Vec<(LinkId, PeerAddr)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attached {
+    caps: LinkCaps,
+    is_up: bool,
+}
+
+/// Why a link could not be attached.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum EngineLinkError {
+    /// Link identifiers go from 0 to 15.
+    #[error("link identifier {0} is not below {LINKS_MAX}")]
+    Identifier(u8),
+    /// Frames must be at least 256 bytes.
+    #[error(
+        "link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)"
+    )]
+    FrameTooSmall {
+        /// Which link.
+        link: u8,
+        /// What it carries.
+        frame_bytes: u16,
+    },
+}
+
+impl Links {
+    /// None, with room to note so many peers that have none.
+    pub(crate) fn new(peers: usize) -> Self {
+        Self { attached: [None; LINKS_MAX], full: 0, full_for: Vec::with_capacity(peers) }
+    }
+
+    /// Adds a link, which is up, or replaces what is known of it.
+    pub(crate) fn attach(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
+        if caps.frame_bytes_max < FRAME_BYTES_MIN {
+            let frame_bytes = caps.frame_bytes_max;
+            return Err(EngineLinkError::FrameTooSmall { link: link.0, frame_bytes });
+        }
+        let slot = self.attached.get_mut(usize::from(link.0));
+        *slot.ok_or(EngineLinkError::Identifier(link.0))? = Some(Attached { caps, is_up: true });
+        Ok(())
+    }
+
+    /// Takes a link away.
+    pub(crate) fn detach(&mut self, link: LinkId) {
+        if let Some(slot) = self.attached.get_mut(usize::from(link.0)) {
+            *slot = None;
+        }
+    }
+
+    /// A link carries something else from now on; one that is too narrow for any frame is down.
+    /// Whether it is up.
+    pub(crate) fn on_changed(&mut self, link: LinkId, caps: LinkCaps) -> bool {
+        let is_up = caps.frame_bytes_max >= FRAME_BYTES_MIN;
+        if let Some(Some(known)) = self.attached.get_mut(usize::from(link.0)) {
+            known.caps = if is_up { caps } else { known.caps };
+            known.is_up = is_up;
+        }
+        is_up
+    }
+
+    /// The carrier of a link is gone.
+    pub(crate) fn on_down(&mut self, link: LinkId) {
+        if let Some(Some(known)) = self.attached.get_mut(usize::from(link.0)) {
+            known.is_up = false;
+        }
+    }
+
+    /// What a link carries, if it is attached.
+    pub(crate) fn caps(&self, link: LinkId) -> Option<&LinkCaps> {
+        self.known(link).map(|known| &known.caps)
+    }
+
+    /// Whether a link is attached.
+    pub(crate) fn is_attached(&self, link: LinkId) -> bool {
+        self.known(link).is_some()
+    }
+
+    /// Whether a link is attached and its carrier is there.
+    #[inline]
+    pub(crate) fn is_usable(&self, link: LinkId) -> bool {
+        self.known(link).is_some_and(|known| known.is_up)
+    }
+
+    #[inline]
+    fn known(&self, link: LinkId) -> Option<&Attached> {
+        self.attached.get(usize::from(link.0))?.as_ref()
+    }
+
+    /// The links that are attached, with what they carry.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &LinkCaps)> {
+        let links = self.attached.iter().enumerate();
+        links.filter_map(|(index, slot)| Some((LinkId(index as u8), &slot.as_ref()?.caps)))
+    }
+
+    /// The links (by bit) that are attached.
+    pub(crate) fn attached(&self) -> u16 {
+        self.iter().fold(0, |all, (link, _)| all | 1 << link.0)
+    }
+
+    /// The links (by bit) that are attached and whose carrier is there.
+    pub(crate) fn usable(&self) -> u16 {
+        let usable = self.iter().filter(|&(link, _)| self.is_usable(link));
+        usable.fold(0, |all, (link, _)| all | 1 << link.0)
+    }
+
+    /// Drivers may have room again.
+    pub(crate) fn begin_turn(&mut self) {
+        self.full = 0;
+        self.full_for.clear();
+    }
+
+    /// The driver of a link has refused frames for a peer.
+    pub(crate) fn on_refused(&mut self, link: LinkId, to: PeerAddr) {
+        if is_full_alone(to) {
+            self.full_for.push((link, to));
+        } else if usize::from(link.0) < LINKS_MAX {
+            self.full |= 1 << link.0;
+        }
+    }
+
+    /// Whether any driver has refused frames in this turn.
+    pub(crate) const fn has_refused(&self) -> bool {
+        self.full != 0 || !self.full_for.is_empty()
+    }
+
+    /// Whether nothing can be sent to a peer on a link now.
+    #[inline]
+    pub(crate) fn is_blocked(&self, link: LinkId, to: PeerAddr) -> bool {
+        !self.is_usable(link) || self.has_no_room(link, to)
+    }
+
+    /// Whether a link is full: its driver has room again soon, and nobody will say so. A link that is down
+    /// says so when it is back.
+    #[inline]
+    pub(crate) fn is_full(&self, link: LinkId, to: PeerAddr) -> bool {
+        self.is_usable(link) && self.has_no_room(link, to)
+    }
+
+    /// Whether a driver has refused frames for a peer in this turn.
+    #[inline]
+    fn has_no_room(&self, link: LinkId, to: PeerAddr) -> bool {
+        self.full >> link.0 & 1 != 0 || self.full_for.contains(&(link, to))
+    }
+}
+
+/// Whether the driver that reaches a peer has room for that one apart from others: memory is shared with
+/// each, and one that does not read fills only its own. Other drivers have one queue for all.
+pub(crate) const fn is_full_alone(to: PeerAddr) -> bool {
+    to.is_shared_memory()
+}
+
+/// Smallest frame a link must carry (protocol.md §2.2).
+pub(crate) const FRAME_BYTES_MIN: u16 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caps(frame_bytes: u16) -> LinkCaps {
+        LinkCaps {
+            frame_bytes_max: frame_bytes,
+            frame_bytes_safe: frame_bytes,
+            segments: 1,
+            offloads: false,
+            receive_buffer_bytes: 1 << 20,
+            rate: None,
+            local: PeerAddr([0; 20]),
+        }
+    }
+
+    fn with(links: &[u8]) -> Links {
+        let mut all = Links::new(0);
+        for &link in links {
+            all.attach(LinkId(link), caps(1472)).unwrap();
+        }
+        all
+    }
+
+    #[test]
+    fn a_link_too_narrow_for_any_frame_is_refused_or_down() {
+        let mut links = with(&[3]);
+        let narrow = caps(FRAME_BYTES_MIN - 1);
+        let refused = EngineLinkError::FrameTooSmall { link: 4, frame_bytes: FRAME_BYTES_MIN - 1 };
+        assert_eq!(links.attach(LinkId(4), narrow), Err(refused));
+        assert_eq!(links.attach(LinkId(16), caps(1472)), Err(EngineLinkError::Identifier(16)));
+        assert!(!links.on_changed(LinkId(3), narrow));
+        assert_eq!((links.attached(), links.usable()), (1 << 3, 0));
+        assert!(links.on_changed(LinkId(3), caps(9000)));
+        assert_eq!(links.usable(), 1 << 3);
+        assert_eq!(links.caps(LinkId(3)).map(|caps| caps.frame_bytes_max), Some(9000));
+    }
+
+    #[test]
+    fn what_was_detached_does_not_come_back_by_itself() {
+        let mut links = with(&[0, 15]);
+        links.detach(LinkId(15));
+        links.on_changed(LinkId(15), caps(1472));
+        assert_eq!((links.attached(), links.usable()), (1, 1));
+        links.on_down(LinkId(0));
+        assert_eq!((links.attached(), links.usable()), (1, 0));
+    }
+
+    #[test]
+    fn a_driver_without_room_is_full_for_the_rest_of_the_turn() {
+        let mut links = with(&[0, 1]);
+        let (here, there) = (PeerAddr([0; 20]), PeerAddr([3; 20]));
+        links.on_refused(LinkId(0), here);
+        assert!(links.has_refused());
+        assert!(links.is_full(LinkId(0), there) && !links.is_full(LinkId(1), here));
+        // One that is down is not full: it says so when it is back.
+        links.on_down(LinkId(0));
+        assert!(links.is_blocked(LinkId(0), here) && !links.is_full(LinkId(0), here));
+        links.begin_turn();
+        assert!(!links.has_refused() && !links.is_blocked(LinkId(1), here));
+    }
+
+    #[test]
+    fn memory_is_full_for_one_peer_alone() {
+        let mut links = with(&[0]);
+        let memory = |last| {
+            let mut bytes = [0; 20];
+            (bytes[0], bytes[19]) = (2, last);
+            PeerAddr(bytes)
+        };
+        links.on_refused(LinkId(0), memory(1));
+        assert!(links.is_full(LinkId(0), memory(1)) && !links.is_full(LinkId(0), memory(2)));
+        assert!(links.has_refused());
+    }
+}

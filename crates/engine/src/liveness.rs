@@ -1,0 +1,178 @@
+//! Whether the peer is there: what was heard of it, for how long it may be silent, and when it is asked.
+
+use delivery::{Instant, SilenceBudget};
+
+/// What a connection knows of the life of its peer (protocol.md §4.3).
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    silence: SilenceBudget,
+    /// A new packet of the peer arrived since the connection was last served.
+    is_heard: bool,
+    /// When the connection was last served after a new packet of the peer had arrived.
+    heard_at: Instant,
+    /// When to look whether anything was heard lately, and to ask if not; not before there is a connection.
+    ask_at: Instant,
+    /// Links have come or gone: the peer is asked at that time in any case.
+    compares_links: bool,
+}
+
+// Of a connection that rests it is known without waking it when it asks.
+delivery::pack_fields!(Liveness { silence, heard_at, compares_links }
+    is_heard = false, ask_at = Instant::NEVER);
+
+impl Liveness {
+    /// Of a peer of which nothing was heard, and which may be silent for so long.
+    pub(crate) fn new(silence_budget_ns: u64) -> Self {
+        Self {
+            silence: SilenceBudget::new(silence_budget_ns),
+            is_heard: false,
+            heard_at: Instant::default(),
+            ask_at: Instant::NEVER,
+            compares_links: false,
+        }
+    }
+
+    /// There is a connection: from now on the peer is asked when it is silent.
+    pub(crate) fn begin(&mut self, now: Instant, keep_alive_ns: u64) {
+        self.silence.on_progress(now, false);
+        self.ask_at = now.after_ns(keep_alive_ns);
+    }
+
+    /// The connection wakes up, and asks at that time as it would have.
+    pub(crate) const fn wake(&mut self, ask_at: Instant) {
+        self.ask_at = ask_at;
+    }
+
+    /// A new packet of the peer has arrived.
+    #[inline]
+    pub(crate) const fn on_heard(&mut self) {
+        self.is_heard = true;
+    }
+
+    /// Whether the peer was heard since this was last asked.
+    #[inline]
+    pub(crate) const fn poll_heard(&mut self, now: Instant) -> bool {
+        if self.is_heard {
+            self.heard_at = now;
+        }
+        core::mem::replace(&mut self.is_heard, false)
+    }
+
+    /// Something is awaited of the peer.
+    #[inline]
+    pub(crate) fn on_waiting(&mut self, now: Instant) {
+        self.silence.on_waiting(now);
+    }
+
+    /// The peer gave a sign of life, or nothing is awaited; more may be.
+    #[inline]
+    pub(crate) const fn on_progress(&mut self, now: Instant, is_waiting: bool) {
+        self.silence.on_progress(now, is_waiting);
+    }
+
+    /// Whether the peer counts as unreachable.
+    pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
+        self.silence.is_exhausted(now)
+    }
+
+    /// When the peer counts as unreachable, unless it is heard.
+    #[inline]
+    pub(crate) const fn exhausted_at(&self) -> Instant {
+        self.silence.deadline()
+    }
+
+    /// When the peer was last heard.
+    pub(crate) const fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
+    /// When to [ask](Self::poll_question).
+    #[inline]
+    pub(crate) const fn ask_at(&self) -> Instant {
+        self.ask_at
+    }
+
+    //= protocol.md: silence.3, compare.1
+    /// Whether to ask the peer now, as it was not heard for so long, or links are in doubt.
+    pub(crate) fn poll_question(
+        &mut self,
+        now: Instant,
+        keep_alive_ns: u64,
+        is_doubtful: bool,
+    ) -> bool {
+        let quiet_at = self.heard_at.after_ns(keep_alive_ns);
+        let compares = core::mem::replace(&mut self.compares_links, false) || is_doubtful;
+        let asks = quiet_at <= now || compares;
+        self.ask_at = if asks { now.after_ns(keep_alive_ns) } else { quiet_at };
+        asks
+    }
+
+    //= protocol.md: compare.1
+    /// Links have come or gone: when that has settled, both ends see whether they agree.
+    pub(crate) fn compare_links_soon(&mut self, now: Instant) {
+        if self.ask_at != Instant::NEVER {
+            self.compares_links = true;
+            self.ask_at = self.ask_at.min(now.after_ns(COMPARE_NS));
+        }
+    }
+
+    /// Whether nothing is awaited, and nothing was heard that is not looked at.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.is_heard && self.silence.deadline() == Instant::NEVER
+    }
+}
+
+/// How long after a change of its links a connection compares them with the peer's, in nanoseconds:
+/// longer than an index rests.
+const COMPARE_NS: u64 = 3_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn established() -> Liveness {
+        let mut liveness = Liveness::new(4 * KEEP_ALIVE_NS);
+        liveness.begin(START, KEEP_ALIVE_NS);
+        liveness
+    }
+
+    //= protocol.md: silence.3
+    #[test]
+    fn a_peer_that_was_heard_is_not_asked_before_it_was_silent_for_long() {
+        let mut liveness = established();
+        let heard_at = START.after_ns(KEEP_ALIVE_NS / 2);
+        assert!(!liveness.poll_heard(START));
+        liveness.on_heard();
+        assert!(liveness.poll_heard(heard_at) && !liveness.poll_heard(heard_at));
+        let ask_at = liveness.ask_at();
+        assert!(!liveness.poll_question(ask_at, KEEP_ALIVE_NS, false));
+        assert_eq!(liveness.ask_at(), heard_at.after_ns(KEEP_ALIVE_NS));
+        assert!(liveness.poll_question(liveness.ask_at(), KEEP_ALIVE_NS, false));
+    }
+
+    //= protocol.md: compare.1
+    #[test]
+    fn links_are_compared_once_after_a_change_however_lately_the_peer_was_heard() {
+        let mut liveness = established();
+        liveness.on_heard();
+        liveness.poll_heard(START);
+        liveness.compare_links_soon(START);
+        let ask_at = liveness.ask_at();
+        assert_eq!(ask_at, START.after_ns(COMPARE_NS));
+        assert!(liveness.poll_question(ask_at, KEEP_ALIVE_NS, false));
+        assert!(!liveness.poll_question(ask_at, KEEP_ALIVE_NS, false));
+        assert!(liveness.poll_question(ask_at, KEEP_ALIVE_NS, true), "a link is in doubt");
+    }
+
+    #[test]
+    fn before_there_is_a_connection_nothing_is_compared() {
+        let mut liveness = Liveness::new(1);
+        liveness.compare_links_soon(START);
+        assert_eq!(liveness.ask_at(), Instant::NEVER);
+        liveness.on_waiting(START);
+        assert!(!liveness.is_at_rest() && liveness.is_exhausted(START.after_ns(1)));
+    }
+
+    const START: Instant = Instant(1_000_000);
+    const KEEP_ALIVE_NS: u64 = 10_000_000_000;
+}

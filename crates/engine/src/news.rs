@@ -1,0 +1,67 @@
+//! News for the application that it has not been told yet.
+
+use std::collections::VecDeque;
+
+use crate::event::Event;
+
+/// News of connections, the oldest first: each is told once.
+#[derive(Debug)]
+pub(crate) struct News {
+    events: VecDeque<Event>,
+    /// What it has room for at least when much was told.
+    kept: usize,
+}
+
+impl News {
+    /// None; it keeps room for some, or for none.
+    pub(crate) fn new(allocates_ahead: bool) -> Self {
+        Self { events: VecDeque::new(), kept: if allocates_ahead { EVENTS_KEPT } else { 0 } }
+    }
+
+    /// The application is to hear of this.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// The next piece of news, if there is one.
+    pub(crate) fn poll(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Gives back what much news at a time has left behind.
+    pub(crate) fn trim(&mut self) {
+        if self.events.is_empty() && self.events.capacity() > self.kept {
+            self.events.shrink_to(self.kept);
+        }
+    }
+}
+
+/// News that an endpoint with few connections has at a time.
+const EVENTS_KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use crate::event::{Closed, ConnectionHandle};
+
+    use super::*;
+
+    #[test]
+    fn what_much_news_took_is_given_back_and_none_is_lost_by_that() {
+        let mut news = News::new(true);
+        let of = |index| {
+            let connection = ConnectionHandle { index, generation: 0 };
+            Event::Closed { connection, reason: Closed::Here, private_data: Vec::new() }
+        };
+        for index in 0..1000 {
+            news.tell(of(index));
+        }
+        for index in 0..1000 {
+            news.trim();
+            let event = news.poll();
+            let is_it = matches!(event, Some(Event::Closed { connection, .. }) if connection.index == index);
+            assert!(is_it, "{index}: {event:?}");
+        }
+        news.trim();
+        assert!(news.poll().is_none() && news.events.capacity() <= 2 * EVENTS_KEPT);
+    }
+}

@@ -1,0 +1,186 @@
+//! What a connection knows of pairs of links that are none of its own, and what the peer was told of them.
+
+use delivery::{Instant, LinkId};
+use wire_edge::PeerAddr;
+
+use crate::joining::{Joining, TRIAL_CHALLENGES};
+use crate::path::Path;
+
+/// Pairs that may join a connection, whether to look for them, and links of this end that the peer may want.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    /// What is known of them; absent while there is none to try.
+    joining: Option<Box<Joining>>,
+    /// Links (by bit) whose address the peer was told, as they have no part in the connection.
+    told_addresses: u16,
+    /// Whether to look for pairs that may join.
+    is_due: bool,
+}
+
+// A connection that is to look for pairs does not rest.
+delivery::pack_fields!(Pairs { joining, told_addresses } is_due = false);
+
+impl Pairs {
+    /// Something has changed: pairs are looked for.
+    pub(crate) const fn look(&mut self) {
+        self.is_due = true;
+    }
+
+    /// Whether something has changed since pairs were looked for.
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Gives out what is known, for a step of the search; [`Pairs::go_on_with`] takes it back.
+    pub(crate) const fn begin_step(&mut self) -> Option<Box<Joining>> {
+        self.is_due = false;
+        self.joining.take()
+    }
+
+    /// What is known after a step.
+    pub(crate) fn go_on_with(&mut self, joining: Box<Joining>) {
+        debug_assert!(self.joining.is_none(), "one step at a time");
+        self.joining = Some(joining);
+    }
+
+    /// There is a connection, and this is known of pairs: they are looked for.
+    pub(crate) fn begin(&mut self, joining: Option<Box<Joining>>) {
+        *self = Self { joining, told_addresses: 0, is_due: true };
+    }
+
+    /// When to look again, of which links some may be on trial.
+    pub(crate) fn deadline(&self, paths: &[Path]) -> Instant {
+        if self.is_due {
+            return Instant::default();
+        }
+        let (mut most, mut again_at) = (TRIAL_CHALLENGES, Instant::NEVER);
+        if let Some(joining) = &self.joining {
+            most = joining.challenges_max();
+            again_at = joining.deadline();
+        }
+        let given_up_at = |path: &Path| path.trial_ends_at(most);
+        paths.iter().map(given_up_at).fold(again_at, Instant::min)
+    }
+
+    //= protocol.md: remove.2
+    /// The peer does not want to be reached at this address any more, or the application of this end does
+    /// not want this link.
+    pub(crate) fn forget(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
+        if let Some(joining) = &mut self.joining {
+            joining.forget(peer);
+        }
+        if let Some(link) = unwanted {
+            self.joining.get_or_insert_default().exclude(link);
+        }
+        self.look();
+    }
+
+    /// The application, or a new attachment, wants this link in the connection.
+    pub(crate) fn welcome(&mut self, link: LinkId) {
+        if let Some(joining) = &mut self.joining {
+            joining.welcome(link);
+        }
+        self.look();
+    }
+
+    /// The peer is told where it can reach a link of this end.
+    pub(crate) const fn on_address_told(&mut self, link: LinkId) {
+        self.told_addresses |= 1 << link.0;
+    }
+
+    /// Links (by bit) whose address the peer was told, and that are wanted still.
+    pub(crate) fn told_addresses(&self) -> u16 {
+        self.told_addresses & !self.unwanted()
+    }
+
+    /// A pair answers, whichever end wanted it: it is one to be found again.
+    pub(crate) fn keep(&mut self, pair: (LinkId, PeerAddr), paths: &[Path]) {
+        self.told_addresses &= !(1 << pair.0.0);
+        if let Some(joining) = &mut self.joining {
+            joining.keep(pair, |old| is_peer(paths, old));
+        }
+    }
+
+    /// The peer does not want a pair that was on trial: what it wants may become clear later.
+    pub(crate) fn on_unwanted(&mut self, pair: (LinkId, PeerAddr)) {
+        if let Some(joining) = &mut self.joining {
+            joining.on_failed(pair);
+        }
+        self.look();
+    }
+
+    /// The application wants this pair, whose link is [welcome](Self::welcome).
+    pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
+        if let Some(joining) = &mut self.joining {
+            joining.ask_for(pair);
+        }
+    }
+
+    /// Whether it is known that the peer can be reached at this address.
+    pub(crate) fn knows(&self, address: PeerAddr) -> bool {
+        self.joining.as_ref().is_some_and(|joining| joining.knows(address))
+    }
+
+    //= protocol.md: control.3
+    /// The peer can be reached at this address, too.
+    pub(crate) fn learn(&mut self, address: PeerAddr, paths: &[Path]) {
+        let joining = self.joining.get_or_insert_default();
+        joining.learn_anew(address, |old| is_peer(paths, old));
+        self.look();
+    }
+
+    /// Links (by bit) that the application does not want in this connection.
+    pub(crate) fn unwanted(&self) -> u16 {
+        self.joining.as_ref().map_or(0, |joining| joining.unwanted())
+    }
+}
+
+fn is_peer(paths: &[Path], address: PeerAddr) -> bool {
+    paths.iter().any(|path| path.peer() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: u8) -> PeerAddr {
+        PeerAddr::from(core::net::SocketAddr::from(([10, 0, 0, host], 1)))
+    }
+
+    type Change = fn(&mut Pairs, (LinkId, PeerAddr));
+
+    #[test]
+    fn whatever_changes_is_a_reason_to_look() {
+        let pair = (LinkId(1), at(1));
+        let changes: [Change; 5] = [
+            |pairs, (link, peer)| pairs.forget(peer, Some(link)),
+            |pairs, (link, _)| pairs.welcome(link),
+            |pairs, pair| pairs.on_unwanted(pair),
+            |pairs, (_, peer)| pairs.learn(peer, &[]),
+            |pairs, _| pairs.begin(None),
+        ];
+        for change in changes {
+            let mut pairs = Pairs::default();
+            assert_eq!(pairs.deadline(&[]), Instant::NEVER);
+            change(&mut pairs, pair);
+            assert_eq!(pairs.deadline(&[]), Instant::default());
+            pairs.begin_step();
+            assert!(!pairs.is_due());
+        }
+    }
+
+    //= protocol.md: join.7
+    #[test]
+    fn of_a_link_that_is_not_wanted_or_has_a_part_the_peer_is_not_told_again() {
+        let mut pairs = Pairs::default();
+        for link in 0..3 {
+            pairs.on_address_told(LinkId(link));
+        }
+        pairs.forget(at(1), Some(LinkId(0)));
+        pairs.keep((LinkId(1), at(2)), &[]);
+        assert_eq!(pairs.told_addresses(), 0b100);
+        pairs.welcome(LinkId(0));
+        assert_eq!(pairs.told_addresses(), 0b101);
+    }
+}

@@ -1,0 +1,93 @@
+//! What the connections of an endpoint share, lent for a step on one of them.
+
+use delivery::{EndpointCounters, Instant, SentPool};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng;
+use semantics::{Carried, Pools};
+
+use crate::agenda::Agenda;
+use crate::config::EngineConfig;
+use crate::connection::Connection;
+use crate::links::Links;
+use crate::news::News;
+use crate::peer_names::PeerNames;
+use crate::phase::Phase;
+use crate::reception::Reception;
+use crate::replies::Replies;
+use crate::scratch::Scratch;
+use crate::table::ConnectionTable;
+
+/// The parts of an [`Engine`](crate::Engine) that its connections share, each of which keeps its own state.
+///
+/// A step works on these and on one connection, which is out of the table meanwhile: it reaches no other.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) config: &'a EngineConfig,
+    /// The number, random at each start, by which peers tell the lives of an endpoint apart.
+    pub(crate) incarnation: u64,
+    /// The last turn.
+    pub(crate) turn_at: Instant,
+    pub(crate) entropy: &'a mut ChaCha8Rng,
+    pub(crate) links: &'a mut Links,
+    pub(crate) agenda: &'a mut Agenda,
+    pub(crate) pools: &'a mut Pools,
+    pub(crate) sent: &'a mut SentPool<Carried>,
+    pub(crate) reception: &'a mut Reception,
+    pub(crate) peers: &'a mut PeerNames,
+    pub(crate) replies: &'a mut Replies,
+    pub(crate) news: &'a mut News,
+    /// Counts of which nothing depends.
+    pub(crate) counters: &'a mut EndpointCounters,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+impl Parts<'_> {
+    /// Fresh random bits.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.entropy.next_u64()
+    }
+
+    /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
+    pub(crate) fn may_rest(&self, connection: &Connection) -> bool {
+        connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
+    }
+
+    /// Puts a connection back into the table and on the list of those to serve, or drops it if it is over.
+    #[inline]
+    pub(crate) fn put_back(
+        &mut self,
+        connections: &mut ConnectionTable,
+        connection: Box<Connection>,
+    ) {
+        if connection.phase() == Phase::Gone {
+            return self.forget(connections, connection);
+        }
+        self.agenda.mark_ready(connection.handle().index);
+        connections.put(connection);
+    }
+
+    /// Drops a connection that was taken out of the table.
+    #[cold]
+    fn forget(&mut self, connections: &mut ConnectionTable, mut connection: Box<Connection>) {
+        let handle = connection.handle();
+        for path in connection.paths_mut() {
+            path.let_go(self.sent);
+        }
+        self.agenda.forget(handle.index);
+        if let Some(key) = connection.names().hello_key() {
+            self.reception.forget(key);
+        }
+        self.peers.forget(connection.names().of_peer(), handle.index);
+        self.forget_unconfirmed(&mut connection);
+        let id = connection.names().id();
+        drop(connection);
+        connections.release(handle, id);
+    }
+
+    /// The peer has confirmed the connection, or it is over.
+    pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
+        if let Some(peer) = connection.take_unconfirmed() {
+            self.reception.on_confirmed(peer);
+        }
+    }
+}

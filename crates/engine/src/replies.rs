@@ -1,0 +1,143 @@
+//! Handshake frames that wait to be sent.
+
+use std::collections::VecDeque;
+
+use delivery::{EndpointCounters, LinkId};
+use wire_edge::{ConnectionId, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, PeerAddr, VERSION};
+
+/// Handshake frames that wait for their turn, the oldest first, at most [`REPLIES_MAX`]: strangers decide
+/// how many there are.
+#[derive(Debug)]
+pub(crate) struct Replies {
+    waiting: VecDeque<Reply>,
+    /// What it has room for when nothing waits.
+    kept: usize,
+}
+
+/// A handshake frame on its way out.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) link: LinkId,
+    pub(crate) to: PeerAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Replies {
+    /// With all the room there may be, or none until it is needed.
+    pub(crate) fn new(allocates_ahead: bool) -> Self {
+        let kept = if allocates_ahead { REPLIES_MAX } else { 0 };
+        Self { waiting: VecDeque::with_capacity(kept), kept }
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether the next would be dropped.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= REPLIES_MAX
+    }
+
+    //= protocol.md: amplify.3, amplify.4
+    /// Adds a frame between these two connections to those that wait, unless it must not go out.
+    pub(crate) fn push(
+        &mut self,
+        counters: &mut EndpointCounters,
+        (link, to): (LinkId, PeerAddr),
+        destination: ConnectionId,
+        source: ConnectionId,
+        body: Handshake<'_>,
+    ) {
+        if to.is_group() {
+            // Whoever put it there, nobody asked from there.
+            counters.wrong_address += 1;
+            return;
+        }
+        if self.is_full() {
+            counters.rate_limited += 1;
+            return;
+        }
+        let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
+        let frame = HandshakeFrame { version: VERSION, destination, source, body };
+        let len = frame.encode(&mut bytes);
+        bytes.truncate(len);
+        self.waiting.push_back(Reply { link, to, bytes });
+    }
+
+    /// Offers each frame that waits to `send` once, which says whether it is done with it; true if some
+    /// still wait.
+    pub(crate) fn offer(&mut self, mut send: impl FnMut(&Reply) -> bool) -> bool {
+        for _ in 0..self.waiting.len() {
+            let Some(reply) = self.waiting.pop_front() else { break };
+            if !send(&reply) {
+                self.waiting.push_back(reply);
+            }
+        }
+        !self.waiting.is_empty()
+    }
+
+    /// Gives back what a burst has left behind.
+    pub(crate) fn trim(&mut self) {
+        if self.waiting.is_empty() && self.waiting.capacity() > self.kept {
+            self.waiting.shrink_to(self.kept);
+        }
+    }
+}
+
+/// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
+/// each, so 240 KB in all, for a burst of requests in one turn.
+const REPLIES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> PeerAddr {
+        PeerAddr::from(text.parse::<core::net::SocketAddr>().expect("a literal address"))
+    }
+
+    fn push(replies: &mut Replies, to: PeerAddr) -> EndpointCounters {
+        let mut counters = EndpointCounters::default();
+        let none = ConnectionId(0);
+        replies.push(&mut counters, (LinkId(0), to), none, ConnectionId(1), Handshake::Pending);
+        counters
+    }
+
+    //= protocol.md: amplify.4
+    #[test]
+    fn there_are_only_so_many() {
+        let mut replies = Replies::new(false);
+        for _ in 0..REPLIES_MAX {
+            assert_eq!(push(&mut replies, ip("10.0.0.1:1")).rate_limited, 0);
+        }
+        assert!(replies.is_full());
+        assert_eq!(push(&mut replies, ip("10.0.0.1:1")).rate_limited, 1);
+        assert!(!replies.offer(|_| true));
+        assert!(replies.is_empty());
+    }
+
+    //= protocol.md: amplify.3
+    #[test]
+    fn nothing_goes_to_a_group() {
+        let mut replies = Replies::new(false);
+        assert_eq!(push(&mut replies, ip("224.0.0.1:1")).wrong_address, 1);
+        assert!(replies.is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_waits_and_holds_up_nothing() {
+        let mut replies = Replies::new(true);
+        let (full, other) = (ip("10.0.0.1:1"), ip("10.0.0.2:1"));
+        for to in [full, other, full] {
+            push(&mut replies, to);
+        }
+        assert!(replies.offer(|reply| reply.to == other));
+        let mut left = Vec::new();
+        replies.offer(|reply| {
+            left.push(reply.to);
+            true
+        });
+        assert_eq!(left, [full, full]);
+    }
+}

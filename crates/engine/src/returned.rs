@@ -1,0 +1,124 @@
+//! What comes back of the frames of a link, by an acknowledgement or a timeout: all of it passes here.
+
+use delivery::Fate;
+use semantics::{Carried, CarriedKind};
+
+use crate::pending::{LostControl, MTU_PROBE, STATUS};
+
+/// What came back of the frames of a link, by an acknowledgement or a timeout.
+#[derive(Debug, Default)]
+pub(crate) struct Returned {
+    /// Control messages to say again, and frames with such that are no longer in flight.
+    pub(crate) control: LostControl,
+    /// Frames of data that were lost.
+    pub(crate) data_lost: u64,
+    /// Packets that were lost, and of those that were before, the ones that arrived nevertheless.
+    pub(crate) packets_lost: u64,
+    pub(crate) spurious_losses: u64,
+    /// Something was acknowledged that was not before.
+    pub(crate) is_progress: bool,
+    /// The peer has heard the status of links.
+    pub(crate) has_told_statuses: bool,
+    /// Least size of the largest frame of data that was acknowledged, and that was lost.
+    pub(crate) acked_bytes: u32,
+    pub(crate) lost_bytes: u32,
+    /// The probe of the path MTU, and what became of it.
+    pub(crate) probe: Option<(Fate, u16)>,
+}
+
+impl Returned {
+    /// Takes what a frame carried; what it was of operations goes on to `operations`.
+    pub(crate) fn take(
+        &mut self,
+        fate: Fate,
+        carried: Carried,
+        operations: &mut impl FnMut(Fate, Carried),
+    ) {
+        match (fate, carried.kind) {
+            (_, CarriedKind::Control) if carried.slot & MTU_PROBE != 0 => {
+                self.probe = Some((fate, carried.slot as u16));
+            }
+            (Fate::Lost, CarriedKind::Control) => self.control.add(&carried),
+            (Fate::Acked, CarriedKind::Control) => {
+                self.control.add_arrived();
+                self.has_told_statuses |=
+                    carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
+            }
+            (Fate::Acked, _) => {
+                self.acked_bytes = self.acked_bytes.max(frame_bytes_min(&carried));
+                operations(fate, carried);
+            }
+            (Fate::Lost, _) => {
+                self.data_lost += 1;
+                self.lost_bytes = self.lost_bytes.max(frame_bytes_min(&carried));
+                operations(fate, carried);
+            }
+        }
+    }
+}
+
+/// Bytes that the frame had at least in which data was sent: the shortest headers and the payload.
+const fn frame_bytes_min(carried: &Carried) -> u32 {
+    OPERATION_HEADER_BYTES + carried.length as u32
+}
+
+/// Bytes of the common header, the number of an operation and an offset.
+const OPERATION_HEADER_BYTES: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pending::{PING, Pending};
+
+    fn of(slot: u32, length: u16, kind: CarriedKind) -> Carried {
+        Carried { slot, length, kind, ..Carried::default() }
+    }
+
+    #[test]
+    fn operations_get_what_was_theirs_and_nothing_else() {
+        let (mut returned, mut operations) = (Returned::default(), Vec::new());
+        for (fate, carried) in [
+            (Fate::Acked, of(1, 700, CarriedKind::Request)),
+            (Fate::Lost, of(2, 900, CarriedKind::Answer)),
+            (Fate::Lost, of(3, 100, CarriedKind::Request)),
+            (Fate::Acked, of(PING.into(), 0, CarriedKind::Control)),
+            (Fate::Lost, of(MTU_PROBE | 0xbb8, 0, CarriedKind::Control)),
+        ] {
+            returned.take(fate, carried, &mut |_, carried| operations.push(carried.slot));
+        }
+        assert_eq!(operations, [1, 2, 3]);
+        assert_eq!(returned.data_lost, 2);
+        assert_eq!((returned.acked_bytes, returned.lost_bytes), (720, 920));
+        assert_eq!(returned.probe, Some((Fate::Lost, 0xbb8)));
+    }
+
+    #[test]
+    fn a_lost_message_is_said_again_and_one_that_arrived_is_not() {
+        let mut pending = Pending::default();
+        for _ in 0..2 {
+            pending.say(PING);
+            pending.on_sent(PING, None, true);
+        }
+        let mut returned = Returned::default();
+        let ping = of(PING.into(), 0, CarriedKind::Control);
+        returned.take(Fate::Acked, ping, &mut |_, _| {});
+        pending.on_returned(core::mem::take(&mut returned.control));
+        assert_eq!(pending.messages(), 0);
+        returned.take(Fate::Lost, ping, &mut |_, _| {});
+        pending.on_returned(returned.control);
+        assert_eq!(pending.messages(), PING);
+        assert!(pending.is_all_heard());
+    }
+
+    #[test]
+    fn only_a_frame_that_told_statuses_is_known_to_have_told_them() {
+        for (slot, statuses, has_told) in
+            [(STATUS, 2, true), (STATUS, 0, false), (STATUS, 2 << 16, false), (0, 2, false)]
+        {
+            let mut returned = Returned::default();
+            let carried = Carried { offset: statuses, ..of(slot, 0, CarriedKind::Control) };
+            returned.take(Fate::Acked, carried, &mut |_, _| {});
+            assert_eq!(returned.has_told_statuses, has_told, "{slot} {statuses}");
+        }
+    }
+}

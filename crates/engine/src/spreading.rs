@@ -1,0 +1,174 @@
+//! What a connection remembers of how its data is spread over its links (sender.md, 8).
+
+use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPolicy, next};
+
+/// The scheduler of a connection, and what it must know of frames that went before. It knows links by
+/// their position, which holds until one is [removed](Self::on_positions_shifted).
+#[derive(Debug)]
+pub(crate) struct Spreading {
+    /// Present with several links.
+    scheduler: Option<Box<SchedulerState>>,
+    /// When a link that leaves data to better ones would run dry.
+    again_at: Instant,
+    /// Position of the link of the newest data frame, [`LINKS_MAX`] if that is no more, and when the frame
+    /// should arrive, but for what all links share.
+    arrives_at: (usize, Instant),
+    /// Data frames since a link was last brought out of step with another.
+    in_step: u32,
+}
+
+delivery::pack_fields!(Spreading { scheduler, again_at, arrives_at, in_step });
+
+impl Default for Spreading {
+    fn default() -> Self {
+        let arrives_at = (0, Instant::default());
+        Self { scheduler: None, again_at: Instant::NEVER, arrives_at, in_step: 0 }
+    }
+}
+
+impl Spreading {
+    /// There are so many links, one more than before.
+    pub(crate) fn on_opened(&mut self, links: usize) {
+        if links > 1 {
+            self.scheduler.get_or_insert_default();
+        }
+    }
+
+    /// What was learnt of the link at `position` holds no longer.
+    pub(crate) fn forget(&mut self, position: usize) {
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.forget(position);
+        }
+    }
+
+    /// A link was taken away: what was learnt belongs to other links now.
+    pub(crate) fn on_positions_shifted(&mut self) {
+        self.arrives_at = (LINKS_MAX, Instant::default());
+        if let Some(scheduler) = &mut self.scheduler {
+            **scheduler = SchedulerState::default();
+        }
+    }
+
+    /// When to look again whether a link that waits should have data.
+    #[inline]
+    pub(crate) const fn again_at(&self) -> Instant {
+        self.again_at
+    }
+
+    /// Position of the link for the next of so many bytes; nothing if none should have it now.
+    pub(crate) fn choose(
+        &mut self,
+        policy: SchedulingPolicy,
+        backlog_bytes: u64,
+        now: Instant,
+        views: &mut [LinkView],
+    ) -> Option<usize> {
+        match next(policy, backlog_bytes, now, views, self.scheduler.as_mut()?) {
+            Next::Frame { link } => Some(link),
+            Next::Wait { until } => {
+                self.again_at = until;
+                None
+            }
+        }
+    }
+
+    /// A frame was cut for the link at `position`, which is seen like this with it.
+    pub(crate) fn on_cut(&mut self, position: usize, view: &LinkView) {
+        debug_assert!(position < LINKS_MAX, "there is such a link");
+        self.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
+    }
+
+    /// Whether the next frame of the link at `position` would arrive together with the one before, of
+    /// another link that is as fast, so that chance decides which comes first, and will again with
+    /// those that follow. Half a frame brings the two out of step for long.
+    pub(crate) fn falls_together(
+        &mut self,
+        views: &[LinkView; LINKS_MAX],
+        position: usize,
+    ) -> bool {
+        let (other, arrives_at) = self.arrives_at;
+        let (mine, theirs) = (&views[position], &views[other.min(LINKS_MAX - 1)]);
+        let (Some(rate), Some(other_rate)) =
+            (mine.rate_bytes_per_second, theirs.rate_bytes_per_second)
+        else {
+            return false;
+        };
+        self.in_step = self.in_step.saturating_add(1);
+        if other == position
+            || self.in_step < STEP_FRAMES
+            || rate.abs_diff(other_rate) > other_rate / 8
+        {
+            return false;
+        }
+        let sending_ns = u64::from(mine.frame_bytes) * 1_000_000_000 / rate.max(1);
+        let at = mine.idle_at.after_ns(mine.one_way_ns + sending_ns);
+        let apart_ns = at.since_ns(arrives_at).max(arrives_at.since_ns(at));
+        let together = apart_ns < sending_ns / 5;
+        if together {
+            self.in_step = 0;
+        }
+        together
+    }
+}
+
+/// Frames after which a link may again be brought out of step with another.
+const STEP_FRAMES: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VIEW: LinkView = LinkView {
+        rate_bytes_per_second: Some(125_000_000),
+        one_way_ns: 50_000,
+        idle_at: Instant(1_000_000),
+        window_left_bytes: 0,
+        opens_at: Instant::NEVER,
+        frame_bytes: 1400,
+        usable: true,
+        backup: false,
+        has_share: false,
+    };
+
+    /// Whether the second of two like links falls together with the first, frame after frame.
+    fn found(mut spreading: Spreading, frames: u32) -> Vec<u32> {
+        let mut views = [VIEW; LINKS_MAX];
+        views[0].idle_at = VIEW.idle_at.after_ns(1400 * 8);
+        let mut together = Vec::new();
+        for frame in 1..=frames {
+            spreading.on_cut(0, &views[0]);
+            if spreading.falls_together(&views, 1) {
+                together.push(frame);
+            }
+        }
+        together
+    }
+
+    #[test]
+    fn like_links_are_brought_out_of_step_once_in_a_while() {
+        assert_eq!(found(Spreading::default(), 100), [32, 64, 96]);
+    }
+
+    #[test]
+    fn one_link_has_no_scheduler_and_two_have() {
+        let mut spreading = Spreading::default();
+        let mut views = [VIEW; 2];
+        let policy = SchedulingPolicy::default();
+        spreading.on_opened(1);
+        assert_eq!(spreading.choose(policy, 1, VIEW.idle_at, &mut views), None);
+        spreading.on_opened(2);
+        for view in &mut views {
+            view.window_left_bytes = 1 << 20;
+        }
+        assert!(spreading.choose(policy, 1, VIEW.idle_at, &mut views).is_some());
+    }
+
+    #[test]
+    fn what_was_learnt_of_a_position_is_not_taken_for_another_link() {
+        let mut spreading = Spreading { in_step: STEP_FRAMES, ..Spreading::default() };
+        spreading.on_cut(0, &VIEW);
+        spreading.on_positions_shifted();
+        assert_eq!(spreading.arrives_at.0, LINKS_MAX);
+        assert!(!spreading.falls_together(&[VIEW; LINKS_MAX], 0));
+    }
+}

@@ -1,0 +1,201 @@
+//! Keys of the transport of model hosts.
+
+use super::super::ethernet::{Congestion, EthernetConfiguration, Recovery, TransportConfiguration};
+use super::reader::Reader;
+use super::reference;
+use super::units::Unit;
+use super::{Configuration, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
+
+/// Reads what `[host]` says of it.
+pub(super) fn read(
+    keys: &mut Reader,
+    fabric: &FabricConfiguration,
+) -> Result<Option<TransportConfiguration>, ConfigurationError> {
+    let recoveries = ["none", "go_back_n", "selective_repeat"];
+    let word = keys.word("transport", "none", &recoveries)?;
+    let recovery = match word.as_str() {
+        "go_back_n" => Some(Recovery::GoBackN),
+        "selective_repeat" => Some(Recovery::SelectiveRepeat),
+        _ => None,
+    };
+    let losses = match (recovery, fabric) {
+        (None, _) => None,
+        (Some(recovery), FabricConfiguration::Ethernet(ethernet)) => {
+            Some(read_losses(keys, recovery, ethernet)?)
+        }
+        _ => {
+            let expected = "\"none\" on this fabric, or [fabric] kind = \"ethernet\"";
+            return Err(keys.wrong_word("transport", &word, expected));
+        }
+    };
+    let most = losses.map_or(WINDOW_FRAMES, |losses| losses.window_frames.into());
+    let word = keys.word("congestion", "fixed", &["fixed", "dctcp", "delay"])?;
+    let congestion = match word.as_str() {
+        "dctcp" => Congestion::Dctcp {
+            gain_ppm: keys.number("dctcp_gain_ppm", 62_500, 1, 1_000_000)? as u32,
+        },
+        "delay" => Congestion::Delay {
+            target_ps: keys.number("target_delay_ps", 20_000_000, 1, TIME_MAX_PS)?,
+            scaling_ps: keys.number("target_scaling_ps", 0, 0, TIME_MAX_PS)?,
+            beta_percent: keys.number("delay_beta_percent", 80, 0, 100)? as u32,
+            decrease_max_percent: keys.number("delay_decrease_max_percent", 50, 0, 100)? as u32,
+        },
+        _ => Congestion::Fixed,
+    };
+    let initial_window_frames = match congestion {
+        Congestion::Fixed => most as u32,
+        _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
+    };
+    // The reference asks for each word alone.
+    if losses.is_none() && congestion != Congestion::Fixed && keys.file() != reference::FILE {
+        let expected =
+            "\"fixed\" without a transport; [host] transport = \"selective_repeat\" would do";
+        return Err(keys.wrong_word("congestion", &word, expected));
+    }
+    let configuration =
+        losses.map(|losses| TransportConfiguration { congestion, initial_window_frames, ..losses });
+    Ok(configuration)
+}
+
+/// Reads what is sent again and when, with a window that is fixed.
+fn read_losses(
+    keys: &mut Reader,
+    recovery: Recovery,
+    ethernet: &EthernetConfiguration,
+) -> Result<TransportConfiguration, ConfigurationError> {
+    let mut number = |key, default: u64, least, most| {
+        keys.number(key, default, least, most).map(|number| number as u32)
+    };
+    let window_frames = number("window_frames", WINDOW_FRAMES, 1, WINDOW_MAX_FRAMES)?;
+    let ack_bytes = number("ack_bytes", ACK_BYTES, 0, ethernet.mtu_bytes.into())?;
+    let loss_threshold_frames = number("loss_threshold_frames", 1, 1, WINDOW_MAX_FRAMES)?;
+    let loss_ppm = number("loss_ppm", 0, 0, LOSS_MAX_PPM)?;
+    Ok(TransportConfiguration {
+        recovery,
+        congestion: Congestion::Fixed,
+        window_frames,
+        initial_window_frames: window_frames,
+        ack_bytes,
+        timeout_ps: keys.number("timeout_ps", 1_000_000_000, TIMEOUT_MIN_PS, TIMEOUT_MAX_PS)?,
+        loss_threshold_frames,
+        loss_ppm,
+    })
+}
+
+impl Configuration {
+    /// What cannot be together with a transport.
+    pub(super) fn check_transport(&self) -> Result<(), ConfigurationError> {
+        let FabricConfiguration::Ethernet(ethernet) = &self.fabric else { return Ok(()) };
+        let Some(transport) = ethernet.transport else { return Ok(()) };
+        let wrong = |key: &str, value: u64, expected: String| {
+            Err(self.written.value("fabric", key, value.to_string(), expected))
+        };
+        if ethernet.nic.rails > 1 {
+            let expected = "1 with [host] transport; 1 would do".to_owned();
+            return wrong("rails", ethernet.nic.rails.into(), expected);
+        }
+        let frame = u64::from(ethernet.frame_bytes_max());
+        let queues = &ethernet.queues;
+        let shared_min = frame.max((frame * 100).div_ceil(queues.alpha_percent.max(1).into()));
+        for (key, bytes, least) in [
+            ("buffer_bytes", ethernet.buffer_bytes, frame),
+            ("shared_bytes", queues.shared_bytes, shared_min),
+        ] {
+            if bytes > 0 && bytes < least {
+                let would_do = Unit::Size.quoted(least);
+                let expected = format!(
+                    "0 or as much as a frame takes, {least}, as [host] transport sends it until it \
+                     arrives; {would_do} would do"
+                );
+                return wrong(key, bytes, expected);
+            }
+        }
+        if matches!(transport.congestion, Congestion::Dctcp { .. }) && queues.ecn_max_bytes == 0 {
+            let expected = "\"fixed\" or \"delay\" where switches mark nothing; [fabric] \
+                            ecn_max_bytes = \"100 kB\" would do";
+            let value = "\"dctcp\"".to_owned();
+            return Err(self.written.value("host", "congestion", value, expected.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// What is under way at 10 Gb/s in a round trip of 80 µs.
+const WINDOW_FRAMES: u64 = 64;
+/// Headers of IP and TCP; shorter than the least payload of a frame.
+const ACK_BYTES: u64 = 40;
+/// Acknowledgements must be far less apart than half of all numbers of frames.
+const WINDOW_MAX_FRAMES: u64 = 1 << 16;
+/// A frame of two: with more, timeouts become longer than runs.
+const LOSS_MAX_PPM: u64 = 500_000;
+/// A microsecond: a host does not look more often.
+const TIMEOUT_MIN_PS: u64 = 1_000_000;
+/// A second: doubled twenty times it is two weeks of virtual time, where a run ends at two months.
+const TIMEOUT_MAX_PS: u64 = 1_000_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::simulation::InTurns;
+    use super::super::{Configuration, FabricConfiguration, Watch};
+    use super::*;
+
+    #[test]
+    fn a_transport_is_read_and_written_out_again() {
+        let text = "[host]\ntransport = \"go_back_n\"\ncongestion = \"delay\"\nwindow_frames = \
+                    200\ntarget_delay_ps = \"30 us\"\nloss_ppm = 7\ntimeout_ps = \"100 us\"\n";
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let FabricConfiguration::Ethernet(ethernet) = configuration.fabric else {
+            panic!("Ethernet is the default");
+        };
+        let expected = TransportConfiguration {
+            recovery: Recovery::GoBackN,
+            congestion: Congestion::Delay {
+                target_ps: 30_000_000,
+                scaling_ps: 0,
+                beta_percent: 80,
+                decrease_max_percent: 50,
+            },
+            window_frames: 200,
+            initial_window_frames: 10,
+            ack_bytes: 40,
+            timeout_ps: 100_000_000,
+            loss_threshold_frames: 1,
+            loss_ppm: 7,
+        };
+        assert_eq!(ethernet.transport, Some(expected));
+        let again = Configuration::parse("b.toml", &configuration.effective).expect("it is valid");
+        assert_eq!(again.fabric, configuration.fabric);
+    }
+
+    /// An incast into a short queue, with each transport, whole and divided.
+    #[test]
+    fn lost_messages_arrive_with_a_transport_and_parts_agree() {
+        for (transport, more) in [
+            ("go_back_n", ""),
+            ("selective_repeat", ""),
+            ("selective_repeat", "congestion = \"delay\"\n"),
+            ("selective_repeat", "congestion = \"dctcp\"\nloss_ppm = 1000\n"),
+            ("go_back_n", "congestion = \"dctcp\"\nloss_ppm = 1000\n"),
+        ] {
+            let marks = if more.contains("dctcp") { "ecn_max_bytes = 8000\n" } else { "" };
+            let run = |threads: u32| {
+                let text = format!(
+                    "[topology]\nkind = \"leaf_spine\"\nhosts = 4\n[fabric]\nbuffer_bytes = \
+                     20000\n{marks}[host]\ntransport = \"{transport}\"\n{more}[workload]\nkind = \
+                     \"incast\"\nbytes = 30000\niterations = 5\n[run]\nthreads = {threads}\n"
+                );
+                let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
+                configuration.run_watched(&InTurns, Watch::default()).expect("it ends")
+            };
+            let whole = run(1);
+            let counts = whole.transport.expect("hosts have a transport");
+            assert_eq!(whole.delivered, 5 * 15, "{transport} {more}");
+            assert!(counts.retransmitted_frames > 0 && whole.dropped > 0, "{transport} {more}");
+            for threads in [2, 4] {
+                let divided = run(threads);
+                assert_eq!(divided.hash, whole.hash, "{transport} {more}, {threads} parts");
+                assert_eq!(divided.transport, whole.transport, "{transport} {more}");
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Hosts of an Ethernet with a transport: who sends when, what arrives, what comes too late.
+
+use super::super::super::simulation::Context;
+use super::super::super::statistics::mix;
+use super::super::super::wheel::Event;
+use super::super::{ENGINE, Ethernet, Frame, FrameState, QUEUE};
+use super::receiver::Verdict;
+use super::sender::{Departure, Outgoing};
+use super::{Kind, Segment};
+
+impl Ethernet {
+    /// Takes a message that its host hands over now.
+    pub(in super::super) fn post(&mut self, context: &mut Context, index: u32) {
+        let mtu = self.configuration.mtu_bytes.max(1);
+        let message = context.messages.get_mut(index);
+        message.remaining = message.bytes.div_ceil(mtu).max(1);
+        let message = *message;
+        let name = match &mut self.exchange {
+            Some(exchange) => exchange.name(context, index),
+            None => index,
+        };
+        let queues = &self.configuration.queues;
+        let class = queues.class_of(message.source, message.tag, message.bytes);
+        let last_bytes = message.bytes - (message.remaining - 1) * mtu;
+        let Some(transport) = &mut self.transport else { return };
+        let connection = transport.connection(message.source, message.destination, class);
+        let outgoing = Outgoing::new(name, message.remaining, last_bytes);
+        transport.senders[connection as usize].post(outgoing);
+        self.offer(context, connection);
+    }
+
+    /// An event of a host's transport: a look for something to send, or at a timer.
+    pub(in super::super) fn handle_transport(&mut self, context: &mut Context, event: Event) {
+        let host = event.place & !TRANSPORT;
+        let Some(transport) = &mut self.transport else { return };
+        if event.subject == PULL {
+            transport.pulls_ps[host as usize] = u64::MAX;
+            self.pull(context, host);
+            return;
+        }
+        let sender = &mut transport.senders[event.subject as usize];
+        if sender.on_timer(&transport.configuration, event.time_ps) {
+            transport.counts.timeouts += 1;
+            self.offer(context, event.subject);
+        }
+        self.arm(context, event.subject);
+    }
+
+    /// A port of a host begins to send a frame: what is sent after it is asked for when it has left.
+    pub(in super::super) fn on_port_begun(&mut self, context: &mut Context, port: u32, index: u32) {
+        let Some(transport) = &mut self.transport else { return };
+        transport.on_left(index, context.wheel.now_ps());
+        let host = self.ends[port as usize ^ 1].node();
+        if transport.has_ready(host) {
+            self.schedule_pull(context, host, self.ports[port as usize].free_ps);
+        }
+    }
+
+    /// A connection may have something to send.
+    fn offer(&mut self, context: &mut Context, connection: u32) {
+        let Some(transport) = &mut self.transport else { return };
+        if transport.make_ready(connection) {
+            let host = transport.senders[connection as usize].source;
+            self.pull(context, host);
+        }
+    }
+
+    /// A host sends the frame of whose turn it is, if its port is free: one waits for it at most, of each
+    /// class.
+    fn pull(&mut self, context: &mut Context, host: u32) {
+        let port = self.routes.host_link(host) ^ 1;
+        let classes = self.transport.as_ref().map_or(0, |transport| transport.classes);
+        for class in 0..classes {
+            loop {
+                let Some(transport) = &mut self.transport else { return };
+                if !transport.has_ready(host) {
+                    return;
+                }
+                let free_ps = self.ports[port as usize].free_ps;
+                if free_ps > context.wheel.now_ps() {
+                    self.schedule_pull(context, host, free_ps);
+                    return;
+                }
+                let output = self.queues.as_ref().map(|queues| &queues.outputs[port as usize]);
+                if output.is_some_and(|output| !output.waiting[class].frames.is_empty()) {
+                    break;
+                }
+                let Some(connection) = transport.take_ready(host, class) else { break };
+                self.depart(context, port, connection);
+                if let Some(transport) = &mut self.transport {
+                    transport.make_ready(connection);
+                }
+            }
+        }
+    }
+
+    fn schedule_pull(&mut self, context: &mut Context, host: u32, time_ps: u64) {
+        let Some(transport) = &mut self.transport else { return };
+        let pull_ps = &mut transport.pulls_ps[host as usize];
+        if *pull_ps == u64::MAX {
+            *pull_ps = time_ps;
+            context.schedule(time_ps, TRANSPORT | host, PULL);
+        }
+    }
+
+    /// A connection sends its next frame by a port.
+    fn depart(&mut self, context: &mut Context, port: u32, connection: u32) {
+        let now_ps = context.wheel.now_ps();
+        let Some(transport) = &mut self.transport else { return };
+        let sender = &mut transport.senders[connection as usize];
+        let (source, destination, class) = (sender.source, sender.destination, sender.class);
+        let departure = sender.depart(&transport.configuration, now_ps);
+        let Departure { sequence, transmission, message, last_bytes, is_again } = departure;
+        let payload = last_bytes.unwrap_or(self.configuration.mtu_bytes);
+        transport.counts.data_frames += 1;
+        transport.counts.payload_bytes += u64::from(payload);
+        transport.counts.retransmitted_frames += u64::from(is_again);
+        self.arm(context, connection);
+        let bytes = self.frame_bytes(payload);
+        let (ready_ps, _) = self.pass_nic(source, bytes, now_ps);
+        let segment = Segment {
+            connection,
+            source,
+            sequence,
+            expected: 0,
+            transmission,
+            sent_ps: ready_ps.max(self.ports[port as usize].free_ps),
+            part: self.exchange.as_ref().map_or(0, |exchange| exchange.own_part()),
+            kind: Kind::Data,
+        };
+        let flow = self.flow(source, destination, port);
+        let frame = Frame { message, destination, flow, bytes };
+        self.send_segment(context, port, (frame, class), segment, ready_ps);
+    }
+
+    /// Sends a frame of a class with what it carries.
+    fn send_segment(
+        &mut self,
+        context: &mut Context,
+        port: u32,
+        (frame, class): (Frame, u8),
+        segment: Segment,
+        ready_ps: u64,
+    ) {
+        let index = self.frames.insert(frame);
+        if self.has_states() {
+            self.set_state(index, FrameState::at_host(class));
+        }
+        if let Some(transport) = &mut self.transport {
+            transport.set_segment(index, segment);
+        }
+        self.transmit(context, port, index, frame, ready_ps);
+    }
+
+    /// A frame of so much payload on the wire, without the gap.
+    fn frame_bytes(&self, payload: u32) -> u32 {
+        payload.max(self.configuration.payload_min_bytes) + self.configuration.overhead_bytes
+    }
+
+    /// Has the timer of a connection looked at when it is time.
+    fn arm(&mut self, context: &mut Context, connection: u32) {
+        let Some(transport) = &mut self.transport else { return };
+        let sender = &mut transport.senders[connection as usize];
+        if let Some(time_ps) = sender.arm() {
+            context.schedule(time_ps, TRANSPORT | sender.source, connection);
+        }
+    }
+
+    /// A frame has reached the host at the end of a link.
+    pub(in super::super) fn arrive_at_host(
+        &mut self,
+        context: &mut Context,
+        place: u32,
+        index: u32,
+    ) {
+        let Some(transport) = &mut self.transport else { return };
+        let segment = transport.segment(index);
+        let loss_ppm = transport.configuration.loss_ppm;
+        if loss_ppm > 0 && self.is_lost(place, index, &segment, loss_ppm) {
+            self.frames.remove(index);
+            if let Some(transport) = &mut self.transport {
+                transport.counts.frames_lost_at_random += 1;
+            }
+            return;
+        }
+        match segment.kind {
+            Kind::Data => self.take_data(context, place, index, segment),
+            Kind::Acknowledgement { is_marked } => {
+                self.frames.remove(index);
+                let now_ps = context.wheel.now_ps();
+                let Some(transport) = &mut self.transport else { return };
+                let sender = &mut transport.senders[segment.connection as usize];
+                let (configuration, counts) = (&transport.configuration, &mut transport.counts);
+                sender.on_acknowledged(configuration, &segment, (is_marked, now_ps), counts);
+                self.offer(context, segment.connection);
+                self.arm(context, segment.connection);
+            }
+        }
+    }
+
+    /// Whether a frame that would arrive is lost at random: that depends on what it is, and on the seed.
+    fn is_lost(&self, place: u32, index: u32, segment: &Segment, loss_ppm: u32) -> bool {
+        let class = self.states.get(index as usize).map_or(0, |state| state.class);
+        let ends = u64::from(self.ends[place as usize].node()) << 32
+            | u64::from(self.frames.get(index).flow);
+        let kind = u64::from(segment.kind != Kind::Data) << 8 | u64::from(class);
+        let what = kind << 32 | u64::from(segment.transmission);
+        let drawn = mix(mix(self.configuration.salt, ends), mix(what, LOSSES)) >> 32;
+        drawn * 1_000_000 < u64::from(loss_ppm) << 32
+    }
+
+    /// A data frame has reached its host, and is answered.
+    fn take_data(&mut self, context: &mut Context, place: u32, index: u32, segment: Segment) {
+        let now_ps = context.wheel.now_ps();
+        let state = self.states.get(index as usize);
+        let is_marked = self.queues.is_some() && state.is_some_and(|state| state.is_marked);
+        let class = state.map_or(0, |state| state.class);
+        let Some(transport) = &mut self.transport else { return };
+        let configuration = transport.configuration;
+        let receiver = transport.receiver(segment.part, segment.connection);
+        let verdict = receiver.take(segment.sequence, configuration.recovery);
+        let expected = receiver.expected;
+        match verdict {
+            Verdict::New => self.arrive(context, index),
+            Verdict::Duplicate => {
+                transport.counts.duplicate_frames += 1;
+                self.frames.remove(index);
+            }
+            Verdict::Discarded => {
+                transport.counts.discarded_frames += 1;
+                self.frames.remove(index);
+            }
+        }
+        let host = self.ends[place as usize].node();
+        let (port, source) = (place ^ 1, segment.source);
+        let frame = Frame {
+            message: NO_MESSAGE,
+            destination: source,
+            flow: self.flow(host, source, port),
+            bytes: self.frame_bytes(configuration.ack_bytes),
+        };
+        let kind = Kind::Acknowledgement { is_marked };
+        let answer = Segment { expected, kind, ..segment };
+        self.send_segment(context, port, (frame, class), answer, now_ps);
+    }
+}
+
+/// Marks places that are hosts with a transport.
+const TRANSPORT: u32 = ENGINE | QUEUE;
+/// The subject of a look for something to send; others are connections.
+const PULL: u32 = u32::MAX;
+/// What acknowledgements are part of.
+const NO_MESSAGE: u32 = u32::MAX;
+/// Which random numbers losses take.
+const LOSSES: u64 = 6;

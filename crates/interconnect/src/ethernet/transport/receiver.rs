@@ -1,0 +1,94 @@
+//! What arrives at the end of a connection.
+
+use std::collections::VecDeque;
+
+use super::{Recovery, is_before};
+
+/// The end of a connection where data arrives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Receiver {
+    /// The first frame that is missing.
+    pub(super) expected: u32,
+    /// Whether each of the frames from there on is there: the first is not.
+    beyond: VecDeque<bool>,
+}
+
+/// What becomes of a data frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// It was missing.
+    New,
+    /// It was there.
+    Duplicate,
+    /// Another is expected.
+    Discarded,
+}
+
+impl Receiver {
+    /// A frame arrives.
+    pub(super) fn take(&mut self, sequence: u32, recovery: Recovery) -> Verdict {
+        if is_before(sequence, self.expected) {
+            return Verdict::Duplicate;
+        }
+        let ahead = sequence.wrapping_sub(self.expected) as usize;
+        if ahead == 0 {
+            self.advance();
+            return Verdict::New;
+        }
+        if recovery == Recovery::GoBackN {
+            return Verdict::Discarded;
+        }
+        if self.beyond.len() <= ahead {
+            self.beyond.resize(ahead + 1, false);
+        }
+        let was_there = std::mem::replace(&mut self.beyond[ahead], true);
+        if was_there { Verdict::Duplicate } else { Verdict::New }
+    }
+
+    /// The frame that was expected is there.
+    fn advance(&mut self) {
+        loop {
+            self.beyond.pop_front();
+            self.expected = self.expected.wrapping_add(1);
+            if self.beyond.front() != Some(&true) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(recovery: Recovery, sequences: &[u32]) -> (Vec<Verdict>, u32) {
+        let mut receiver = Receiver::default();
+        let verdicts = sequences.iter().map(|&sequence| receiver.take(sequence, recovery));
+        (verdicts.collect(), receiver.expected)
+    }
+
+    #[test]
+    fn go_back_n_takes_frames_in_order_only() {
+        use Verdict::{Discarded, Duplicate, New};
+        let taken = taken(Recovery::GoBackN, &[0, 2, 1, 1, 2, 0]);
+        assert_eq!(taken, (vec![New, Discarded, New, Duplicate, New, Duplicate], 3));
+    }
+
+    #[test]
+    fn selective_repeat_keeps_what_came_early() {
+        use Verdict::{Duplicate, New};
+        let taken = taken(Recovery::SelectiveRepeat, &[0, 3, 1, 3, 2, 1, 5]);
+        assert_eq!(taken, (vec![New, New, New, Duplicate, New, Duplicate, New], 4));
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let mut receiver = Receiver { expected: u32::MAX, ..Receiver::default() };
+        assert_eq!(receiver.take(1, Recovery::SelectiveRepeat), Verdict::New);
+        assert_eq!(receiver.take(u32::MAX, Recovery::SelectiveRepeat), Verdict::New);
+        assert_eq!(receiver.take(u32::MAX - 1, Recovery::SelectiveRepeat), Verdict::Duplicate);
+        assert_eq!(receiver.expected, 0);
+        assert_eq!(receiver.take(0, Recovery::SelectiveRepeat), Verdict::New);
+        assert_eq!(receiver.expected, 2);
+    }
+}

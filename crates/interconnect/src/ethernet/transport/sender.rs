@@ -1,0 +1,412 @@
+//! What leaves at the beginning of a connection, and again if it is lost.
+
+use std::collections::VecDeque;
+
+use super::window::{Progress, Window};
+use super::{NOBODY, Recovery, Segment, TransportConfiguration, TransportCounts, is_before};
+
+/// The end of a connection where data leaves.
+#[derive(Clone, Debug)]
+pub(super) struct Sender {
+    pub(super) source: u32,
+    pub(super) destination: u32,
+    pub(super) class: u8,
+    /// Whether it waits for its turn, and who is next then.
+    pub(super) is_ready: bool,
+    pub(super) next_ready: u32,
+    /// When its timer will be looked at; [`u64::MAX`] if that is not scheduled.
+    pub(super) timer_ps: u64,
+    /// When acknowledgements are too late; [`u64::MAX`] if none is awaited.
+    deadline_ps: u64,
+    /// Timeouts in a row.
+    backoff: u32,
+    /// Smoothed round trip, and how far others are from it, in picoseconds; 0 before the first.
+    round_trip_ps: u64,
+    variation_ps: u64,
+    window: Window,
+    /// Messages that are not acknowledged as a whole.
+    messages: VecDeque<Outgoing>,
+    /// The first frame that is not acknowledged.
+    acknowledged: u32,
+    /// The frame that is sent next, if none is lost.
+    next: u32,
+    /// The first that was never sent.
+    sent: u32,
+    /// The first that there is no message for.
+    end: u32,
+    /// Number of the next transmission.
+    transmission: u32,
+    recovery: Sending,
+}
+
+/// What is remembered of frames, by how losses are repaired.
+#[derive(Clone, Debug)]
+enum Sending {
+    /// The frame and the transmission since which frames have followed each other.
+    InOrder {
+        sequence: u32,
+        transmission: u32,
+    },
+    Selective(Box<Scoreboard>),
+}
+
+/// Frames of a connection with selective repeat.
+#[derive(Clone, Debug, Default)]
+struct Scoreboard {
+    /// Of each frame from the first that is not acknowledged to the last that was sent.
+    slots: VecDeque<Slot>,
+    /// The frames of transmissions, in their order, and the number of the first.
+    order: VecDeque<u32>,
+    order_start: u32,
+    /// Frames to be sent again.
+    lost: VecDeque<u32>,
+    /// Frames sent that are neither acknowledged nor taken for lost.
+    under_way: u32,
+    /// The latest transmission that was acknowledged.
+    newest: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Slot {
+    /// By this transmission.
+    UnderWay(u32),
+    Lost,
+    Acknowledged,
+}
+
+/// A message that is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    /// What its frames call it.
+    pub(super) name: u32,
+    /// How many they are, and what the last one carries.
+    pub(super) frames: u32,
+    pub(super) last_bytes: u32,
+    /// Number of the first.
+    first: u32,
+}
+
+/// A data frame that leaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    pub(super) sequence: u32,
+    pub(super) transmission: u32,
+    pub(super) message: u32,
+    /// What it carries; nothing for as much as a frame can.
+    pub(super) last_bytes: Option<u32>,
+    pub(super) is_again: bool,
+}
+
+impl Outgoing {
+    pub(super) const fn new(name: u32, frames: u32, last_bytes: u32) -> Self {
+        Self { name, frames, last_bytes, first: 0 }
+    }
+}
+
+impl Sender {
+    pub(super) fn new(
+        configuration: &TransportConfiguration,
+        source: u32,
+        destination: u32,
+        class: u8,
+    ) -> Self {
+        let recovery = match configuration.recovery {
+            Recovery::GoBackN => Sending::InOrder { sequence: 0, transmission: FIRST },
+            Recovery::SelectiveRepeat => Sending::Selective(Box::new(Scoreboard {
+                order_start: FIRST,
+                ..Scoreboard::default()
+            })),
+        };
+        Self {
+            source,
+            destination,
+            class,
+            is_ready: false,
+            next_ready: NOBODY,
+            timer_ps: u64::MAX,
+            deadline_ps: u64::MAX,
+            backoff: 0,
+            round_trip_ps: 0,
+            variation_ps: 0,
+            window: Window::new(configuration),
+            messages: VecDeque::new(),
+            acknowledged: 0,
+            next: 0,
+            sent: 0,
+            end: 0,
+            transmission: FIRST,
+            recovery,
+        }
+    }
+
+    /// A message is to be sent.
+    pub(super) fn post(&mut self, message: Outgoing) {
+        self.messages.push_back(Outgoing { first: self.end, ..message });
+        self.end = self.end.wrapping_add(message.frames);
+    }
+
+    /// Whether there is something to send, and the window has room for it.
+    pub(super) fn may_send(&self) -> bool {
+        let is_lost = match &self.recovery {
+            Sending::InOrder { .. } => false,
+            Sending::Selective(scoreboard) => !scoreboard.lost.is_empty(),
+        };
+        (is_lost || self.next != self.end) && self.under_way() < self.window.frames()
+    }
+
+    fn under_way(&self) -> u32 {
+        match &self.recovery {
+            Sending::InOrder { .. } => self.next.wrapping_sub(self.acknowledged),
+            Sending::Selective(scoreboard) => scoreboard.under_way,
+        }
+    }
+
+    /// The next frame leaves. Only if it [may](Self::may_send).
+    pub(super) fn depart(
+        &mut self,
+        configuration: &TransportConfiguration,
+        now_ps: u64,
+    ) -> Departure {
+        let transmission = self.transmission;
+        self.transmission = transmission.wrapping_add(1);
+        let again = match &mut self.recovery {
+            Sending::InOrder { .. } => None,
+            Sending::Selective(scoreboard) => {
+                let again = scoreboard.lost.pop_front();
+                scoreboard.depart(self.acknowledged, again.unwrap_or(self.next), transmission);
+                again
+            }
+        };
+        let sequence = again.unwrap_or_else(|| {
+            let next = self.next;
+            self.next = next.wrapping_add(1);
+            next
+        });
+        let is_again = is_before(sequence, self.sent);
+        if !is_again {
+            self.sent = self.next;
+        }
+        if self.deadline_ps == u64::MAX {
+            self.deadline_ps = now_ps + self.timeout_ps(configuration);
+        }
+        let (message, last_bytes) = self.message_of(sequence);
+        Departure { sequence, transmission, message, last_bytes, is_again }
+    }
+
+    /// What the message of a frame is called, and what the frame carries if it is the last.
+    fn message_of(&self, sequence: u32) -> (u32, Option<u32>) {
+        let start = self.messages.front().map_or(0, |message| message.first);
+        let offset = sequence.wrapping_sub(start);
+        let is_begun = |message: &Outgoing| message.first.wrapping_sub(start) <= offset;
+        let at = self.messages.partition_point(is_begun).saturating_sub(1);
+        let message = self.messages[at];
+        let is_last = sequence.wrapping_sub(message.first) == message.frames - 1;
+        (message.name, is_last.then_some(message.last_bytes))
+    }
+
+    /// An acknowledgement has come.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        configuration: &TransportConfiguration,
+        segment: &Segment,
+        (is_marked, now_ps): (bool, u64),
+        counts: &mut TransportCounts,
+    ) {
+        let was_full = self.under_way() >= self.window.frames();
+        let round_trip_ps = now_ps - segment.sent_ps;
+        self.measure(round_trip_ps);
+        counts.acknowledgements += 1;
+        counts.marked += u64::from(is_marked);
+        counts.round_trips_ps += round_trip_ps;
+        counts.round_trip_max_ps = counts.round_trip_max_ps.max(round_trip_ps);
+        counts.windows_256ths += self.window.frames_256ths();
+        let is_progress = is_before(self.acknowledged, segment.expected);
+        let newly = match &mut self.recovery {
+            Sending::Selective(scoreboard) => scoreboard.settle(self.acknowledged, segment),
+            Sending::InOrder { .. } if is_progress => {
+                segment.expected.wrapping_sub(self.acknowledged)
+            }
+            Sending::InOrder { .. } => 0,
+        };
+        if is_progress {
+            self.advance(segment.expected);
+            self.backoff = 0;
+            let is_over = self.acknowledged == self.sent;
+            self.deadline_ps =
+                if is_over { u64::MAX } else { now_ps + self.timeout_ps(configuration) };
+        }
+        let (acknowledged, sent) = (self.acknowledged, self.sent);
+        let progress =
+            Progress { newly, is_marked, round_trip_ps, was_full, acknowledged, sent, now_ps };
+        self.window.on_progress(configuration, &progress);
+        if self.find_lost(segment.transmission, configuration.loss_threshold_frames.max(1)) {
+            self.window.on_loss(configuration, (acknowledged, sent), now_ps);
+        }
+    }
+
+    /// All frames before this one are there.
+    fn advance(&mut self, expected: u32) {
+        self.acknowledged = expected;
+        if let Sending::InOrder { sequence, transmission } = &mut self.recovery
+            && is_before(self.next, expected)
+        {
+            // Some that were to be sent again have arrived after all.
+            self.next = expected;
+            (*sequence, *transmission) = (expected, self.transmission);
+        }
+        while let Some(first) = self.messages.front()
+            && !is_before(expected, first.first.wrapping_add(first.frames))
+        {
+            self.messages.pop_front();
+        }
+    }
+
+    /// Takes for lost what was sent so much earlier than an acknowledged transmission, and returns
+    /// whether there was any.
+    fn find_lost(&mut self, answered: u32, threshold: u32) -> bool {
+        match &mut self.recovery {
+            Sending::InOrder { sequence, transmission } => {
+                let after = self.acknowledged.wrapping_sub(*sequence);
+                let own = transmission.wrapping_add(after);
+                let is_lost = self.acknowledged != self.next
+                    && !is_before(answered, own.wrapping_add(threshold));
+                if is_lost {
+                    self.go_back();
+                }
+                is_lost
+            }
+            Sending::Selective(scoreboard) => {
+                let newest = scoreboard.newest;
+                let is_late =
+                    |transmission: u32| !is_before(newest, transmission.wrapping_add(threshold));
+                scoreboard.give_up(self.acknowledged, is_late)
+            }
+        }
+    }
+
+    fn go_back(&mut self) {
+        self.next = self.acknowledged;
+        if let Sending::InOrder { sequence, transmission } = &mut self.recovery {
+            (*sequence, *transmission) = (self.next, self.transmission);
+        }
+    }
+
+    /// Round trips and how far they differ, as in RFC 6298.
+    const fn measure(&mut self, round_trip_ps: u64) {
+        if self.round_trip_ps == 0 {
+            (self.round_trip_ps, self.variation_ps) = (round_trip_ps, round_trip_ps / 2);
+            return;
+        }
+        let apart_ps = self.round_trip_ps.abs_diff(round_trip_ps);
+        self.variation_ps = (3 * self.variation_ps + apart_ps) / 4;
+        self.round_trip_ps = (7 * self.round_trip_ps + round_trip_ps) / 8;
+    }
+
+    fn timeout_ps(&self, configuration: &TransportConfiguration) -> u64 {
+        let measured_ps = self.round_trip_ps + 4 * self.variation_ps;
+        configuration.timeout_ps.max(measured_ps).max(1) << self.backoff.min(BACKOFF_MAX)
+    }
+
+    /// When the timer must be looked at, if that is not scheduled.
+    pub(super) fn arm(&mut self) -> Option<u64> {
+        if self.deadline_ps >= self.timer_ps {
+            return None;
+        }
+        self.timer_ps = self.deadline_ps;
+        Some(self.deadline_ps)
+    }
+
+    /// The timer is looked at: whether acknowledgements are too late, so that all that is under way is
+    /// taken for lost.
+    pub(super) fn on_timer(&mut self, configuration: &TransportConfiguration, now_ps: u64) -> bool {
+        if self.timer_ps != now_ps {
+            return false;
+        }
+        self.timer_ps = u64::MAX;
+        if self.deadline_ps > now_ps {
+            return false;
+        }
+        self.deadline_ps = u64::MAX;
+        self.backoff += 1;
+        match &mut self.recovery {
+            Sending::InOrder { .. } => self.go_back(),
+            Sending::Selective(scoreboard) => {
+                scoreboard.give_up(self.acknowledged, |_| true);
+            }
+        }
+        self.window.on_timeout(configuration, self.sent);
+        true
+    }
+}
+
+impl Scoreboard {
+    /// A frame is sent.
+    fn depart(&mut self, acknowledged: u32, sequence: u32, transmission: u32) {
+        let at = sequence.wrapping_sub(acknowledged) as usize;
+        match self.slots.get_mut(at) {
+            Some(slot) => *slot = Slot::UnderWay(transmission),
+            None => self.slots.push_back(Slot::UnderWay(transmission)),
+        }
+        self.order.push_back(sequence);
+        self.under_way += 1;
+        self.forget_found(acknowledged);
+    }
+
+    /// The first of the frames to be sent again is one that has not arrived after all.
+    fn forget_found(&mut self, start: u32) {
+        let (slots, lost) = (&self.slots, &mut self.lost);
+        let is_there = |sequence: &mut u32| {
+            slots.get(sequence.wrapping_sub(start) as usize) != Some(&Slot::Lost)
+        };
+        while lost.pop_front_if(is_there).is_some() {}
+    }
+
+    /// Notes what an acknowledgement tells, and returns how many frames it tells of first.
+    fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
+        let mut newly = 0;
+        let mut note = |slot: Slot| {
+            self.under_way -= u32::from(matches!(slot, Slot::UnderWay(_)));
+            newly += u32::from(slot != Slot::Acknowledged);
+        };
+        let mut start = acknowledged;
+        while is_before(start, segment.expected) {
+            self.slots.pop_front().into_iter().for_each(&mut note);
+            start = start.wrapping_add(1);
+        }
+        let at = segment.sequence.wrapping_sub(start) as usize;
+        if let Some(slot) = self.slots.get_mut(at) {
+            note(std::mem::replace(slot, Slot::Acknowledged));
+        }
+        if is_before(self.newest, segment.transmission) {
+            self.newest = segment.transmission;
+        }
+        self.forget_found(start);
+        newly
+    }
+
+    /// Takes for lost what is under way by transmissions that are late, and returns whether any is.
+    fn give_up(&mut self, acknowledged: u32, is_late: impl Fn(u32) -> bool) -> bool {
+        let mut is_any = false;
+        while let Some(&sequence) = self.order.front() {
+            let slot = self.slots.get_mut(sequence.wrapping_sub(acknowledged) as usize);
+            let current = slot.filter(|slot| **slot == Slot::UnderWay(self.order_start));
+            if current.is_some() && !is_late(self.order_start) {
+                break;
+            }
+            if let Some(slot) = current {
+                *slot = Slot::Lost;
+                self.lost.push_back(sequence);
+                self.under_way -= 1;
+                is_any = true;
+            }
+            self.order.pop_front();
+            self.order_start = self.order_start.wrapping_add(1);
+        }
+        is_any
+    }
+}
+
+/// The number of the first transmission: none before it was ever answered.
+const FIRST: u32 = 1;
+/// A timeout of a second and what is measured, so often doubled, stays far below the range of time.
+const BACKOFF_MAX: u32 = 20;

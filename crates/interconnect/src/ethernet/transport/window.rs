@@ -1,0 +1,182 @@
+//! Windows of connections: how many frames may be under way.
+
+use super::{Congestion, TransportConfiguration, is_before};
+
+/// The window of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// In 1/65536 frames.
+    size: u64,
+    /// Below this it grows by a frame for each that is acknowledged (slow start).
+    threshold: u64,
+    /// Estimated share of marked frames, α of DCTCP, in 1/2^20.
+    alpha: u32,
+    /// Acknowledgements of the window that is observed for it, and those that told of a mark.
+    observed: u32,
+    marked: u32,
+    /// That window ends when this frame is acknowledged.
+    observed_until: u32,
+    /// What is lost or marked before this frame has been answered by a smaller window.
+    answered_until: u32,
+    /// When round trips last made it smaller, in picoseconds.
+    decreased_ps: u64,
+}
+
+/// An acknowledgement as the window sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// Frames that were not acknowledged before.
+    pub(super) newly: u32,
+    pub(super) is_marked: bool,
+    pub(super) round_trip_ps: u64,
+    /// As many frames were under way as may be.
+    pub(super) was_full: bool,
+    /// First frame that is not acknowledged, and first that was never sent.
+    pub(super) acknowledged: u32,
+    pub(super) sent: u32,
+    pub(super) now_ps: u64,
+}
+
+impl Window {
+    pub(super) fn new(configuration: &TransportConfiguration) -> Self {
+        let most = u64::from(configuration.window_frames.max(1)) * FRAME;
+        let initial = u64::from(configuration.initial_window_frames.max(1)) * FRAME;
+        let is_fixed = configuration.congestion == Congestion::Fixed;
+        Self {
+            size: if is_fixed { most } else { initial.min(most) },
+            threshold: u64::MAX,
+            alpha: ALL,
+            observed: 0,
+            marked: 0,
+            observed_until: 0,
+            answered_until: 0,
+            decreased_ps: 0,
+        }
+    }
+
+    /// Whole frames.
+    pub(super) const fn frames(&self) -> u32 {
+        (self.size / FRAME) as u32
+    }
+
+    /// In 1/256 frames.
+    pub(super) const fn frames_256ths(&self) -> u64 {
+        self.size / (FRAME / 256)
+    }
+
+    /// An acknowledgement has come.
+    pub(super) fn on_progress(
+        &mut self,
+        configuration: &TransportConfiguration,
+        progress: &Progress,
+    ) {
+        match configuration.congestion {
+            Congestion::Fixed => return,
+            Congestion::Dctcp { gain_ppm } => self.on_mark_or_none(gain_ppm, progress),
+            Congestion::Delay { target_ps, scaling_ps, beta_percent, decrease_max_percent } => {
+                let target_ps = target_ps + scaled(scaling_ps, self.smallness());
+                let late_ps = progress.round_trip_ps.saturating_sub(target_ps);
+                if late_ps == 0 {
+                    self.threshold = 0;
+                    self.grow(progress);
+                } else if progress.now_ps - self.decreased_ps >= progress.round_trip_ps {
+                    let least = u64::from(100 - decrease_max_percent) * FRAME / 100;
+                    let excess = late_ps as u128 * u128::from(beta_percent) * u128::from(FRAME);
+                    let excess = excess / 100 / u128::from(progress.round_trip_ps);
+                    let share = FRAME.saturating_sub(excess as u64).max(least);
+                    self.size = scaled(self.size, share);
+                    self.decreased_ps = progress.now_ps;
+                }
+            }
+        }
+        self.size = self.size.clamp(FRAME, u64::from(configuration.window_frames.max(1)) * FRAME);
+    }
+
+    /// DCTCP: once a window the estimate of the marked share follows what was seen, and at most once a
+    /// window marks make it smaller by half of that (RFC 8257, 3.3).
+    fn on_mark_or_none(&mut self, gain_ppm: u32, progress: &Progress) {
+        self.observed += 1;
+        self.marked += u32::from(progress.is_marked);
+        if !is_before(progress.acknowledged, self.observed_until) {
+            let seen = u64::from(ALL) * u64::from(self.marked) / u64::from(self.observed);
+            let (old, gain) = (u64::from(self.alpha), u64::from(gain_ppm));
+            let alpha = (old * (MILLION - gain) + seen * gain + MILLION / 2) / MILLION;
+            self.alpha = alpha.min(u64::from(ALL)) as u32;
+            (self.observed, self.marked) = (0, 0);
+            self.observed_until = progress.sent;
+        }
+        let is_answered = is_before(progress.acknowledged, self.answered_until);
+        if progress.is_marked && !is_answered {
+            let less =
+                (u128::from(self.size) * u128::from(self.alpha) / u128::from(2 * ALL)) as u64;
+            self.shrink_to(self.size - less, progress.sent);
+        } else if !progress.is_marked && !is_answered {
+            self.grow(progress);
+        }
+    }
+
+    /// How small it is, from 1 of a frame to 0 of [`LARGE`] frames, as 1 / √window (Swift, 3.1), in
+    /// 1/65536.
+    fn smallness(&self) -> u64 {
+        let least = FRAME / LARGE.isqrt();
+        let inverse = FRAME * FRAME / (self.size * FRAME).isqrt();
+        inverse.saturating_sub(least) * FRAME / (FRAME - least)
+    }
+
+    /// By a frame for each that is acknowledged, or by one a window; not while the program sends less
+    /// than it may.
+    fn grow(&mut self, progress: &Progress) {
+        if !progress.was_full {
+            return;
+        }
+        let newly = u64::from(progress.newly) * FRAME;
+        self.size += if self.size < self.threshold { newly } else { newly * FRAME / self.size };
+    }
+
+    /// A frame was lost, as those after it tell.
+    pub(super) fn on_loss(
+        &mut self,
+        configuration: &TransportConfiguration,
+        (acknowledged, sent): (u32, u32),
+        now_ps: u64,
+    ) {
+        if is_before(acknowledged, self.answered_until) {
+            return;
+        }
+        match configuration.congestion {
+            Congestion::Fixed => {}
+            Congestion::Dctcp { .. } => self.shrink_to(self.size / 2, sent),
+            Congestion::Delay { decrease_max_percent, .. } => {
+                let share = u64::from(100 - decrease_max_percent) * FRAME / 100;
+                self.shrink_to(scaled(self.size, share), sent);
+                self.decreased_ps = now_ps;
+            }
+        }
+    }
+
+    /// Nothing was acknowledged for too long.
+    pub(super) fn on_timeout(&mut self, configuration: &TransportConfiguration, sent: u32) {
+        if configuration.congestion != Congestion::Fixed {
+            self.shrink_to(self.size / 2, sent);
+            self.size = FRAME;
+        }
+    }
+
+    fn shrink_to(&mut self, size: u64, sent: u32) {
+        self.size = size.max(FRAME);
+        self.threshold = self.size;
+        self.answered_until = sent;
+    }
+}
+
+const fn scaled(size: u64, share: u64) -> u64 {
+    (size as u128 * share as u128 / FRAME as u128) as u64
+}
+
+/// A frame, in the unit of windows.
+const FRAME: u64 = 1 << 16;
+/// A share of one, in the unit of marked shares.
+const ALL: u32 = 1 << 20;
+/// Frames of a window for which Swift adds nothing to its target.
+const LARGE: u64 = 100;
+const MILLION: u64 = 1_000_000;

@@ -1,0 +1,269 @@
+//! The transport of model hosts against theory: goodput under loss, queues and throughput of DCTCP,
+//! queues of windows by delay, shares of flows.
+
+use interconnect::configuration::{Configuration, Watch};
+use interconnect::records::RecordLimits;
+use interconnect::simulation::{InTurns, Outcome};
+use interconnect::workload::{Actions, Received, Workload};
+
+/// A full frame with its gap at 10 Gb/s.
+const FRAME_PS: f64 = 1538.0 * 800.0;
+/// The same without the gap, as buffers count it.
+const FRAME_BYTES: u64 = 1526;
+
+fn configuration(text: &str) -> Configuration {
+    Configuration::parse("a.toml", text).expect("it is valid")
+}
+
+/// Latency of the switch with which a round trip of a full frame and its acknowledgement is so long.
+fn latency_ps(round_trip_ps: f64) -> u64 {
+    // Two links each way, of 10 ns each.
+    let links_ps = 2.0 * (1526.0 + 72.0) * 800.0 + 4.0 * 10_000.0;
+    ((round_trip_ps - links_ps) / 2.0) as u64
+}
+
+/// Share of a link that a long message of one host to another uses, frames lost at random.
+fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32) -> f64 {
+    let (frames, latency_ps) = (60_000, latency_ps(round_trip_frames * FRAME_PS));
+    let bytes = frames * 1500;
+    let text = format!(
+        "[topology]\nhosts = 2\n[fabric]\nlatency_ps = {latency_ps}\n[host]\ntransport = \
+         \"{recovery}\"\nwindow_frames = {window}\nloss_ppm = {loss_ppm}\n[workload]\nkind = \
+         \"broadcast\"\niterations = 1\nbytes = {bytes}\n"
+    );
+    let outcome = configuration(&text).run().expect("it ends");
+    assert_eq!(outcome.delivered, 1);
+    f64::from(frames) * FRAME_PS / outcome.completed_ps as f64
+}
+
+/// The textbook's go-back-N: each loss costs a window of frames.
+#[test]
+fn go_back_n_has_the_goodput_of_the_textbook() {
+    for (window, loss_ppm) in [(9, 10_000), (33, 1_000), (33, 10_000), (33, 50_000)] {
+        // What is lost is told of by the frame after it, a round trip later.
+        let measured = efficiency("go_back_n", window, f64::from(window) - 1.0, loss_ppm);
+        let loss = f64::from(loss_ppm) / 1e6;
+        let theory = (1.0 - loss) / (1.0 - loss + loss * f64::from(window));
+        let error = measured / theory - 1.0;
+        println!("window {window}, loss {loss}: {measured:.4}, theory {theory:.4}, {error:+.4}");
+        assert!(error.abs() < 0.03, "window {window}, loss {loss}: {measured}, theory {theory}");
+    }
+}
+
+/// Selective repeat: each loss costs a frame.
+#[test]
+fn selective_repeat_loses_only_what_is_lost() {
+    for (loss_ppm, tolerance) in [(0, 0.005), (1_000, 0.01), (10_000, 0.02), (50_000, 0.06)] {
+        let measured = efficiency("selective_repeat", 40, 32.0, loss_ppm);
+        let theory = 1.0 - f64::from(loss_ppm) / 1e6;
+        let error = measured / theory - 1.0;
+        println!("loss {loss_ppm} ppm: {measured:.4}, theory {theory:.4}, {error:+.4}");
+        // Lost acknowledgements have frames sent again that were there.
+        assert!(error.abs() < tolerance, "loss {loss_ppm} ppm: {measured}, theory {theory}");
+    }
+}
+
+/// A window smaller than what is under way in a round trip is sent once in each.
+#[test]
+fn a_small_window_limits_throughput() {
+    let measured = efficiency("selective_repeat", 8, 32.0, 0);
+    assert!((measured / (8.0 / 32.0) - 1.0).abs() < 0.01, "{measured}");
+}
+
+/// Queue before the link to host 0 in frames, at the arrival of each, in the third quarter of a run.
+fn queue(outcome: &Outcome) -> Vec<f64> {
+    let records = outcome.records.as_ref().expect("it was recorded");
+    let is_late = |ps: u64| ps > outcome.completed_ps / 2 && ps < outcome.completed_ps * 3 / 4;
+    let to_target = |bytes: u32, link: u32| u64::from(bytes) == FRAME_BYTES && link == TO_TARGET;
+    let crossings = records.crossings.iter();
+    let late = crossings.filter(|it| to_target(it.bytes, it.link) && is_late(it.ready_ps));
+    late.map(|it| (it.started_ps - it.ready_ps) as f64 / FRAME_PS).collect()
+}
+
+fn recorded(text: &str) -> Outcome {
+    let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
+    configuration(text).run_watched(&InTurns, watch).expect("it ends")
+}
+
+/// Flows to host 0, of so many bytes each, over a switch with such a round trip.
+fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &str) -> String {
+    format!(
+        "[topology]\nhosts = {}\n[fabric]\nlatency_ps = {}\n{fabric}[host]\ntransport = \
+         \"selective_repeat\"\nwindow_frames = 4000\n{host}[workload]\nkind = \"incast\"\nbytes = \
+         {bytes}\niterations = 1\n",
+        count + 1,
+        latency_ps(round_trip_ps),
+    )
+}
+
+/// Section 3.3 of Alizadeh and others, SIGCOMM 2010: with N flows the queue swings between K + N and
+/// that less N (W + 1) α / 2, where W = (C RTT + K) / N and α² (1 − α/4) = (2 W + 1) / (W + 1)².
+#[test]
+fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
+    for (count, k) in [(2, 40.0), (2, 65.0), (4, 65.0)] {
+        let marks = format!("ecn_max_bytes = {}\n", k as u64 * FRAME_BYTES);
+        let bytes = 120_000_000 / count;
+        let outcome =
+            recorded(&flows(ROUND_TRIP_PS, (count, bytes), "congestion = \"dctcp\"\n", &marks));
+        let flows = f64::from(count);
+        let window = (ROUND_TRIP_PS / FRAME_PS + k) / flows;
+        let alpha = (2.0 / window).sqrt();
+        let most = k + flows;
+        let least = most - flows * (window + 1.0) * alpha / 2.0;
+        let mut queue = queue(&outcome);
+        queue.sort_by(f64::total_cmp);
+        let (low, high) = (queue[queue.len() / 100], queue[queue.len() * 99 / 100]);
+        let mean = queue.iter().sum::<f64>() / queue.len() as f64;
+        let share = f64::from(count * bytes) / 1500.0 * FRAME_PS / outcome.completed_ps as f64;
+        let counts = outcome.transport.expect("there is one");
+        println!(
+            "{count} flows, K = {k}: {low:.1} to {high:.1}, mean {mean:.1}; theory {least:.1} to {most:.1}; \
+             used {share:.4}; {counts:?}"
+        );
+        assert!((high - most).abs() < 0.15 * most, "{high} of {most}");
+        assert!((low - least).abs() < 0.15 * most, "{low} of {least}");
+        assert!(share > 0.99, "{share}");
+        assert_eq!((outcome.dropped, counts.timeouts), (0, 0));
+    }
+}
+
+/// Windows by delay hold round trips at the target: the queue is what the target exceeds the idle network
+/// by.
+#[test]
+fn the_queue_of_a_delay_window_is_near_its_target() {
+    for (count, excess_ps) in [(2, 30_000_000.0), (2, 60_000_000.0), (4, 60_000_000.0)] {
+        let target_ps = (ROUND_TRIP_PS + excess_ps) as u64;
+        let host = format!("congestion = \"delay\"\ntarget_delay_ps = {target_ps}\n");
+        let bytes = 120_000_000 / count;
+        let outcome = recorded(&flows(ROUND_TRIP_PS, (count, bytes), &host, ""));
+        let queue = queue(&outcome);
+        let mean_ps = queue.iter().sum::<f64>() / queue.len() as f64 * FRAME_PS;
+        let share = f64::from(count * bytes) / 1500.0 * FRAME_PS / outcome.completed_ps as f64;
+        println!("{count} flows, {excess_ps}: {mean_ps}, used {share:.4}");
+        assert!((mean_ps / excess_ps - 1.0).abs() < 0.15, "{mean_ps} of {excess_ps}");
+        assert!(share > 0.97, "{share}");
+    }
+}
+
+/// One host sends from the start on, another begins later: after that they share the link.
+struct Late;
+
+impl Workload for Late {
+    fn start(&mut self, rank: u32, actions: &mut Actions) {
+        match rank {
+            1 => actions.send(0, LONG_BYTES, 0),
+            2 => actions.wake_at(LATE_PS, 0),
+            _ => {}
+        }
+    }
+
+    fn on_wake(&mut self, _rank: u32, _tag: u32, actions: &mut Actions) {
+        actions.send(0, LONG_BYTES / 4, 0);
+    }
+
+    fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
+
+    fn is_finished(&self) -> bool {
+        true
+    }
+}
+
+/// Share of the link that the later of two flows has when it has had time, and Jain's index of both.
+fn share_of_second(host: &str, fabric: &str) -> (f64, f64) {
+    let text = flows(SHORT_PS, (2, 1), host, fabric);
+    let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
+    let outcome = configuration(&text).run_workload_watched(Late, 3, watch).expect("it ends");
+    let records = outcome.records.expect("it was recorded");
+    // A new flow grows by a frame a round trip: it needs a while.
+    let second = &records.messages[1];
+    let half_ps = u64::midpoint(second.posted_ps, second.delivered_ps);
+    let is_shared = |ps: u64| (half_ps..second.delivered_ps).contains(&ps);
+    let crossings = records.crossings.iter().filter(|it| {
+        it.link == TO_TARGET && u64::from(it.bytes) == FRAME_BYTES && is_shared(it.started_ps)
+    });
+    let mut counts = [0.0_f64; 2];
+    crossings.for_each(|crossing| counts[crossing.message as usize] += 1.0);
+    let [first, second] = counts;
+    let index = (first + second).powi(2) / (2.0 * (first.powi(2) + second.powi(2)));
+    println!("{host:?}: the second has {:.3}, index {index:.4}", second / (first + second));
+    (second / (first + second), index)
+}
+
+#[test]
+fn two_flows_with_dctcp_share_a_link_fairly() {
+    let marks = format!("ecn_max_bytes = {}\n", 20 * FRAME_BYTES);
+    let (share, index) = share_of_second("congestion = \"dctcp\"\n", &marks);
+    assert!(index > 0.99, "{share}");
+}
+
+/// With one target for all, whoever has less keeps less; with more for small windows they become alike.
+#[test]
+fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
+    let target = format!("congestion = \"delay\"\ntarget_delay_ps = {}\n", 2 * SHORT_PS as u64);
+    let (alike, index) = share_of_second(&(target.clone() + "target_scaling_ps = \"60 us\"\n"), "");
+    assert!(index > 0.99, "{alike}");
+    let (apart, _) = share_of_second(&target, "");
+    assert!(apart < alike, "{apart} {alike}");
+}
+
+/// Whatever the network does to frames, all messages arrive once, and a divided run has the same result.
+#[test]
+fn all_messages_arrive_over_every_network() {
+    let networks = [
+        "choice = \"spray\"\n",
+        "choice = \"least_loaded\"\ncut_through_bytes = 64\n",
+        "choice = \"flowlet\"\nhost_frame_interval_ps = 400_000\n",
+        "choice = \"ugal\"\nnic_frame_interval_ps = 2_000_000\nnic_rate_bps = 9_000_000_000\n",
+        "classes = 3\nclass_by = \"size\"\nlossless = [0, 2]\npause_bytes = 9000\n",
+        "shared_bytes = 40_000\necn_min_bytes = 2000\necn_max_bytes = 9000\nclasses = 2\nclass_by = \"source\"\n",
+    ];
+    let hosts = [
+        "transport = \"go_back_n\"\n",
+        "transport = \"selective_repeat\"\nloss_threshold_frames = 4\n",
+        "transport = \"selective_repeat\"\ncongestion = \"delay\"\nloss_ppm = 20_000\n",
+        "transport = \"go_back_n\"\ncongestion = \"delay\"\nwindow_frames = 2\nloss_ppm = 200_000\n",
+        "transport = \"selective_repeat\"\nwindow_frames = 9\nloss_ppm = 200_000\ntimeout_ps = \"50 us\"\n",
+    ];
+    for network in networks {
+        for host in hosts {
+            let run = |threads: u32| {
+                let text = format!(
+                    "[topology]\nkind = \"leaf_spine\"\nhosts = 4\n[fabric]\nbuffer_bytes = 9000\n\
+                     {network}[host]\n{host}[workload]\nsizes = \"exponential\"\nbytes = \
+                     9000\nload_percent = 90\nuntil_ps = 200_000_000\n[run]\nthreads = {threads}\n"
+                );
+                configuration(&text).run_watched(&InTurns, Watch::default()).expect("it ends")
+            };
+            let (whole, divided) = (run(1), run(3));
+            let counts = whole.transport.expect("there is one");
+            assert_eq!(whole.left, 0, "{network}{host}");
+            assert!(whole.delivered > 100, "{network}{host}: {}", whole.delivered);
+            assert!(counts.payload_bytes >= whole.delivered_bytes, "{network}{host}");
+            assert_eq!(divided.hash, whole.hash, "{network}{host}");
+            assert_eq!(divided.transport, whole.transport, "{network}{host}");
+        }
+    }
+}
+
+/// What held a message back is not put down to its frames.
+#[test]
+fn the_critical_path_knows_windows() {
+    let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = \"20 us\"\n[host]\ntransport = \
+                \"go_back_n\"\nwindow_frames = 2\n[workload]\nkind = \"broadcast\"\nbytes = \
+                30_000\niterations = 1\n";
+    let outcome = recorded(text);
+    let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
+    let (kind, share) = path.by_kind()[0];
+    assert_eq!(kind, interconnect::records::StepKind::Engine);
+    // Nine of ten pairs of frames wait for a round trip of some 43 µs.
+    assert!(share.total_ps > 350_000_000, "{share:?}");
+}
+
+/// As in the paper on DCTCP: 81 frames.
+const ROUND_TRIP_PS: f64 = 100_000_000.0;
+/// A new flow has its share after some hundred of them.
+const SHORT_PS: f64 = 20_000_000.0;
+/// The link from the switch to host 0 of a star.
+const TO_TARGET: u32 = 1;
+const LONG_BYTES: u32 = 200_000_000;
+const LATE_PS: u64 = 20_000_000_000;

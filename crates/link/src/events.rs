@@ -1,0 +1,56 @@
+//! News of a link that wait to be polled.
+
+use std::collections::VecDeque;
+
+use delivery::LinkEvent;
+
+/// Events in their order, of which the oldest are dropped when nobody polls them. Allocates only when
+/// made.
+#[derive(Debug)]
+pub(crate) struct Events {
+    waiting: VecDeque<LinkEvent>,
+    most: usize,
+    dropped: u64,
+}
+
+impl Events {
+    /// With room for `most`.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(most), most, dropped: 0 }
+    }
+
+    /// Adds the latest.
+    pub(crate) fn push(&mut self, event: LinkEvent) {
+        if self.waiting.len() == self.most {
+            self.waiting.pop_front();
+            self.dropped += 1;
+        }
+        self.waiting.push_back(event);
+    }
+
+    /// Takes the oldest.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<LinkEvent> {
+        self.waiting.pop_front()
+    }
+
+    /// How many were dropped.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_nobody_polls_are_bounded() {
+        let mut events = Events::new(4);
+        for _ in 0..4 + 3 {
+            events.push(LinkEvent::Down);
+        }
+        assert_eq!(events.dropped(), 3);
+        assert_eq!(std::iter::from_fn(|| events.pop()).count(), 4);
+    }
+}

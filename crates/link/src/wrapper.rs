@@ -1,0 +1,83 @@
+//! Links that are made of others.
+
+use std::io;
+
+use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
+
+use crate::{EthernetHeader, Link, LinkStatistics, OnFrame, WaitFds};
+
+/// A link around another one. What it does not change is that one's.
+pub(crate) trait Wrapper: Send {
+    /// The one inside.
+    type Inner: Link + ?Sized;
+
+    /// The one inside.
+    fn inner(&self) -> &Self::Inner;
+
+    /// The one inside.
+    fn inner_mut(&mut self) -> &mut Self::Inner;
+
+    /// What the link can do if the one inside can do this.
+    fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
+        inner
+    }
+
+    /// As [`Link::receive`].
+    fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
+        self.inner_mut().receive(now, limit, on_frame)
+    }
+
+    /// As [`Link::send`].
+    fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        self.inner_mut().send(batch)
+    }
+}
+
+impl<W: Wrapper> Link for W {
+    fn caps(&self) -> LinkCaps {
+        self.caps_around(self.inner().caps())
+    }
+
+    fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
+        self.let_in(now, limit, on_frame)
+    }
+
+    fn send(&mut self, batch: &TxBatch) -> io::Result<usize> {
+        self.let_out(batch)
+    }
+
+    fn poll_event(&mut self) -> Option<LinkEvent> {
+        match self.inner_mut().poll_event() {
+            Some(LinkEvent::Changed(caps)) => Some(LinkEvent::Changed(self.caps_around(caps))),
+            event => event,
+        }
+    }
+
+    fn wait_fds(&self) -> WaitFds<'_> {
+        self.inner().wait_fds()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.inner_mut().prepare_sleep()
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.inner().statistics()
+    }
+
+    fn ethernet_header(&self) -> Option<EthernetHeader> {
+        self.inner().ethernet_header()
+    }
+}
+
+impl<L: Link + ?Sized> Wrapper for Box<L> {
+    type Inner = L;
+
+    fn inner(&self) -> &L {
+        self
+    }
+
+    fn inner_mut(&mut self) -> &mut L {
+        self
+    }
+}

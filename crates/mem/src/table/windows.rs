@@ -1,0 +1,199 @@
+//! Memory windows: parts of regions under keys of their own, which come and go without registration.
+
+use core::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+use wire_edge::RemoteKey;
+
+use super::{MemoryTable, ProtectionDomain, WHOLE_ADDRESS_SPACE_KEY};
+use crate::{AccessError, RegionId, RegisterError, Rights};
+
+/// A part of a region that peers reach under another key than the region's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Window {
+    /// The region.
+    pub region: RegionId,
+    /// Where the window begins in it, bytes from the start of the region.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The address of its first byte, as peers name it.
+    pub remote_start: u64,
+    /// What peers may do in it, whatever they may do in the region; what changes bytes needs the owner's own
+    /// right to have them changed there.
+    pub rights: Rights,
+    /// Who may use the key.
+    pub reach: Reach,
+}
+
+/// Who may use the key of a window.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reach {
+    /// Every connection of the region's domain.
+    Domain,
+    /// One connection, by a number that no other connection ever has.
+    Connection(u64),
+}
+
+/// The windows of a table.
+///
+/// Behind a lock, which only a key that no region has leads to: who binds no window never comes here.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    by_key: HashMap<RemoteKey, Window>,
+    by_region: HashMap<RegionId, u32>,
+}
+
+impl Windows {
+    fn insert(&mut self, key: RemoteKey, window: Window) {
+        self.by_key.insert(key, window);
+        *self.by_region.entry(window.region).or_default() += 1;
+    }
+
+    fn remove(&mut self, key: RemoteKey) -> Option<Window> {
+        let window = self.by_key.remove(&key)?;
+        if let Some(count) = self.by_region.get_mut(&window.region) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_region.remove(&window.region);
+            }
+        }
+        Some(window)
+    }
+}
+
+impl MemoryTable {
+    /// Binds a window to a key of the program's choice.
+    ///
+    /// # Errors
+    /// [`RegisterError::KeyInUse`] if a region or window has the key, or none may have it,
+    /// [`RegisterError::UnknownRegion`] or [`RegisterError::ForeignRegion`] if there is no such region,
+    /// [`RegisterError::OutsideRegion`] if the window is not within it, [`RegisterError::Wraps`] if its remote
+    /// addresses go beyond the address space, [`RegisterError::WindowRights`] if peers could change what may
+    /// not change, [`RegisterError::TooManyWindows`].
+    pub fn bind(&self, key: RemoteKey, window: Window) -> Result<(), RegisterError> {
+        let Window { region, offset, len, remote_start, rights, .. } = window;
+        self.check_region(region)?;
+        if remote_start.checked_add(len).is_none() {
+            return Err(RegisterError::Wraps { start: remote_start, len });
+        }
+        // Held, so that the region does not end meanwhile, and no new one gets the key.
+        let _registry = self.registry();
+        let unknown = RegisterError::UnknownRegion { region };
+        let slot = self.slots.get(region.index()).ok_or(unknown)?;
+        let state = slot.state();
+        if !state.is_live(region.generation()) {
+            return Err(unknown);
+        }
+        let region_bytes = slot.len.load(Ordering::Relaxed);
+        if offset.checked_add(len).is_none_or(|end| end > region_bytes) {
+            return Err(RegisterError::OutsideRegion { offset, len, region_bytes });
+        }
+        if !state.rights().contains(own_rights(rights)) {
+            return Err(RegisterError::WindowRights { wanted: rights, granted: state.rights() });
+        }
+        let mut windows = self.windows_mut();
+        if windows.by_key.contains_key(&key) || self.is_key_of_region(key) {
+            return Err(RegisterError::KeyInUse { key });
+        }
+        if windows.by_key.len() >= WINDOWS_MAX {
+            return Err(RegisterError::TooManyWindows);
+        }
+        windows.insert(key, window);
+        self.has_windows.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends a window by its key, whoever may use it. Accesses that the engine has begun may go on to the end
+    /// of the turn, and answers to reads that were granted until they are sent.
+    pub fn unbind(&self, key: RemoteKey) -> Option<Window> {
+        self.windows_mut().remove(key)
+    }
+
+    /// Ends a window as who uses it, on this side or the other, may do: only one that was bound for this very
+    /// connection and whose region is of its domain.
+    ///
+    /// # Errors
+    /// [`AccessError::InvalidKey`] if there is none.
+    pub fn invalidate(
+        &self,
+        domain: ProtectionDomain,
+        connection: u64,
+        key: RemoteKey,
+    ) -> Result<Window, AccessError> {
+        let unknown = AccessError::InvalidKey { name: u64::from(key.0) };
+        let mut windows = self.windows_mut();
+        let window = *windows.by_key.get(&key).ok_or(unknown)?;
+        let is_own = window.reach == Reach::Connection(connection)
+            && self.domain_of_region(window.region) == Some(domain);
+        if !is_own {
+            return Err(unknown);
+        }
+        windows.remove(key).ok_or(unknown)
+    }
+
+    /// The window that a connection reaches under this key.
+    #[cold]
+    pub(crate) fn find_window(
+        &self,
+        domain: ProtectionDomain,
+        connection: u64,
+        key: RemoteKey,
+    ) -> Option<Window> {
+        if !self.has_windows.load(Ordering::Acquire) {
+            return None;
+        }
+        let window = *self.windows().by_key.get(&key)?;
+        let reaches = [Reach::Domain, Reach::Connection(connection)].contains(&window.reach);
+        (reaches && self.domain_of_region(window.region) == Some(domain)).then_some(window)
+    }
+
+    /// Refuses to end a region that has windows. The registry is locked.
+    pub(super) fn check_without_windows(&self, region: RegionId) -> Result<(), RegisterError> {
+        match self.windows().by_region.get(&region) {
+            None => Ok(()),
+            Some(&windows) => Err(RegisterError::WindowsBound { region, windows }),
+        }
+    }
+
+    /// Whether a window has the key.
+    pub(super) fn is_key_of_window(&self, key: RemoteKey) -> bool {
+        self.has_windows.load(Ordering::Acquire) && self.windows().by_key.contains_key(&key)
+    }
+
+    /// Whether a region has the key, or none may.
+    fn is_key_of_region(&self, key: RemoteKey) -> bool {
+        if [RemoteKey(0), WHOLE_ADDRESS_SPACE_KEY].contains(&key) {
+            return true;
+        }
+        let opened = self.open_key(key);
+        let slot = self.slots.get(opened.index);
+        slot.is_some_and(|slot| slot.state().is_live_key(opened.generation))
+    }
+
+    fn domain_of_region(&self, region: RegionId) -> Option<ProtectionDomain> {
+        let slot = self.slots.get(region.index())?;
+        slot.state().is_live(region.generation()).then(|| self.domain_of(slot))
+    }
+
+    fn windows(&self) -> RwLockReadGuard<'_, Windows> {
+        self.windows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn windows_mut(&self) -> RwLockWriteGuard<'_, Windows> {
+        self.windows.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the owner must be allowed to do in the region for peers to have these rights in a window of it:
+/// bytes that peers change are changed by this side.
+pub(crate) const fn own_rights(rights: Rights) -> Rights {
+    if rights.intersects(Rights::CHANGING) { Rights::LOCAL_WRITE } else { Rights::NONE }
+}
+
+/// Windows of a table: one for every region that could be.
+const WINDOWS_MAX: usize = super::TableLimits::REGIONS_MAX as usize;
+
+#[cfg(test)]
+mod tests;

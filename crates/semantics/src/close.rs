@@ -1,0 +1,31 @@
+//! How a failed access and the end of a connection are told between peers.
+
+use mem::AccessError;
+use wire_edge::CloseReason;
+
+use crate::{AccessFault, OperationError};
+
+/// What the operation at fault learns when the peer closes for `reason`.
+pub const fn error_of_close(reason: CloseReason) -> OperationError {
+    match reason {
+        CloseReason::UnknownKey => OperationError::RemoteAccess(AccessFault::Key),
+        CloseReason::OutOfRange => OperationError::RemoteAccess(AccessFault::Range),
+        CloseReason::RightMissing => OperationError::RemoteAccess(AccessFault::Right),
+        CloseReason::Misaligned => OperationError::RemoteAccess(AccessFault::Alignment),
+        CloseReason::MessageTooLong => OperationError::MessageTooLong,
+        CloseReason::ProtocolViolation => OperationError::ProtocolViolation,
+        CloseReason::PeerRestarted => OperationError::PeerRestarted,
+        _ => OperationError::Flushed,
+    }
+}
+
+//= protocol.md: violation.3
+/// What the requester is told when this side refuses an access of its.
+pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
+    match error {
+        AccessError::Bounds { .. } | AccessError::Unmapped { .. } => CloseReason::OutOfRange,
+        AccessError::Permission { .. } => CloseReason::RightMissing,
+        AccessError::Misaligned { .. } => CloseReason::Misaligned,
+        _ => CloseReason::UnknownKey,
+    }
+}

@@ -1,0 +1,165 @@
+//! What an application learns when something is finished.
+
+use crate::{CompletionStatus, OperationError};
+
+/// What an application learns when an operation, a receive or a notification is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The value the application gave when it posted; 0 for a notification.
+    pub context: u64,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What finished.
+    pub kind: CompletionKind,
+    /// How it ended.
+    pub result: Result<(), OperationError>,
+    /// Bytes written, read, sent, received or notified about.
+    pub bytes: u32,
+    /// The immediate value that came from the peer with a message or notification.
+    pub immediate: Option<u32>,
+    /// The peer asked that a waiting application be woken.
+    pub solicited: bool,
+    /// Atomics: what the memory held before. Notification: the address written to. Else 0.
+    pub value: u64,
+}
+
+impl Completion {
+    /// How it ended, in the words of the verbs.
+    pub const fn status(&self) -> CompletionStatus {
+        match self.result {
+            Ok(()) => CompletionStatus::Success,
+            Err(error) => error.status(self.kind),
+        }
+    }
+}
+
+/// Whose a completion is: the place of a connection at its endpoint, and how many have had that place before.
+/// Places are used again, so the place alone would confuse what is left of one connection with the next.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// The `life`-th connection at place `index`.
+    pub const fn new(index: u32, life: u32) -> Self {
+        Self((life as u64) << 32 | index as u64)
+    }
+
+    /// Index of the connection at its endpoint.
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Which of the connections that had this place, one after the other.
+    pub const fn life(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// What finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionKind {
+    /// A remote write: every byte is in the peer's memory.
+    Write,
+    /// A remote read: every byte is in local memory.
+    Read,
+    /// A remote fetch-and-add.
+    FetchAdd,
+    /// A remote compare-and-swap.
+    CompareSwap,
+    /// A send: the peer's receive is complete.
+    Send,
+    /// A posted receive: a message is in it.
+    Receive,
+    /// The peer wrote here and asked that we be told (`MultiEdge`'s notification).
+    Notification,
+}
+
+impl CompletionKind {
+    const ALL: [Self; 7] = [
+        Self::Write,
+        Self::Read,
+        Self::FetchAdd,
+        Self::CompareSwap,
+        Self::Send,
+        Self::Receive,
+        Self::Notification,
+    ];
+}
+
+/// Words in which a queue keeps a completion.
+pub(crate) const WORDS: usize = 5;
+
+const CODE_SHIFT: u32 = 8;
+const HAS_IMMEDIATE: u64 = 1 << 16;
+const IS_SOLICITED: u64 = 1 << 17;
+
+impl Completion {
+    /// The completion as plain words, which threads can write and read without a lock.
+    #[inline]
+    pub(crate) const fn pack(&self) -> [u64; WORDS] {
+        let code = match self.result {
+            Ok(()) => 0,
+            Err(error) => error.code(),
+        };
+        let (immediate, has_immediate) = match self.immediate {
+            Some(immediate) => (immediate, HAS_IMMEDIATE),
+            None => (0, 0),
+        };
+        let solicited = if self.solicited { IS_SOLICITED } else { 0 };
+        let marks = self.kind as u64 | (code as u64) << CODE_SHIFT | has_immediate | solicited;
+        let sizes = self.bytes as u64 | (immediate as u64) << 32;
+        [self.context, self.owner.0, self.value, sizes, marks]
+    }
+
+    /// The completion of which [`Completion::pack`] made these words.
+    #[inline]
+    pub(crate) fn unpack([context, owner, value, sizes, marks]: [u64; WORDS]) -> Self {
+        let kind = CompletionKind::ALL.get(usize::from(marks as u8)).copied();
+        let result = match (marks >> CODE_SHIFT) as u8 {
+            0 => Ok(()),
+            code => Err(OperationError::from_code(code)),
+        };
+        Self {
+            context,
+            owner: Owner(owner),
+            kind: kind.unwrap_or(CompletionKind::Notification),
+            result,
+            bytes: sizes as u32,
+            immediate: (marks & HAS_IMMEDIATE != 0).then_some((sizes >> 32) as u32),
+            solicited: marks & IS_SOLICITED != 0,
+            value,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn two_connections_at_one_place_have_different_owners() {
+        let (first, second) = (Owner::new(7, 1), Owner::new(7, 2));
+        assert_ne!(first, second);
+        assert_eq!((first.index(), second.index()), (7, 7));
+        assert_eq!((first.life(), second.life()), (1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn words_give_the_completion_back(
+            (context, owner, value) in any::<(u64, u64, u64)>(),
+            kind in 0..7_usize,
+            code in 0..15_u8,
+            (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
+        ) {
+            let result = if code == 0 { Ok(()) } else { Err(OperationError::from_code(code)) };
+            let kind = CompletionKind::ALL[kind];
+            let owner = Owner(owner);
+            let completion =
+                Completion { context, owner, kind, result, bytes, immediate, solicited, value };
+            prop_assert_eq!(Completion::unpack(completion.pack()), completion);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The queue completions go to.
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
+#[cfg(not(loom))]
+use std::sync::OnceLock;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
+use thiserror::Error;
+
+use crate::Completion;
+use crate::limits::COMPLETIONS_MAX;
+#[cfg(loom)]
+use crate::ring::OnceLock;
+use crate::ring::{CHUNK_SLOTS, Ring, Seen};
+
+/// A bounded queue of completions: the thread inside the engine fills it, any thread empties it.
+///
+/// Any number of connections fill one queue, with what they asked for and with what they were sent.
+/// Memory is taken for what the queue holds, not for what it may hold, and kept: completions go to a ring,
+/// and when that is full to a new one twice as large, as soon as the first is empty for good. Nothing is
+/// allocated while a queue holds no more than it once did.
+///
+/// There are two ways to fill it. [`CompletionQueue::push`] promises nothing: if it finds no room the queue is
+/// overrun, an error that ends the connections that use it, and so a program of verbs must not post more than
+/// it has room for. Whoever would rather be refused when he posts has a place
+/// [promised](CompletionQueue::promise) for each completion.
+///
+/// Only the thread inside the engine may call what fills the queue, promises, or changes its size: a
+/// program enters the engine for that. It is one at a time, and what one has done the next one sees.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    /// Each with twice the slots of the one before. Made when needed.
+    rings: [OnceLock<Ring>; RINGS],
+    taking: Taking,
+    filling: Filling,
+    /// Which completion the application waits for, a number of [`Arm`]; 0 if for none. Nothing if it never
+    /// does.
+    armed: Option<AtomicU8>,
+}
+
+/// What those who take completions write.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Taking {
+    /// Completions taken so far: the position of the oldest one that is there.
+    head: AtomicU64,
+    /// A ring that has not ended before the oldest completion, or that was left a moment ago.
+    ring: AtomicUsize,
+}
+
+/// What the thread inside the engine writes.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Filling {
+    /// Completions put in so far: the position of the next.
+    tail: AtomicU64,
+    /// The head when it was last looked at, which costs more than all the rest: it is another thread's.
+    head: AtomicU64,
+    /// The ring that is filled.
+    ring: AtomicUsize,
+    capacity: AtomicUsize,
+    /// Places promised to completions to come.
+    promised: AtomicUsize,
+    overrun: AtomicBool,
+    /// The one endpoint that fills it; 0 if none has yet.
+    endpoint: AtomicU64,
+    /// Slots of the first ring.
+    first_slots: u64,
+}
+
+/// Rings, each twice the one before, from one slot to [`COMPLETIONS_MAX`].
+const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
+
+/// What became of a completion.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use]
+pub enum Push {
+    /// It is in the queue.
+    Added,
+    /// It is in the queue, and the application waits for it: wake it. The queue is not armed any more.
+    Fired,
+    /// There is no room; nothing was changed but what [`CompletionQueue::is_overrun`] says.
+    NoRoom,
+}
+
+/// For which completion an application waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Arm {
+    /// For one whose sender asked that it be woken, or that failed.
+    Solicited = 1,
+    /// For the next, whichever it is.
+    Next = 2,
+}
+
+/// Why a queue cannot have another size. It is as it was.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// It holds more than would fit.
+    #[error(
+        "{capacity} places are too few for the {held} completions that are there or were promised a place"
+    )]
+    TooSmall {
+        /// What was asked for.
+        capacity: usize,
+        /// Completions in the queue, and places promised.
+        held: usize,
+    },
+    /// No queue is as large.
+    #[error("{0} places are more than a completion queue can have ({COMPLETIONS_MAX})")]
+    TooLarge(usize),
+}
+
+impl CompletionQueue {
+    /// A queue of `capacity` completions, at least 1 and at most [`COMPLETIONS_MAX`], which nobody waits for.
+    pub fn new(capacity: usize) -> Self {
+        Self::make(capacity, None)
+    }
+
+    /// A queue that can be [armed](CompletionQueue::arm). It costs the filling thread some nanoseconds a
+    /// completion.
+    pub fn with_events(capacity: usize) -> Self {
+        Self::make(capacity, Some(AtomicU8::new(0)))
+    }
+
+    fn make(capacity: usize, armed: Option<AtomicU8>) -> Self {
+        let capacity = capacity.clamp(1, COMPLETIONS_MAX);
+        Self {
+            rings: core::array::from_fn(|_| OnceLock::new()),
+            taking: Taking { head: AtomicU64::new(0), ring: AtomicUsize::new(0) },
+            filling: Filling {
+                tail: AtomicU64::new(0),
+                head: AtomicU64::new(0),
+                ring: AtomicUsize::new(0),
+                capacity: AtomicUsize::new(capacity),
+                promised: AtomicUsize::new(0),
+                overrun: AtomicBool::new(false),
+                endpoint: AtomicU64::new(0),
+                first_slots: (capacity as u64).next_power_of_two().min(CHUNK_SLOTS),
+            },
+            armed,
+        }
+    }
+
+    /// Takes the oldest completion.
+    #[inline]
+    pub fn poll(&self) -> Option<Completion> {
+        loop {
+            // In this order: whoever left a ring had seen a head beyond it, and the head only grows.
+            let index = self.taking.ring.load(Acquire);
+            let ring = self.rings[index].get()?;
+            let head = self.taking.head.load(Acquire);
+            match ring.read(head) {
+                Seen::Words(words) => {
+                    let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
+                    // The filling thread changes no slot at or after the head: nobody wrote meanwhile.
+                    if taken.is_ok() {
+                        return Some(Completion::unpack(words));
+                    }
+                }
+                Seen::Newer => {}
+                Seen::Nothing if ring.ends_before(head) => {
+                    let _ = self.taking.ring.compare_exchange(index, index + 1, AcqRel, Relaxed);
+                }
+                Seen::Nothing => return None,
+            }
+        }
+    }
+
+    /// Completions that wait to be polled.
+    pub fn len(&self) -> usize {
+        let head = self.taking.head.load(Acquire);
+        self.filling.tail.load(Acquire).saturating_sub(head) as usize
+    }
+
+    /// Whether nothing waits to be polled.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most completions the queue holds, promised places included.
+    pub fn capacity(&self) -> usize {
+        self.filling.capacity.load(Relaxed)
+    }
+
+    /// Whether a completion was lost because there was no room. The queue takes no more then; those that are
+    /// in it can be polled.
+    pub fn is_overrun(&self) -> bool {
+        self.filling.overrun.load(Relaxed)
+    }
+
+    /// Bytes of memory taken so far.
+    pub fn bytes(&self) -> usize {
+        let rings: usize = self.rings.iter().filter_map(OnceLock::get).map(Ring::bytes).sum();
+        size_of::<Self>() + rings
+    }
+
+    /// Has [`Push::Fired`] said of the next completion of that kind, once. Completions that are in the queue
+    /// by then may not count, so poll afterwards, before waiting. False if the queue was made
+    /// without events.
+    #[must_use]
+    pub fn arm(&self, what: Arm) -> bool {
+        let Some(armed) = &self.armed else { return false };
+        // Who waits for any completion waits for a solicited one as well.
+        armed.fetch_max(what as u8, AcqRel);
+        // See `fires`.
+        fence(SeqCst);
+        true
+    }
+
+    /// Takes the queue for an endpoint, a number not 0. False if it is that of another: it is filled by one
+    /// thread at a time, and two endpoints are two.
+    #[must_use]
+    pub fn claim(&self, endpoint: u64) -> bool {
+        let claimed = self.filling.endpoint.compare_exchange(0, endpoint, Relaxed, Relaxed);
+        claimed.is_ok() || claimed == Err(endpoint)
+    }
+
+    /// Whether another endpoint than this fills it.
+    #[inline]
+    pub fn is_foreign_to(&self, endpoint: u64) -> bool {
+        ![0, endpoint].contains(&self.filling.endpoint.load(Relaxed))
+    }
+
+    /// Adds a completion that was promised nothing. If there is no room the queue is overrun.
+    #[inline]
+    pub fn push(&self, completion: &Completion) -> Push {
+        let pushed = self.offer(completion);
+        if pushed == Push::NoRoom {
+            self.filling.overrun.store(true, Relaxed);
+        }
+        pushed
+    }
+
+    /// Adds a completion if there is a place that nobody was promised. That there is none is no error.
+    #[inline]
+    pub fn offer(&self, completion: &Completion) -> Push {
+        if self.is_overrun() || !self.has_room() {
+            return Push::NoRoom;
+        }
+        self.add(completion)
+    }
+
+    /// Promises a place; false when all are taken or promised.
+    #[inline]
+    #[must_use]
+    pub fn promise(&self) -> bool {
+        let has_room = !self.is_overrun() && self.has_room();
+        let promised = self.filling.promised.load(Relaxed);
+        self.filling.promised.store(promised + usize::from(has_room), Relaxed);
+        has_room
+    }
+
+    /// Takes a promise back.
+    #[inline]
+    pub fn withdraw(&self) {
+        let promised = self.filling.promised.load(Relaxed);
+        assert!(promised > 0, "a completion place is used that nobody was promised");
+        self.filling.promised.store(promised - 1, Relaxed);
+    }
+
+    /// Adds a completion for which a place was promised.
+    #[inline]
+    pub fn keep_promise(&self, completion: &Completion) -> Push {
+        self.withdraw();
+        self.add(completion)
+    }
+
+    /// Makes the queue larger or smaller.
+    ///
+    /// # Errors
+    /// [`ResizeError::TooSmall`] if it holds more than that, [`ResizeError::TooLarge`].
+    pub fn resize(&self, capacity: usize) -> Result<(), ResizeError> {
+        let held = self.len() + self.filling.promised.load(Relaxed);
+        if capacity < held.max(1) {
+            return Err(ResizeError::TooSmall { capacity, held });
+        }
+        if capacity > COMPLETIONS_MAX {
+            return Err(ResizeError::TooLarge(capacity));
+        }
+        self.filling.capacity.store(capacity, Relaxed);
+        Ok(())
+    }
+
+    /// Whether there is a place that is neither taken nor promised.
+    #[inline]
+    fn has_room(&self) -> bool {
+        let places = self.capacity().saturating_sub(self.filling.promised.load(Relaxed));
+        self.holds_less_than(places as u64)
+    }
+
+    /// Whether fewer completions than that are in the queue.
+    #[inline]
+    fn holds_less_than(&self, count: u64) -> bool {
+        let tail = self.filling.tail.load(Relaxed);
+        if tail - self.filling.head.load(Relaxed) < count {
+            return true;
+        }
+        let head = self.taking.head.load(Acquire);
+        self.filling.head.store(head, Relaxed);
+        tail - head < count
+    }
+
+    /// Adds a completion for which there is room.
+    #[inline]
+    fn add(&self, completion: &Completion) -> Push {
+        let tail = self.filling.tail.load(Relaxed);
+        self.ring_to_fill(tail).write(tail, completion.pack());
+        self.filling.tail.store(tail + 1, Release);
+        match &self.armed {
+            Some(armed) if fires(armed, completion) => Push::Fired,
+            _ => Push::Added,
+        }
+    }
+
+    /// The ring with room for what comes at `tail`.
+    #[inline]
+    fn ring_to_fill(&self, tail: u64) -> &Ring {
+        let index = self.filling.ring.load(Relaxed);
+        let slots = self.filling.first_slots << index;
+        if self.holds_less_than(slots) {
+            return self.rings[index].get_or_init(|| Ring::new(slots));
+        }
+        self.begin_ring(index, tail)
+    }
+
+    /// Leaves a ring that is full for the next. As it has more slots than completions are in the queue, and
+    /// no queue holds more than its capacity, the last one is never full.
+    #[cold]
+    fn begin_ring(&self, index: usize, tail: u64) -> &Ring {
+        let slots = self.filling.first_slots << (index + 1);
+        let next = self.rings[index + 1].get_or_init(|| Ring::new(slots));
+        if let Some(full) = self.rings[index].get() {
+            full.end_at(tail);
+        }
+        self.filling.ring.store(index + 1, Relaxed);
+        next
+    }
+}
+
+/// Whether the application waits for this completion, which is in the queue; it waits for no other then.
+///
+/// Why none is missed: here a completion is written before the mark is read, there (in
+/// [`CompletionQueue::arm`]) the mark is written before the queue is polled. With a fence between the two on both
+/// sides, at least one sees what the other wrote.
+#[inline]
+fn fires(armed: &AtomicU8, completion: &Completion) -> bool {
+    if !cfg!(loom_mutation) {
+        fence(SeqCst);
+    }
+    let counts = |mark: u8| {
+        mark == Arm::Next as u8
+            || mark == Arm::Solicited as u8 && (completion.solicited || completion.result.is_err())
+    };
+    counts(armed.load(Relaxed)) && armed.swap(0, AcqRel) != 0
+}

@@ -1,0 +1,282 @@
+//! One thread: what a queue does, against what a list would do.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{CompletionKind, OperationError, Owner};
+
+const NOTE: Completion = Completion {
+    context: 0,
+    owner: Owner::new(0, 0),
+    kind: CompletionKind::Notification,
+    result: Ok(()),
+    bytes: 0,
+    immediate: None,
+    solicited: false,
+    value: 0,
+};
+
+const fn numbered(context: u64) -> Completion {
+    Completion { context, value: !context, ..NOTE }
+}
+
+#[test]
+fn one_endpoint_alone_takes_a_queue() {
+    let queue = CompletionQueue::new(1);
+    assert!(!queue.is_foreign_to(7));
+    assert!(queue.claim(7) && queue.claim(7) && !queue.claim(8));
+    assert!(!queue.is_foreign_to(7) && queue.is_foreign_to(8));
+}
+
+#[test]
+fn a_promised_place_is_given_to_nobody_else() {
+    let queue = CompletionQueue::new(2);
+    assert!(queue.promise());
+    assert_eq!(queue.offer(&NOTE), Push::Added);
+    assert_eq!(queue.offer(&NOTE), Push::NoRoom);
+    assert!(!queue.is_overrun());
+    assert_eq!(queue.keep_promise(&numbered(7)), Push::Added);
+    assert_eq!(queue.len(), 2);
+    assert_eq!(queue.poll().map(|found| found.context), Some(0));
+    assert_eq!(queue.offer(&NOTE), Push::Added);
+}
+
+#[test]
+fn a_queue_of_a_million_takes_no_memory_before_it_holds_something() {
+    let queue = CompletionQueue::new(1 << 20);
+    assert!(queue.bytes() <= 4 << 10, "{} bytes", queue.bytes());
+    let _ = queue.push(&NOTE);
+    assert!(queue.bytes() <= 64 << 10, "{} bytes", queue.bytes());
+}
+
+#[test]
+fn a_queue_that_held_as_much_before_takes_no_more_memory() {
+    let queue = CompletionQueue::new(1 << 16);
+    let turn = |count: u64| {
+        (0..count).for_each(|context| assert_eq!(queue.push(&numbered(context)), Push::Added));
+        (0..count).for_each(|context| assert_eq!(queue.poll(), Some(numbered(context))));
+    };
+    // As many turns as make each slot of the last ring used.
+    (0..8).for_each(|_| turn(3000));
+    let taken = queue.bytes();
+    assert!(taken < 4 * 3000 * 64, "{taken} bytes");
+    (0..50).for_each(|_| turn(3000));
+    assert_eq!(queue.bytes(), taken);
+}
+
+#[test]
+fn an_overrun_queue_gives_out_what_it_holds_and_takes_no_more() {
+    let queue = CompletionQueue::new(2);
+    assert_eq!(queue.push(&numbered(1)), Push::Added);
+    assert_eq!(queue.push(&numbered(2)), Push::Added);
+    assert_eq!(queue.push(&numbered(3)), Push::NoRoom);
+    assert!(queue.is_overrun());
+    assert_eq!(queue.poll(), Some(numbered(1)));
+    assert_eq!(queue.push(&numbered(4)), Push::NoRoom);
+    assert_eq!(queue.offer(&numbered(4)), Push::NoRoom);
+    assert!(!queue.promise());
+    assert_eq!(queue.poll(), Some(numbered(2)));
+    assert_eq!(queue.poll(), None);
+}
+
+#[test]
+fn an_armed_queue_fires_once() {
+    let queue = CompletionQueue::with_events(8);
+    assert_eq!(queue.push(&NOTE), Push::Added);
+    assert!(queue.arm(Arm::Next));
+    assert_eq!(queue.push(&NOTE), Push::Fired);
+    assert_eq!(queue.push(&NOTE), Push::Added);
+}
+
+#[test]
+fn who_waits_for_a_solicited_completion_is_not_told_of_others_but_of_failures() {
+    let queue = CompletionQueue::with_events(8);
+    let failed = Completion { result: Err(OperationError::Flushed), ..NOTE };
+    let solicited = Completion { solicited: true, ..NOTE };
+    for wanted in [solicited, failed] {
+        assert!(queue.arm(Arm::Solicited));
+        assert_eq!(queue.push(&NOTE), Push::Added);
+        assert_eq!(queue.push(&wanted), Push::Fired);
+    }
+}
+
+#[test]
+fn to_wait_for_a_solicited_completion_does_not_undo_waiting_for_any() {
+    let queue = CompletionQueue::with_events(8);
+    assert!(queue.arm(Arm::Next) && queue.arm(Arm::Solicited));
+    assert_eq!(queue.push(&NOTE), Push::Fired);
+}
+
+#[test]
+fn a_queue_without_events_cannot_be_armed() {
+    let queue = CompletionQueue::new(8);
+    assert!(!queue.arm(Arm::Next));
+    assert_eq!(queue.push(&NOTE), Push::Added);
+}
+
+#[test]
+fn threads_that_empty_a_queue_get_each_completion_once_and_whole() {
+    const COUNT: u64 = 20_000;
+    let queue = Arc::new(CompletionQueue::new(1 << 12));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let takers: Vec<_> = (0..3)
+        .map(|_| {
+            let (queue, is_over) = (Arc::clone(&queue), Arc::clone(&is_over));
+            thread::spawn(move || {
+                let mut taken = Vec::new();
+                loop {
+                    let was_over = is_over.load(Acquire);
+                    match queue.poll() {
+                        Some(found) => {
+                            assert_eq!(found, numbered(found.context));
+                            taken.push(found.context);
+                        }
+                        None if was_over => return taken,
+                        None => thread::yield_now(),
+                    }
+                }
+            })
+        })
+        .collect();
+    for context in 0..COUNT {
+        while queue.offer(&numbered(context)) == Push::NoRoom {
+            thread::yield_now();
+        }
+    }
+    is_over.store(true, Release);
+    let mut taken = Vec::new();
+    for taker in takers {
+        let own = taker.join().expect("no panic");
+        assert!(own.is_sorted(), "each takes in order");
+        taken.extend(own);
+    }
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(0..COUNT));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(u16),
+    Offer,
+    Promise,
+    Keep,
+    Withdraw,
+    Poll(u16),
+    Resize(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1..400_u16).prop_map(Step::Push),
+        Just(Step::Offer),
+        Just(Step::Promise),
+        Just(Step::Keep),
+        Just(Step::Withdraw),
+        (1..600_u16).prop_map(Step::Poll),
+        prop_oneof![0..8_usize, 0..3000_usize].prop_map(Step::Resize),
+    ]
+}
+
+/// What a queue is, without the trouble of threads and memory.
+struct Model {
+    list: VecDeque<Completion>,
+    capacity: usize,
+    promised: usize,
+    overrun: bool,
+}
+
+impl Model {
+    fn has_room(&self) -> bool {
+        !self.overrun && self.list.len() + self.promised < self.capacity
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_queue_does_what_a_list_does(
+        capacity in prop_oneof![1..8_usize, 1..3000_usize],
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let queue = CompletionQueue::new(capacity);
+        let mut model =
+            Model { list: VecDeque::new(), capacity, promised: 0, overrun: false };
+        let mut next = 0;
+        for step in steps {
+            match step {
+                Step::Push(count) => {
+                    // Seldom too many, as nothing can be put in after that.
+                    for _ in 0..count {
+                        let fits = model.has_room();
+                        if !fits && count % 16 > 0 {
+                            break;
+                        }
+                        model.overrun |= !fits;
+                        let pushed = queue.push(&numbered(next));
+                        prop_assert_eq!(pushed, if fits { Push::Added } else { Push::NoRoom });
+                        if fits {
+                            model.list.push_back(numbered(next));
+                        }
+                        next += 1;
+                    }
+                }
+                Step::Offer => {
+                    let fits = model.has_room();
+                    let offered = queue.offer(&numbered(next));
+                    prop_assert_eq!(offered, if fits { Push::Added } else { Push::NoRoom });
+                    if fits {
+                        model.list.push_back(numbered(next));
+                    }
+                    next += 1;
+                }
+                Step::Promise => {
+                    let fits = model.has_room();
+                    prop_assert_eq!(queue.promise(), fits);
+                    model.promised += usize::from(fits);
+                }
+                Step::Keep if model.promised > 0 => {
+                    prop_assert_eq!(queue.keep_promise(&numbered(next)), Push::Added);
+                    model.list.push_back(numbered(next));
+                    model.promised -= 1;
+                    next += 1;
+                }
+                Step::Withdraw if model.promised > 0 => {
+                    queue.withdraw();
+                    model.promised -= 1;
+                }
+                Step::Keep | Step::Withdraw => {}
+                Step::Poll(count) => {
+                    for _ in 0..count {
+                        prop_assert_eq!(queue.poll(), model.list.pop_front());
+                    }
+                }
+                Step::Resize(capacity) => {
+                    let held = model.list.len() + model.promised;
+                    let fits = capacity >= held.max(1);
+                    let refused = Err(ResizeError::TooSmall { capacity, held });
+                    prop_assert_eq!(queue.resize(capacity), if fits { Ok(()) } else { refused });
+                    if fits {
+                        model.capacity = capacity;
+                    }
+                }
+            }
+            prop_assert_eq!(queue.len(), model.list.len());
+            prop_assert_eq!(queue.capacity(), model.capacity);
+            prop_assert_eq!(queue.is_overrun(), model.overrun);
+        }
+        prop_assert!(queue.len() <= queue.capacity());
+        prop_assert!(queue.poll() == model.list.pop_front());
+    }
+}
+
+#[test]
+fn no_queue_is_made_larger_than_the_limit() {
+    let queue = CompletionQueue::new(usize::MAX);
+    assert_eq!(queue.capacity(), COMPLETIONS_MAX);
+    let wanted = COMPLETIONS_MAX + 1;
+    assert_eq!(queue.resize(wanted), Err(ResizeError::TooLarge(wanted)));
+}

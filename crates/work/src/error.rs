@@ -1,0 +1,159 @@
+//! Why operations cannot be posted, and why they fail.
+
+use mem::AccessError;
+use thiserror::Error;
+
+use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+
+/// Why an operation could not be posted. Nothing happened.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// Every place is taken by a completion that was not polled, or promised to an operation or receive
+    /// under way. Operations that are not signalled and have a handle need none.
+    #[error(
+        "all {0} places of the completion queue hold completions or are kept for operations and receives \
+         under way; poll it, wait until some are complete, or make a larger queue"
+    )]
+    CompletionQueueFull(usize),
+    /// The connection is closed or not yet established.
+    #[error("the connection is not established")]
+    NotConnected,
+    /// The local bytes are not there.
+    #[error("local memory of the operation: {0}")]
+    LocalAccess(#[from] AccessError),
+    /// Operations carry at most 2^31 bytes.
+    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX})")]
+    TooLong(u64),
+    /// Inline payloads have at most [`INLINE_BYTES_MAX`] bytes.
+    #[error("{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value")]
+    InlineTooLong(u32),
+    /// The address range ends beyond 2^64.
+    #[error("{length} bytes at remote address {address:#x} reach beyond the address space")]
+    RemoteRange {
+        /// First byte.
+        address: u64,
+        /// Bytes.
+        length: u32,
+    },
+    /// Atomics work on 8 aligned bytes.
+    #[error("an atomic needs an address that is a multiple of 8, not {0:#x}")]
+    Misaligned(u64),
+    /// The endpoint's operations are all in use; wait for completions.
+    #[error("all {0} operations of the endpoint are in flight; wait for completions")]
+    NoOperationLeft(u32),
+    /// The receive queue of the connection is full.
+    #[error("all {0} receives of the connection are posted")]
+    ReceiveQueueFull(u32),
+    /// The peer serves no reads and atomics.
+    #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
+    ReadsRefused,
+}
+
+/// Why the peer refused an access.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AccessFault {
+    /// No region of the protection domain has this key.
+    Key,
+    /// Part of the range lies outside the region.
+    Range,
+    /// The region does not allow this operation.
+    Right,
+    /// The address of an atomic is not a multiple of 8.
+    Alignment,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum OperationError {
+    /// This side ended the connection before the operation was complete: the application closed it, or
+    /// another operation failed here. It may or may not have happened, as with everything that ends with
+    /// its connection.
+    #[error("flushed: this side ended the connection before the operation was complete")]
+    Flushed,
+    /// The application of the peer closed the connection before the operation was complete.
+    #[error("the peer closed the connection before the operation was complete")]
+    ClosedByPeer,
+    /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
+    /// operation, which learns what was wrong with it.
+    #[error("the peer ended the connection, for another reason than this operation")]
+    EndedByPeer,
+    /// It was posted while another thread was inside the engine, which found the connection over.
+    #[error("the connection was over before the operation could be posted")]
+    NotConnected,
+    /// The peer refused the access, and the connection is closed.
+    #[error("the peer refused the remote access: {}", match .0 {
+        AccessFault::Key => "no region has this key (was it deregistered?)",
+        AccessFault::Range => "part of the range lies outside the region",
+        AccessFault::Right => "the region does not allow this operation",
+        AccessFault::Alignment => "the address of an atomic must be a multiple of 8",
+    })]
+    RemoteAccess(AccessFault),
+    /// The local memory of the operation or the receive is no longer registered.
+    #[error("the local memory of the operation is no longer registered or mapped")]
+    LocalAccess,
+    /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
+    /// posted the receive.
+    #[error("the message is longer than the receive posted for it")]
+    MessageTooLong,
+    /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
+    #[error(
+        "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
+         address any more; is it running?"
+    )]
+    Unreachable,
+    /// The peer restarted and knows nothing of the connection.
+    #[error("the peer restarted; connect again")]
+    PeerRestarted,
+    /// It was posted while another thread was inside the engine, which found it impossible.
+    #[error("the operation could not be posted: its range, length or alignment is impossible")]
+    NotPosted,
+    /// The peer's fault or ours: a rule of the protocol was broken.
+    #[error("the connection ended because a rule of the protocol was broken")]
+    ProtocolViolation,
+}
+
+impl OperationError {
+    /// Stable small number for the status table, never 0.
+    #[inline]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Flushed => 1,
+            Self::RemoteAccess(AccessFault::Key) => 2,
+            Self::RemoteAccess(AccessFault::Range) => 3,
+            Self::RemoteAccess(AccessFault::Right) => 4,
+            Self::RemoteAccess(AccessFault::Alignment) => 5,
+            Self::LocalAccess => 6,
+            Self::MessageTooLong => 7,
+            Self::Unreachable => 8,
+            Self::PeerRestarted => 9,
+            Self::ProtocolViolation => 10,
+            Self::NotPosted => 11,
+            Self::ClosedByPeer => 12,
+            Self::EndedByPeer => 13,
+            Self::NotConnected => 14,
+        }
+    }
+
+    /// The error with this code; [`OperationError::Flushed`] for an unknown one.
+    #[inline]
+    pub const fn from_code(code: u8) -> Self {
+        match code {
+            2 => Self::RemoteAccess(AccessFault::Key),
+            3 => Self::RemoteAccess(AccessFault::Range),
+            4 => Self::RemoteAccess(AccessFault::Right),
+            5 => Self::RemoteAccess(AccessFault::Alignment),
+            6 => Self::LocalAccess,
+            7 => Self::MessageTooLong,
+            8 => Self::Unreachable,
+            9 => Self::PeerRestarted,
+            10 => Self::ProtocolViolation,
+            11 => Self::NotPosted,
+            12 => Self::ClosedByPeer,
+            13 => Self::EndedByPeer,
+            14 => Self::NotConnected,
+            _ => Self::Flushed,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What an application asks for.
+
+use mem::{MemoryAccess, RegionId, Rights};
+use wire_edge::RemoteKey;
+
+use crate::PostError;
+use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+
+/// One operation, as posted.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// What to do.
+    pub request: Request,
+    /// Bytes, 0 to 2^31 (8 for atomics).
+    pub length: u32,
+    /// Order and notification.
+    pub flags: OperationFlags,
+    /// Delivered to the peer with the operation (writes and sends): `MultiEdge`'s notification.
+    pub immediate: Option<u32>,
+    /// Comes back in the completion.
+    pub context: u64,
+    /// Slot of the status table that follows this operation, if somebody holds a handle.
+    pub status: Option<u32>,
+}
+
+impl Operation {
+    /// Whether it is possible as far as this side can tell without its connection: lengths, ranges,
+    /// alignment, local memory.
+    ///
+    /// # Errors
+    /// [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
+    /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
+    pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
+        let length = self.length;
+        if length > OPERATION_BYTES_MAX {
+            return Err(PostError::TooLong(u64::from(length)));
+        }
+        let check_source = |source: &Source| match *source {
+            Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
+                Err(PostError::InlineTooLong(length))
+            }
+            Source::Inline(_) => Ok(()),
+            Source::Region { .. } if length == 0 => Ok(()),
+            Source::Region { region, offset } => {
+                memory.source(region, offset, length)?;
+                Ok(())
+            }
+        };
+        let check_remote = |address: u64, length: u32| {
+            let ends = address.checked_add(u64::from(length)).is_some();
+            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
+        };
+        match self.request {
+            Request::Write { ref source, address, .. } => {
+                check_remote(address, length)?;
+                check_source(source)
+            }
+            Request::Send { ref source } => check_source(source),
+            Request::Read { sink, sink_offset, address, .. } => {
+                check_remote(address, length)?;
+                if length > 0 {
+                    let length = u64::from(length);
+                    memory.resolve_local(sink, sink_offset, length, Rights::LOCAL_WRITE)?;
+                }
+                Ok(())
+            }
+            Request::FetchAdd { address, sink, .. }
+            | Request::CompareSwap { address, sink, .. } => {
+                if !address.is_multiple_of(8) {
+                    return Err(PostError::Misaligned(address));
+                }
+                if let Some(Sink { region, offset }) = sink {
+                    memory.resolve_local(region, offset, 8, Rights::LOCAL_WRITE)?;
+                }
+                check_remote(address, 8)
+            }
+        }
+    }
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug)]
+pub enum Request {
+    /// Copies local bytes to the peer's memory.
+    Write {
+        /// Where the bytes are.
+        source: Source,
+        /// Key of the peer's region.
+        key: RemoteKey,
+        /// Address in the peer's memory.
+        address: u64,
+    },
+    /// Copies bytes of the peer's memory here.
+    Read {
+        /// Local region the bytes go to; of a read of no bytes any, or [`RegionId::NONE`].
+        sink: RegionId,
+        /// Where in that region, bytes from its start.
+        sink_offset: u64,
+        /// Key of the peer's region.
+        key: RemoteKey,
+        /// Address in the peer's memory.
+        address: u64,
+    },
+    /// Adds to 8 bytes of the peer's memory; the completion carries what they held before.
+    FetchAdd {
+        /// Key of the peer's region.
+        key: RemoteKey,
+        /// Address, a multiple of 8.
+        address: u64,
+        /// Added modulo 2^64.
+        operand: u64,
+        /// Where what the memory held before is stored here, if anywhere, before the completion tells of it.
+        sink: Option<Sink>,
+    },
+    /// Stores `swap` in 8 bytes of the peer's memory if they hold `compare`.
+    CompareSwap {
+        /// Key of the peer's region.
+        key: RemoteKey,
+        /// Address, a multiple of 8.
+        address: u64,
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+        /// As for [`Request::FetchAdd`].
+        sink: Option<Sink>,
+    },
+    /// Sends a message into the receive that the peer posted.
+    Send {
+        /// Where the bytes are.
+        source: Source,
+    },
+}
+
+/// Where the result of an atomic goes: 8 bytes of a region, in the byte order of this processor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sink {
+    /// The region.
+    pub region: RegionId,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// Where the bytes of a write or send come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// Registered memory, which must not change until the operation is complete.
+    Region {
+        /// The region.
+        region: RegionId,
+        /// Bytes from its start.
+        offset: u64,
+    },
+    /// Bytes carried by value: the first `length` of these.
+    Inline([u8; INLINE_BYTES_MAX]),
+}
+
+/// How operations of one connection may overtake one another at the target.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Ordering {
+    /// Bytes are placed as they arrive (`MultiEdge`'s default).
+    #[default]
+    Relaxed,
+    /// As a reliable connection of verbs: whoever sees the last byte of an operation sees every
+    /// byte of all earlier ones, and of two writes to one place the later one wins.
+    Strict,
+}
+
+/// Order and notification of an operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperationFlags {
+    /// Performed only after all earlier operations of this connection (backward fence).
+    pub fence_before: bool,
+    /// All later operations are performed only after this one (forward fence).
+    pub fence_after: bool,
+    /// Begun only when all earlier reads and atomics of this connection are complete (the fence of verbs). Earlier
+    /// writes and sends may be under way; the peer is told nothing.
+    pub waits_for_answers: bool,
+    /// Free or strict order.
+    pub ordering: Ordering,
+    /// The peer's waiting application is woken.
+    pub solicited: bool,
+    /// A completion is queued when the operation succeeds. (When it fails, one is queued in any case, but
+    /// if a slot of the status table follows the operation, only if the queue has room.)
+    pub signalled: bool,
+}
+
+/// A buffer for one message.
+#[derive(Clone, Copy, Debug)]
+pub struct Receive {
+    /// Where the message goes; of a receive of no bytes any, or [`RegionId::NONE`].
+    pub region: RegionId,
+    /// Bytes from the start of the region.
+    pub offset: u64,
+    /// Longest message, in bytes.
+    pub length: u32,
+    /// Comes back in the completion.
+    pub context: u64,
+}

@@ -1,0 +1,202 @@
+//! Lists of pieces of local memory: where the bytes of one operation come from or go to.
+
+use mem::RegionId;
+use thiserror::Error;
+
+use crate::limits::{OPERATION_BYTES_MAX, PIECES_MAX};
+
+/// Some bytes of a region.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Piece {
+    /// The region.
+    pub region: RegionId,
+    /// Bytes from its start.
+    pub offset: u64,
+    /// How many.
+    pub length: u32,
+}
+
+/// Pieces one after the other, which together are the bytes of an operation or a receive.
+///
+/// Not more than [`PIECES_MAX`], and together not more bytes than an operation has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PieceList<'a> {
+    pieces: &'a [Piece],
+    length: u32,
+}
+
+/// Why pieces are no list.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum PieceListError {
+    /// There are too many.
+    #[error("{0} pieces are more than an operation is made of ({PIECES_MAX})")]
+    TooMany(usize),
+    /// Together they are too long.
+    #[error("the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}")]
+    TooLong(u64),
+    /// No region has bytes at an offset beyond 2^64.
+    #[error("piece {0} ends beyond 2^64")]
+    Range(usize),
+}
+
+impl<'a> PieceList<'a> {
+    /// A list of these pieces, of which any may be empty, and all. Whether the regions have such bytes is
+    /// another matter.
+    ///
+    /// # Errors
+    /// [`PieceListError`], one for each rule.
+    pub fn new(pieces: &'a [Piece]) -> Result<Self, PieceListError> {
+        if pieces.len() > PIECES_MAX {
+            return Err(PieceListError::TooMany(pieces.len()));
+        }
+        let ends = |piece: &Piece| piece.offset.checked_add(u64::from(piece.length)).is_some();
+        if let Some(index) = pieces.iter().position(|piece| !ends(piece)) {
+            return Err(PieceListError::Range(index));
+        }
+        // 32 lengths below 2^32 are less than 2^37.
+        let total = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        match u32::try_from(total) {
+            Ok(length) if length <= OPERATION_BYTES_MAX => Ok(Self { pieces, length }),
+            _ => Err(PieceListError::TooLong(total)),
+        }
+    }
+
+    /// The pieces.
+    pub const fn pieces(&self) -> &'a [Piece] {
+        self.pieces
+    }
+
+    /// Bytes of all together.
+    pub const fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// What the bytes `[offset, offset + length)` of the list are in its regions, in order; of a range that
+    /// reaches beyond the list, the part inside it. No piece that comes out is empty.
+    #[inline]
+    pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
+        let inside = self.length.saturating_sub(offset);
+        Cut { pieces: self.pieces, skip: offset, left: length.min(inside) }
+    }
+}
+
+/// The pieces of a range of a list; see [`PieceList::cut`].
+#[derive(Clone, Debug)]
+pub struct Cut<'a> {
+    pieces: &'a [Piece],
+    /// Bytes of the first piece, and of those after it, that come before the range.
+    skip: u32,
+    /// Bytes of the range that are still to come.
+    left: u32,
+}
+
+impl Iterator for Cut<'_> {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        while self.left > 0 {
+            let (piece, rest) = self.pieces.split_first()?;
+            self.pieces = rest;
+            let Some(inside) = piece.length.checked_sub(self.skip).filter(|inside| *inside > 0)
+            else {
+                self.skip -= piece.length;
+                continue;
+            };
+            let length = inside.min(self.left);
+            let offset = piece.offset + u64::from(self.skip);
+            self.skip = 0;
+            self.left -= length;
+            return Some(Piece { region: piece.region, offset, length });
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use mem::{Buffer, MemoryTable, Rights, TableLimits};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces of a region, each so long, ten bytes apart.
+    fn pieces(lengths: &[u32]) -> Vec<Piece> {
+        let table = MemoryTable::new(TableLimits { regions_max: 1, domains_max: 1 }, [7, 8]);
+        let domain = table.allocate_domain();
+        let region = table.register(domain, Buffer::new(8), Rights::NONE).expect("memory").id;
+        let mut at = 0;
+        let place = |&length: &u32| {
+            let offset = at + 10;
+            at = offset + u64::from(length);
+            Piece { region, offset, length }
+        };
+        lengths.iter().map(place).collect()
+    }
+
+    #[test]
+    fn a_list_has_at_most_32_pieces() {
+        let many = pieces(&[1; 33]);
+        assert_eq!(PieceList::new(&many), Err(PieceListError::TooMany(33)));
+        assert_eq!(PieceList::new(&many[..32]).map(|list| list.length()), Ok(32));
+    }
+
+    #[test]
+    fn lengths_that_overflow_together_are_refused() {
+        let total = 32 * u64::from(u32::MAX);
+        let list = pieces(&[u32::MAX; 32]);
+        assert_eq!(PieceList::new(&list), Err(PieceListError::TooLong(total)));
+        let list = pieces(&[OPERATION_BYTES_MAX, 0, 1]);
+        let total = u64::from(OPERATION_BYTES_MAX) + 1;
+        assert_eq!(PieceList::new(&list), Err(PieceListError::TooLong(total)));
+        assert_eq!(PieceList::new(&list[..2]).map(|list| list.length()), Ok(OPERATION_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_piece_that_ends_beyond_64_bits_is_refused() {
+        let mut list = pieces(&[5, 5]);
+        list[1].offset = u64::MAX - 4;
+        assert_eq!(PieceList::new(&list), Err(PieceListError::Range(1)));
+        list[1].offset = u64::MAX - 5;
+        assert!(PieceList::new(&list).is_ok());
+    }
+
+    #[test]
+    fn a_list_of_nothing_is_empty() {
+        let nothing = PieceList::new(&[]).expect("a list");
+        assert_eq!((nothing.length(), nothing.cut(0, 5).count()), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_is_the_bytes_of_its_range_in_order(
+            lengths in prop::collection::vec(0..40_u32, 0..=32),
+            offset in 0..600_u32,
+            length in 0..600_u32,
+        ) {
+            let pieces = pieces(&lengths);
+            let list = PieceList::new(&pieces).expect("a list");
+            let bytes_of = |piece: Piece| (0..u64::from(piece.length)).map(move |at| piece.offset + at);
+            let all: Vec<u64> = pieces.iter().copied().flat_map(bytes_of).collect();
+            prop_assert_eq!(list.length() as usize, all.len());
+            let cut: Vec<Piece> = list.cut(offset, length).collect();
+            prop_assert!(cut.iter().all(|piece| piece.length > 0));
+            let range = all.into_iter().skip(offset as usize).take(length as usize);
+            prop_assert!(cut.into_iter().flat_map(bytes_of).eq(range));
+        }
+
+        #[test]
+        fn no_range_is_too_far_or_too_long(
+            lengths in prop::collection::vec(0..=1_u32 << 26, 0..=32),
+            offset: u32,
+            length: u32,
+        ) {
+            let pieces = pieces(&lengths);
+            let list = PieceList::new(&pieces).expect("at most 2^31 bytes");
+            let inside = u64::from(list.length()).saturating_sub(u64::from(offset));
+            let total: u64 = list.cut(offset, length).map(|piece| u64::from(piece.length)).sum();
+            prop_assert_eq!(total, inside.min(u64::from(length)));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A ring of completions in chunks, each made when it is first used.
+
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+#[cfg(not(loom))]
+use std::sync::OnceLock;
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
+
+use crate::completion::WORDS;
+#[cfg(loom)]
+pub(crate) use seen_by_loom::OnceLock;
+
+/// Completions in a chunk: 256 × 64 B = 16 KiB, what the thread inside the engine clears at a time when a
+/// queue is filled for the first time.
+pub(crate) const CHUNK_SLOTS: u64 = if cfg!(loom) { 1 } else { 256 };
+
+/// Slots by position: completions are counted, and one's number says in which slot it is.
+///
+/// One thread writes, any number read. A slot has a stamp, one more than the position of what is in it. It is
+/// written last, so who reads it sees the words. Who read the words has them only if nobody else took the
+/// completion meanwhile; the position from which on none is taken says so, and belongs to the queue.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    /// A power of two.
+    slots: u64,
+    /// Completions from this position on are in the next ring.
+    end: AtomicU64,
+}
+
+/// On its own cache line: the thread that writes one slot does not disturb the thread that reads another.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot {
+    stamp: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// What is at a position.
+pub(crate) enum Seen {
+    /// These words, unless somebody took them meanwhile.
+    Words([u64; WORDS]),
+    /// Nothing yet.
+    Nothing,
+    /// Something newer: somebody took what was there.
+    Newer,
+}
+
+impl Ring {
+    /// A ring of so many slots, a power of two.
+    pub(crate) fn new(slots: u64) -> Self {
+        let chunks = (0..slots.div_ceil(CHUNK_SLOTS)).map(|_| OnceLock::new()).collect();
+        Self { chunks, slots, end: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Writes what is at `position`; whatever was in its slot must have been taken. For one thread at a time.
+    #[inline]
+    pub(crate) fn write(&self, position: u64, words: [u64; WORDS]) {
+        let (chunk, slot) = self.place(position);
+        let chunk = self.chunks[chunk].get_or_init(|| self.new_chunk());
+        let slot = &chunk[slot];
+        for (to, word) in slot.words.iter().zip(words) {
+            to.store(word, Relaxed);
+        }
+        slot.stamp.store(position + 1, Release);
+    }
+
+    /// What is at `position`.
+    #[inline]
+    pub(crate) fn read(&self, position: u64) -> Seen {
+        let (chunk, slot) = self.place(position);
+        let Some(slot) = self.chunks[chunk].get().and_then(|chunk| chunk.get(slot)) else {
+            return Seen::Nothing;
+        };
+        match slot.stamp.load(Acquire) {
+            stamp if stamp == position + 1 => {
+                Seen::Words(core::array::from_fn(|word| slot.words[word].load(Relaxed)))
+            }
+            stamp if stamp > position => Seen::Newer,
+            _ => Seen::Nothing,
+        }
+    }
+
+    /// Has completions from `position` on go to the next ring, which must be there.
+    pub(crate) fn end_at(&self, position: u64) {
+        self.end.store(position, Release);
+    }
+
+    /// Whether what is at `position` is in a later ring.
+    pub(crate) fn ends_before(&self, position: u64) -> bool {
+        position >= self.end.load(Acquire)
+    }
+
+    /// Bytes allocated so far.
+    pub(crate) fn bytes(&self) -> usize {
+        let made: usize =
+            self.chunks.iter().filter_map(|chunk| chunk.get()).map(|chunk| chunk.len()).sum();
+        size_of_val::<[_]>(&self.chunks) + made * size_of::<Slot>()
+    }
+
+    #[inline]
+    const fn place(&self, position: u64) -> (usize, usize) {
+        let index = position & (self.slots - 1);
+        ((index / CHUNK_SLOTS) as usize, (index % CHUNK_SLOTS) as usize)
+    }
+
+    #[cold]
+    fn new_chunk(&self) -> Box<[Slot]> {
+        let slot = |_| Slot {
+            stamp: AtomicU64::new(0),
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        (0..self.slots.min(CHUNK_SLOTS)).map(slot).collect()
+    }
+}
+
+/// The lock of the standard library, with a mark that loom sees: who finds it set has seen what was made.
+#[cfg(loom)]
+mod seen_by_loom {
+    use loom::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        lock: std::sync::OnceLock<T>,
+        is_set: AtomicBool,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn new() -> Self {
+            Self { lock: std::sync::OnceLock::new(), is_set: AtomicBool::new(false) }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.is_set.load(Ordering::Acquire).then(|| self.lock.get())?
+        }
+
+        /// For one thread only.
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            let content = self.lock.get_or_init(make);
+            self.is_set.store(true, Ordering::Release);
+            content
+        }
+    }
+}
