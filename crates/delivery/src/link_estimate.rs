@@ -123,9 +123,10 @@ impl LinkEstimate {
         if self.fades_from == Instant::default() {
             return Some(carried);
         }
-        let doublings = (now.since_ns(self.fades_from) / TRAIN_LIFETIME_NS).min(DOUBLINGS_MAX);
+        let doublings = now.since_ns(self.fades_from) / TRAIN_LIFETIME_NS;
+        let doubled = u32::try_from(doublings).ok().and_then(|by| 1_u64.checked_shl(by));
         let most = self.nominal().unwrap_or(u64::MAX).max(carried);
-        Some(carried.saturating_mul(1 << doublings).min(most))
+        Some(carried.saturating_mul(doubled.unwrap_or(u64::MAX)).min(most))
     }
 
     /// Smallest round trip; before the first sample the initial guess.
@@ -201,10 +202,8 @@ impl LinkEstimate {
     }
 }
 
-/// How long a rate that few frames have shown is believed without being seen again, in nanoseconds, and
-/// how many times it doubles at most if it is not.
+/// How long a rate that few frames have shown is believed without being seen again, in nanoseconds.
 const TRAIN_LIFETIME_NS: u64 = 20_000_000;
-const DOUBLINGS_MAX: u64 = 16;
 
 /// A round trip longer than twice the shortest shows a queue if it is so by this many frames of the link,
 /// and by this time, in nanoseconds, which four frames take at 1 Gb/s: hosts take some of it, too.

@@ -26,9 +26,6 @@ const CONFIRMS_SHIFT: u32 = 5;
 /// them: some are a hundred times what the same link shows a millisecond later.
 const KNOWN_SAMPLES: u8 = 8;
 
-/// Smallest sample that is believed, in nanoseconds: less than one cache miss between two threads.
-const SAMPLE_NS_MIN: u64 = 100;
-
 /// Smoothed round-trip time, its variation (RFC 6298) and its minimum, in nanoseconds, all without
 /// what the two hosts add; and what they add.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +85,7 @@ impl RttEstimator {
     ) -> u64 {
         // A delay longer than the whole is a lie or a clock that jumped.
         let delay_ns = if delay_ns < elapsed_ns { delay_ns } else { 0 };
-        let sample = (elapsed_ns - delay_ns).max(SAMPLE_NS_MIN);
+        let sample = (elapsed_ns - delay_ns).max(1);
         self.host_ns = self.host_ns.max(delay_ns.saturating_add(waited_ns));
         self.new_min_ns = self.new_min_ns.min(sample);
         if self.samples == 0 || sample <= self.min_ns + (self.min_ns >> CONFIRMS_SHIFT) {

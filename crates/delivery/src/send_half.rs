@@ -16,7 +16,7 @@ use crate::rtt::RttEstimator;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, SentPackets, SentPool};
 use crate::{Instant, SendConfig};
 
-pub use self::window::ASK_FRAMES_MAX;
+pub use self::window::{ASK_FRAMES_MAX, QUANTUM_NS};
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -100,9 +100,6 @@ pub struct SendHalf<T: Copy> {
 
 /// An idle link of a connection costs no more than eight cache lines.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
-
-/// Doublings of the probe timeout after which it no longer grows.
-const BACKOFF_MAX: u32 = 16;
 
 /// Least that acknowledgements vary, in nanoseconds: what a timer of the peer is late.
 const PROBE_MARGIN_NS: u64 = 200_000;
@@ -403,7 +400,7 @@ impl<T: Copy> SendHalf<T> {
     fn probe_at(&self) -> Instant {
         let Some(sent_at) = self.oldest_sent_at() else { return Instant::NEVER };
         let since = sent_at.max(self.progress_at);
-        let doubled = 1 << self.probe_count.min(BACKOFF_MAX);
+        let doubled = 1_u64.checked_shl(self.probe_count).unwrap_or(u64::MAX);
         let backed_off_ns = self.probe_timeout_ns().saturating_mul(doubled);
         since.after_ns(backed_off_ns.min(self.probe_timeout_max_ns))
     }

@@ -1,7 +1,7 @@
 //! Data frames of one connection over several links at once: which link gets which frame, and how many
 //! each gets in a turn (sender.md, 8).
 
-use delivery::{Instant, LINKS_MAX, LinkView, SchedulingPolicy};
+use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
 
 use crate::ack_bytes::BESIDE_ACKS_BYTES;
@@ -274,12 +274,11 @@ fn turn_ns(paths: &[Path]) -> u64 {
         let rate = estimate.carried().filter(|_| estimate.has_queue(u32::from(frame_bytes)))?;
         (u64::from(frame_bytes) * 1_000_000_000).checked_div(rate)
     };
-    paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(TURN_NS, TURN_NS_MAX)
+    paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(QUANTUM_NS, TURN_NS_MAX)
 }
 
-/// What a link carries in this time is its share of one turn, in nanoseconds: a frame at 1 Gb/s, 13 at
-/// 10 Gb/s. At most, beside links on which a frame takes longer: a frame of 9000 bytes at 1 Gb/s.
-const TURN_NS: u64 = 16_000;
+/// What a link carries in this time is its share of one turn beside links on which a frame takes longer than
+/// a burst, in nanoseconds: a frame of 9000 bytes at 1 Gb/s.
 const TURN_NS_MAX: u64 = 100_000;
 
 /// From which difference on the round trip of a link is much longer, in nanoseconds, and the frames that
