@@ -1,9 +1,7 @@
 //! One connection: its names, its phase, its links and the two halves of its operations.
 
-use std::sync::Arc;
-
 use delivery::{ASK_FRAMES_MAX, Instant, LinkId, SchedulerState, SilenceBudget};
-use semantics::{CompletionQueue, Inbound, Outbound};
+use semantics::{Inbound, Outbound, Queues};
 use wire_edge::{
     CloseReason, ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, Parameters,
     PeerAddr,
@@ -62,7 +60,7 @@ pub(crate) struct Connection {
     pub(crate) scheduler: Option<Box<SchedulerState>>,
     pub(crate) outbound: Outbound,
     pub(crate) inbound: Inbound,
-    pub(crate) queue: Arc<CompletionQueue>,
+    pub(crate) queues: Queues,
     pub(crate) silence: SilenceBudget,
     /// What only the handshake needs; gone when it is over.
     pub(crate) handshake: Option<Box<HandshakeState>>,

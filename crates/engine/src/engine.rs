@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
     Carried, CompletionQueue, Inbound, Operation, Outbound, PeerLimits, PoolUse, Pools, PostError,
-    Receive, StatusTable,
+    Queues, Receive, StatusTable,
 };
 use thiserror::Error;
 use wire_edge::{
@@ -84,7 +84,7 @@ pub struct Engine {
     pub(crate) spare_batches: Vec<FrameWriter>,
     pub(crate) acks: AckBytes,
     /// A completion queue without room: of connections for which the application has chosen none yet.
-    nobodys_queue: Arc<CompletionQueue>,
+    nobodys_queue: Queues,
 }
 
 /// A link of the endpoint.
@@ -107,7 +107,7 @@ pub struct ConnectRequest {
     /// Regions the peer may reach.
     pub domain: ProtectionDomain,
     /// Where completions go.
-    pub queue: Arc<CompletionQueue>,
+    pub queues: Queues,
 }
 
 /// What became of a batch of frames.
@@ -165,13 +165,13 @@ impl Engine {
         // Lists of connections, by number.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
-        let nobodys_queue = Arc::new(CompletionQueue::new(1));
+        let nobodys_queue = Queues::from(Arc::new(CompletionQueue::new(1)));
         Self {
             incarnation,
             links: [None; LINKS_MAX],
             blocked: 0,
             blocked_peers: Vec::with_capacity(listed as usize),
-            connections: ConnectionTable::new(&config, Arc::clone(&nobodys_queue)),
+            connections: ConnectionTable::new(&config, nobodys_queue.clone()),
             pools: pools(&config.pools, status),
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
             timers: TimerQueue::with_capacity(listed),
@@ -277,9 +277,9 @@ impl Engine {
         let (handle, id) =
             self.reserve_connection().ok_or(ConnectError::NoConnectionLeft(limit))?;
         let mut connection = self.fresh_connection(handle, id, Phase::Connecting);
-        connection.queue = Arc::clone(&request.queue);
-        connection.inbound = self.inbound(handle, request.domain, &request.queue);
-        connection.outbound = self.outbound(handle, NOTHING_GRANTED, request.queue);
+        connection.inbound = self.inbound(handle, request.domain, &request.queues);
+        connection.outbound = self.outbound(handle, NOTHING_GRANTED, &request.queues);
+        connection.queues = request.queues;
         connection.silence.on_waiting(now);
         connection.handshake = Some(Box::new(HandshakeState {
             started_at: now,
@@ -586,7 +586,7 @@ impl Engine {
         id: ConnectionId,
         phase: Phase,
     ) -> Box<Connection> {
-        let queue = Arc::clone(&self.nobodys_queue);
+        let queues = self.nobodys_queue.clone();
         Box::new(Connection {
             handle,
             phase,
@@ -600,9 +600,9 @@ impl Engine {
             told_addresses: 0,
             join_due: false,
             scheduler: None,
-            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(&queue)),
-            inbound: self.inbound(handle, ProtectionDomain::NONE, &queue),
-            queue,
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, &queues),
+            inbound: self.inbound(handle, ProtectionDomain::NONE, &queues),
+            queues,
             silence: SilenceBudget::new(self.config.silence_budget_ns),
             handshake: None,
             hello_key: None,
@@ -635,10 +635,10 @@ impl Engine {
         &self,
         handle: ConnectionHandle,
         domain: ProtectionDomain,
-        queue: &Arc<CompletionQueue>,
+        queues: &Queues,
     ) -> Inbound {
         let limits = self.config.inbound_limits();
-        let mut inbound = Inbound::new(handle.owner(), domain, limits, Arc::clone(queue));
+        let mut inbound = Inbound::new(handle.owner(), domain, limits, queues);
         let first = self.config.numbers_from;
         inbound.begin_at(OperationNumber(first), MessageNumber(first));
         inbound
@@ -648,9 +648,9 @@ impl Engine {
         &self,
         handle: ConnectionHandle,
         peer: PeerLimits,
-        queue: Arc<CompletionQueue>,
+        queues: &Queues,
     ) -> Outbound {
-        let mut outbound = Outbound::new(handle.owner(), peer, queue);
+        let mut outbound = Outbound::new(handle.owner(), peer, queues);
         let first = self.config.numbers_from;
         outbound.begin_at(OperationNumber(first), MessageNumber(first));
         outbound

@@ -3,8 +3,7 @@
 use delivery::{CookieError, Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::rand_core::Rng;
-use semantics::{CompletionQueue, PeerLimits};
-use std::sync::Arc;
+use semantics::{PeerLimits, Queues};
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, HANDSHAKE_BYTES_MAX, Handshake,
     HandshakeFrame, LinkIndex, PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
@@ -55,14 +54,14 @@ struct Hello<'a> {
 }
 
 impl Engine {
-    /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queue`.
+    /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queues`.
     /// [`Event::Established`] follows when the peer is known to have heard.
     pub fn accept(
         &mut self,
         now: Instant,
         handle: ConnectionHandle,
         domain: ProtectionDomain,
-        queue: Arc<CompletionQueue>,
+        queues: impl Into<Queues>,
         private_data: &[u8],
     ) -> Result<(), AcceptError> {
         if private_data.len() > PRIVATE_BYTES_MAX {
@@ -80,9 +79,10 @@ impl Engine {
         self.requests.remove(peer);
         self.unconfirmed.add(peer);
         connection.unconfirmed_at = Some(peer);
-        connection.inbound = self.inbound(handle, domain, &queue);
-        connection.outbound = self.outbound(handle, granted(&parameters), Arc::clone(&queue));
-        connection.queue = queue;
+        let queues = queues.into();
+        connection.inbound = self.inbound(handle, domain, &queues);
+        connection.outbound = self.outbound(handle, granted(&parameters), &queues);
+        connection.queues = queues;
         connection.phase = Phase::Accepted;
         if let Some(state) = connection.handshake.as_mut() {
             state.private_data = private_data.to_vec();

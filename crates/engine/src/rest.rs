@@ -7,13 +7,9 @@
 //! so that connections which come and go allocate nothing but the packed form, and that when they fall
 //! asleep.
 
-use std::sync::Arc;
-
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
-use semantics::{
-    CompletionQueue, Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest, Owner,
-};
+use semantics::{Inbound, InboundAtRest, InboundLimits, Outbound, OutboundAtRest, Owner, Queues};
 use wire_edge::{CloseReason, OperationNumber};
 
 use crate::connection::{Connection, Phase};
@@ -55,7 +51,7 @@ macro_rules! with_written_fields {
 /// A connection on which nothing happens.
 #[derive(Debug)]
 pub(crate) struct Resting {
-    queue: Arc<CompletionQueue>,
+    queues: Queues,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
     /// As [`Connection::keep_alive_at`].
@@ -97,7 +93,7 @@ impl Connection {
         let resting = Resting {
             inbound: self.inbound.rest(),
             outbound: self.outbound.rest(),
-            queue: Arc::clone(&self.queue),
+            queues: self.queues.clone(),
             keep_alive_at: self.keep_alive_at,
             listed_owing: self.listed_owing,
             bytes,
@@ -123,7 +119,7 @@ impl Connection {
                     join_due: _,
                     outbound: _,
                     inbound: _,
-                    queue: _,
+                    queues: _,
                     handshake: _,
                     unconfirmed_at: _,
                     retry_at: _,
@@ -146,14 +142,13 @@ impl Connection {
     }
 
     /// Lets go of everything but memory.
-    pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
+    pub(crate) fn clear(&mut self, queues: &Queues, limits: InboundLimits) {
         self.paths.clear();
         self.joining = None;
         self.scheduler = None;
-        self.inbound =
-            Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, Arc::clone(queue));
-        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, Arc::clone(queue));
-        self.queue = Arc::clone(queue);
+        self.inbound = Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, queues);
+        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, queues);
+        self.queues = queues.clone();
     }
 }
 
@@ -168,7 +163,7 @@ impl Resting {
     ) -> Connection {
         let mut from = Unpacker::new(&self.bytes);
         let paths = paths.unpack(&mut from);
-        let queue = Arc::clone(&self.queue);
+        let queues = self.queues.clone();
         macro_rules! connection {
             ($($written:ident),*) => {
                 Connection {
@@ -177,14 +172,14 @@ impl Resting {
                     paths,
                     $($written: Pack::unpack(&mut from),)*
                     join_due: false,
-                    outbound: self.outbound.wake(handle.owner(), Arc::clone(&queue)),
+                    outbound: self.outbound.wake(handle.owner(), &queues),
                     inbound: Inbound::new(
                         handle.owner(),
                         ProtectionDomain::NONE,
                         limits,
-                        Arc::clone(&queue),
+                        &queues,
                     ),
-                    queue,
+                    queues,
                     handshake: None,
                     unconfirmed_at: None,
                     retry_at: Instant::NEVER,
@@ -213,7 +208,7 @@ impl Resting {
         paths: LinkSet,
     ) -> Connection {
         let mut connection = self.read(handle, limits, paths);
-        connection.inbound = self.inbound.wake(handle.owner(), limits, self.queue);
+        connection.inbound = self.inbound.wake(handle.owner(), limits, &connection.queues);
         connection
     }
 }
