@@ -31,7 +31,7 @@ const PACKAGES: [(&str, &[&str]); 4] = [
             "exactly_once::a_duplicate_of_a_stalled_operation",
         ],
     ),
-    ("work", &["completion::", "completion_queue::tests::a", "status::"]),
+    ("work", &["completion::", "completion_queue::tests::a_promised", "status::"]),
     ("delivery", &["boundary::", "pack::", "sent_packets::", "timer_queue::"]),
 ];
 

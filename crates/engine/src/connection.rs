@@ -1,10 +1,8 @@
 //! One connection: its names, its phase, its links and the two halves of its operations.
 
-use std::sync::Arc;
-
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
-use semantics::{CompletionQueue, Inbound, InboundLimits, Outbound, Owner, PeerLimits};
+use semantics::{Inbound, InboundLimits, Outbound, Owner, PeerLimits, Queues};
 use wire_edge::{CloseReason, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 
 use crate::ack_duty::{AckDuty, Moment};
@@ -42,7 +40,7 @@ pub(crate) struct Connection {
     asks: Asks,
     outbound: Outbound,
     inbound: Inbound,
-    queue: Arc<CompletionQueue>,
+    queues: Queues,
     requests: RequestOrder,
     told: Told,
     liveness: Liveness,
@@ -84,7 +82,7 @@ impl Connection {
         handle: ConnectionHandle,
         names: Names,
         phase: Phase,
-        nobodys_queue: &Arc<CompletionQueue>,
+        nobodys_queue: &Queues,
     ) -> Box<Self> {
         let first = config.numbers_from;
         Box::new(Self {
@@ -97,9 +95,9 @@ impl Connection {
             pairs: Pairs::default(),
             spreading: Spreading::default(),
             asks: Asks::default(),
-            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, Arc::clone(nobodys_queue)),
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, nobodys_queue),
             inbound: config.inbound(handle, ProtectionDomain::NONE, nobodys_queue),
-            queue: Arc::clone(nobodys_queue),
+            queues: nobodys_queue.clone(),
             requests: RequestOrder::new(first),
             told: Told::new(first),
             liveness: Liveness::new(config.silence_budget_ns),
@@ -177,11 +175,11 @@ impl Connection {
         config: &EngineConfig,
         granted: PeerLimits,
         domain: ProtectionDomain,
-        queue: Arc<CompletionQueue>,
+        queues: Queues,
     ) {
-        self.inbound = config.inbound(self.handle, domain, &queue);
-        self.outbound = config.outbound(self.handle, granted, Arc::clone(&queue));
-        self.queue = queue;
+        self.inbound = config.inbound(self.handle, domain, &queues);
+        self.outbound = config.outbound(self.handle, granted, &queues);
+        self.queues = queues;
     }
 
     /// This end asks for it.
@@ -191,10 +189,10 @@ impl Connection {
         config: &EngineConfig,
         attempt: Attempt,
         domain: ProtectionDomain,
-        queue: Arc<CompletionQueue>,
+        queues: Queues,
     ) {
         assert!(self.phase == Phase::Connecting, "whoever is asked does not ask");
-        self.begin_operations(config, NOTHING_GRANTED, domain, queue);
+        self.begin_operations(config, NOTHING_GRANTED, domain, queues);
         self.liveness.on_waiting(now);
         self.attempt = Some(Box::new(attempt));
         self.retry.begin(now);
@@ -215,12 +213,12 @@ impl Connection {
         peer: PeerAddr,
         granted: PeerLimits,
         domain: ProtectionDomain,
-        queue: Arc<CompletionQueue>,
+        queues: Queues,
         private_data: &[u8],
     ) {
         self.phase = self.phase.on_accepted();
         self.unconfirmed_at = Some(peer);
-        self.begin_operations(config, granted, domain, queue);
+        self.begin_operations(config, granted, domain, queues);
         if let Some(attempt) = self.attempt_mut() {
             attempt.on_accepted(now, private_data);
         }
@@ -290,7 +288,7 @@ impl Connection {
                     unconfirmed_at: _,
                     outbound: _,
                     inbound: _,
-                    queue: _,
+                    queues: _,
                     close: _,
                 } = self;
                 paths.pack(&mut to);
@@ -307,7 +305,7 @@ impl Connection {
         bytes: &[u8],
         handle: ConnectionHandle,
         paths: LinkSet,
-        (inbound, outbound, queue): (Inbound, Outbound, Arc<CompletionQueue>),
+        (inbound, outbound, queues): (Inbound, Outbound, Queues),
         ask_at: Instant,
     ) -> Self {
         let mut from = Unpacker::new(bytes);
@@ -323,7 +321,7 @@ impl Connection {
                     $($written: Pack::unpack(&mut from),)*
                     outbound,
                     inbound,
-                    queue,
+                    queues,
                     close: CloseNotice::default(),
                 }
             };
@@ -335,8 +333,8 @@ impl Connection {
     }
 
     /// Where its completions go.
-    pub(crate) fn queue(&self) -> Arc<CompletionQueue> {
-        Arc::clone(&self.queue)
+    pub(crate) fn queues(&self) -> Queues {
+        self.queues.clone()
     }
 
     /// What the peer does here is what it was before the connection rested.
@@ -345,14 +343,13 @@ impl Connection {
     }
 
     /// Lets go of everything but memory.
-    pub(crate) fn clear(&mut self, queue: &Arc<CompletionQueue>, limits: InboundLimits) {
+    pub(crate) fn clear(&mut self, queues: &Queues, limits: InboundLimits) {
         self.paths.clear();
         self.pairs = Pairs::default();
         self.spreading = Spreading::default();
-        self.inbound =
-            Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, Arc::clone(queue));
-        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, Arc::clone(queue));
-        self.queue = Arc::clone(queue);
+        self.inbound = Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, queues);
+        self.outbound = Outbound::new(Owner::default(), NOTHING_GRANTED, queues);
+        self.queues = queues.clone();
     }
 
     /// Gives out the memory of its links, of which there are none any more.
@@ -468,10 +465,10 @@ impl EngineConfig {
         &self,
         handle: ConnectionHandle,
         domain: ProtectionDomain,
-        queue: &Arc<CompletionQueue>,
+        queues: &Queues,
     ) -> Inbound {
         let limits = self.inbound_limits();
-        let mut inbound = Inbound::new(handle.owner(), domain, limits, Arc::clone(queue));
+        let mut inbound = Inbound::new(handle.owner(), domain, limits, queues);
         let first = self.numbers_from;
         inbound.begin_at(OperationNumber(first), MessageNumber(first));
         inbound
@@ -482,9 +479,9 @@ impl EngineConfig {
         &self,
         handle: ConnectionHandle,
         peer: PeerLimits,
-        queue: Arc<CompletionQueue>,
+        queues: &Queues,
     ) -> Outbound {
-        let mut outbound = Outbound::new(handle.owner(), peer, queue);
+        let mut outbound = Outbound::new(handle.owner(), peer, queues);
         let first = self.numbers_from;
         outbound.begin_at(OperationNumber(first), MessageNumber(first));
         outbound

@@ -7,7 +7,7 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Receive, StatusTable,
+    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Queues, Receive, StatusTable,
 };
 use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
@@ -66,7 +66,7 @@ pub struct ConnectRequest {
     /// Regions the peer may reach.
     pub domain: ProtectionDomain,
     /// Where completions go.
-    pub queue: Arc<CompletionQueue>,
+    pub queues: Queues,
 }
 
 /// Connections that the lists of connections have room for from the start.
@@ -94,7 +94,8 @@ impl Engine {
         // Lists of connections, by number.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
-        let connections = ConnectionTable::new(&config, Arc::new(CompletionQueue::new(1)));
+        let connections =
+            ConnectionTable::new(&config, Queues::from(Arc::new(CompletionQueue::new(1))));
         Ok(Self {
             incarnation,
             links: Links::new(listed as usize),
@@ -178,9 +179,9 @@ impl Engine {
             .fresh_connection(Phase::Connecting)
             .ok_or(ConnectError::NoConnectionLeft(limit))?;
         let handle = connection.handle();
-        let ConnectRequest { paths, service, private_data, domain, queue } = request;
+        let ConnectRequest { paths, service, private_data, domain, queues } = request;
         let attempt = Attempt::new(now, service, paths, private_data);
-        connection.begin_attempt(now, &self.config, attempt, domain, queue);
+        connection.begin_attempt(now, &self.config, attempt, domain, queues);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)

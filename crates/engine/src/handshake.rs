@@ -2,8 +2,7 @@
 
 use delivery::{Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
-use semantics::{CompletionQueue, PeerLimits};
-use std::sync::Arc;
+use semantics::{PeerLimits, Queues};
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, Handshake, HandshakeFrame, LinkIndex,
     PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
@@ -24,14 +23,14 @@ use crate::phase::Phase;
 use crate::reception::{Admission, CONFIRM_NS};
 
 impl Engine {
-    /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queue`.
+    /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queues`.
     /// [`Event::Established`] follows when the peer is known to have heard.
     pub fn accept(
         &mut self,
         now: Instant,
         handle: ConnectionHandle,
         domain: ProtectionDomain,
-        queue: Arc<CompletionQueue>,
+        queues: impl Into<Queues>,
         private_data: &[u8],
     ) -> Result<(), AcceptError> {
         if private_data.len() > PRIVATE_BYTES_MAX {
@@ -48,7 +47,7 @@ impl Engine {
         };
         parts.reception.on_accepted(peer);
         let granted = granted(&parameters);
-        connection.accept(now, parts.config, peer, granted, domain, queue, private_data);
+        connection.accept(now, parts.config, peer, granted, domain, queues.into(), private_data);
         let state = PathState::validated(now);
         parts.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
         parts.peers.learn(connection.names().of_peer(), handle.index);

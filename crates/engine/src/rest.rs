@@ -7,11 +7,9 @@
 //! so that connections which come and go allocate nothing but the packed form, and that when they fall
 //! asleep.
 
-use std::sync::Arc;
-
 use delivery::Instant;
 use mem::ProtectionDomain;
-use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, OutboundAtRest};
+use semantics::{Inbound, InboundAtRest, InboundLimits, OutboundAtRest, Queues};
 
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
@@ -21,7 +19,7 @@ use crate::path::Path;
 /// A connection on which nothing happens.
 #[derive(Debug)]
 pub(crate) struct Resting {
-    queue: Arc<CompletionQueue>,
+    queues: Queues,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
     /// As [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
@@ -42,10 +40,10 @@ impl Connection {
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
         debug_assert!(self.is_at_rest(), "nothing that is under way is lost");
         let bytes = self.pack();
-        let (queue, keep_alive_at) = (self.queue(), self.liveness().ask_at());
+        let (queues, keep_alive_at) = (self.queues(), self.liveness().ask_at());
         let (inbound, outbound) = self.operations();
         let (inbound, outbound) = (inbound.rest(), outbound.rest());
-        let resting = Resting { queue, inbound, outbound, keep_alive_at, bytes };
+        let resting = Resting { queues, inbound, outbound, keep_alive_at, bytes };
         debug_assert_eq!(
             resting.read(self.handle(), limits, LinkSet::default()).pack(),
             resting.bytes
@@ -63,11 +61,10 @@ impl Resting {
         limits: InboundLimits,
         paths: LinkSet,
     ) -> Connection {
-        let queue = Arc::clone(&self.queue);
-        let inbound =
-            Inbound::new(handle.owner(), ProtectionDomain::NONE, limits, Arc::clone(&queue));
-        let outbound = self.outbound.wake(handle.owner(), Arc::clone(&queue));
-        let operations = (inbound, outbound, queue);
+        let queues = self.queues.clone();
+        let inbound = Inbound::new(handle.owner(), ProtectionDomain::NONE, limits, &queues);
+        let outbound = self.outbound.wake(handle.owner(), &queues);
+        let operations = (inbound, outbound, queues);
         Connection::unpack(&self.bytes, handle, paths, operations, self.keep_alive_at)
     }
 
@@ -79,7 +76,7 @@ impl Resting {
         paths: LinkSet,
     ) -> Connection {
         let mut connection = self.read(handle, limits, paths);
-        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, self.queue));
+        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, &self.queues));
         connection
     }
 }

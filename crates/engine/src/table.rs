@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 
-use semantics::{CompletionQueue, InboundLimits};
+use semantics::{InboundLimits, Queues};
 use wire_edge::ConnectionId;
 
 use crate::config::{CONNECTIONS_MAX, EngineConfig};
@@ -34,7 +33,7 @@ pub(crate) struct ConnectionTable {
     /// What all connections grant.
     limits: InboundLimits,
     /// The completion queue of connections that nobody uses; it has no room.
-    nobodys_queue: Arc<CompletionQueue>,
+    nobodys_queue: Queues,
 }
 
 /// Spreads ids, which are random as they are and which nobody else chooses.
@@ -79,7 +78,7 @@ enum Content {
 
 impl ConnectionTable {
     /// A table for the connections of an endpoint; `nobodys_queue` takes nothing.
-    pub(crate) fn new(config: &EngineConfig, nobodys_queue: Arc<CompletionQueue>) -> Self {
+    pub(crate) fn new(config: &EngineConfig, nobodys_queue: Queues) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -150,7 +149,7 @@ impl ConnectionTable {
     }
 
     /// The completion queue of connections for which the application has chosen none yet: it has no room.
-    pub(crate) const fn nobodys_queue(&self) -> &Arc<CompletionQueue> {
+    pub(crate) const fn nobodys_queue(&self) -> &Queues {
         &self.nobodys_queue
     }
 
@@ -271,8 +270,8 @@ mod tests {
     //= protocol.md: name.1
     #[test]
     fn ids_of_a_slot_do_not_come_again() {
-        let queue = Arc::new(CompletionQueue::new(1));
-        let mut table = ConnectionTable::new(&EngineConfig::default(), queue);
+        let queue = std::sync::Arc::new(semantics::CompletionQueue::new(1));
+        let mut table = ConnectionTable::new(&EngineConfig::default(), queue.into());
         let mut entropy = ChaCha8Rng::from_seed([3; 32]);
         let mut ids = HashSet::new();
         for _ in 0..20_000 {

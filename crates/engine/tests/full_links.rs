@@ -166,7 +166,7 @@ impl Star {
             service: 0,
             private_data: Vec::new(),
             domain: host.domain,
-            queue: Arc::clone(&host.queue),
+            queues: Arc::clone(&host.queue).into(),
         };
         host.engine.connect(self.now, request).unwrap()
     }

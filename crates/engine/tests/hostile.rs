@@ -236,7 +236,7 @@ fn connect(pair: &mut Pair) {
         service: 0,
         private_data: Vec::new(),
         domain: pair.hosts[0].domain,
-        queue: Arc::clone(&pair.hosts[0].queue),
+        queues: Arc::clone(&pair.hosts[0].queue).into(),
     };
     pair.hosts[0].engine.connect(pair.now, request).unwrap();
 }

@@ -329,7 +329,7 @@ fn hellos_go_to_each_address_in_turn() {
         service: 0,
         private_data: Vec::new(),
         domain: pair.hosts[0].domain,
-        queue: Arc::clone(&pair.hosts[0].queue),
+        queues: Arc::clone(&pair.hosts[0].queue).into(),
     };
     pair.hosts[0].engine.connect(pair.now, request).unwrap();
     pair.run_for(1_000_000_000);

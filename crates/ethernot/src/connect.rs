@@ -141,7 +141,7 @@ impl Endpoint {
             service: options.service,
             private_data: options.private_data,
             domain,
-            queue: Arc::clone(&queue),
+            queues: Arc::clone(&queue).into(),
         };
         let news = Arc::clone(&self.inner.news);
         let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {

@@ -207,7 +207,7 @@ impl EdgeHost {
                 service: 0,
                 private_data: Vec::new(),
                 domain: self.domain(),
-                queue: self.queue(),
+                queues: self.queue().into(),
             };
             let made = self.engine.connect(now, request);
             let closed = made.map(|handle| self.engine.close(now, handle, &[]));
@@ -347,7 +347,7 @@ impl HostEngine for EdgeHost {
             service,
             private_data: private_data.to_vec(),
             domain: self.domain(),
-            queue: Arc::clone(&queue),
+            queues: Arc::clone(&queue).into(),
         };
         let handle = self.engine.connect(now, request).map_err(|_| Refusal::Invalid)?;
         Ok(ConnectionHandle(self.adopt(handle, queue, service)))

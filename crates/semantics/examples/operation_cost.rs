@@ -75,14 +75,16 @@ impl Rig {
             credit: MessageNumber(0),
         };
         let pools = || Pools::new(&PoolLimits::default(), Arc::new(StatusTable::new(16)));
-        let outbound = |queue: &Arc<_>| Outbound::new(Owner::default(), peer, Arc::clone(queue));
+        let outbound = |queue: &Arc<CompletionQueue>| {
+            Outbound::new(Owner::default(), peer, &Arc::clone(queue).into())
+        };
         Self {
             domain,
             target,
             source,
             pools: [pools(), pools()],
             outbound: [outbound(&queues[0]), outbound(&queues[1])],
-            inbound: Inbound::new(Owner::default(), domain, limits, Arc::clone(&queues[1])),
+            inbound: Inbound::new(Owner::default(), domain, limits, &Arc::clone(&queues[1]).into()),
             queue: Arc::clone(&queues[0]),
             payload: vec![7; FRAGMENT_BYTES],
             table,

@@ -15,12 +15,11 @@ use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, Remo
 
 use crate::close::close_reason_of;
 use crate::outbound::Outbound;
+use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
-use crate::{
-    Completion, CompletionKind, CompletionQueue, OperationError, Owner, PostError, Receive,
-};
+use crate::{Completion, CompletionKind, OperationError, Owner, PostError, Queues, Receive};
 
 use deliver::{Stop, Told};
 pub(crate) use operation::InOperation;
@@ -110,7 +109,7 @@ pub struct Inbound {
     stalled: bool,
     /// The region last written to.
     known: Option<(RemoteKey, Target)>,
-    queue: Arc<CompletionQueue>,
+    outlet: Outlet,
     receives: Option<Box<ReceiveQueue>>,
     /// The message whose receive has ended the connection, and what that receive learns.
     failed: Option<(MessageNumber, OperationError)>,
@@ -122,7 +121,7 @@ impl Inbound {
         owner: Owner,
         domain: ProtectionDomain,
         limits: InboundLimits,
-        queue: Arc<CompletionQueue>,
+        queues: &Queues,
     ) -> Self {
         Self {
             owner,
@@ -139,7 +138,7 @@ impl Inbound {
             next_message: MessageNumber(0),
             stalled: false,
             known: None,
-            queue,
+            outlet: Outlet::new(Arc::clone(&queues.receive), queues.promises),
             receives: None,
             failed: None,
         }
@@ -226,16 +225,14 @@ impl Inbound {
             memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
         }
         let capacity = self.limits.receives;
-        if !self.queue.promise() {
-            return Err(PostError::CompletionQueueFull(self.queue.capacity()));
-        }
+        self.outlet.promise()?;
         let first = self.next_message;
         let receives =
             self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)));
         if receives.push(receive) {
             return Ok(());
         }
-        self.queue.withdraw();
+        self.outlet.withdraw();
         Err(PostError::ReceiveQueueFull(capacity))
     }
 
@@ -252,7 +249,7 @@ impl Inbound {
                 Some((failed, error)) if failed == message => error,
                 _ => others,
             };
-            let _ = self.queue.keep_promise(&Completion {
+            let completion = Completion {
                 context: receive.context,
                 owner: self.owner,
                 kind: CompletionKind::Receive,
@@ -261,7 +258,8 @@ impl Inbound {
                 immediate: None,
                 solicited: false,
                 value: 0,
-            });
+            };
+            self.outlet.complete(&mut pools.fired, &completion);
         }
         self.receives = None;
     }
@@ -280,6 +278,11 @@ impl Inbound {
     /// Message number up to which (exclusive) receives are posted.
     pub fn credit(&self) -> MessageNumber {
         self.receives.as_ref().map_or(self.next_message, |receives| receives.credit())
+    }
+
+    /// Whether a completion was lost for want of room: the connection cannot go on.
+    pub const fn is_overrun(&self) -> bool {
+        self.outlet.is_overrun()
     }
 
     /// Whether deliveries wait for [`Inbound::resume`].

@@ -13,6 +13,7 @@ mod inbound;
 mod limits;
 mod order_pool;
 mod outbound;
+mod outlet;
 mod pools;
 mod range_set;
 mod receive_queue;
@@ -33,5 +34,5 @@ pub use range_set::{Full, RangeSet};
 pub use work::{
     AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, PostError, Push, Receive, Request, Sink, Source, StatusTable,
+    Owner, PostError, Push, Queues, Receive, Request, Sink, Source, StatusTable,
 };

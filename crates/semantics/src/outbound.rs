@@ -12,9 +12,10 @@ use std::sync::Arc;
 use mem::{MemoryAccess, Payload, RegionId};
 use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
+use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{CompletionQueue, Operation, OperationError, Owner, PostError, Sink, Source};
+use crate::{Operation, OperationError, Owner, PostError, Queues, Sink, Source};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
@@ -132,12 +133,12 @@ pub struct Outbound {
     blocked: bool,
     answer_turn: bool,
     backlog_bytes: u64,
-    queue: Arc<CompletionQueue>,
+    outlet: Outlet,
 }
 
 impl Outbound {
-    /// The sending half of the connection `owner`; completions go to `queue`.
-    pub fn new(owner: Owner, peer: PeerLimits, queue: Arc<CompletionQueue>) -> Self {
+    /// The sending half of the connection `owner`; completions go to `queues.send`.
+    pub fn new(owner: Owner, peer: PeerLimits, queues: &Queues) -> Self {
         Self {
             owner,
             head: NIL,
@@ -160,7 +161,7 @@ impl Outbound {
             blocked: false,
             answer_turn: false,
             backlog_bytes: 0,
-            queue,
+            outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
         }
     }
 
@@ -197,8 +198,8 @@ impl Outbound {
         }
         // As `OutOperation::has_place` says of the record.
         let has_place = operation.flags.signalled || operation.status.is_none();
-        if has_place && !self.queue.promise() {
-            return Err(PostError::CompletionQueueFull(self.queue.capacity()));
+        if has_place {
+            self.outlet.promise()?;
         }
         let number = self.next_number;
         let record = self.record(operation, number);
@@ -361,6 +362,11 @@ impl Outbound {
     /// Payload bytes not yet handed out, about.
     pub const fn backlog_bytes(&self) -> u64 {
         self.backlog_bytes
+    }
+
+    /// Whether a completion was lost for want of room: the connection cannot go on.
+    pub const fn is_overrun(&self) -> bool {
+        self.outlet.is_overrun()
     }
 
     /// Operations posted and not complete.

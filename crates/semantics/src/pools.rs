@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wire_edge::OperationNumber;
-use work::StatusTable;
+use work::{CompletionQueue, StatusTable};
 
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
@@ -29,6 +29,8 @@ pub struct Pools {
     pub(crate) incoming_index: OperationIndex,
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
+    /// Queues that got a completion for which the application waits.
+    pub(crate) fired: Vec<Arc<CompletionQueue>>,
 }
 
 impl Pools {
@@ -45,6 +47,7 @@ impl Pools {
             incoming_index: OperationIndex::new(limits.incoming),
             reads_index: OperationIndex::new(limits.operations),
             status,
+            fired: Vec::new(),
         }
     }
 
@@ -62,6 +65,7 @@ impl Pools {
             incoming_index: OperationIndex::new(0),
             reads_index: OperationIndex::new(0),
             status,
+            fired: Vec::new(),
         }
     }
 
@@ -82,6 +86,12 @@ impl Pools {
             // Records that are allocated later come one after the other.
             None => self.received.push(RangeSet::default()),
         }
+    }
+
+    /// A completion queue that was armed and got what it was armed for: wake who waits. To be asked for until
+    /// there is none.
+    pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
+        self.fired.pop()
     }
 
     /// How many records are in use: 0 everywhere when no connection has anything under way.

@@ -8,3 +8,4 @@ mod messages;
 mod ordering;
 mod pair;
 mod questions;
+mod queues;

@@ -8,6 +8,7 @@ mod tests;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
+use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::OnceLock;
 
@@ -74,6 +75,33 @@ struct Filling {
     endpoint: AtomicU64,
     /// Slots of the first ring.
     first_slots: u64,
+}
+
+/// Where the completions of a connection go, and under which terms.
+#[derive(Clone, Debug)]
+pub struct Queues {
+    /// Those of operations.
+    pub send: Arc<CompletionQueue>,
+    /// Those of receives and notifications; may be the same.
+    pub receive: Arc<CompletionQueue>,
+    /// Places are promised: posting is refused when there is none, and notifications wait. Otherwise nothing is
+    /// promised, work that is not signalled takes no place, and who posts more than there is room for overruns the
+    /// queue.
+    pub promises: bool,
+}
+
+impl Queues {
+    /// Those of a queue pair: nothing is promised.
+    pub const fn of_queue_pair(send: Arc<CompletionQueue>, receive: Arc<CompletionQueue>) -> Self {
+        Self { send, receive, promises: false }
+    }
+}
+
+impl From<Arc<CompletionQueue>> for Queues {
+    /// One queue for both directions, whose places are promised.
+    fn from(queue: Arc<CompletionQueue>) -> Self {
+        Self { send: Arc::clone(&queue), receive: queue, promises: true }
+    }
 }
 
 /// Rings, each twice the one before, from one slot to [`COMPLETIONS_MAX`].

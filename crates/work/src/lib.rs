@@ -16,7 +16,7 @@ mod ring;
 mod status;
 
 pub use completion::{Completion, CompletionKind, Owner};
-pub use completion_queue::{Arm, CompletionQueue, Push, ResizeError};
+pub use completion_queue::{Arm, CompletionQueue, Push, Queues, ResizeError};
 pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};
 pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX};

@@ -264,7 +264,7 @@ impl Pair {
             service: 0,
             private_data: b"hello".to_vec(),
             domain: self.hosts[0].domain,
-            queue: Arc::clone(&self.hosts[0].queue),
+            queues: Arc::clone(&self.hosts[0].queue).into(),
         };
         let handle = self.hosts[0].engine.connect(self.now, request).unwrap();
         self.hosts[0].connection = Some(handle);

@@ -36,7 +36,7 @@ impl EdgeFabric {
             service: SERVICE,
             private_data: pair.to_le_bytes().to_vec(),
             domain: host.domain,
-            queue: Arc::clone(&self.queue),
+            queues: Arc::clone(&self.queue).into(),
         };
         match host.engine.connect(instant(self.base_ns, now_ps), request) {
             Ok(handle) => {

@@ -64,7 +64,7 @@ pub(crate) fn connect_with(
         service: 0,
         private_data: Vec::new(),
         domain: client.domain,
-        queue: Arc::clone(queue),
+        queues: Arc::clone(queue).into(),
     };
     server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
     let connected = client.runtime.control(move |engine, _, now| engine.connect(now, request));

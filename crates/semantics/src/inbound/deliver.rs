@@ -8,7 +8,7 @@ use super::operation::InKind;
 use super::{Inbound, Surroundings, Verdict, violation};
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind, Push};
+use crate::{Completion, CompletionKind};
 
 /// Why delivery of the next operation cannot go on now.
 pub(super) enum Stop {
@@ -112,12 +112,13 @@ impl Inbound {
                     solicited: told.is_solicited(),
                     value: base,
                 };
-                match self.queue.offer(&notification) {
-                    Push::Added | Push::Fired => Ok(()),
-                    Push::NoRoom => Err(Stop::Stalled),
+                if self.outlet.offer(&mut around.pools.fired, &notification) {
+                    Ok(())
+                } else {
+                    Err(Stop::Stalled)
                 }
             }
-            InKind::Send { message } => self.deliver_message(message, told, length),
+            InKind::Send { message } => self.deliver_message(around.pools, message, told, length),
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
@@ -158,6 +159,7 @@ impl Inbound {
     //= protocol.md: message.1
     fn deliver_message(
         &mut self,
+        pools: &mut Pools,
         message: MessageNumber,
         told: Told,
         length: u32,
@@ -165,7 +167,7 @@ impl Inbound {
         let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
         let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
         self.next_message = message.next();
-        let _ = self.queue.keep_promise(&Completion {
+        let completion = Completion {
             context: receive.context,
             owner: self.owner,
             kind: CompletionKind::Receive,
@@ -174,7 +176,8 @@ impl Inbound {
             immediate: told.immediate,
             solicited: told.is_solicited(),
             value: 0,
-        });
+        };
+        self.outlet.complete(&mut pools.fired, &completion);
         Ok(())
     }
 

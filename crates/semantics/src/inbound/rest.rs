@@ -1,14 +1,12 @@
 //! What a resting connection keeps of the operations of its peer.
 
-use std::sync::Arc;
-
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
 
 use super::{Inbound, InboundLimits};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
-use crate::{CompletionQueue, Owner};
+use crate::{Owner, Queues};
 
 /// The receiving half of the operations of a connection at rest.
 #[derive(Debug)]
@@ -44,8 +42,8 @@ impl Inbound {
 impl InboundAtRest {
     /// The half as it was; all but what was kept is as in [`Inbound::new`].
     #[must_use]
-    pub fn wake(self, owner: Owner, limits: InboundLimits, queue: Arc<CompletionQueue>) -> Inbound {
+    pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
         let Self { domain, expected, next_message, receives } = self;
-        Inbound { expected, next_message, receives, ..Inbound::new(owner, domain, limits, queue) }
+        Inbound { expected, next_message, receives, ..Inbound::new(owner, domain, limits, queues) }
     }
 }

@@ -58,7 +58,7 @@ impl Outbound {
         let has_place = operation.has_place();
         if result.is_ok() && !operation.signalled {
             if has_place {
-                self.queue.withdraw();
+                self.outlet.withdraw();
             }
             pools.operations.free(slot);
             return;
@@ -75,10 +75,10 @@ impl Outbound {
         };
         pools.operations.free(slot);
         if has_place {
-            let _ = self.queue.keep_promise(&completion);
+            self.outlet.complete(&mut pools.fired, &completion);
         } else {
             // If there is no room, the handle tells alone.
-            let _ = self.queue.offer(&completion);
+            self.outlet.offer(&mut pools.fired, &completion);
         }
     }
 }

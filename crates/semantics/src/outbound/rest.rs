@@ -1,12 +1,10 @@
 //! What a resting connection keeps of its own operations.
 
-use std::sync::Arc;
-
 use wire_edge::{MessageNumber, OperationNumber};
 
 use super::{Outbound, PeerLimits};
 use crate::slab::NIL;
-use crate::{CompletionQueue, Owner};
+use crate::{Owner, Queues};
 
 /// The sending half of the operations of a connection at rest.
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +44,14 @@ impl Outbound {
 impl OutboundAtRest {
     /// The half as it was; all but what was kept is as in [`Outbound::new`].
     #[must_use]
-    pub fn wake(self, owner: Owner, queue: Arc<CompletionQueue>) -> Outbound {
+    pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
         let Self { next_number, next_message, delivered, peer, answer_turn } = self;
         Outbound {
             next_number,
             next_message,
             delivered,
             answer_turn,
-            ..Outbound::new(owner, peer, queue)
+            ..Outbound::new(owner, peer, queues)
         }
     }
 }

@@ -263,12 +263,11 @@ proptest! {
         let mine = pair.sides[0].region;
         let ordering = flags(Ordering::Strict);
         for index in 0..3 {
-            let request = match index {
-                0 => Request::Read { sink, sink_offset: 0, key: mine.key, address: mine.start },
-                _ => {
-                    let (key, address) = (mine.key, mine.start);
-                    Request::FetchAdd { key, address, operand: 1, sink: None }
-                }
+            let (key, address) = (mine.key, mine.start);
+            let request = if index == 0 {
+                Request::Read { sink, sink_offset: 0, key, address }
+            } else {
+                Request::FetchAdd { key, address, operand: 1, sink: None }
             };
             pair.sides[1].post(&operation(request, index, 200, ordering)).unwrap();
         }

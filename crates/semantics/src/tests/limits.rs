@@ -192,8 +192,13 @@ fn another(side: &Side, connection: u32) -> Other {
         credit: MessageNumber(0),
     };
     Other {
-        inbound: Inbound::new(Owner::new(connection, 1), side.domain, limits, side.queue.clone()),
-        outbound: Outbound::new(Owner::new(connection, 1), granted, side.queue.clone()),
+        inbound: Inbound::new(
+            Owner::new(connection, 1),
+            side.domain,
+            limits,
+            &side.queue.clone().into(),
+        ),
+        outbound: Outbound::new(Owner::new(connection, 1), granted, &side.queue.clone().into()),
     }
 }
 

@@ -11,7 +11,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 use crate::{
     Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
     InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
-    PoolUse, Pools, Receive, Request, Source, StatusTable, Surroundings, Verdict,
+    PoolUse, Pools, Queues, Receive, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
 /// Splitmix64: small, seedable, good enough to shuffle packets.
@@ -45,6 +45,8 @@ pub(super) struct Config {
     pub(super) read_depth: u16,
     pub(super) receives: u32,
     pub(super) queue: usize,
+    /// Places in the queue are promised.
+    pub(super) promises: bool,
     pub(super) first: OperationNumber,
     /// Percentages.
     pub(super) lose: u64,
@@ -71,6 +73,7 @@ impl Default for Config {
             read_depth: 4,
             receives: 16,
             queue: 256,
+            promises: true,
             first: OperationNumber(0),
             lose: 15,
             repeat: 25,
@@ -99,6 +102,12 @@ pub(super) struct Side {
     pub(super) completions: Vec<Completion>,
 }
 
+impl Config {
+    fn queues(&self, queue: &Arc<CompletionQueue>) -> Queues {
+        Queues { promises: self.promises, ..Arc::clone(queue).into() }
+    }
+}
+
 impl Side {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         let table = MemoryTable::new(TableLimits::default(), [seed, 1]);
@@ -108,6 +117,7 @@ impl Side {
         let sources = Buffer::new(SOURCE_BYTES);
         let source = table.register(domain, Arc::clone(&sources), Rights::NONE).unwrap().id;
         let queue = Arc::new(CompletionQueue::new(config.queue));
+        let queues = config.queues(&queue);
         let status = Arc::new(StatusTable::new(64));
         let limits = InboundLimits {
             operation_window: config.window,
@@ -121,8 +131,8 @@ impl Side {
             order_pool_bytes: config.order_pool_bytes,
             credit: MessageNumber(config.first.0),
         };
-        let mut inbound = Inbound::new(Owner::new(7, 1), domain, limits, Arc::clone(&queue));
-        let mut outbound = Outbound::new(Owner::new(7, 1), peer, Arc::clone(&queue));
+        let mut inbound = Inbound::new(Owner::new(7, 1), domain, limits, &queues);
+        let mut outbound = Outbound::new(Owner::new(7, 1), peer, &queues);
         inbound.begin_at(config.first, MessageNumber(config.first.0));
         outbound.begin_at(config.first, MessageNumber(config.first.0));
         let pools = Pools::new(&config.pools, Arc::clone(&status));

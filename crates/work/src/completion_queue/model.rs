@@ -8,7 +8,7 @@
 //! reads the mark without a fence, and `who_arms_and_finds_nothing_is_woken` must fail.
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread as modelled;
 
 use super::*;
 use crate::{CompletionKind, Owner};
@@ -45,7 +45,7 @@ fn two_who_poll_get_each_completion_once_across_rings() {
         let queue = Arc::new(CompletionQueue::new(4));
         let takers = [(); 2].map(|()| {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || take(&queue, 1))
+            modelled::spawn(move || take(&queue, 1))
         });
         // The first ring has one slot.
         for context in 0..2 {
@@ -65,7 +65,7 @@ fn a_slot_is_used_again_only_when_its_completion_is_taken() {
         let queue = Arc::new(CompletionQueue::new(1));
         let taker = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || take(&queue, 2))
+            modelled::spawn(move || take(&queue, 2))
         };
         let added = (0..3)
             .filter(|&context| queue.offer(&numbered(context)) == Push::Added)
@@ -82,7 +82,7 @@ fn who_arms_and_finds_nothing_is_woken() {
         let queue = Arc::new(CompletionQueue::with_events(2));
         let waiter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || {
+            modelled::spawn(move || {
                 assert!(queue.arm(Arm::Next));
                 queue.poll().is_some()
             })
@@ -99,7 +99,7 @@ fn one_completion_wakes_at_most_once() {
         let queue = Arc::new(CompletionQueue::with_events(2));
         let waiter = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || assert!(queue.arm(Arm::Next)))
+            modelled::spawn(move || assert!(queue.arm(Arm::Next)))
         };
         let fired = (0..2).filter(|&context| queue.push(&numbered(context)) == Push::Fired).count();
         waiter.join().unwrap();

@@ -1,9 +1,6 @@
 //! One thread: what a queue does, against what a list would do.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use proptest::prelude::*;
 
@@ -117,46 +114,6 @@ fn a_queue_without_events_cannot_be_armed() {
     let queue = CompletionQueue::new(8);
     assert!(!queue.arm(Arm::Next));
     assert_eq!(queue.push(&NOTE), Push::Added);
-}
-
-#[test]
-fn threads_that_empty_a_queue_get_each_completion_once_and_whole() {
-    const COUNT: u64 = 20_000;
-    let queue = Arc::new(CompletionQueue::new(1 << 12));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let takers: Vec<_> = (0..3)
-        .map(|_| {
-            let (queue, is_over) = (Arc::clone(&queue), Arc::clone(&is_over));
-            thread::spawn(move || {
-                let mut taken = Vec::new();
-                loop {
-                    let was_over = is_over.load(Acquire);
-                    match queue.poll() {
-                        Some(found) => {
-                            assert_eq!(found, numbered(found.context));
-                            taken.push(found.context);
-                        }
-                        None if was_over => return taken,
-                        None => thread::yield_now(),
-                    }
-                }
-            })
-        })
-        .collect();
-    for context in 0..COUNT {
-        while queue.offer(&numbered(context)) == Push::NoRoom {
-            thread::yield_now();
-        }
-    }
-    is_over.store(true, Release);
-    let mut taken = Vec::new();
-    for taker in takers {
-        let own = taker.join().expect("no panic");
-        assert!(own.is_sorted(), "each takes in order");
-        taken.extend(own);
-    }
-    taken.sort_unstable();
-    assert!(taken.into_iter().eq(0..COUNT));
 }
 
 #[derive(Clone, Debug)]

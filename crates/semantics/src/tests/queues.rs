@@ -1,0 +1,108 @@
+//! Completions of queue pairs: nothing is promised, and what nobody asked to be told of takes no place.
+
+use std::sync::Arc;
+
+use wire_edge::{MessageNumber, OperationNumber};
+
+use super::pair::{Config, Pair, Side, flags, write};
+use crate::{
+    CompletionKind, CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Ordering,
+    Outbound, Owner, PeerLimits, Queues, Receive,
+};
+
+const SIGNALLED: OperationFlags = flags(Ordering::Relaxed);
+const UNSIGNALLED: OperationFlags = OperationFlags { signalled: false, ..SIGNALLED };
+
+/// A pair whose first side has a queue of `capacity` that promises nothing.
+fn pair(capacity: usize) -> Pair {
+    Pair::new(Config { promises: false, queue: capacity, ..Config::default() }, 1)
+}
+
+/// Posts and sends these, and has the peer deliver all.
+fn deliver(side: &mut Side, operations: &[Operation]) {
+    for operation in operations {
+        side.post(operation).unwrap();
+    }
+    while side.fragment(128).is_some() {}
+    let delivered = OperationNumber(operations.len() as u32);
+    assert!(side.outbound.on_delivered(&mut side.pools, delivered, MessageNumber(0)));
+}
+
+#[test]
+fn unsignalled_work_takes_no_place_in_the_queue_of_a_queue_pair() {
+    let mut pair = pair(1);
+    let mut writes: Vec<_> = (0..20).map(|i| write(&pair, i, 0, 8, UNSIGNALLED)).collect();
+    writes.push(write(&pair, 20, 0, 8, SIGNALLED));
+    let side = &mut pair.sides[0];
+    deliver(side, &writes);
+    assert!(!side.outbound.is_overrun());
+    side.poll();
+    assert_eq!(side.completions.iter().map(|found| found.context).collect::<Vec<_>>(), [20]);
+    assert_eq!(side.completions[0].owner, Owner::new(7, 1));
+}
+
+#[test]
+fn a_queue_pair_that_is_told_of_more_than_it_has_room_for_is_overrun_and_loses_nothing_older() {
+    let mut pair = pair(2);
+    let writes: Vec<_> = (0..3).map(|i| write(&pair, i, 0, 8, SIGNALLED)).collect();
+    let side = &mut pair.sides[0];
+    deliver(side, &writes);
+    assert!(side.outbound.is_overrun() && side.queue.is_overrun());
+    side.poll();
+    assert_eq!(side.completions.iter().map(|found| found.context).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn receives_of_a_queue_pair_are_posted_beyond_the_room_for_completions() {
+    let mut pair = pair(1);
+    let side = &mut pair.sides[0];
+    for context in 0..3 {
+        side.post_receive(0, 8, context).unwrap();
+    }
+    assert!(!side.inbound.is_overrun());
+}
+
+#[test]
+fn an_armed_queue_is_named_to_who_wakes_its_waiters() {
+    let mut pair = pair(8);
+    let queues = [(); 2].map(|()| Arc::new(CompletionQueue::with_events(4)));
+    let [send, receive] = [&queues[0], &queues[1]].map(Arc::clone);
+    let side = &mut pair.sides[0];
+    let peer = PeerLimits {
+        operation_window: 8,
+        read_depth: 1,
+        order_pool_bytes: 1024,
+        credit: MessageNumber(0),
+    };
+    let terms = Queues::of_queue_pair(send, receive);
+    side.outbound = Outbound::new(Owner::new(3, 9), peer, &terms);
+    assert!(queues[0].arm(work::Arm::Next));
+    let write = write(&pair, 0, 0, 8, SIGNALLED);
+    let side = &mut pair.sides[0];
+    deliver(side, &[write]);
+    let fired = side.pools.take_fired().expect("it was armed");
+    assert!(Arc::ptr_eq(&fired, &queues[0]));
+    assert!(side.pools.take_fired().is_none());
+    assert_eq!(queues[0].poll().map(|found| found.owner), Some(Owner::new(3, 9)));
+}
+
+#[test]
+fn operations_and_receives_may_complete_to_different_queues() {
+    let pair = pair(8);
+    let side = &pair.sides[0];
+    let queues = [(); 2].map(|()| Arc::new(CompletionQueue::new(4)));
+    let [send, receive] = [&queues[0], &queues[1]].map(Arc::clone);
+    let terms = Queues::of_queue_pair(send, receive);
+    let limits =
+        InboundLimits { operation_window: 8, read_depth: 1, order_pool_bytes: 1024, receives: 4 };
+    let mut inbound = Inbound::new(Owner::default(), side.domain, limits, &terms);
+    let memory = side.table.access();
+    let receive = Receive { region: side.region.id, offset: 0, length: 8, context: 5 };
+    inbound.post_receive(&memory, receive).unwrap();
+    drop(memory);
+    let mut pair = pair;
+    inbound.flush(&mut pair.sides[0].pools, crate::OperationError::Flushed);
+    assert!(queues[0].is_empty());
+    let found = queues[1].poll().expect("flushed");
+    assert_eq!((found.kind, found.context), (CompletionKind::Receive, 5));
+}
