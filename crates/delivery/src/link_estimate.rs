@@ -43,13 +43,10 @@ crate::pack_fields!(LinkEstimate {
     carried,
     fades_from,
     alike,
-    delay_ns,
-    wait_ns,
     idle_at,
-    is_delay_known,
     is_vague,
     is_untried,
-});
+} delay_ns = 0, wait_ns = 0, is_delay_known = false);
 
 impl LinkEstimate {
     /// Of an idle link that says `nominal` of itself.
@@ -79,11 +76,16 @@ impl LinkEstimate {
     pub(crate) fn update(&mut self, rate: &RateEstimator, rtt: &RttEstimator) {
         self.carried = rate.steady(self.nominal()).unwrap_or(0);
         self.fades_from = rate.trained_at();
+        self.take_round_trips(rtt);
+        self.is_vague = !rtt.is_known() && rate.is_lower_bound();
+        self.is_untried = rate.is_untried();
+    }
+
+    /// What follows from round trips alone, which change with acknowledgements only.
+    pub(crate) fn take_round_trips(&mut self, rtt: &RttEstimator) {
         self.delay_ns = rtt.min_ns();
         self.wait_ns = rtt.smoothed_ns().saturating_sub(rtt.min_ns().saturating_mul(2));
         self.is_delay_known = rtt.is_known();
-        self.is_vague = !rtt.is_known() && rate.is_lower_bound();
-        self.is_untried = rate.is_untried();
     }
 
     /// The fastest link of the connection carries `fastest` in the long run. A link that seems to carry

@@ -103,12 +103,14 @@ impl<'a> Unpacker<'a> {
 }
 
 /// Writes a struct down field by field. All fields must be named, so that none is forgotten: those in
-/// the braces are written, those behind them begin anew with the value given.
+/// the braces are written, those behind them begin anew with the value given, and a function may complete
+/// what was read.
 #[macro_export]
 macro_rules! pack_fields {
     (
         $type:ident $(<$parameter:ident: $bound:ident>)? { $($field:ident),* $(,)? }
         $($fresh:ident = $value:expr),* $(,)?
+        $(; $complete:path)?
     ) => {
         impl$(<$parameter: $bound>)? $crate::Pack for $type$(<$parameter>)? {
             fn pack(&self, to: &mut $crate::Packer) {
@@ -118,7 +120,9 @@ macro_rules! pack_fields {
 
             fn unpack(from: &mut $crate::Unpacker<'_>) -> Self {
                 $(let $field = $crate::Pack::unpack(from);)*
-                Self { $($field,)* $($fresh: $value,)* }
+                let read = Self { $($field,)* $($fresh: $value,)* };
+                $(let read = $complete(read);)?
+                read
             }
         }
     };

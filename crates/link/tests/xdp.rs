@@ -283,7 +283,10 @@ fn the_interface_is_as_before_however_the_process_ends() {
         for signal in [libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGSEGV] {
             in_namespace(move || {
                 let before = [describe("edge0"), describe("edge1")];
-                let mut child = Command::new(env::current_exe().unwrap())
+                // As a test that runs in the background of a script ignores SIGINT.
+                let mut child = Command::new("env")
+                    .arg("--default-signal=INT")
+                    .arg(env::current_exe().unwrap())
                     .args(["--exact", "the_interface_is_as_before_however_the_process_ends"])
                     .arg("--nocapture")
                     .env(HELD_INTERFACE, format!("edge0 {mode}"))

@@ -9,6 +9,12 @@ impl<T: Copy> SendHalf<T> {
     pub const fn is_at_rest(&self) -> bool {
         self.packets.is_at_rest()
     }
+
+    /// The same with what the estimate of the link takes from round trips, which is not written twice.
+    fn estimated(mut self) -> Self {
+        self.estimate.take_round_trips(&self.rtt);
+        self
+    }
 }
 
 crate::pack_fields!(SendHalf<T: Copy> {
@@ -33,7 +39,7 @@ crate::pack_fields!(SendHalf<T: Copy> {
     probe_count,
     packets_max,
     marked,
-} packets = SentPackets::new());
+} packets = SentPackets::new(); Self::estimated);
 
 impl Pack for Drain {
     fn pack(&self, to: &mut Packer) {

@@ -14,7 +14,10 @@ pub(crate) fn told() -> Option<String> {
 
 /// Starts a copy of the test `name`, tells it something, and waits for what it [says](say).
 pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
-    let mut child = Command::new(env::current_exe().expect("this test"))
+    // Tests that run in the background of a script ignore SIGINT, and so would what they start.
+    let mut child = Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(env::current_exe().expect("this test"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(TOLD, what)
         .stdout(Stdio::piped())
