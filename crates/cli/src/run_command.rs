@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use interconnect::configuration::{
-    Configuration, ConfigurationError, Watch, WorkloadConfiguration,
+    Configuration, ConfigurationError, Unit, Watch, WorkloadConfiguration,
 };
 use interconnect::drawing;
 use interconnect::edge::Counts;
@@ -97,8 +97,8 @@ pub(crate) struct GoalArguments {
     model: ModelArguments,
     /// Messages of more than so many bytes wait for their receive before their data move (S of
     /// `LogGOPSim`); without, all are sent at once
-    #[arg(short = 'S', long, value_name = "BYTES")]
-    rendezvous_above: Option<u32>,
+    #[arg(short = 'S', long, value_name = "BYTES", allow_hyphen_values = true)]
+    rendezvous_above: Option<String>,
     /// Write the trace in the binary form of LogGOPSim, and do not replay it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "rendezvous_above", "ModelArguments", "OutputArguments"])]
     to_binary: Option<PathBuf>,
@@ -113,16 +113,40 @@ pub(crate) struct GoalArguments {
 #[derive(Debug, Args)]
 struct ModelArguments {
     /// L: from the first byte sent to the first byte received [default: 5us]
-    #[arg(short = 'L', long, value_name = "TIME", conflicts_with = "configuration")]
+    #[arg(
+        short = 'L',
+        long,
+        value_name = "TIME",
+        conflicts_with = "configuration",
+        allow_hyphen_values = true
+    )]
     latency: Option<String>,
     /// o: time of the processor for each message sent, and for each received [default: 0]
-    #[arg(short = 'o', long, value_name = "TIME", conflicts_with = "configuration")]
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "TIME",
+        conflicts_with = "configuration",
+        allow_hyphen_values = true
+    )]
     overhead: Option<String>,
     /// g: least time between two messages of one host [default: 1us]
-    #[arg(short = 'g', long, value_name = "TIME", conflicts_with = "configuration")]
+    #[arg(
+        short = 'g',
+        long,
+        value_name = "TIME",
+        conflicts_with = "configuration",
+        allow_hyphen_values = true
+    )]
     gap: Option<String>,
     /// G: time of each byte [default: 80ps]
-    #[arg(short = 'G', long, value_name = "TIME", conflicts_with = "configuration")]
+    #[arg(
+        short = 'G',
+        long,
+        value_name = "TIME",
+        conflicts_with = "configuration",
+        allow_hyphen_values = true
+    )]
     gap_per_byte: Option<String>,
 }
 
@@ -260,8 +284,8 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.to_binary {
         return writing(path, |file| file.write_all(&trace.encode()));
     }
-    let trace = match arguments.rendezvous_above {
-        Some(bytes) => trace.with_rendezvous_above(bytes)?,
+    let trace = match &arguments.rendezvous_above {
+        Some(bytes) => trace.with_rendezvous_above(rendezvous_bytes(bytes)?)?,
         None => trace,
     };
     let ranks = trace.ranks();
@@ -276,6 +300,15 @@ pub(crate) fn goal(arguments: &GoalArguments) -> Result<(), Failure> {
     let run = |watch: Watch| configuration.run_divided(trace, ranks, &OnThreads, watch);
     let finished = arguments.outputs.watch(&configuration, run)?;
     finish(&configuration, &finished, &arguments.outputs, arguments.json, Program::Trace)
+}
+
+fn rendezvous_bytes(text: &str) -> Result<u32, Failure> {
+    let bytes = text.parse().ok().or_else(|| Unit::Size.parse(text)?.try_into().ok());
+    bytes.ok_or_else(|| {
+        let most = u32::MAX;
+        format!("-S is {text}, but must be from 0 to {most} bytes; 65535 or \"64 KiB\" would do")
+            .into()
+    })
 }
 
 /// What ranks did.

@@ -309,3 +309,56 @@ fn a_search_for_saturation_that_cannot_be_says_why() {
     let refused = folder.refused(&["saturate", "cluster.toml", "--precision", "0"]);
     assert!(refused.contains("a number from 0.01 to 100"), "{refused}");
 }
+
+#[test]
+fn options_of_a_replay_that_cannot_be_are_told_by_their_letter() {
+    let folder = Folder::new("letters");
+    let trace = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n";
+    fs::write(folder.0.join("trace.goal"), trace).unwrap();
+    for wrong in ["-1", "x", "1.5", "4294967296", "5 GB"] {
+        let refused = folder.refused(&["goal", "trace.goal", "-S", wrong]);
+        let expected = format!(
+            "ethernot: -S is {wrong}, but must be from 0 to 4294967295 bytes; 65535 or \"64 KiB\" would do\n"
+        );
+        assert_eq!(refused, expected);
+    }
+    for option in ["-L", "-o", "-g", "-G"] {
+        let refused = folder.refused(&["goal", "trace.goal", option, "-1"]);
+        let expected = format!("ethernot: {option} is \"-1 ns\", but must be from 0 to");
+        assert!(refused.starts_with(&expected) && refused.contains("would do"), "{refused}");
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+    }
+    for right in ["65535", "64 KiB", "0"] {
+        let output = folder.sim(&["goal", "trace.goal", "-S", right]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// What the command says is what helps: part, place, keys, and lines that can be put there.
+#[test]
+fn a_part_without_a_price_is_told_with_lines_to_put_there() {
+    let folder = Folder::new("unpriced");
+    let cluster = CLUSTER.replace("1_000_000_000", "25_000_000_000");
+    fs::write(folder.0.join("cluster.toml"), cluster).unwrap();
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/simulator/prices.toml");
+    let mut lines: Vec<String> =
+        fs::read_to_string(book).unwrap().lines().map(str::to_owned).collect();
+    let cost = ["cost", "cluster.toml", "--prices", "book.toml"];
+    loop {
+        fs::write(folder.0.join("book.toml"), lines.join("\n")).unwrap();
+        if folder.sim(&cost).status.success() {
+            break;
+        }
+        let refused = folder.refused(&cost);
+        let (_, place) = refused.split_once("book.toml:").expect(&refused);
+        let (line, told) = place.split_once(": ").expect(&refused);
+        let (part, told) = told.split_once(" has no price; put ").expect(&refused);
+        let (_, example) = told.split_once("as in: ").expect(&refused);
+        let (example, _) = example.split_once(", a line each").expect(&refused);
+        let at: usize = line.parse().expect(&refused);
+        assert!(lines[at - 1..=at].iter().any(|line| line.contains(part)), "{refused}");
+        lines.splice(at..at, example.split(", ").map(str::to_owned));
+    }
+    let text = String::from_utf8(folder.sim(&cost).stdout).unwrap();
+    assert!(text.contains("interface of 25 Gb/s") && text.contains("2026-11-01"), "{text}");
+}

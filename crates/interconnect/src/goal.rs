@@ -26,7 +26,7 @@ mod binary;
 mod parser;
 mod rendezvous;
 
-use std::collections::VecDeque;
+use mem::prefetch;
 
 use super::matching::{ANY, Matching};
 use super::simulation::Shares;
@@ -64,8 +64,10 @@ struct Program {
     start_dependents: Vec<u32>,
     matching: Matching<Offer>,
     rendezvous: Rendezvous,
-    /// Operations that wait for nothing.
-    ready: VecDeque<u32>,
+    /// Operations that wait for nothing and have not begun; empty whenever a rank has been told.
+    ready: Vec<u32>,
+    /// The operation that began last.
+    latest: u32,
     /// Operations that have not ended.
     unfinished: u64,
 }
@@ -170,14 +172,18 @@ impl Goal {
     /// Does what is ready at a rank until nothing is.
     fn advance(&mut self, rank: u32, actions: &mut Actions) {
         let eager_max = self.rendezvous_above.unwrap_or(u32::MAX);
+        let tells_sent = actions.tells_sent();
         let program = &mut self.ranks[rank as usize];
-        while let Some(index) = program.ready.pop_front() {
-            let operation = program.operations[index as usize];
-            let tells_sent = actions.tells_sent();
+        let mut begun = 0;
+        while let Some(&index) = program.ready.get(begun) {
+            begun += 1;
+            program.latest = index;
+            let Operation { kind, dependents, start_dependents, .. } =
+                program.operations[index as usize];
             if !tells_sent {
-                program.release(operation.start_dependents, true);
+                program.release(start_dependents, true);
             }
-            let has_ended = match operation.kind {
+            let has_ended = match kind {
                 Kind::Calculate { time_ps } => {
                     actions.compute(time_ps, index);
                     false
@@ -188,7 +194,7 @@ impl Goal {
                 }
                 Kind::Send { to, bytes, tag } => {
                     // Nothing may wait for it.
-                    let is_told = tells_sent && operation.has_dependents();
+                    let is_told = tells_sent && (dependents.1 > 0 || start_dependents.1 > 0);
                     let name = if is_told { index } else { NAMELESS };
                     actions.send_named(to, bytes, tag, name);
                     !is_told
@@ -201,7 +207,7 @@ impl Goal {
                     let has_message = matches!(offer, Some(Offer::Message));
                     if tells_sent && has_message {
                         actions.take_turn(index);
-                    } else if operation.start_dependents.1 > 0 && tells_sent {
+                    } else if start_dependents.1 > 0 && tells_sent {
                         actions.take_turn(index | STARTED);
                     }
                     has_message && !tells_sent
@@ -210,9 +216,10 @@ impl Goal {
             if has_ended {
                 self.unfinished -= 1;
                 program.unfinished -= 1;
-                program.release(operation.dependents, false);
+                program.release(dependents, false);
             }
         }
+        program.ready.clear();
     }
 
     /// An operation has ended. What waits for its start may begin, too, if that has not been told.
@@ -220,30 +227,28 @@ impl Goal {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];
         program.unfinished -= 1;
-        let operation = program.operations[index as usize];
+        let Operation { dependents, start_dependents, .. } = program.operations[index as usize];
         if !has_started {
-            program.release(operation.start_dependents, true);
+            program.release(start_dependents, true);
         }
-        program.release(operation.dependents, false);
-    }
-}
-
-impl Operation {
-    const fn has_dependents(&self) -> bool {
-        self.dependents.1 > 0 || self.start_dependents.1 > 0
+        program.release(dependents, false);
     }
 }
 
 impl Program {
     /// Operations that waited for another one wait for one less.
+    #[inline]
     fn release(&mut self, (start, count): (u32, u32), is_start: bool) {
+        if count == 0 {
+            return;
+        }
         let Self { operations, dependents, start_dependents, ready, .. } = self;
         let list = if is_start { start_dependents } else { dependents };
         for &dependent in &list[start as usize..(start + count) as usize] {
             let waits = &mut operations[dependent as usize].waits;
             *waits -= 1;
             if *waits == 0 {
-                ready.push_back(dependent);
+                ready.push(dependent);
             }
         }
     }
@@ -283,9 +288,11 @@ impl Unit {
 impl Workload for Goal {
     fn start(&mut self, rank: u32, actions: &mut Actions) {
         let program = &mut self.ranks[rank as usize];
-        let free = program.operations.iter().enumerate();
-        program.ready =
-            free.filter(|(_, operation)| operation.waits == 0).map(|(at, _)| at as u32).collect();
+        for (at, operation) in (0..).zip(&program.operations) {
+            if operation.waits == 0 {
+                program.ready.push(at);
+            }
+        }
         self.advance(rank, actions);
     }
 
@@ -314,6 +321,17 @@ impl Workload for Goal {
 
     fn is_unordered(&self) -> bool {
         true
+    }
+
+    /// A trace is larger than the caches. Operations are mostly done in the order in which they stand.
+    fn foresee(&self, rank: u32) {
+        let Some(program) = self.ranks.get(rank as usize) else { return };
+        program.matching.foresee();
+        for next in [1, 2] {
+            if let Some(operation) = program.operations.get(program.latest as usize + next) {
+                prefetch(operation);
+            }
+        }
     }
 
     fn is_finished(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use mem::prefetch;
+
 /// Source or tag of a receive that takes any.
 pub(super) const ANY: u32 = u32::MAX;
 
@@ -50,6 +52,19 @@ impl<M> Matching<M> {
 
     /// Takes a message that is there for a receive, or posts the receive under a name.
     pub(super) fn receive(&mut self, source: u32, tag: u32, name: u32) -> Option<M> {
+        if !self.unexpected.is_empty()
+            && let Some(message) = self.take_unexpected(source, tag)
+        {
+            return Some(message);
+        }
+        self.wildcards += u32::from(source == ANY || tag == ANY);
+        let number = self.number();
+        self.posted.push(key(source, tag), number, name);
+        None
+    }
+
+    /// Takes the first message that fits a receive.
+    fn take_unexpected(&mut self, source: u32, tag: u32) -> Option<M> {
         let key = if source == ANY || tag == ANY {
             let fits = |key: u64| {
                 let (from, with) = parts(key);
@@ -61,13 +76,7 @@ impl<M> Matching<M> {
         } else {
             Some(key(source, tag))
         };
-        if let Some(message) = key.and_then(|key| self.unexpected.take(key)) {
-            return Some(message);
-        }
-        self.wildcards += u32::from(source == ANY || tag == ANY);
-        let number = self.number();
-        self.posted.push(self::key(source, tag), number, name);
-        None
+        self.unexpected.take(key?)
     }
 
     /// The receive that gets a message; without one the message waits.
@@ -90,6 +99,13 @@ impl<M> Matching<M> {
         let number = self.number();
         self.unexpected.push(exact, number, message);
         None
+    }
+
+    /// Has the receive that is likely to get the next message brought near.
+    pub(super) fn foresee(&self) {
+        if let Some(first) = self.posted.row.front() {
+            prefetch(first);
+        }
     }
 
     /// The receives that wait: source, tag and name, in ascending order and then that of posting.
@@ -120,7 +136,12 @@ impl<T> Waiting<T> {
         Self { row: VecDeque::new(), others: BTreeMap::new() }
     }
 
+    fn is_empty(&self) -> bool {
+        self.row.is_empty() && self.others.is_empty()
+    }
+
     /// Adds something whose number is above all others.
+    #[inline]
     fn push(&mut self, key: u64, number: u64, value: T) {
         if self.row.back().is_none_or(|last| last.key <= key) {
             self.row.push_back(Entry { key, number, value: Some(value) });
@@ -154,7 +175,26 @@ impl<T> Waiting<T> {
     }
 
     /// Takes the first of a key.
+    #[inline]
     fn take(&mut self, key: u64) -> Option<T> {
+        if self.others.is_empty() && self.row.front().is_some_and(|front| front.key == key) {
+            let first = self.row.pop_front()?;
+            self.drop_gone();
+            return first.value;
+        }
+        self.search(key)
+    }
+
+    /// Those that went are none at the front.
+    #[inline]
+    fn drop_gone(&mut self) {
+        while self.row.front().is_some_and(|front| front.value.is_none()) {
+            self.row.pop_front();
+        }
+    }
+
+    /// Takes the first of a key, wherever it is.
+    fn search(&mut self, key: u64) -> Option<T> {
         let place = self.place(key);
         let in_row = place.map_or(u64::MAX, |place| self.row[place].number);
         if let Some(number) = self.other(key)
@@ -163,9 +203,7 @@ impl<T> Waiting<T> {
             return self.others.remove(&(key, number));
         }
         let value = self.row.get_mut(place?)?.value.take();
-        while self.row.front().is_some_and(|front| front.value.is_none()) {
-            self.row.pop_front();
-        }
+        self.drop_gone();
         while self.row.back().is_some_and(|back| back.value.is_none()) {
             self.row.pop_back();
         }

@@ -1,5 +1,6 @@
 //! A run: ranks on hosts that do a workload over a fabric, in virtual time.
 
+mod due;
 mod outcome;
 mod parallel;
 mod processors;
@@ -252,6 +253,8 @@ pub struct Simulation<F, W> {
     /// What processors and interfaces do when, in the LogGP model; in others they do one thing after
     /// the other, in the order in which they are asked.
     processors: Option<Box<Processors>>,
+    /// Processors do nothing else while bytes come in.
+    holds_receivers: bool,
     /// Messages from hosts to themselves: when they will be there, the rank, and which.
     loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
@@ -274,9 +277,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             Box::new(Processors::new(loggp, placement.len(), workload.is_unordered()))
         });
         let accepting_ps = 0..workload.posts_until_ps().unwrap_or(0);
-        Self {
+        let mut simulation = Self {
             actions: Actions::new(processors.is_some()),
             processors,
+            holds_receivers: false,
             fabric,
             workload,
             costs,
@@ -291,7 +295,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             outcome: Outcome { finished_ps: vec![0; placement.len()], ..Outcome::new() },
             accepting_ps,
             end_ps: END_PS,
-        }
+        };
+        simulation.note_receivers();
+        simulation
     }
 
     /// Bounds the run.
@@ -309,6 +315,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let interrupts = receiving.interrupts;
         self.interrupts = interrupts.map(|how| Interrupts::new(how, self.hosts.len()));
         self.receiving = receiving;
+        self.note_receivers();
         self
     }
 
@@ -472,7 +479,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 self.workload.on_wake(rank, event.subject, &mut self.actions);
                 self.act(rank);
             }
-            INJECT if self.holds_receivers() => self.on_sent(rank, event.subject),
+            INJECT if self.holds_receivers => self.on_sent(rank, event.subject),
             INJECT => {
                 if let Some(recorder) = &mut self.context.recorder {
                     recorder.on_handed(event.subject, event.time_ps);
@@ -482,7 +489,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             }
             LOOK => self.on_look(event),
             _ => {
-                if self.holds_receivers() {
+                if self.holds_receivers {
                     // Its last byte was there before the processor had its overhead.
                     let bytes = self.context.messages.get(event.subject).bytes;
                     let delivered_ps = event.time_ps - self.receive_ps(bytes);
@@ -625,7 +632,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
         let now_ps = self.context.wheel.now_ps();
         let mut list = std::mem::take(&mut self.actions.list);
-        for action in list.drain(..) {
+        for &action in &list {
             let free = &mut self.free_ps[rank as usize];
             match action {
                 Action::Turn { name } => {
@@ -703,6 +710,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 }
             }
         }
+        list.clear();
         self.actions.list = list;
     }
 }

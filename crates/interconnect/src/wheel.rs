@@ -347,7 +347,7 @@ impl Wheel {
         let bucket = next as usize & (self.buckets.len() - 1);
         let mut events = std::mem::take(&mut self.current);
         self.empty_into(bucket, &mut events);
-        events.sort_unstable_by(|a, b| b.cmp(a));
+        sort_latest_first(&mut events);
         self.current = events;
         if self.is_deep() {
             self.fetch_ahead();
@@ -426,6 +426,16 @@ impl Wheel {
     }
 }
 
+/// A great many events at a time are of ranks in step and come in a few runs, which a stable sort merges.
+#[inline]
+fn sort_latest_first(events: &mut [Event]) {
+    if events.len() > STEP {
+        events.sort_by(|a, b| b.cmp(a));
+    } else {
+        events.sort_unstable_by(|a, b| b.cmp(a));
+    }
+}
+
 /// Where the event that was pushed last is in its block.
 #[inline]
 const fn first_of(last: u32) -> usize {
@@ -434,6 +444,8 @@ const fn first_of(last: u32) -> usize {
 
 /// Sorting more events than this costs more than going through a few more slots.
 const CROWD: usize = 32;
+/// So many in a slot are more than happen to fall together.
+const STEP: usize = 4 * CROWD;
 /// Not at the first crowd: events of a synchronised workload fall together, and no width parts them.
 const CROWDED_TURNS: u32 = 8;
 

@@ -112,12 +112,14 @@ impl Actions {
     }
 
     /// Sends a message to a rank and gives it a name to be told by.
+    #[inline]
     pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
         self.list.push(Action::Send { to, bytes, tag, name });
     }
 
     /// Has the rank told of a name at the same time, after what began to be waited for before: what it
     /// asks for then comes after what those lead to. For runs that tell of sends.
+    #[inline]
     pub fn take_turn(&mut self, name: u32) {
         self.list.push(Action::Turn { name });
     }
@@ -128,6 +130,7 @@ impl Actions {
     }
 
     /// Keeps the processor busy for so long after what it does already, then wakes the rank.
+    #[inline]
     pub fn compute(&mut self, time_ps: u64, tag: u32) {
         self.list.push(Action::Compute { time_ps, tag });
     }

@@ -87,13 +87,27 @@ fn read_queues(keys: &mut Reader) -> Result<QueueConfiguration, ConfigurationErr
         }
         _ => ClassBy::Tag,
     };
-    let lossless = keys.numbers("lossless", &[], 0, classes - 1)?;
+    let lossless = keys.numbers("lossless", &[], 0, u64::from(CLASSES_MAX) - 1)?;
+    if let Some(&class) = lossless.iter().find(|&&class| class >= classes) {
+        let expected = format!("less than classes, {classes}; classes = {} would do", class + 1);
+        return Err(keys.wrong_number("lossless", class, &expected));
+    }
     let pause_bytes = keys.number("pause_bytes", 50_000, 1, BUFFER_MAX_BYTES)?;
     let ecn_max_bytes = keys.number("ecn_max_bytes", 0, 0, BUFFER_MAX_BYTES)?;
+    let ecn_min_bytes = keys.number("ecn_min_bytes", ecn_max_bytes, 0, BUFFER_MAX_BYTES)?;
+    if ecn_min_bytes > ecn_max_bytes {
+        let expected = match ecn_max_bytes {
+            0 => format!(
+                "0 without ecn_max_bytes; with it, ecn_max_bytes = {ecn_min_bytes} would do"
+            ),
+            most => format!("at most ecn_max_bytes, {most}; {most} would do"),
+        };
+        return Err(keys.wrong_number("ecn_min_bytes", ecn_min_bytes, &expected));
+    }
     let queues = QueueConfiguration {
         shared_bytes: keys.number("shared_bytes", 0, 0, BUFFER_MAX_BYTES)?,
         alpha_percent: keys.number("alpha_percent", 100, 1, 12_800)? as u32,
-        ecn_min_bytes: keys.number("ecn_min_bytes", ecn_max_bytes, 0, ecn_max_bytes)?,
+        ecn_min_bytes,
         ecn_max_bytes,
         ecn_max_percent: keys.number("ecn_max_percent", 100, 0, 100)? as u32,
         classes: classes as u8,

@@ -93,7 +93,7 @@ impl Unit {
     }
 
     /// The number that a text with a unit means, if it is whole.
-    pub(super) fn parse(self, text: &str) -> Option<u64> {
+    pub fn parse(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let (_, factor) = self.names().iter().find(|(known, _)| *known == name)?;
         exact(number, *factor)

@@ -57,11 +57,6 @@ impl Goal {
         Ok(self)
     }
 
-    /// Whether a message of so many bytes waits for its receive.
-    pub(super) fn is_rendezvous(&self, bytes: u32) -> bool {
-        self.rendezvous_above.is_some_and(|most| bytes > most)
-    }
-
     /// A message is there; returns the operation that ends with it.
     pub(super) fn take(
         &mut self,
@@ -70,25 +65,27 @@ impl Goal {
         actions: &mut Actions,
     ) -> Option<u32> {
         let Received { from, tag, bytes } = received;
-        let is_data = self.is_rendezvous(bytes);
-        let has_kinds = self.rendezvous_above.is_some();
         let program = &mut self.ranks[rank as usize];
+        let Some(eager_max) = self.rendezvous_above else {
+            let (index, _) = program.matching.arrive(from, tag, Offer::Message)?;
+            return Some(index);
+        };
         let named = (from, tag & TAG_MASK);
         match tag & !TAG_MASK {
-            REQUEST if has_kinds => {
+            REQUEST => {
                 let offer = Offer::Request { from, tag: named.1 };
                 let (index, _) = program.matching.arrive(from, named.1, offer)?;
                 program.rendezvous.clear(named, index, actions);
                 None
             }
-            CLEARANCE if has_kinds => {
+            CLEARANCE => {
                 let index = pop(&mut program.rendezvous.requested, named)?;
                 if let Kind::Send { to, bytes, tag } = program.operations[index as usize].kind {
                     actions.send_named(to, bytes, tag, index);
                 }
                 (!actions.tells_sent()).then_some(index)
             }
-            _ if is_data => pop(&mut program.rendezvous.cleared, named),
+            _ if bytes > eager_max => pop(&mut program.rendezvous.cleared, named),
             _ => program.matching.arrive(from, tag, Offer::Message).map(|(index, _)| index),
         }
     }

@@ -199,12 +199,14 @@ impl Outcome {
     }
 
     /// A rank is told something.
+    #[inline]
     pub(super) fn on_told(&mut self, rank: u32, now_ps: u64) {
         self.completed_ps = self.completed_ps.max(now_ps);
         self.finish_rank(rank as usize, now_ps);
     }
 
     /// The processor of a rank is busy until then, if it is not longer.
+    #[inline]
     pub(super) fn finish_rank(&mut self, rank: usize, time_ps: u64) {
         if let Some(finished_ps) = self.finished_ps.get_mut(rank) {
             *finished_ps = (*finished_ps).max(time_ps);

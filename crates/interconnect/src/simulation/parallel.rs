@@ -185,6 +185,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
             receiving: self.receiving,
             interrupts: self.interrupts.clone(),
             processors: None,
+            holds_receivers: false,
             loopback: Vec::new(),
             outcome: self.outcome.clone(),
             accepting_ps: self.accepting_ps.clone(),

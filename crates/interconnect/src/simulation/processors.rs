@@ -6,13 +6,13 @@
 //! that begins whose end the rank was told of. All this is numbered in one row, and looks at hosts
 //! that fall together happen in that order.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use super::super::loggp::LogGpConfiguration;
 use super::super::records::Cause;
 use super::super::wheel::Event;
 use super::super::workload::{NAMELESS, Workload};
+use super::due::Due;
 use super::{
     Context, Fabric, INJECT, LOOK, LOOPBACK, Message, RANK_MASK, RECEIVED, Simulation, WAKE,
 };
@@ -26,7 +26,7 @@ pub(super) struct Processors {
     hosts: Vec<Host>,
     /// Looks at this time that came up at this time: number, line and rank as one number, as comparing
     /// it needs no branch. They are too many to put them among the events that are due.
-    due: BinaryHeap<Reverse<u128>>,
+    due: Due,
     /// The last time for which the end of these looks is scheduled.
     flush_ps: u64,
     /// The number of what comes about next.
@@ -51,10 +51,12 @@ struct Host {
     sending: u32,
 }
 
-/// What waits for the same, by number.
+/// What waits for the same, by number. Seldom is it more than one.
 #[derive(Clone, Debug)]
 struct Line {
-    tasks: VecDeque<Task>,
+    first: Option<Task>,
+    /// None where there is no first.
+    others: VecDeque<Task>,
     /// The look at the first that is scheduled: when, and for which number.
     look: (u64, u64),
 }
@@ -82,7 +84,7 @@ impl Processors {
     /// Idle hosts.
     pub(super) fn new(loggp: LogGpConfiguration, ranks: usize, is_unordered: bool) -> Self {
         let hosts = vec![Host::default(); ranks];
-        let (due, flush_ps) = (BinaryHeap::new(), u64::MAX);
+        let (due, flush_ps) = (Due::default(), u64::MAX);
         Self { loggp, is_unordered, hosts, due, flush_ps, next: 0, number: 0, messages: 0 }
     }
 
@@ -109,11 +111,13 @@ impl Processors {
 
     /// Has a task wait that came about with what is asked for now; `free_ps` is when the processor is
     /// free.
+    #[inline]
     pub(super) fn ask(&mut self, context: &mut Context, rank: u32, what: What, free_ps: u64) {
         self.wait(context, rank, Task { number: self.number, what }, free_ps);
     }
 
     /// Has a task wait.
+    #[inline]
     fn wait(&mut self, context: &mut Context, rank: u32, task: Task, free_ps: u64) {
         let line = match task.what {
             What::Receive { .. } => RECEIVES,
@@ -121,21 +125,15 @@ impl Processors {
             What::Compute { .. } if self.is_unordered => WORKS,
             _ => OWN,
         };
-        let tasks = &mut self.hosts[rank as usize].lines[line].tasks;
-        let is_last = tasks.back().is_none_or(|last| last.number <= task.number);
-        if is_last {
-            tasks.push_back(task);
-        } else {
-            let place = tasks.iter().rposition(|other| other.number <= task.number);
-            tasks.insert(place.map_or(0, |place| place + 1), task);
-        }
+        self.hosts[rank as usize].lines[line].push(task);
         self.arrange(context, rank, line, free_ps);
     }
 
     /// Schedules a look at the first of a line, if there is none.
+    #[inline]
     fn arrange(&mut self, context: &mut Context, rank: u32, line: usize, free_ps: u64) {
         let host = &mut self.hosts[rank as usize];
-        let Some(&first) = host.lines[line].tasks.front() else { return };
+        let Some(first) = host.lines[line].first else { return };
         let ready_ps = host.ready_ps(first.what, free_ps).max(context.wheel.now_ps());
         let look = &mut host.lines[line].look;
         if *look == (ready_ps, first.number) {
@@ -149,7 +147,7 @@ impl Processors {
             return;
         }
         let line_and_rank = (line as u32) << LINE_SHIFT | rank;
-        self.due.push(Reverse(u128::from(first.number) << 64 | u128::from(line_and_rank)));
+        self.due.push(u128::from(first.number) << 64 | u128::from(line_and_rank));
         if self.flush_ps != now_ps {
             self.flush_ps = now_ps;
             context.schedule(now_ps, LOOK | RANK_MASK, FLUSH);
@@ -159,13 +157,13 @@ impl Processors {
     /// The next look that came up now, of those before a number: its own, and line and rank.
     #[inline]
     fn next_due(&mut self, number: u64) -> Option<(u64, u32)> {
-        let &Reverse(first) = self.due.peek()?;
-        let own = (first >> 64) as u64;
-        if own > number {
-            return None;
-        }
-        self.due.pop();
-        Some((own, first as u32))
+        let first = self.due.pop_up_to(u128::from(number) << 64 | u128::from(u64::MAX))?;
+        Some(((first >> 64) as u64, first as u32))
+    }
+
+    /// Whether something is left in a line.
+    fn waits(&self, rank: u32, line: usize) -> bool {
+        self.hosts[rank as usize].lines[line].first.is_some()
     }
 
     /// The number in a place, which has the low bits: it came about less than all of them ago.
@@ -176,6 +174,7 @@ impl Processors {
 
     /// The first of a line, if this is the look at it that was scheduled last, and it may begin: then
     /// it waits no longer.
+    #[inline]
     fn take(
         &mut self,
         context: &mut Context,
@@ -189,15 +188,16 @@ impl Processors {
             return None;
         }
         host.lines[line].look = Line::NO_LOOK;
-        let first = *host.lines[line].tasks.front()?;
+        let first = host.lines[line].first?;
         if host.ready_ps(first.what, free_ps) > now_ps {
             self.arrange(context, rank, line, free_ps);
             return None;
         }
-        host.lines[line].tasks.pop_front()
+        host.lines[line].pop()
     }
 
     /// The first byte of a message is there. Whether it is received at once; else it waits.
+    #[inline]
     fn arrive(
         &mut self,
         context: &mut Context,
@@ -213,6 +213,7 @@ impl Processors {
     }
 
     /// The interface of a rank begins to send so many bytes; returns the number of the message.
+    #[inline]
     fn begin_send(&mut self, rank: u32, bytes: u32, name: u32, now_ps: u64) -> u64 {
         self.messages += 1;
         let number = self.renew();
@@ -231,16 +232,19 @@ impl Processors {
     }
 
     /// The interface of a rank begins to receive so many bytes.
+    #[inline]
     fn begin_receive(&mut self, rank: u32, bytes: u32, now_ps: u64) {
         self.hosts[rank as usize].receive_ps = now_ps + self.loggp.occupied_ps(bytes);
     }
 
     /// The processor of a rank begins with something.
+    #[inline]
     fn begin(&mut self, rank: u32) {
         self.hosts[rank as usize].number = self.renew();
     }
 
     /// Schedules the arrival of the first byte of a message.
+    #[inline]
     fn schedule_arrival(context: &mut Context, time_ps: u64, number: u64, message: u32) {
         let subject = (LINES as u32) << LINE_SHIFT | message;
         context.schedule(time_ps, LOOK | number as u32 & RANK_MASK, subject);
@@ -262,11 +266,39 @@ impl Host {
 
 impl Line {
     const NO_LOOK: (u64, u64) = (u64::MAX, u64::MAX);
+
+    /// Adds a task behind all that came about before it.
+    #[inline]
+    fn push(&mut self, task: Task) {
+        match self.first {
+            None => self.first = Some(task),
+            Some(_) => self.push_behind(task),
+        }
+    }
+
+    fn push_behind(&mut self, task: Task) {
+        if let Some(first) = self.first.filter(|first| first.number > task.number) {
+            self.others.push_front(first);
+            self.first = Some(task);
+            return;
+        }
+        let before = self.others.iter().rposition(|other| other.number <= task.number);
+        self.others.insert(before.map_or(0, |place| place + 1), task);
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Task> {
+        let first = self.first.take();
+        if !self.others.is_empty() {
+            self.first = self.others.pop_front();
+        }
+        first
+    }
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self { tasks: VecDeque::new(), look: Self::NO_LOOK }
+        Self { first: None, others: VecDeque::new(), look: Self::NO_LOOK }
     }
 }
 
@@ -300,6 +332,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 
     /// The first byte of a message has arrived.
+    #[inline]
     fn on_first_byte(&mut self, message: u32, number: u64) {
         let &Message { destination, bytes, .. } = self.context.messages.get(message);
         let rank = self.ranks[destination as usize];
@@ -307,11 +340,12 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let free_ps = self.free_ps[rank as usize];
         let Some(processors) = &mut self.processors else { return };
         if processors.arrive(&mut self.context, (rank, what), number, free_ps) {
-            self.begin(rank, what);
+            self.begin_receive(rank, message, bytes);
         }
     }
 
     /// The first of a line may begin.
+    #[inline]
     fn look_at(&mut self, rank: u32, line: usize, number: u64) {
         let free_ps = self.free_ps[rank as usize];
         let Some(processors) = &mut self.processors else { return };
@@ -319,7 +353,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let Some(task) = taken else { return };
         self.begin(rank, task.what);
         let free_ps = self.free_ps[rank as usize];
-        if let Some(processors) = &mut self.processors {
+        if let Some(processors) = &mut self.processors
+            && processors.waits(rank, line)
+        {
             processors.arrange(&mut self.context, rank, line, free_ps);
         }
     }
@@ -345,23 +381,28 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 }
                 self.tell(rank, name);
             }
-            What::Receive { message, bytes } => {
-                processors.begin(rank);
-                let mut end_ps = now_ps + self.receive_ps(bytes);
-                if self.holds_receivers() {
-                    let Some(processors) = &mut self.processors else { return };
-                    processors.begin_receive(rank, bytes, now_ps);
-                    end_ps += processors.loggp.body_ps(bytes);
-                }
-                self.free_ps[rank as usize] = end_ps;
-                self.context.schedule(end_ps, RECEIVED | rank, message);
-            }
+            What::Receive { message, bytes } => self.begin_receive(rank, message, bytes),
         }
+    }
+
+    #[inline]
+    fn begin_receive(&mut self, rank: u32, message: u32, bytes: u32) {
+        let now_ps = self.context.wheel.now_ps();
+        let mut end_ps = now_ps + self.receive_ps(bytes);
+        let Some(processors) = &mut self.processors else { return };
+        processors.begin(rank);
+        if self.holds_receivers {
+            processors.begin_receive(rank, bytes, now_ps);
+            end_ps += processors.loggp.body_ps(bytes);
+        }
+        self.free_ps[rank as usize] = end_ps;
+        self.workload.foresee(rank);
+        self.context.schedule(end_ps, RECEIVED | rank, message);
     }
 
     fn begin_send(&mut self, rank: u32, message: u32, bytes: u32, name: u32) {
         let now_ps = self.context.wheel.now_ps();
-        let holds_receivers = self.holds_receivers();
+        let holds_receivers = self.holds_receivers;
         let Some(processors) = &mut self.processors else { return };
         let end_ps = now_ps + self.costs.send(bytes) + self.receiving.segmentation_ps(bytes);
         self.free_ps[rank as usize] = end_ps;
@@ -407,9 +448,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// Whether processors do nothing else while bytes come in. One that is interrupted is not told of
     /// a message before it is there.
-    pub(super) fn holds_receivers(&self) -> bool {
+    pub(super) fn note_receivers(&mut self) {
         let holds = |processors: &Processors| processors.loggp.holds_receiver;
-        self.interrupts.is_none() && self.processors.as_deref().is_some_and(holds)
+        let is_told = self.interrupts.is_none();
+        self.holds_receivers = is_told && self.processors.as_deref().is_some_and(holds);
     }
 }
 
