@@ -324,11 +324,16 @@ fn unknown(
 ) -> Result<(), ConfigurationError> {
     let Some(key) = left.keys().next() else { return Ok(()) };
     let near = || nearest(key, known).map(|name| format!("did you mean `{name}`?"));
+    let of_sweeps = || {
+        let remedy = "it says what `ethernot sim sweep` combines; without it one simulation is run";
+        (section.is_empty() && key == "sweep").then(|| remedy.to_owned())
+    };
     let remedy = match file {
         reference::FILE => None,
-        _ => {
-            reference::needed_here(section, key).or_else(near).or_else(|| reference::elsewhere(key))
-        }
+        _ => of_sweeps()
+            .or_else(|| reference::needed_here(section, key))
+            .or_else(near)
+            .or_else(|| reference::elsewhere(key)),
     };
     let remedy = remedy.unwrap_or_else(|| format!("known are {}", known.join(", ")));
     Err(ConfigurationError::UnknownKey {
