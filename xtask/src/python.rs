@@ -100,11 +100,11 @@ impl Package {
                 );
             }
         }
-        let mut fetch = self.cargo(&["fetch", "--quiet", "--locked"]);
-        if !is_quiet_success(&mut fetch) {
-            return Some("cargo cannot fetch its dependencies; is there a network?".into());
+        let fetched = self.cargo(&["fetch", "--quiet", "--locked"]).stdin(Stdio::null()).output();
+        match fetched {
+            Ok(output) if output.status.success() || is_lock_stale(&output.stderr) => None,
+            _ => Some("cargo cannot fetch its dependencies; is there a network?".into()),
         }
-        None
     }
 
     fn program(&self, name: &str) -> PathBuf {
@@ -153,6 +153,12 @@ impl Package {
     }
 }
 
+/// Whether cargo says that `Cargo.lock` is not up to date. That is a mistake of the project, and no reason to
+/// skip anything: the build will fail by it.
+fn is_lock_stale(errors: &[u8]) -> bool {
+    String::from_utf8_lossy(errors).contains("--locked was passed")
+}
+
 fn is_quiet_success(command: &mut Command) -> bool {
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
@@ -198,5 +204,13 @@ mod tests {
         assert_eq!(count(failed), Count { passed: 3, failed: 1, skipped: 0 });
         assert_eq!(count("1 error in 0.10s\n"), Count { passed: 0, failed: 1, skipped: 0 });
         assert_eq!(count("no tests ran\n"), Count::NONE);
+    }
+
+    #[test]
+    fn a_stale_lock_is_told_from_a_missing_network() {
+        let stale = "error: cannot update the lock file /x/python/Cargo.lock because --locked was \
+                     passed to prevent this\n";
+        assert!(is_lock_stale(stale.as_bytes()));
+        assert!(!is_lock_stale(b"error: failed to download from the registry\n"));
     }
 }
