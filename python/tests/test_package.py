@@ -500,7 +500,13 @@ def command() -> str:
     found = shutil.which("ethernot")
     built = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[2] / "target"))
     candidates = [built / profile / "ethernot" for profile in ("release", "debug")]
-    found = found or next((str(path) for path in candidates if path.exists()), None)
+    # The older may be of other sources than the package.
+    newest_first = sorted(
+        (path for path in candidates if path.exists()),
+        key=lambda path: path.stat().st_mtime,
+        reverse=True,
+    )
+    found = found or next(map(str, newest_first), None)
     return found or pytest.skip("the command `ethernot` is neither installed nor built")
 
 
