@@ -16,6 +16,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use interconnect::configuration::{Point, Watch, parse_sweep};
 use interconnect::simulation::Progress;
+use interconnect::statistics::confidence_95;
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -37,6 +38,7 @@ use crate::threads::OnThreads;
     ethernot sim sweep grid.toml --into results --part 3/16    # of 16 machines, the third\n  \
     ethernot sim sweep grid.toml --into results --json\n  \
     ethernot sim sweep grid.toml --into results --finished     # what there is so far\n  \
+    ethernot sim sweep grid.toml --into results --means        # with a list of seeds in [sweep.run]\n  \
     ethernot sim sweep grid.toml --count\n\n\
     As a job array of Slurm; in a folder that all machines share, a script sweep.sh:\n  \
     #!/bin/sh\n  \
@@ -70,6 +72,10 @@ pub(crate) struct Arguments {
     /// Print the results that there are, and run nothing; the exit status is 1 if there are not all
     #[arg(long, conflicts_with = "count")]
     finished: bool,
+    /// Print means of points that differ in their seed only, with what they may be off by at 95 %
+    /// confidence
+    #[arg(long, conflicts_with = "count")]
+    means: bool,
     /// Print the results as JSON
     #[arg(long, conflicts_with = "count")]
     json: bool,
@@ -127,7 +133,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         finished(&path, point).map(|result| (point.name.clone(), path, result))
     };
     let results: Vec<(String, PathBuf, Value)> = points.iter().filter_map(result).collect();
-    print(&if arguments.json { to_list(&results) } else { to_lines(&results) })?;
+    print(&match (arguments.means, arguments.json) {
+        (false, false) => to_lines(&results),
+        (false, true) => to_list(&results),
+        (true, is_json) => show_means(&means(&results), is_json),
+    })?;
     for failure in &failures {
         eprintln!("{failure}");
     }
@@ -195,6 +205,71 @@ fn to_list(results: &[(String, PathBuf, Value)]) -> String {
         })
     };
     format!("{:#}\n", Value::Array(results.iter().map(entry).collect()))
+}
+
+/// Points that differ in their seed only, taken together.
+#[derive(Debug, PartialEq)]
+struct Replicated {
+    /// The name without the seed.
+    name: String,
+    completed_us: Vec<f64>,
+    latency_us: Vec<f64>,
+}
+
+/// In the order in which the first of each comes.
+fn means(results: &[(String, PathBuf, Value)]) -> Vec<Replicated> {
+    let mut found: Vec<Replicated> = Vec::new();
+    for (name, _, result) in results {
+        let words: Vec<&str> = name.split(' ').filter(|word| !word.starts_with(SEED)).collect();
+        let name = words.join(" ");
+        let at = found.iter().position(|other| other.name == name).unwrap_or_else(|| {
+            found.push(Replicated { name, completed_us: Vec::new(), latency_us: Vec::new() });
+            found.len() - 1
+        });
+        found[at].completed_us.extend(result["completed_us"].as_f64());
+        found[at].latency_us.extend(result["latency_us"]["mean"].as_f64());
+    }
+    found
+}
+
+/// How the name of a point says its seed.
+const SEED: &str = "run.seed=";
+
+fn show_means(means: &[Replicated], is_json: bool) -> String {
+    let mean = |values: &[f64]| {
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    if is_json {
+        let value =
+            |values: &[f64]| json!({ "mean": mean(values), "margin": confidence_95(values) });
+        let entry = |of: &Replicated| {
+            json!({
+                "point": of.name,
+                "replications": of.completed_us.len(),
+                "completed_us": value(&of.completed_us),
+                "latency_mean_us": value(&of.latency_us),
+            })
+        };
+        return format!("{:#}\n", Value::Array(means.iter().map(entry).collect()));
+    }
+    let mut text = String::new();
+    for Replicated { name, completed_us, latency_us } in means {
+        let shown = |values: &[f64]| {
+            let margin = confidence_95(values).map(|margin| format!(" \u{b1} {margin:.3}"));
+            let mean = mean(values).map_or_else(|| "-".to_owned(), |mean| format!("{mean:.3}"));
+            format!("{mean}{}", margin.unwrap_or_default())
+        };
+        let name = if name.is_empty() { "all" } else { name };
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            text,
+            "{name}  {} runs  completed {} us  latency mean {} us",
+            completed_us.len(),
+            shown(completed_us),
+            shown(latency_us)
+        );
+    }
+    text
 }
 
 /// How many points are run at a time on so many processors, if no more than so many have a thread.
@@ -365,6 +440,31 @@ const EVENTS_TOLD: u64 = 1 << 21;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn points_that_differ_in_their_seed_only_are_one() {
+        let result =
+            |latency: f64| json!({ "completed_us": 10.0, "latency_us": { "mean": latency } });
+        let point = |name: &str, latency| (name.to_owned(), PathBuf::new(), result(latency));
+        let results = [
+            point("run.seed=1 workload.bytes=64", 4.0),
+            point("run.seed=1 workload.bytes=1500", 7.0),
+            point("run.seed=2 workload.bytes=64", 6.0),
+        ];
+        let shown = show_means(&means(&results), false);
+        let lines: Vec<&str> = shown.lines().collect();
+        // Half of the distance of two values, by 12.706.
+        assert_eq!(
+            lines,
+            [
+                "workload.bytes=64  2 runs  completed 10.000 \u{b1} 0.000 us  latency mean 5.000 \u{b1} 12.706 us",
+                "workload.bytes=1500  1 runs  completed 10.000 us  latency mean 7.000 us",
+            ]
+        );
+        let json: Value = serde_json::from_str(&show_means(&means(&results), true)).expect("JSON");
+        assert_eq!(json[0]["latency_mean_us"]["margin"].as_f64().map(f64::round), Some(13.0));
+        assert_eq!(json[1]["latency_mean_us"]["margin"], Value::Null);
+    }
 
     #[test]
     fn no_more_points_run_than_there_are_processors_for_their_threads() {
