@@ -25,6 +25,7 @@ mod engine;
 mod event;
 mod frames;
 mod handshake;
+mod heard;
 mod hello;
 mod join;
 mod joining;

@@ -11,6 +11,7 @@ use wire_edge::{AckBlock, LinkIndex, Parameters, PeerAddr};
 use crate::ack_duty::AckDuty;
 use crate::config::EngineConfig;
 use crate::event::PathInfo;
+use crate::heard::Heard;
 use crate::life::Life;
 use crate::pending::{LostControl, PING, Pending};
 use crate::purpose::Purpose;
@@ -36,9 +37,7 @@ pub(crate) struct Path {
     refusals: Refusals,
     /// What it is to the connection.
     life: Life,
-    /// The peer was heard under this index before it was used anew: it may not have heard yet that the
-    /// link of before is gone.
-    was_heard: bool,
+    heard: Heard,
     /// The peer asked to use this link only when no other works.
     is_backup: bool,
     /// When it was opened.
@@ -61,7 +60,7 @@ delivery::pack_fields!(Path {
     pending,
     refusals,
     life,
-    was_heard,
+    heard,
     is_backup,
     opened_at,
     heard_at,
@@ -106,7 +105,7 @@ impl Path {
             pending: Pending::default(),
             refusals: Refusals::NONE,
             life: Life::Settled,
-            was_heard: false,
+            heard: Heard::Never,
             is_backup: false,
             opened_at: now,
             heard_at: now,
@@ -128,9 +127,9 @@ impl Path {
     ) -> Self {
         assert_eq!(self.index, fresh.index, "packet numbers belong to an index");
         assert!(self.sending.half().in_flight_bytes() == 0, "what was in flight was given up");
-        let was_heard = self.is_heard();
+        let heard = self.heard.renewed();
         let sending = fresh.sending.after(self.sending);
-        let mut path = Self { sending, received: self.received, was_heard, ..fresh };
+        let mut path = Self { sending, received: self.received, heard, ..fresh };
         path.received.set_lossless(caps.local.is_shared_memory());
         path.restart(now, caps, config, parameters);
         path
@@ -269,8 +268,8 @@ impl Path {
     }
 
     /// Whether the peer may know of a link under this index.
-    pub(crate) const fn is_heard(&self) -> bool {
-        self.was_heard || self.counters.frames_received > 0
+    pub(crate) fn is_heard(&self) -> bool {
+        self.heard != Heard::Never
     }
 
     /// Whether somebody has answered at the peer's address. Until then it may be somebody else's, who
@@ -642,6 +641,7 @@ impl Path {
     #[inline]
     pub(crate) fn on_frame(&mut self, now: Instant, frame_bytes: usize, packet: &Packet) -> bool {
         let arrival = self.received.classify(packet.number);
+        self.heard = Heard::Here;
         let counters = &mut self.counters;
         counters.frames_received += 1;
         counters.bytes_received += frame_bytes as u64;
@@ -722,8 +722,8 @@ impl Path {
     }
 
     /// Whether nothing at all has come on it.
-    pub(crate) const fn is_unheard(&self) -> bool {
-        self.counters.frames_received == 0
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.heard != Heard::Here
     }
 
     /// When it was opened.

@@ -1,0 +1,59 @@
+//! What has come on a link.
+
+use delivery::{Pack, Packer, Unpacker};
+
+/// Whether any frame of the peer has come under the index of a link.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Heard {
+    /// None.
+    #[default]
+    Never,
+    /// Only before the index was used anew: the peer may not have heard yet that the link of before is gone.
+    Before,
+    /// On the link as it is.
+    Here,
+}
+
+impl Heard {
+    /// The index is used anew.
+    pub(crate) const fn renewed(self) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Before | Self::Here => Self::Before,
+        }
+    }
+}
+
+impl Pack for Heard {
+    fn pack(&self, to: &mut Packer) {
+        (*self as u8).pack(to);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Self {
+        match u8::unpack(from) {
+            0 => Self::Never,
+            1 => Self::Before,
+            _ => Self::Here,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Heard::{self, Before, Here, Never};
+    use delivery::{Instant, Pack, Packer, Unpacker};
+
+    #[test]
+    fn who_was_heard_once_was_heard_under_the_index_for_good() {
+        assert_eq!([Never, Before, Here].map(Heard::renewed), [Never, Before, Before]);
+    }
+
+    #[test]
+    fn what_was_heard_survives_a_rest() {
+        for heard in [Never, Before, Here] {
+            let mut packer = Packer::new(Instant(0));
+            heard.pack(&mut packer);
+            assert_eq!(Heard::unpack(&mut Unpacker::new(&packer.finish())), heard);
+        }
+    }
+}
