@@ -146,11 +146,14 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
 fn path_section(body: &mut String, run: &Simulation) {
     let Some(path) = &run.path else { return };
     let percent = |us: f64| us / path.completed_us.max(f64::MIN_POSITIVE) * 100.0;
+    let messages = match path.messages {
+        1 => "one message".to_owned(),
+        count => format!("{count} messages one after another"),
+    };
     let _ = writeln!(
         body,
-        "<section><h2>what the completion time came from</h2><p>The critical path, {} messages one \
-         after another: {}.</p>\n<div class=\"bar\">",
-        path.messages,
+        "<section><h2>what the completion time came from</h2><p>The critical path, {messages}: \
+         {}.</p>\n<div class=\"bar\">",
         escaped(&path.verdict)
     );
     for cause in &path.causes {
