@@ -105,7 +105,9 @@ impl Half {
             // The second half is this side's to send from; its last word is free.
             let word_at = self.outgoing_at();
             self.buffer.store_u64(word_at, number);
-            let mut operation = self.operation(remote, Ordering::Relaxed);
+            // All words go to one place: of relaxed ones an older one may win, and the requester
+            // would wait for ever.
+            let mut operation = self.operation(remote, Ordering::Strict);
             operation.request = Request::Write {
                 source: Source::Region { region: self.region.region().id, offset: word_at },
                 key: remote.key,
@@ -159,3 +161,70 @@ const fn word(number: u64, index: u64) -> u64 {
 
 /// A minute: longer than any such stream is looked at.
 const TIMELINE_MS_MAX: usize = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::thread;
+
+    use ethernot::{Endpoint, Fault, FaultConfig, UdpConfig, UdpLink};
+
+    use super::super::SERVICE;
+    use super::*;
+    use crate::transport::Test;
+
+    /// Messages of a stream: few, as only what is told last can be missed for ever.
+    const MESSAGES: u64 = 20;
+    const STREAMS: u64 = 200;
+
+    /// An endpoint whose arriving frames overtake each other.
+    fn endpoint(seed: u64) -> Endpoint {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");
+        let config =
+            FaultConfig { seed, reordering: 0.3, distance_frames: 16, ..FaultConfig::default() };
+        let link = Fault::new(udp, config).expect("such faults are possible");
+        Endpoint::builder().link(Box::new(link)).build().expect("an endpoint")
+    }
+
+    #[test]
+    fn what_was_checked_is_told_in_order_where_frames_overtake_each_other() {
+        let setup = Setup {
+            test: Test::VerifiedStream,
+            message_bytes: 4096,
+            links: Vec::new(),
+            client_links: Vec::new(),
+            server_links: Vec::new(),
+            mtu: None,
+            in_flight: 1,
+            connections: 1,
+            in_order: false,
+            sleeps: false,
+            delays_us: Vec::new(),
+            rates: Vec::new(),
+        };
+        let (client, server) = (endpoint(1), endpoint(2));
+        let listener = server.listen(SERVICE).expect("the service is free");
+        let address = server.local_addresses().expect("not forked")[0];
+        let mut target = Half::new(&server, &setup).expect("memory");
+        let mut requester = Half::new(&client, &setup).expect("memory");
+        thread::scope(|scope| {
+            let target = &mut target;
+            let checking = scope.spawn(move || {
+                let request = listener.accept(None).expect("not forked").expect("a request");
+                target.adopt(request.accept_with(target.options()).unwrap()).unwrap();
+                let checked = |_| target.verify_stream(MESSAGES).expect("all come");
+                (0..STREAMS).map(checked).all(|it| it.counters[counter::CORRUPTED] == 0.0)
+            });
+            let connection = client.connect_with(address, requester.options()).expect("accepted");
+            requester.adopt(connection).unwrap();
+            for _ in 0..STREAMS {
+                requester.stream_to_be_verified(MESSAGES).expect("all are checked, and it is told");
+            }
+            assert!(
+                checking.join().expect("the target ends"),
+                "a message was not what it had to be"
+            );
+        });
+    }
+}
