@@ -256,6 +256,10 @@ pub struct Shape {
     pub worn_connections: u32,
     /// Packets in flight on a link of a connection, at most: 2048 if 0.
     pub packets_max: u16,
+    /// Connections are those of queue pairs; every other operation and receive is a list of pieces.
+    pub is_of_queue_pairs: bool,
+    /// They take their receives from one queue.
+    pub shares_receives: bool,
 }
 
 /// The software of one host: an engine with its memory.
@@ -349,6 +353,18 @@ pub trait HostEngine {
         length_bytes: u32,
         context: u64,
     ) -> Result<(), Refusal>;
+    /// Posts memory for the next message that comes on any connection of [`Shape::shares_receives`].
+    fn post_shared_receive(
+        &mut self,
+        now: Instant,
+        region: Region,
+        offset: u32,
+        length_bytes: u32,
+        context: u64,
+    ) -> Result<(), Refusal> {
+        let _ = (now, region, offset, length_bytes, context);
+        Err(Refusal::Invalid)
+    }
     /// The oldest completion of a connection not yet taken. Works after the connection has ended.
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion>;
     /// No completion of an ended connection will be asked for any more.

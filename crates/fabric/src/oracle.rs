@@ -280,6 +280,10 @@ pub(crate) struct DirectionModel {
     /// For each operation with a forward fence the number of the next one.
     fences: VecDeque<u64>,
     deliveries: VecDeque<ExpectedDelivery>,
+    /// Operations before this one were delivered, as the peer's application knows.
+    told: u64,
+    /// A write with an immediate consumes a receive.
+    consumes: bool,
 }
 
 #[derive(Debug)]
@@ -288,7 +292,8 @@ struct ExpectedDelivery {
     kind: CompletionKind,
     length_bytes: u32,
     immediate: Option<u32>,
-    content: Vec<u8>,
+    /// What the receive holds; nothing where it holds nothing of the operation.
+    content: Option<Vec<u8>>,
 }
 
 impl DirectionModel {
@@ -302,7 +307,29 @@ impl DirectionModel {
             bound: 0,
             fences: VecDeque::new(),
             deliveries: VecDeque::new(),
+            told: 0,
+            consumes: false,
         }
+    }
+
+    /// From now on a write with an immediate consumes a receive, as between queue pairs.
+    pub(crate) const fn consume_receives(&mut self) {
+        self.consumes = true;
+    }
+
+    /// Whether [`DirectionModel::consume_receives`] was called.
+    pub(crate) const fn is_of_queue_pairs(&self) -> bool {
+        self.consumes
+    }
+
+    /// Whether it cannot be that the end of the connection by the peer keeps this operation from success: the
+    /// peer's application had it, and no answer is missing of any before it.
+    pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
+        let is_question =
+            |(posted, _): &(Posted, Vec<u8>)| !matches!(posted.action, Action::Write | Action::Send);
+        let from = (self.completed.max(self.first) - self.first) as usize;
+        let count = (number + 1).saturating_sub(self.completed.max(self.first)) as usize;
+        number < self.told && !self.operations.iter().skip(from).take(count).any(is_question)
     }
 
     /// Number of the operation posted next.
@@ -357,12 +384,14 @@ impl DirectionModel {
         }
         let kind = match posted.action {
             Action::Send => Some(CompletionKind::Receive),
+            Action::Write if posted.immediate.is_some() && self.consumes => {
+                Some(CompletionKind::Receive)
+            }
             Action::Write if posted.immediate.is_some() => Some(CompletionKind::Notification),
             _ => None,
         };
         if let Some(kind) = kind {
-            let content =
-                if posted.action == Action::Send { posted.content.clone() } else { Vec::new() };
+            let content = (posted.action == Action::Send).then(|| posted.content.clone());
             self.deliveries.push_back(ExpectedDelivery {
                 number,
                 kind,
@@ -462,15 +491,17 @@ impl DirectionModel {
         let same = found.kind == next.kind
             && found.length_bytes == next.length_bytes
             && found.immediate == next.immediate
-            && (next.kind != CompletionKind::Receive || content == next.content);
+            && next.content.as_ref().is_none_or(|expected| content == expected);
         if !same {
-            let altered = if content == next.content { "same content" } else { "other content" };
+            let is_content = next.content.as_ref().is_none_or(|expected| content == expected);
+            let altered = if is_content { "same content" } else { "other content" };
             let expected = format!(
                 "operation {} ({:?}, {} bytes, immediate {:?}), {altered}",
                 next.number, next.kind, next.length_bytes, next.immediate
             );
             return Err(Violation::Delivery { found, expected });
         }
+        self.told = next.number + 1;
         self.raise(next.number + 1, target)
     }
 

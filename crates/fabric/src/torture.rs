@@ -20,6 +20,7 @@ mod lies;
 mod life;
 mod plan;
 mod progress;
+mod queue_pairs;
 mod report;
 mod run;
 mod strangers;

@@ -432,7 +432,7 @@ pub(crate) fn next_look(now: Instant, random: &mut Random, traffic: &TrafficPlan
 }
 
 /// Bytes of one receive.
-fn slot_bytes(traffic: &TrafficPlan) -> u32 {
+pub(super) fn slot_bytes(traffic: &TrafficPlan) -> u32 {
     traffic.length_bytes_max.min(SLOT_BYTES_MAX)
 }
 
@@ -469,7 +469,7 @@ const UNREPORTED_BYTES_MAX: u32 = 2 << 10;
 const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES_MAX as u64 - 1;
 
 /// Receives that fit an inbox.
-const RECEIVE_SLOTS: u32 = 32;
+pub(super) const RECEIVE_SLOTS: u32 = 32;
 const SLOT_BYTES_MAX: u32 = 4 << 10;
 
 /// Local memory of each end; holds some tens of average operations.

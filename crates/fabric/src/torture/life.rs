@@ -107,6 +107,7 @@ impl<E: HostEngine> Run<'_, E> {
         let generation = state.generation;
         world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
+        self.pair_up(&mut end);
         end.counter_life = self.hosts[peer].life;
         let mut paths = ways;
         if self.plan.engine.asks_on_one_link && self.plan.churn.is_none() {
@@ -181,6 +182,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.abandon(world, pair);
         world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
+        self.pair_up(&mut end);
         end.counter_life = self.hosts[self.pairs[pair].hosts[0]].life;
         match world.engine_mut(host).accept(now, request) {
             Ok(connection) => {
@@ -258,7 +260,11 @@ impl<E: HostEngine> Run<'_, E> {
         world.trace.record(now, Kind::Closed, host as u32, detail);
         let Some((pair, side)) = self.find(host, connection) else {
             // Let go before by this application.
-            while world.poll_completion(host, connection).is_some() {}
+            while let Some(found) = world.poll_completion(host, connection) {
+                if found.kind == CompletionKind::Receive {
+                    self.take_shared_receive(host, &found);
+                }
+            }
             return world.engine_mut(host).release(connection);
         };
         self.excuse_long_outage(now, pair);
@@ -373,9 +379,15 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let ahead = self.random.between(0, u64::from(self.plan.traffic.receives)) as u32;
+        let shares = self.shares_receives();
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
         let host = end.host;
-        if let Err(refusal) = end.post_receives(world, &self.plan.traffic, ahead.max(1))
+        let outcome = if shares {
+            self.post_shared_receives(world, host, ahead.max(1))
+        } else {
+            end.post_receives(world, &self.plan.traffic, ahead.max(1))
+        };
+        if let Err(refusal) = outcome
             && refusal != Refusal::Closed
         {
             self.refused(host, "a receive", refusal);
@@ -584,11 +596,18 @@ impl<E: HostEngine> Run<'_, E> {
         completion: Completion,
     ) -> Result<(), Violation> {
         let now = world.now();
+        let shares = self.shares_receives();
         let Some(end) = &mut self.pairs[pair].ends[side] else { return Ok(()) };
         let host = end.host;
         let detail = u64::from(completion.length_bytes) << 1 | u64::from(completion.success);
         world.trace.record(now, Kind::Received, host as u32, detail);
-        let Some(slot) = end.take_receive(&completion, &self.plan.traffic) else {
+        let inbox = end.inbox;
+        let taken = if completion.kind == CompletionKind::Receive && shares {
+            self.take_shared_receive(host, &completion)
+        } else {
+            end.take_receive(&completion, &self.plan.traffic).map(|slot| (inbox, slot))
+        };
+        let Some((inbox, slot)) = taken else {
             return Err(Violation::CompletionOrder { found: completion, expected: None });
         };
         if !completion.success {
@@ -596,9 +615,9 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let mut content = Vec::new();
         if completion.kind == CompletionKind::Receive {
-            let length = completion.length_bytes.min(end.inbox.length_bytes - slot);
+            let length = completion.length_bytes.min(inbox.length_bytes - slot);
             content.resize(length as usize, 0);
-            world.engine(host).read_memory(end.inbox, slot, &mut content);
+            world.engine(host).read_memory(inbox, slot, &mut content);
         }
         self.tally.delivered += 1;
         let view = self.target(world, pair, 1 - side);
@@ -608,7 +627,9 @@ impl<E: HostEngine> Run<'_, E> {
             return Ok(());
         }
         let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
-        other.model.deliver(completion, &content, target)
+        let outcome = other.model.deliver(completion, &content, target);
+        self.perhaps_leave(world, pair, side);
+        outcome
     }
 
     fn refused(&mut self, host: usize, what: &str, refusal: Refusal) {

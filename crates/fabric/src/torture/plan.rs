@@ -5,6 +5,7 @@
 
 use super::Options;
 use super::classes::Classes;
+use super::queue_pairs::QueuePairs;
 use crate::host::{Congestion, Scheduling};
 use crate::{Corruption, Faults, Jitter, LinkModel, Overhead, Random, port_address};
 use wire_edge::PeerAddr;
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) churn: Option<Wiring>,
     /// What the seed has beyond this plan.
     pub(crate) classes: Classes,
+    /// Connections are those of queue pairs.
+    pub(crate) queue_pairs: Option<QueuePairs>,
 }
 
 /// Which link is on which segment.
@@ -167,6 +170,7 @@ impl Plan {
             traffic,
             churn: None,
             classes: Classes::default(),
+            queue_pairs: None,
         }
     }
 
@@ -175,6 +179,9 @@ impl Plan {
         let mut plan = Self::draw(seed);
         if options.classes {
             Classes::draw(seed, &mut plan);
+        }
+        if options.queue_pairs {
+            plan.queue_pairs = Some(QueuePairs::draw(seed, &mut plan));
         }
         plan
     }

@@ -19,11 +19,21 @@ pub struct Options {
     pub compare_interval_turns: u64,
     /// Whether seeds draw classes of scenario beside their plan, as they have since there are such.
     pub classes: bool,
+    /// Whether connections are those of queue pairs.
+    pub queue_pairs: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { twice: true, tail_entries: 40, compare_interval_turns: 64, classes: true }
+        Self { twice: true, tail_entries: 40, compare_interval_turns: 64, classes: true, queue_pairs: false }
+    }
+}
+
+impl Options {
+    /// The command that runs a seed as these options do.
+    pub(super) fn again(&self, seed: u64) -> String {
+        let mode = if self.queue_pairs { " --queue-pairs" } else { "" };
+        format!("ethernot sim torture --seeds {seed}..{}{mode}", seed + 1)
     }
 }
 
@@ -77,7 +87,7 @@ impl Failure {
         time_ns: u64,
     ) -> Self {
         let plan = format!("{:?}", Plan::of_seed(seed, options));
-        let again = format!("ethernot sim torture --seeds {seed}..{}", seed + 1);
+        let again = options.again(seed);
         Self { violation, time: Instant(time_ns), again, plan, tail: Vec::new() }
     }
 }

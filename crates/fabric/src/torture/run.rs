@@ -8,6 +8,7 @@ use super::MakeEngine;
 use super::churn::{self, Churn};
 use super::end::{self, CELLS, COUNTERS, End, Stage, View};
 use super::plan::{Disaster, Plan};
+use super::queue_pairs::SharedInbox;
 use super::report::{Failure, Options, Report};
 use super::strangers::Strangers;
 use crate::host::{HostEngine, Region, Tuning};
@@ -86,6 +87,8 @@ pub(super) struct HostState {
     pub(super) life: u32,
     pub(super) counters: Region,
     pub(super) shared: [SharedCounter; COUNTERS],
+    /// Where messages for all its connections go, if they share receives.
+    pub(super) inbox: Option<SharedInbox>,
 }
 
 /// A counter to which several connections add 1.
@@ -248,7 +251,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         if self.violation.is_none() {
             self.expect_emptiness(&mut world);
         }
-        let again = format!("ethernot sim torture --seeds {}..{}", self.seed, self.seed + 1);
+        let again = self.options.again(self.seed);
         self.report(&world, again)
     }
 
@@ -390,6 +393,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 life: 0,
                 counters: world.engine_mut(host).register(COUNTERS as u32 * 8),
                 shared: Default::default(),
+                inbox: None,
             });
             let now = world.now();
             world.engine_mut(host).listen(now);

@@ -81,7 +81,7 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(wrap) = self.plan.classes.wrap {
             shape = wrap.shape(shape);
         }
-        (plan, shape)
+        (plan, self.paired(shape))
     }
 
     /// The largest frame of a link of a host.

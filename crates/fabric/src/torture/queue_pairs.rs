@@ -1,0 +1,157 @@
+//! Connections as those of queue pairs: immediates that consume receives, lists of pieces, faults among
+//! operations in flight, and applications that go as soon as they have what they waited for.
+
+use std::collections::BTreeMap;
+
+use super::end::{End, RECEIVE_SLOTS, Stage, slot_bytes};
+use super::plan::Plan;
+use super::run::{HostState, Run};
+use crate::host::{Completion, Fault, HostEngine, Refusal, Region, Shape};
+use crate::oracle::Violation;
+use crate::{Random, World};
+
+/// What a run of queue pairs has beside its plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuePairs {
+    /// Deliveries after which an application closes its connection at once, in parts per million.
+    farewell_ppm: u32,
+    /// All connections of a host take their receives from one queue.
+    pub(super) shares_receives: bool,
+}
+
+impl QueuePairs {
+    /// Draws it, and more faults and immediates than other runs have.
+    pub(super) fn draw(seed: u64, plan: &mut Plan) -> Self {
+        let mut random = Random::stream(seed, QUEUE_PAIRS_STREAM);
+        let traffic = &mut plan.traffic;
+        traffic.immediate_ppm = traffic.immediate_ppm.max(random.pick(&[0, 50_000, 300_000]));
+        // A host that lies or stops answering has nothing to do with these.
+        let is_sound = !plan.classes.watches_progress;
+        if is_sound {
+            traffic.rogue_ppm = traffic.rogue_ppm.max(random.pick(&[0, 5_000, 30_000]));
+        }
+        let farewell_ppm = if is_sound { random.pick(&[0, 10_000, 100_000]) } else { 0 };
+        Self { farewell_ppm, shares_receives: is_sound && random.chance_ppm(500_000) }
+    }
+}
+
+/// Memory for messages that all connections of a host share.
+#[derive(Debug)]
+pub(super) struct SharedInbox {
+    /// Which life of the host it belongs to.
+    life: u32,
+    region: Region,
+    /// Slots in use, by the context of their receives.
+    posted: BTreeMap<u64, u32>,
+    free: Vec<u32>,
+    next_context: u64,
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    /// The shape of a host whose connections are those of queue pairs, or not.
+    pub(super) const fn paired(&self, shape: Shape) -> Shape {
+        let shares_receives = self.shares_receives();
+        Shape { is_of_queue_pairs: self.plan.queue_pairs.is_some(), shares_receives, ..shape }
+    }
+
+    pub(super) const fn shares_receives(&self) -> bool {
+        matches!(self.plan.queue_pairs, Some(QueuePairs { shares_receives: true, .. }))
+    }
+
+    /// Posts receives for all connections of a host until `ahead` are out.
+    pub(super) fn post_shared_receives(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        ahead: u32,
+    ) -> Result<(), Refusal> {
+        let (now, length) = (world.now(), slot_bytes(&self.plan.traffic));
+        let HostState { life, inbox, .. } = &mut self.hosts[host];
+        if inbox.as_ref().is_none_or(|inbox| inbox.life != *life) {
+            *inbox = Some(SharedInbox {
+                life: *life,
+                region: world.engine_mut(host).register(RECEIVE_SLOTS * length),
+                posted: BTreeMap::new(),
+                free: (0..RECEIVE_SLOTS).collect(),
+                next_context: 0,
+            });
+        }
+        let Some(inbox) = inbox else { return Ok(()) };
+        while inbox.posted.len() < ahead as usize
+            && let Some(slot) = inbox.free.pop()
+        {
+            let context = inbox.next_context;
+            let engine = world.engine_mut(host);
+            let at = slot * length;
+            match engine.post_shared_receive(now, inbox.region, at, length, context) {
+                Ok(()) => {}
+                Err(refusal) => {
+                    inbox.free.push(slot);
+                    return if refusal == Refusal::Full { Ok(()) } else { Err(refusal) };
+                }
+            }
+            inbox.posted.insert(context, slot);
+            inbox.next_context += 1;
+        }
+        Ok(())
+    }
+
+    /// The receive that `found` completes: its memory, and where in it; nothing if it was not posted. Which
+    /// connection takes which receive is open.
+    pub(super) fn take_shared_receive(
+        &mut self,
+        host: usize,
+        found: &Completion,
+    ) -> Option<(Region, u32)> {
+        let length = slot_bytes(&self.plan.traffic);
+        let inbox = self.hosts[host].inbox.as_mut()?;
+        let slot = inbox.posted.remove(&found.context)?;
+        inbox.free.push(slot);
+        Some((inbox.region, slot * length))
+    }
+
+    /// Has the model of an end know that it is one of queue pairs.
+    pub(super) const fn pair_up(&self, end: &mut End) {
+        if self.plan.queue_pairs.is_some() {
+            end.model.consume_receives();
+        }
+    }
+
+    /// What must hold of a failed operation between queue pairs: before one that was denied, all succeed; what
+    /// the peer's application had does not fail because the peer went.
+    pub(super) fn check_order(end: &End, number: u64, fault: Fault) -> Result<(), Violation> {
+        let is_late = fault == Fault::AccessDenied && !end.faults.is_empty();
+        let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
+            && end.model.is_surely_delivered(number);
+        if is_late || is_lost {
+            return Err(Violation::WrongFault { number, fault, cause: None });
+        }
+        Ok(())
+    }
+
+    /// An application has what it waited for, and perhaps goes. What was delivered to it must not fail at
+    /// the other side for that.
+    pub(super) fn perhaps_leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        let Some(QueuePairs { farewell_ppm, .. }) = self.plan.queue_pairs else { return };
+        if self.healed || !self.chance.chance_ppm(farewell_ppm) {
+            return;
+        }
+        let now = world.now();
+        let state = &mut self.pairs[pair];
+        let Some(end) = &mut state.ends[side] else { return };
+        if end.stage != Stage::Open {
+            return;
+        }
+        state.let_go = end.generation;
+        end.excused = true;
+        let (host, connection, generation) = (end.host, end.connection, end.generation);
+        if let Some(other) = state.ends[1 - side].as_mut()
+            && other.generation == generation
+        {
+            other.excused = true;
+        }
+        world.engine_mut(host).close(now, connection);
+    }
+}
+
+const QUEUE_PAIRS_STREAM: u64 = 0x7175_6575_6570;
