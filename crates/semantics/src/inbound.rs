@@ -107,6 +107,8 @@ pub struct Inbound {
     next_message: MessageNumber,
     /// Delivery waits for room in the completion queue or for an answer to be finished.
     stalled: bool,
+    /// Both ends want the rules of queue pairs.
+    queue_pair: bool,
     /// The region last written to.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
@@ -137,6 +139,7 @@ impl Inbound {
             limits,
             next_message: MessageNumber(0),
             stalled: false,
+            queue_pair: false,
             known: None,
             outlet: Outlet::new(Arc::clone(&queues.receive), queues.promises),
             receives: None,
@@ -148,6 +151,11 @@ impl Inbound {
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.expected = operation;
         self.next_message = message;
+    }
+
+    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    pub const fn be_queue_pair(&mut self) {
+        self.queue_pair = true;
     }
 
     //= protocol.md: operation.4, operation.5

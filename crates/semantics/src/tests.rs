@@ -8,4 +8,6 @@ mod messages;
 mod ordering;
 mod pair;
 mod questions;
+mod queue_pair;
 mod queues;
+mod script;

@@ -102,6 +102,11 @@ impl Inbound {
                 if told.immediate.is_none() {
                     return Ok(());
                 }
+                if self.queue_pair {
+                    let message = self.next_message;
+                    let value = Completion::OF_WRITE;
+                    return self.consume(around.pools, message, told, length, value);
+                }
                 let notification = Completion {
                     context: 0,
                     owner: self.owner,
@@ -118,7 +123,7 @@ impl Inbound {
                     Err(Stop::Stalled)
                 }
             }
-            InKind::Send { message } => self.deliver_message(around.pools, message, told, length),
+            InKind::Send { message } => self.consume(around.pools, message, told, length, 0),
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
@@ -156,13 +161,15 @@ impl Inbound {
         }
     }
 
-    //= protocol.md: message.1
-    fn deliver_message(
+    //= protocol.md: message.1, consume.1, consume.2
+    /// Completes the receive of `message`.
+    fn consume(
         &mut self,
         pools: &mut Pools,
         message: MessageNumber,
         told: Told,
         length: u32,
+        value: u64,
     ) -> Result<(), Stop> {
         let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
         let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
@@ -175,7 +182,7 @@ impl Inbound {
             bytes: length,
             immediate: told.immediate,
             solicited: told.is_solicited(),
-            value: 0,
+            value,
         };
         self.outlet.complete(&mut pools.fired, &completion);
         Ok(())
