@@ -70,6 +70,8 @@ pub enum Refusal {
     Pool,
     /// It would open one hole too many.
     Ranges,
+    /// It may not go where it is to go, on a queue pair: who sent it learns when earlier operations are delivered.
+    Early,
 }
 
 /// Everything a fragment may need besides the state of its own connection.
@@ -454,10 +456,13 @@ impl Inbound {
         result
     }
 
-    //= protocol.md: answer.2
+    //= protocol.md: answer.2, fault.1, fault.2
     /// What a failed access means for the connection: of a message, the receive is at fault.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
+        if self.queue_pair && operation != self.expected {
+            return Verdict::Refused(Refusal::Early);
+        }
         let reason = match (kind, error) {
             (InKind::Send { message }, AccessError::Bounds { .. }) => {
                 self.failed = Some((message, OperationError::MessageTooLong));

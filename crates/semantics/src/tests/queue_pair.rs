@@ -1,10 +1,14 @@
 //! What is different at the target of a queue pair.
 
-use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber};
+use mem::{Buffer, Rights};
+use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
 
-use super::pair::{Config, Random, Side};
+use super::pair::{Config, MEMORY_BYTES, Random, Side};
 use super::script::{Script, deliver_all};
-use crate::{Completion, CompletionKind, InboundLimits, Owner, Queues, Verdict};
+use crate::{
+    Completion, CompletionKind, InboundLimits, OperationError, Owner, PoolUse, Queues, Receive,
+    Refusal, Verdict,
+};
 
 /// The target of a queue pair.
 pub(super) fn target(seed: u64) -> Side {
@@ -125,4 +129,132 @@ fn receives_are_consumed_in_the_order_of_operations_however_frames_come() {
         assert_eq!(side.completions.iter().map(seen).collect::<Vec<_>>(), expected, "seed {seed}");
         assert_eq!(side.inbound.next_message().0 as usize, expected.len());
     }
+}
+
+/// What is wrong with an operation.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    Key,
+    Range,
+    Right,
+    TooLong,
+    MemoryGone,
+}
+
+const WRONG: [(Wrong, CloseReason); 5] = [
+    (Wrong::Key, CloseReason::UnknownKey),
+    (Wrong::Range, CloseReason::OutOfRange),
+    (Wrong::Right, CloseReason::RightMissing),
+    (Wrong::TooLong, CloseReason::MessageTooLong),
+    (Wrong::MemoryGone, CloseReason::LocalMemoryGone),
+];
+
+//= protocol.md: fault.1, fault.2
+#[test]
+fn a_fault_ends_a_queue_pair_when_all_before_it_is_delivered_and_nothing_behind_it() {
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let mut side = target(seed);
+        let (wrong, reason) = WRONG[random.below(WRONG.len())];
+        let unwritable = Buffer::new(64);
+        let unwritable = side.table.register(side.domain, unwritable, Rights::REMOTE_READ).unwrap();
+        let gone =
+            side.table.register(side.domain, Buffer::new(512), Rights::LOCAL_WRITE).unwrap().id;
+        let at_fault = random.below(20) as u32;
+        let mut script = Script::new(flags_of(seed), 60 + random.below(60));
+        let (mut frames, mut contexts, mut failed) = (Vec::new(), 0, None);
+        for index in 0..20_u32 {
+            let bytes = vec![index as u8 + 1; 200];
+            let place = (side.region.key, side.region.start + u64::from(index) * 200);
+            let is_send = random.chance(40);
+            let receive = |region, length| Receive { region, offset: 0, length, context: contexts };
+            if index != at_fault {
+                let ordinary = receive(side.region.id, 200);
+                if is_send {
+                    post(&mut side, Receive { offset: 4096, ..ordinary });
+                    contexts += 1;
+                }
+                let send = |script: &mut Script| script.send(&bytes, None);
+                let write = |script: &mut Script| script.write(place, &bytes, None);
+                frames.extend(if is_send { send(&mut script) } else { write(&mut script) });
+                continue;
+            }
+            let (key, address) = place;
+            frames.extend(match wrong {
+                Wrong::Key => script.write((RemoteKey(3), address), &bytes, None),
+                Wrong::Range => {
+                    let end = side.region.start + MEMORY_BYTES;
+                    script.write((key, end - 100), &bytes, None)
+                }
+                Wrong::Right => {
+                    script.write((unwritable.key, unwritable.start), &bytes[..64], None)
+                }
+                Wrong::TooLong | Wrong::MemoryGone => {
+                    let is_short = matches!(wrong, Wrong::TooLong);
+                    let id = if is_short { side.region.id } else { gone };
+                    post(&mut side, receive(id, if is_short { 150 } else { 200 }));
+                    failed = Some(contexts);
+                    contexts += 1;
+                    script.send(&bytes, None)
+                }
+            });
+        }
+        side.table.deregister(gone).unwrap();
+        let mut steps = 0;
+        let verdict = loop {
+            let verdict = frames[random.below(frames.len())].arrive_at(&mut side);
+            if matches!(verdict, Verdict::Violation { .. }) {
+                break verdict;
+            }
+            steps += 1;
+            assert!(steps < 100_000, "seed {seed}: no end");
+        };
+        let operation = OperationNumber(at_fault);
+        assert_eq!(verdict, Verdict::Violation { reason, operation }, "seed {seed}");
+        assert_eq!(side.inbound.delivered(), operation);
+        let consumed = u64::from(side.inbound.next_message().0);
+        side.inbound.flush(&mut side.pools, OperationError::Flushed);
+        side.poll();
+        let results: Vec<_> =
+            side.completions.iter().map(|found| (found.context, found.result)).collect();
+        let expected = (0..contexts).map(|context| {
+            let error = match wrong {
+                _ if failed != Some(context) => OperationError::Flushed,
+                Wrong::TooLong => OperationError::MessageTooLong,
+                _ => OperationError::LocalAccess,
+            };
+            (context, if context < consumed { Ok(()) } else { Err(error) })
+        });
+        assert_eq!(results, expected.collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(side.pools.in_use(), PoolUse::default());
+    }
+}
+
+fn post(side: &mut Side, receive: Receive) {
+    let memory = side.table.access();
+    side.inbound.post_receive(&memory, receive).unwrap();
+}
+
+#[test]
+fn a_fault_out_of_turn_is_refused_and_judged_again_in_turn() {
+    let mut side = target(1);
+    let place = (side.region.key, side.region.start);
+    let later = side.table.register(side.domain, Buffer::new(64), Rights::REMOTE_READ).unwrap();
+    let mut script = Script::new(Flags::NONE, 64);
+    let first = script.write(place, &[1; 8], None);
+    let second = script.write((later.key, later.start), &[2; 8], None);
+    assert_eq!(second[0].arrive_at(&mut side), Verdict::Refused(Refusal::Early));
+    assert_eq!(first[0].arrive_at(&mut side), Verdict::Accepted);
+    let (reason, operation) = (CloseReason::RightMissing, OperationNumber(1));
+    assert_eq!(second[0].arrive_at(&mut side), Verdict::Violation { reason, operation });
+}
+
+#[test]
+fn of_other_connections_a_fault_is_a_violation_at_once() {
+    let mut side = Side::new(&Config::default(), 1);
+    let mut script = Script::new(Flags::NONE, 64);
+    script.operation = 1;
+    let frames = script.write((RemoteKey(3), 0), &[2; 8], None);
+    let (reason, operation) = (CloseReason::UnknownKey, OperationNumber(1));
+    assert_eq!(frames[0].arrive_at(&mut side), Verdict::Violation { reason, operation });
 }
