@@ -67,10 +67,14 @@ pub(crate) struct OutOperation {
 enum OutKind {
     Write {
         source: Source,
+        /// Of a queue pair, if there is an immediate.
+        message: Option<MessageNumber>,
     },
     Send {
         source: Source,
         message: MessageNumber,
+        /// The peer ends the key of the operation with it.
+        invalidates: bool,
     },
     Read {
         sink: RegionId,
@@ -132,6 +136,8 @@ pub struct Outbound {
     /// Nothing more of the operation at the cursor may be sent before the peer says more.
     blocked: bool,
     answer_turn: bool,
+    /// Both ends want the rules of queue pairs.
+    queue_pair: bool,
     backlog_bytes: u64,
     outlet: Outlet,
 }
@@ -160,6 +166,7 @@ impl Outbound {
             outstanding: 0,
             blocked: false,
             answer_turn: false,
+            queue_pair: false,
             backlog_bytes: 0,
             outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
         }
@@ -178,12 +185,18 @@ impl Outbound {
         self.next_message = message;
     }
 
+    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    pub const fn be_queue_pair(&mut self) {
+        self.queue_pair = true;
+    }
+
     //= protocol.md: operation.1
     /// Accepts an operation. Allocates nothing; its fragments come from
     /// [`Outbound::next_fragment`].
     ///
     /// # Errors
-    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads;
+    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads,
+    /// [`PostError::QueuePairOnly`] if it knows no such request;
     /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record or no place for
     /// its completion.
     pub fn post(

@@ -10,4 +10,5 @@ mod pair;
 mod questions;
 mod queue_pair;
 mod queues;
+mod requester;
 mod script;

@@ -48,6 +48,9 @@ pub enum PostError {
     /// The receive queue of the connection is full.
     #[error("all {0} receives of the connection are posted")]
     ReceiveQueueFull(u32),
+    /// Only the peer of a queue pair knows what to do with it.
+    #[error("only queue pairs have this kind of work, and the connection is none")]
+    QueuePairOnly,
     /// The peer serves no reads and atomics.
     #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
     ReadsRefused,

@@ -55,7 +55,9 @@ impl Operation {
                 check_remote(address, length)?;
                 check_source(source)
             }
-            Request::Send { ref source } => check_source(source),
+            Request::Send { ref source } | Request::SendInvalidate { ref source, .. } => {
+                check_source(source)
+            }
             Request::Read { sink, sink_offset, address, .. } => {
                 check_remote(address, length)?;
                 if length > 0 {
@@ -129,6 +131,14 @@ pub enum Request {
     Send {
         /// Where the bytes are.
         source: Source,
+    },
+    /// Sends a message as [`Request::Send`] does, and ends a key of the peer with it: when the peer learns of the
+    /// message, nobody reaches memory under that key. Of queue pairs only, and without an immediate.
+    SendInvalidate {
+        /// Where the bytes are.
+        source: Source,
+        /// Key of one of the peer's memory windows.
+        key: RemoteKey,
     },
 }
 

@@ -303,7 +303,7 @@ impl Outbound {
         operation.fragment(memory, slot, cut)
     }
 
-    //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2
+    //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2, queue-pair.1
     /// Whether the first fragment of an operation may be sent now.
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
@@ -314,8 +314,10 @@ impl Outbound {
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
         let granted = match operation.kind {
-            OutKind::Write { .. } => true,
-            OutKind::Send { message, .. } => message.since(self.peer.credit) < 0,
+            OutKind::Write { message: None, .. } => true,
+            OutKind::Write { message: Some(message), .. } | OutKind::Send { message, .. } => {
+                message.since(self.peer.credit) < 0
+            }
             OutKind::Read { .. } | OutKind::Atomic { .. } => {
                 self.asked < u32::from(self.peer.read_depth)
             }
@@ -347,7 +349,7 @@ impl Pools {
     #[inline]
     pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
         let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
-        let Some(OutKind::Write { source } | OutKind::Send { source, .. }) = operation else {
+        let Some(OutKind::Write { source, .. } | OutKind::Send { source, .. }) = operation else {
             return &[];
         };
         let Source::Inline(bytes) = source else { return &[] };
@@ -369,12 +371,17 @@ impl OutOperation {
         };
         let mut len = (end - offset).min(room - header_bytes);
         let mut last = offset + len == self.length;
-        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate does not fit behind this much payload: a few bytes are left for the tail.
+        if last && self.has_tail() && header_bytes + IMMEDIATE_BYTES + len > room {
+            // The immediate, or the key, does not fit behind this much payload: a few bytes are left for the tail.
             len -= IMMEDIATE_BYTES;
             last = false;
         }
         Cut { offset, len, last }
+    }
+
+    /// Whether the last fragment carries an immediate, or a key in its place.
+    const fn has_tail(&self) -> bool {
+        self.immediate.is_some() || matches!(self.kind, OutKind::Send { invalidates: true, .. })
     }
 
     //= protocol.md: pool.2
@@ -398,7 +405,7 @@ impl OutOperation {
         let operation = self.number;
         let Cut { offset, len, last } = *cut;
         let source = match &self.kind {
-            OutKind::Write { source } | OutKind::Send { source, .. } => source,
+            OutKind::Write { source, .. } | OutKind::Send { source, .. } => source,
             OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(Some(self.question(slot))),
         };
         let payload = match *source {
@@ -415,6 +422,10 @@ impl OutOperation {
         };
         let immediate = if last { self.immediate } else { None };
         let header = match self.kind {
+            OutKind::Send { message, invalidates: true, .. } => {
+                let key = last.then_some(self.key);
+                Header::SendInvalidate { operation, offset, message, key }
+            }
             OutKind::Send { message, .. } => Header::Send { operation, offset, message, immediate },
             _ => Header::Write {
                 operation,

@@ -1,7 +1,7 @@
 //! Accepting operations: what is checked, and the record that is made.
 
 use mem::MemoryAccess;
-use wire_edge::{AtomicOpcode, Flags, OperationNumber, RemoteKey};
+use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::{OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
@@ -16,7 +16,8 @@ impl Outbound {
     ) -> Result<(), PostError> {
         operation.check(memory)?;
         match operation.request {
-            Request::Write { .. } | Request::Send { .. } => Ok(()),
+            Request::SendInvalidate { .. } if !self.queue_pair => Err(PostError::QueuePairOnly),
+            Request::Write { .. } | Request::Send { .. } | Request::SendInvalidate { .. } => Ok(()),
             _ => self.check_read_depth(),
         }
     }
@@ -24,6 +25,14 @@ impl Outbound {
     //= protocol.md: answer.13
     const fn check_read_depth(&self) -> Result<(), PostError> {
         if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
+    }
+
+    //= protocol.md: message.1, queue-pair.1
+    /// The number of the next receive of the peer, which an operation consumes.
+    const fn take_message(&mut self) -> MessageNumber {
+        let message = self.next_message;
+        self.next_message = message.next();
+        message
     }
 
     pub(super) fn record(
@@ -44,11 +53,18 @@ impl Outbound {
             }
         }
         let (kind, key, address) = match operation.request {
-            Request::Write { source, key, address } => (OutKind::Write { source }, key, address),
+            Request::Write { source, key, address } => {
+                let consumes = self.queue_pair && operation.immediate.is_some();
+                let message = consumes.then(|| self.take_message());
+                (OutKind::Write { source, message }, key, address)
+            }
             Request::Send { source } => {
-                let message = self.next_message;
-                self.next_message = message.next();
-                (OutKind::Send { source, message }, RemoteKey(0), 0)
+                let message = self.take_message();
+                (OutKind::Send { source, message, invalidates: false }, RemoteKey(0), 0)
+            }
+            Request::SendInvalidate { source, key } => {
+                let message = self.take_message();
+                (OutKind::Send { source, message, invalidates: true }, key, 0)
             }
             Request::Read { sink, sink_offset, key, address } => (
                 OutKind::Read { sink, sink_offset, prefix: 0, ranges: NIL, arrived: false },
@@ -69,6 +85,7 @@ impl Outbound {
             }
         };
         let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
+        let invalidates = matches!(kind, OutKind::Send { invalidates: true, .. });
         OutOperation {
             connection: self.owner.index(),
             number,
@@ -82,7 +99,7 @@ impl Outbound {
             waits_for_answers: operation.flags.waits_for_answers,
             progressed: 0,
             at_risk: 0,
-            immediate: operation.immediate,
+            immediate: if invalidates { None } else { operation.immediate },
             key,
             address,
             context: operation.context,

@@ -47,6 +47,7 @@ pub(super) struct Config {
     pub(super) queue: usize,
     /// Places in the queue are promised.
     pub(super) promises: bool,
+    pub(super) queue_pair: bool,
     pub(super) first: OperationNumber,
     /// Percentages.
     pub(super) lose: u64,
@@ -74,6 +75,7 @@ impl Default for Config {
             receives: 16,
             queue: 256,
             promises: true,
+            queue_pair: false,
             first: OperationNumber(0),
             lose: 15,
             repeat: 25,
@@ -135,6 +137,10 @@ impl Side {
         let mut outbound = Outbound::new(Owner::new(7, 1), peer, &queues);
         inbound.begin_at(config.first, MessageNumber(config.first.0));
         outbound.begin_at(config.first, MessageNumber(config.first.0));
+        if config.queue_pair {
+            inbound.be_queue_pair();
+            outbound.be_queue_pair();
+        }
         let pools = Pools::new(&config.pools, Arc::clone(&status));
         Self {
             table,
