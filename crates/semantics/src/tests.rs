@@ -11,3 +11,4 @@ mod questions;
 mod queue_pair;
 mod queues;
 mod script;
+mod windows;

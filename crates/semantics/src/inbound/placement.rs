@@ -193,13 +193,16 @@ impl Inbound {
         }
     }
 
-    /// Remembers the region under `key`, so that the next fragments need no look-up.
+    //= protocol.md: window.2
+    /// Remembers the region under `key`, so that the next fragments need no look-up. Windows are not
+    /// remembered: they may end at any time while their region goes on.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
-        self.known = self.resolve(memory, key, address, 0).ok().map(|target| (key, target));
+        let region = memory.resolve(self.domain, key, address, 0, Rights::REMOTE_WRITE);
+        self.known = region.ok().map(|target| (key, target));
     }
 
-    /// Looks `key` up, and names the cause if that fails.
+    /// Looks `key` up for a write, and names the cause if that fails.
     #[inline(never)]
     fn resolve(
         &self,
@@ -208,7 +211,21 @@ impl Inbound {
         address: u64,
         len: u64,
     ) -> Result<Target, AccessError> {
-        memory.resolve(self.domain, key, address, len, Rights::REMOTE_WRITE)
+        self.reach(memory, key, address, len, Rights::REMOTE_WRITE)
+    }
+
+    //= protocol.md: window.1
+    /// What the peer reaches under `key`, in a region or a window.
+    #[inline]
+    pub(super) fn reach(
+        &self,
+        memory: &MemoryAccess<'_>,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        memory.resolve_for(self.domain, self.owner.bits(), key, address, len, want)
     }
 
     //= protocol.md: message.1, credit.3, violation.5

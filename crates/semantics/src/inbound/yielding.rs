@@ -135,7 +135,7 @@ impl Inbound {
             return Some(i128::from(base));
         }
         let locate = |key, address| {
-            let target = memory.resolve(self.domain, key, address, 1, Rights::REMOTE_WRITE).ok()?;
+            let target = self.reach(memory, key, address, 1, Rights::REMOTE_WRITE).ok()?;
             memory.memory_address(&target).ok()
         };
         let own_at = (*located.get_or_init(|| locate(key, from)))?;
