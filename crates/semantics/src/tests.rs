@@ -10,5 +10,6 @@ mod pair;
 mod questions;
 mod queue_pair;
 mod queues;
+mod receive_lists;
 mod script;
 mod windows;

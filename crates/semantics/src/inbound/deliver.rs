@@ -167,6 +167,7 @@ impl Inbound {
     ) -> Result<(), Stop> {
         let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
         let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
+        pools.forget(receive.destination);
         self.next_message = message.next();
         let completion = Completion {
             context: receive.context,

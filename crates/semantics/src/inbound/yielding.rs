@@ -53,7 +53,7 @@ impl Inbound {
                 let piece = bytes.slice(begin + low as usize..begin + high as usize);
                 let is_end = begin + high as usize == bytes.len();
                 let tail = if is_end { tail } else { Tail::Any };
-                self.place(memory, &kind, offset + low, piece, tail)
+                self.place(memory, &pools.lists, &kind, offset + low, piece, tail)
             };
             let mut is_free = own.is_none_or(|own| !own.intersects(offset, offset + length));
             if is_free {
