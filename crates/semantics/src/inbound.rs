@@ -17,9 +17,11 @@ use crate::close::close_reason_of;
 use crate::outbound::Outbound;
 use crate::outlet::Outlet;
 use crate::pools::Pools;
-use crate::receive_queue::ReceiveQueue;
+use crate::receive_queue::{Destination, Posted, ReceiveQueue};
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind, OperationError, Owner, PostError, Queues, Receive};
+use crate::{
+    Completion, CompletionKind, OperationError, Owner, Piece, PieceList, PostError, Queues, Receive,
+};
 
 use deliver::{Stop, Told};
 pub(crate) use operation::InOperation;
@@ -230,20 +232,50 @@ impl Inbound {
         memory: &MemoryAccess<'_>,
         receive: Receive,
     ) -> Result<(), PostError> {
-        let length = u64::from(receive.length);
-        if length > 0 {
-            memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
-        }
-        let capacity = self.limits.receives;
+        let Receive { region, offset, length, .. } = receive;
+        check_sink(memory, &Piece { region, offset, length })?;
         self.outlet.promise()?;
-        let first = self.next_message;
-        let receives =
-            self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)));
-        if receives.push(receive) {
+        if self.receives().push(receive.into()) {
             return Ok(());
         }
         self.outlet.withdraw();
-        Err(PostError::ReceiveQueueFull(capacity))
+        Err(PostError::ReceiveQueueFull(self.limits.receives))
+    }
+
+    /// Posts pieces of memory, one after the other, for the next message without a receive.
+    ///
+    /// # Errors
+    /// As for [`Inbound::post_receive`], and [`PostError::NoListLeft`].
+    pub fn post_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        for piece in list.pieces() {
+            check_sink(memory, piece)?;
+        }
+        if self.receives().is_full() {
+            return Err(PostError::ReceiveQueueFull(self.limits.receives));
+        }
+        self.outlet.promise()?;
+        let destination = match pools.lists.store(list) {
+            Ok(slot) => Destination::List(slot),
+            Err(error) => {
+                self.outlet.withdraw();
+                return Err(error);
+            }
+        };
+        let is_posted =
+            self.receives().push(Posted { context, length: list.length(), destination });
+        assert!(is_posted, "there was room for the receive above");
+        Ok(())
+    }
+
+    fn receives(&mut self) -> &mut ReceiveQueue {
+        let (capacity, first) = (self.limits.receives, self.next_message);
+        self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
     /// Frees every record and completes every posted receive: the one that ended the connection with what
@@ -259,6 +291,7 @@ impl Inbound {
                 Some((failed, error)) if failed == message => error,
                 _ => others,
             };
+            pools.forget(receive.destination);
             let completion = Completion {
                 context: receive.context,
                 owner: self.owner,
@@ -450,7 +483,7 @@ impl Inbound {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };
-                result = self.place(memory, &part.kind, low, piece, tail);
+                result = self.place(memory, &pools.lists, &part.kind, low, piece, tail);
             }
         });
         result
@@ -468,7 +501,7 @@ impl Inbound {
                 self.failed = Some((message, OperationError::MessageTooLong));
                 CloseReason::MessageTooLong
             }
-            (InKind::Send { message }, AccessError::InvalidKey { .. }) => {
+            (InKind::Send { message }, _) => {
                 self.failed = Some((message, OperationError::LocalAccess));
                 CloseReason::LocalMemoryGone
             }
@@ -481,6 +514,15 @@ impl Inbound {
 /// Ranges of operations that wait for their turn, beyond the first of each: twelve operations of as many as
 /// one may have. All are looked at for each frame that is placed while it has to yield.
 const EXTRA_RANGES_MAX: u32 = 2048;
+
+/// Whether a receive may have bytes there.
+fn check_sink(memory: &MemoryAccess<'_>, piece: &Piece) -> Result<(), AccessError> {
+    if piece.length > 0 {
+        let length = u64::from(piece.length);
+        memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
+    }
+    Ok(())
+}
 
 const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
     Verdict::Violation { reason, operation }

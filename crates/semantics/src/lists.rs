@@ -21,10 +21,6 @@ impl Default for Lists {
     }
 }
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "until operations and receives are made of pieces")
-)]
 impl Lists {
     /// Keeps a copy of `list` under the slot returned.
     ///

@@ -13,6 +13,7 @@ use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
+use crate::receive_queue::Destination;
 use crate::slab::Slab;
 
 /// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
@@ -90,6 +91,14 @@ impl Pools {
             Some(received) => received.clear(),
             // Records that are allocated later come one after the other.
             None => self.received.push(RangeSet::default()),
+        }
+    }
+
+    /// Gives up what a receive that is over had of these records.
+    #[inline]
+    pub(crate) fn forget(&mut self, destination: Destination) {
+        if let Destination::List(slot) = destination {
+            self.lists.remove(slot);
         }
     }
 

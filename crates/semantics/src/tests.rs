@@ -10,5 +10,7 @@ mod pair;
 mod questions;
 mod queue_pair;
 mod queues;
+mod receive_lists;
 mod requester;
 mod script;
+mod windows;

@@ -133,13 +133,8 @@ impl Inbound {
                     return Ok(());
                 }
                 let wanted = u64::from(length);
-                let target = around.memory.resolve(
-                    self.domain,
-                    key,
-                    address,
-                    wanted,
-                    Rights::REMOTE_READ,
-                )?;
+                let target =
+                    self.reach(around.memory, key, address, wanted, Rights::REMOTE_READ)?;
                 around.outbound.answer_read(around.pools, self.expected, target, length);
                 Ok(())
             }
@@ -147,8 +142,7 @@ impl Inbound {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
                 }
-                let target =
-                    around.memory.resolve(self.domain, key, address, 8, Rights::REMOTE_ATOMIC)?;
+                let target = self.reach(around.memory, key, address, 8, Rights::REMOTE_ATOMIC)?;
                 let value = match opcode {
                     AtomicOpcode::FetchAdd => around.memory.fetch_add(&target, operand)?,
                     AtomicOpcode::CompareSwap => {
@@ -173,6 +167,7 @@ impl Inbound {
     ) -> Result<(), Stop> {
         let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
         let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
+        pools.forget(receive.destination);
         self.next_message = message.next();
         let completion = Completion {
             context: receive.context,
