@@ -13,4 +13,5 @@ mod queues;
 mod receive_lists;
 mod requester;
 mod script;
+mod source_lists;
 mod windows;

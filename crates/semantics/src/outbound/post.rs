@@ -1,20 +1,15 @@
 //! Accepting operations: what is checked, and the record that is made.
 
-use mem::MemoryAccess;
 use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
-use super::{OutKind, OutOperation, Outbound};
+use super::{Bytes, OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
-use crate::{Operation, Ordering, PostError, Request};
+use crate::{Operation, Ordering, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5
-    pub(super) fn check(
-        &self,
-        memory: &MemoryAccess<'_>,
-        operation: &Operation,
-    ) -> Result<(), PostError> {
-        operation.check(memory)?;
+    /// Whether the peer can be asked for it.
+    pub(super) fn check(&self, operation: &Operation) -> Result<(), PostError> {
         match operation.request {
             Request::SendInvalidate { .. } if !self.queue_pair => Err(PostError::QueuePairOnly),
             Request::Write { .. } | Request::Send { .. } | Request::SendInvalidate { .. } => Ok(()),
@@ -39,6 +34,7 @@ impl Outbound {
         &mut self,
         operation: &Operation,
         number: OperationNumber,
+        list: u32,
     ) -> OutOperation {
         let mut flags = Flags::default();
         let wanted = &operation.flags;
@@ -56,18 +52,20 @@ impl Outbound {
             Request::Write { source, key, address } => {
                 let consumes = self.queue_pair && operation.immediate.is_some();
                 let message = consumes.then(|| self.take_message());
-                (OutKind::Write { source, message }, key, address)
+                (OutKind::Write { source: bytes_of(source, list), message }, key, address)
             }
             Request::Send { source } => {
                 let message = self.take_message();
+                let source = bytes_of(source, list);
                 (OutKind::Send { source, message, invalidates: false }, RemoteKey(0), 0)
             }
             Request::SendInvalidate { source, key } => {
                 let message = self.take_message();
+                let source = bytes_of(source, list);
                 (OutKind::Send { source, message, invalidates: true }, key, 0)
             }
             Request::Read { sink, sink_offset, key, address } => (
-                OutKind::Read { sink, sink_offset, prefix: 0, ranges: NIL, arrived: false },
+                OutKind::Read { sink, sink_offset, list, prefix: 0, ranges: NIL, arrived: false },
                 key,
                 address,
             ),
@@ -105,5 +103,14 @@ impl Outbound {
             context: operation.context,
             status: operation.status,
         }
+    }
+}
+
+/// Where the bytes of an operation are that was posted with this source, and with this list unless it is [`NIL`].
+const fn bytes_of(source: Source, list: u32) -> Bytes {
+    match source {
+        _ if list != NIL => Bytes::Pieces(list),
+        Source::Region { region, offset } => Bytes::Region { region, offset },
+        Source::Inline(bytes) => Bytes::Inline(bytes),
     }
 }

@@ -220,6 +220,7 @@ impl Side {
                     FragmentPayload::Target(target, at, len)
                 }
                 FragmentPayload::Inline => FragmentPayload::Inline,
+                FragmentPayload::Pieces => FragmentPayload::Pieces,
                 FragmentPayload::Gone(operation) => FragmentPayload::Gone(operation),
             };
             Fragment { header, flags, payload, carried }
@@ -247,6 +248,11 @@ impl Side {
         let memory = self.table.access();
         match fragment.payload {
             FragmentPayload::None | FragmentPayload::Gone(_) => Vec::new(),
+            FragmentPayload::Pieces => {
+                let mut out = Vec::new();
+                self.pools.gather(&memory, &fragment.carried, &mut out).unwrap();
+                out
+            }
             FragmentPayload::Inline => self.pools.inline_payload(&fragment.carried).to_vec(),
             FragmentPayload::Region(region, offset, len) => {
                 let mut out = vec![0; len as usize];
