@@ -28,6 +28,7 @@ use crate::refusals::Report;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
+use crate::terms::{OwnTerms, Terms};
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -67,6 +68,8 @@ pub struct ConnectRequest {
     pub domain: ProtectionDomain,
     /// Where completions go.
     pub queues: Queues,
+    /// What this connection has of its own.
+    pub terms: Terms,
 }
 
 /// Connections that the lists of connections have room for from the start.
@@ -169,6 +172,7 @@ impl Engine {
         if request.paths.is_empty() {
             return Err(ConnectError::NoPath);
         }
+        request.terms.check()?;
         for (link, _) in &request.paths {
             if !self.links.is_attached(*link) {
                 return Err(ConnectError::UnknownLink(link.0));
@@ -179,9 +183,10 @@ impl Engine {
             .fresh_connection(Phase::Connecting)
             .ok_or(ConnectError::NoConnectionLeft(limit))?;
         let handle = connection.handle();
-        let ConnectRequest { paths, service, private_data, domain, queues } = request;
+        let ConnectRequest { paths, service, private_data, domain, queues, terms } = request;
+        let terms = OwnTerms::new(&self.config, &terms);
         let attempt = Attempt::new(now, service, paths, private_data);
-        connection.begin_attempt(now, &self.config, attempt, domain, queues);
+        connection.begin_attempt(now, &self.config, attempt, domain, queues, terms);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)
@@ -335,6 +340,7 @@ impl Engine {
     fn info_of(connection: &Connection) -> ConnectionInfo {
         ConnectionInfo {
             established: connection.is_open(),
+            queue_pair: connection.is_queue_pair(),
             outstanding: connection.outbound().outstanding(),
             paths: connection.paths().iter().map(Path::info).collect(),
         }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use delivery::{Instant, LinkEvent, LinkId, LinkState};
-use engine::{Closed, ConnectRequest, EngineConfig};
+use engine::{Closed, ConnectRequest, EngineConfig, Terms};
 use pair::{Flight, Host, Pair, address};
 use wire_edge::{
     CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Flags, Frame, HANDSHAKE_BYTES_MAX,
@@ -330,6 +330,7 @@ fn hellos_go_to_each_address_in_turn() {
         private_data: Vec::new(),
         domain: pair.hosts[0].domain,
         queues: Arc::clone(&pair.hosts[0].queue).into(),
+        terms: Terms::default(),
     };
     pair.hosts[0].engine.connect(pair.now, request).unwrap();
     pair.run_for(1_000_000_000);

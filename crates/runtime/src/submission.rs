@@ -265,6 +265,6 @@ const fn kind_of(request: &Request) -> CompletionKind {
         Request::Read { .. } => CompletionKind::Read,
         Request::FetchAdd { .. } => CompletionKind::FetchAdd,
         Request::CompareSwap { .. } => CompletionKind::CompareSwap,
-        Request::Send { .. } => CompletionKind::Send,
+        Request::Send { .. } | Request::SendInvalidate { .. } => CompletionKind::Send,
     }
 }

@@ -17,9 +17,11 @@ use crate::close::close_reason_of;
 use crate::outbound::Outbound;
 use crate::outlet::Outlet;
 use crate::pools::Pools;
-use crate::receive_queue::ReceiveQueue;
+use crate::receive_queue::{Destination, Posted, ReceiveQueue};
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind, OperationError, Owner, PostError, Queues, Receive};
+use crate::{
+    Completion, CompletionKind, OperationError, Owner, Piece, PieceList, PostError, Queues, Receive,
+};
 
 use deliver::{Stop, Told};
 pub(crate) use operation::InOperation;
@@ -70,6 +72,8 @@ pub enum Refusal {
     Pool,
     /// It would open one hole too many.
     Ranges,
+    /// It may not go where it is to go, on a queue pair: who sent it learns when earlier operations are delivered.
+    Early,
 }
 
 /// Everything a fragment may need besides the state of its own connection.
@@ -107,6 +111,8 @@ pub struct Inbound {
     next_message: MessageNumber,
     /// Delivery waits for room in the completion queue or for an answer to be finished.
     stalled: bool,
+    /// Both ends want the rules of queue pairs.
+    queue_pair: bool,
     /// The region last written to.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
@@ -137,6 +143,7 @@ impl Inbound {
             limits,
             next_message: MessageNumber(0),
             stalled: false,
+            queue_pair: false,
             known: None,
             outlet: Outlet::new(Arc::clone(&queues.receive), queues.promises),
             receives: None,
@@ -148,6 +155,11 @@ impl Inbound {
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.expected = operation;
         self.next_message = message;
+    }
+
+    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    pub const fn be_queue_pair(&mut self) {
+        self.queue_pair = true;
     }
 
     //= protocol.md: operation.4, operation.5
@@ -220,20 +232,50 @@ impl Inbound {
         memory: &MemoryAccess<'_>,
         receive: Receive,
     ) -> Result<(), PostError> {
-        let length = u64::from(receive.length);
-        if length > 0 {
-            memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
-        }
-        let capacity = self.limits.receives;
+        let Receive { region, offset, length, .. } = receive;
+        check_sink(memory, &Piece { region, offset, length })?;
         self.outlet.promise()?;
-        let first = self.next_message;
-        let receives =
-            self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)));
-        if receives.push(receive) {
+        if self.receives().push(receive.into()) {
             return Ok(());
         }
         self.outlet.withdraw();
-        Err(PostError::ReceiveQueueFull(capacity))
+        Err(PostError::ReceiveQueueFull(self.limits.receives))
+    }
+
+    /// Posts pieces of memory, one after the other, for the next message without a receive.
+    ///
+    /// # Errors
+    /// As for [`Inbound::post_receive`], and [`PostError::NoListLeft`].
+    pub fn post_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        for piece in list.pieces() {
+            check_sink(memory, piece)?;
+        }
+        if self.receives().is_full() {
+            return Err(PostError::ReceiveQueueFull(self.limits.receives));
+        }
+        self.outlet.promise()?;
+        let destination = match pools.lists.store(list) {
+            Ok(slot) => Destination::List(slot),
+            Err(error) => {
+                self.outlet.withdraw();
+                return Err(error);
+            }
+        };
+        let is_posted =
+            self.receives().push(Posted { context, length: list.length(), destination });
+        assert!(is_posted, "there was room for the receive above");
+        Ok(())
+    }
+
+    fn receives(&mut self) -> &mut ReceiveQueue {
+        let (capacity, first) = (self.limits.receives, self.next_message);
+        self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
     /// Frees every record and completes every posted receive: the one that ended the connection with what
@@ -249,6 +291,7 @@ impl Inbound {
                 Some((failed, error)) if failed == message => error,
                 _ => others,
             };
+            pools.forget(receive.destination);
             let completion = Completion {
                 context: receive.context,
                 owner: self.owner,
@@ -440,22 +483,25 @@ impl Inbound {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };
-                result = self.place(memory, &part.kind, low, piece, tail);
+                result = self.place(memory, &pools.lists, &part.kind, low, piece, tail);
             }
         });
         result
     }
 
-    //= protocol.md: answer.2
+    //= protocol.md: answer.2, fault.1, fault.2
     /// What a failed access means for the connection: of a message, the receive is at fault.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
+        if self.queue_pair && operation != self.expected {
+            return Verdict::Refused(Refusal::Early);
+        }
         let reason = match (kind, error) {
             (InKind::Send { message }, AccessError::Bounds { .. }) => {
                 self.failed = Some((message, OperationError::MessageTooLong));
                 CloseReason::MessageTooLong
             }
-            (InKind::Send { message }, AccessError::InvalidKey { .. }) => {
+            (InKind::Send { message }, _) => {
                 self.failed = Some((message, OperationError::LocalAccess));
                 CloseReason::LocalMemoryGone
             }
@@ -468,6 +514,15 @@ impl Inbound {
 /// Ranges of operations that wait for their turn, beyond the first of each: twelve operations of as many as
 /// one may have. All are looked at for each frame that is placed while it has to yield.
 const EXTRA_RANGES_MAX: u32 = 2048;
+
+/// Whether a receive may have bytes there.
+fn check_sink(memory: &MemoryAccess<'_>, piece: &Piece) -> Result<(), AccessError> {
+    if piece.length > 0 {
+        let length = u64::from(piece.length);
+        memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
+    }
+    Ok(())
+}
 
 const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
     Verdict::Violation { reason, operation }

@@ -11,6 +11,7 @@
 mod close;
 mod inbound;
 mod limits;
+mod lists;
 mod order_pool;
 mod outbound;
 mod outlet;
@@ -34,5 +35,6 @@ pub use range_set::{Full, RangeSet};
 pub use work::{
     AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, PostError, Push, Queues, Receive, Request, Sink, Source, StatusTable,
+    Owner, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
+    Source, StatusTable,
 };

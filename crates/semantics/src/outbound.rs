@@ -14,8 +14,10 @@ use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, Rem
 
 use crate::outlet::Outlet;
 use crate::pools::Pools;
-use crate::slab::NIL;
-use crate::{Operation, OperationError, Owner, PostError, Queues, Sink, Source};
+use crate::slab::{NIL, Slab};
+use crate::{
+    INLINE_BYTES_MAX, Operation, OperationError, Owner, PieceList, PostError, Queues, Request, Sink,
+};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
@@ -66,15 +68,21 @@ pub(crate) struct OutOperation {
 #[derive(Clone, Copy, Debug)]
 enum OutKind {
     Write {
-        source: Source,
+        source: Bytes,
+        /// Of a queue pair, if there is an immediate.
+        message: Option<MessageNumber>,
     },
     Send {
-        source: Source,
+        source: Bytes,
         message: MessageNumber,
+        /// The peer ends the key of the operation with it.
+        invalidates: bool,
     },
     Read {
         sink: RegionId,
         sink_offset: u64,
+        /// List of pieces that the bytes go to instead, or [`NIL`].
+        list: u32,
         /// Bytes that are here without a gap from the first one on.
         prefix: u32,
         /// Record of all that is here; [`NIL`] for as long as that is the prefix.
@@ -88,6 +96,18 @@ enum OutKind {
         sink: Option<Sink>,
         value: Option<u64>,
     },
+}
+
+/// Where the bytes of a write or send are.
+#[derive(Clone, Copy, Debug)]
+enum Bytes {
+    Region {
+        region: RegionId,
+        offset: u64,
+    },
+    Inline([u8; INLINE_BYTES_MAX]),
+    /// In the pieces of this list.
+    Pieces(u32),
 }
 
 /// A fragment that was lost, or taken back by a driver, and waits to be sent again.
@@ -132,6 +152,8 @@ pub struct Outbound {
     /// Nothing more of the operation at the cursor may be sent before the peer says more.
     blocked: bool,
     answer_turn: bool,
+    /// Both ends want the rules of queue pairs.
+    queue_pair: bool,
     backlog_bytes: u64,
     outlet: Outlet,
 }
@@ -160,6 +182,7 @@ impl Outbound {
             outstanding: 0,
             blocked: false,
             answer_turn: false,
+            queue_pair: false,
             backlog_bytes: 0,
             outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
         }
@@ -178,12 +201,18 @@ impl Outbound {
         self.next_message = message;
     }
 
+    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    pub const fn be_queue_pair(&mut self) {
+        self.queue_pair = true;
+    }
+
     //= protocol.md: operation.1
     /// Accepts an operation. Allocates nothing; its fragments come from
     /// [`Outbound::next_fragment`].
     ///
     /// # Errors
-    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads;
+    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads,
+    /// [`PostError::QueuePairOnly`] if it knows no such request;
     /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record or no place for
     /// its completion.
     pub fn post(
@@ -192,7 +221,42 @@ impl Outbound {
         pools: &mut Pools,
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
-        self.check(memory, operation)?;
+        self.check(operation)?;
+        operation.check(memory)?;
+        self.accept(pools, operation, NIL)
+    }
+
+    /// [`Outbound::post`] of an operation whose bytes come from these pieces, or of a read go to them. It is as
+    /// long as the list, whatever the request says of length and place. An atomic has no use for a list.
+    ///
+    /// # Errors
+    /// As for [`Outbound::post`], and [`PostError::NoListLeft`].
+    pub fn post_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        operation: &Operation,
+        list: PieceList<'_>,
+    ) -> Result<OperationNumber, PostError> {
+        if matches!(operation.request, Request::FetchAdd { .. } | Request::CompareSwap { .. }) {
+            return self.post(memory, pools, operation);
+        }
+        self.check(operation)?;
+        operation.check_list(memory, list)?;
+        let operation = Operation { length: list.length(), ..*operation };
+        let slot = pools.lists.store(list)?;
+        self.accept(pools, &operation, slot).inspect_err(|_| pools.lists.remove(slot))
+    }
+
+    /// Puts an operation that can be performed behind the others; its bytes are in the pieces of `list`, if that is
+    /// not [`NIL`].
+    #[inline]
+    fn accept(
+        &mut self,
+        pools: &mut Pools,
+        operation: &Operation,
+        list: u32,
+    ) -> Result<OperationNumber, PostError> {
         if pools.operations.room() == 0 {
             return Err(PostError::NoOperationLeft(pools.operations.used()));
         }
@@ -202,7 +266,7 @@ impl Outbound {
             self.outlet.promise()?;
         }
         let number = self.next_number;
-        let record = self.record(operation, number);
+        let record = self.record(operation, number, list);
         let backlog_bytes = record.backlog_bytes();
         let Ok(slot) = pools.operations.insert(record) else {
             unreachable!("room was checked above")
@@ -256,7 +320,9 @@ impl Outbound {
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
-                let Some(operation) = own_operation(pools, self.owner.index(), &carried) else {
+                let connection = self.owner.index();
+                let Some(operation) = own_operation(&mut pools.operations, connection, &carried)
+                else {
                     return;
                 };
                 if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
@@ -391,8 +457,10 @@ impl Outbound {
 
     fn is_wanted(&self, pools: &mut Pools, carried: &Carried) -> bool {
         match carried.kind {
-            CarriedKind::Request => own_operation(pools, self.owner.index(), carried)
-                .is_some_and(|operation| operation.number.since(self.delivered) >= 0),
+            CarriedKind::Request => {
+                own_operation(&mut pools.operations, self.owner.index(), carried)
+                    .is_some_and(|operation| operation.number.since(self.delivered) >= 0)
+            }
             CarriedKind::Answer => self.own_answer(pools, carried).is_some(),
             CarriedKind::Control | CarriedKind::Nothing => false,
         }
@@ -428,10 +496,10 @@ enum End {
 
 /// The operation a fragment belongs to, unless it is complete by now and its record used again.
 fn own_operation<'a>(
-    pools: &'a mut Pools,
+    operations: &'a mut Slab<OutOperation>,
     connection: u32,
     carried: &Carried,
 ) -> Option<&'a mut OutOperation> {
-    let operation = pools.operations.get_mut(carried.slot)?;
+    let operation = operations.get_mut(carried.slot)?;
     (operation.connection == connection && operation.number == carried.number).then_some(operation)
 }

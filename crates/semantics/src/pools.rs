@@ -9,9 +9,11 @@ use work::{CompletionQueue, StatusTable};
 
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
+use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
+use crate::receive_queue::Destination;
 use crate::slab::Slab;
 
 /// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
@@ -26,6 +28,8 @@ pub struct Pools {
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
     pub(crate) order: OrderPool,
+    /// Where the bytes of operations and receives made of pieces are.
+    pub(crate) lists: Lists,
     pub(crate) incoming_index: OperationIndex,
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
@@ -44,6 +48,7 @@ impl Pools {
             reads: Slab::new(limits.reads),
             retransmissions: Slab::new(limits.retransmissions),
             order: OrderPool::new(limits.order_blocks),
+            lists: Lists::default(),
             incoming_index: OperationIndex::new(limits.incoming),
             reads_index: OperationIndex::new(limits.operations),
             status,
@@ -62,6 +67,7 @@ impl Pools {
             reads: Slab::growing(limits.reads),
             retransmissions: Slab::growing(limits.retransmissions),
             order: OrderPool::growing(limits.order_blocks),
+            lists: Lists::default(),
             incoming_index: OperationIndex::new(0),
             reads_index: OperationIndex::new(0),
             status,
@@ -88,6 +94,14 @@ impl Pools {
         }
     }
 
+    /// Gives up what a receive that is over had of these records.
+    #[inline]
+    pub(crate) fn forget(&mut self, destination: Destination) {
+        if let Destination::List(slot) = destination {
+            self.lists.remove(slot);
+        }
+    }
+
     /// A completion queue that was armed and got what it was armed for: wake who waits. To be asked for until
     /// there is none.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
@@ -103,6 +117,7 @@ impl Pools {
             reads: self.reads.used(),
             retransmissions: self.retransmissions.used(),
             order_blocks: self.order.used(),
+            lists: self.lists.used(),
         }
     }
 }
@@ -122,6 +137,8 @@ pub struct PoolUse {
     pub retransmissions: u32,
     /// Blocks of the order pool.
     pub order_blocks: u32,
+    /// Lists of pieces.
+    pub lists: u32,
 }
 
 /// Finds the record of an operation by connection and number. Grows beyond its first size with the

@@ -19,7 +19,8 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// The peer asked that a waiting application be woken.
     pub solicited: bool,
-    /// Atomics: what the memory held before. Notification: the address written to. Else 0.
+    /// Atomics: what the memory held before. Notification: the address written to. Receive: see
+    /// [`Completion::is_of_write`]. Else 0.
     pub value: u64,
 }
 
@@ -30,6 +31,15 @@ impl Completion {
             Ok(()) => CompletionStatus::Success,
             Err(error) => error.status(self.kind),
         }
+    }
+
+    /// [`Completion::value`] of a receive that a write with an immediate consumed.
+    pub const OF_WRITE: u64 = 1 << 32;
+
+    /// Whether it is a receive that a write consumed: the bytes are where the write put them, and nothing is in
+    /// the memory of the receive.
+    pub const fn is_of_write(&self) -> bool {
+        matches!(self.kind, CompletionKind::Receive) && self.value == Self::OF_WRITE
     }
 }
 
@@ -42,6 +52,11 @@ impl Owner {
     /// The `life`-th connection at place `index`.
     pub const fn new(index: u32, life: u32) -> Self {
         Self((life as u64) << 32 | index as u64)
+    }
+
+    /// Both in one number, which no other connection of the endpoint ever has.
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 
     /// Index of the connection at its endpoint.
@@ -68,7 +83,7 @@ pub enum CompletionKind {
     CompareSwap,
     /// A send: the peer's receive is complete.
     Send,
-    /// A posted receive: a message is in it.
+    /// A posted receive: a message is in it, or a write of a queue pair has consumed it.
     Receive,
     /// The peer wrote here and asked that we be told (`MultiEdge`'s notification).
     Notification,
@@ -144,6 +159,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!((first.index(), second.index()), (7, 7));
         assert_eq!((first.life(), second.life()), (1, 2));
+        assert_ne!(first.bits(), second.bits());
     }
 
     proptest! {
@@ -151,7 +167,7 @@ mod tests {
         fn words_give_the_completion_back(
             (context, owner, value) in any::<(u64, u64, u64)>(),
             kind in 0..7_usize,
-            code in 0..15_u8,
+            code in 0..19_u8,
             (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
         ) {
             let result = if code == 0 { Ok(()) } else { Err(OperationError::from_code(code)) };

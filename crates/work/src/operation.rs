@@ -3,8 +3,8 @@
 use mem::{MemoryAccess, RegionId, Rights};
 use wire_edge::RemoteKey;
 
-use crate::PostError;
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+use crate::{Piece, PieceList, PostError};
 
 /// One operation, as posted.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,7 @@ impl Operation {
     /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
     pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         let length = self.length;
-        if length > OPERATION_BYTES_MAX {
-            return Err(PostError::TooLong(u64::from(length)));
-        }
+        self.check_peer()?;
         let check_source = |source: &Source| match *source {
             Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
                 Err(PostError::InlineTooLong(length))
@@ -46,31 +44,66 @@ impl Operation {
                 Ok(())
             }
         };
-        let check_remote = |address: u64, length: u32| {
-            let ends = address.checked_add(u64::from(length)).is_some();
-            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
-        };
         match self.request {
-            Request::Write { ref source, address, .. } => {
-                check_remote(address, length)?;
-                check_source(source)
-            }
-            Request::Send { ref source } => check_source(source),
-            Request::Read { sink, sink_offset, address, .. } => {
-                check_remote(address, length)?;
+            Request::Write { ref source, .. }
+            | Request::Send { ref source }
+            | Request::SendInvalidate { ref source, .. } => check_source(source),
+            Request::Read { sink, sink_offset, .. } => {
                 if length > 0 {
                     let length = u64::from(length);
                     memory.resolve_local(sink, sink_offset, length, Rights::LOCAL_WRITE)?;
                 }
                 Ok(())
             }
-            Request::FetchAdd { address, sink, .. }
-            | Request::CompareSwap { address, sink, .. } => {
-                if !address.is_multiple_of(8) {
-                    return Err(PostError::Misaligned(address));
-                }
+            Request::FetchAdd { sink, .. } | Request::CompareSwap { sink, .. } => {
                 if let Some(Sink { region, offset }) = sink {
                     memory.resolve_local(region, offset, 8, Rights::LOCAL_WRITE)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// [`Operation::check`] of one whose bytes come from these pieces, or of a read go to them: what the request
+    /// says of that is not looked at. Not for atomics.
+    ///
+    /// # Errors
+    /// As for [`Operation::check`].
+    pub fn check_list(
+        &self,
+        memory: &MemoryAccess<'_>,
+        list: PieceList<'_>,
+    ) -> Result<(), PostError> {
+        Self { length: list.length(), ..*self }.check_peer()?;
+        for piece in list.cut(0, list.length()) {
+            let Piece { region, offset, length } = piece;
+            if matches!(self.request, Request::Read { .. }) {
+                memory.resolve_local(region, offset, length.into(), Rights::LOCAL_WRITE)?;
+            } else {
+                memory.source(region, offset, length)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is asked of the peer is within what an operation can be.
+    fn check_peer(&self) -> Result<(), PostError> {
+        let length = self.length;
+        let check_remote = |address: u64, length: u32| {
+            let ends = address.checked_add(u64::from(length)).is_some();
+            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
+        };
+        if length > OPERATION_BYTES_MAX {
+            return Err(PostError::TooLong(u64::from(length)));
+        }
+        match self.request {
+            Request::Send { .. } | Request::SendInvalidate { .. } => Ok(()),
+            Request::Write { address, .. } | Request::Read { address, .. } => {
+                check_remote(address, length)
+            }
+            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
+                if !address.is_multiple_of(8) {
+                    return Err(PostError::Misaligned(address));
                 }
                 check_remote(address, 8)
             }
@@ -129,6 +162,14 @@ pub enum Request {
     Send {
         /// Where the bytes are.
         source: Source,
+    },
+    /// Sends a message as [`Request::Send`] does, and ends a key of the peer with it: when the peer learns of the
+    /// message, nobody reaches memory under that key. Of queue pairs only, and without an immediate.
+    SendInvalidate {
+        /// Where the bytes are.
+        source: Source,
+        /// Key of one of the peer's memory windows.
+        key: RemoteKey,
     },
 }
 

@@ -102,6 +102,11 @@ impl Inbound {
                 if told.immediate.is_none() {
                     return Ok(());
                 }
+                if self.queue_pair {
+                    let message = self.next_message;
+                    let value = Completion::OF_WRITE;
+                    return self.consume(around.pools, message, told, length, value);
+                }
                 let notification = Completion {
                     context: 0,
                     owner: self.owner,
@@ -118,7 +123,7 @@ impl Inbound {
                     Err(Stop::Stalled)
                 }
             }
-            InKind::Send { message } => self.deliver_message(around.pools, message, told, length),
+            InKind::Send { message } => self.consume(around.pools, message, told, length, 0),
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
@@ -128,13 +133,8 @@ impl Inbound {
                     return Ok(());
                 }
                 let wanted = u64::from(length);
-                let target = around.memory.resolve(
-                    self.domain,
-                    key,
-                    address,
-                    wanted,
-                    Rights::REMOTE_READ,
-                )?;
+                let target =
+                    self.reach(around.memory, key, address, wanted, Rights::REMOTE_READ)?;
                 around.outbound.answer_read(around.pools, self.expected, target, length);
                 Ok(())
             }
@@ -142,8 +142,7 @@ impl Inbound {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
                 }
-                let target =
-                    around.memory.resolve(self.domain, key, address, 8, Rights::REMOTE_ATOMIC)?;
+                let target = self.reach(around.memory, key, address, 8, Rights::REMOTE_ATOMIC)?;
                 let value = match opcode {
                     AtomicOpcode::FetchAdd => around.memory.fetch_add(&target, operand)?,
                     AtomicOpcode::CompareSwap => {
@@ -156,16 +155,19 @@ impl Inbound {
         }
     }
 
-    //= protocol.md: message.1
-    fn deliver_message(
+    //= protocol.md: message.1, consume.1, consume.2
+    /// Completes the receive of `message`.
+    fn consume(
         &mut self,
         pools: &mut Pools,
         message: MessageNumber,
         told: Told,
         length: u32,
+        value: u64,
     ) -> Result<(), Stop> {
         let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
         let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
+        pools.forget(receive.destination);
         self.next_message = message.next();
         let completion = Completion {
             context: receive.context,
@@ -175,7 +177,7 @@ impl Inbound {
             bytes: length,
             immediate: told.immediate,
             solicited: told.is_solicited(),
-            value: 0,
+            value,
         };
         self.outlet.complete(&mut pools.fired, &completion);
         Ok(())

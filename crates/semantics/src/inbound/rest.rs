@@ -14,6 +14,7 @@ pub struct InboundAtRest {
     domain: ProtectionDomain,
     expected: OperationNumber,
     next_message: MessageNumber,
+    queue_pair: bool,
     receives: Option<Box<ReceiveQueue>>,
 }
 
@@ -34,6 +35,7 @@ impl Inbound {
             domain: self.domain,
             expected: self.expected,
             next_message: self.next_message,
+            queue_pair: self.queue_pair,
             receives: self.receives.take(),
         }
     }
@@ -43,7 +45,8 @@ impl InboundAtRest {
     /// The half as it was; all but what was kept is as in [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
-        let Self { domain, expected, next_message, receives } = self;
-        Inbound { expected, next_message, receives, ..Inbound::new(owner, domain, limits, queues) }
+        let Self { domain, expected, next_message, queue_pair, receives } = self;
+        let new = Inbound::new(owner, domain, limits, queues);
+        Inbound { expected, next_message, queue_pair, receives, ..new }
     }
 }

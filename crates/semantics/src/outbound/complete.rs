@@ -2,7 +2,7 @@
 
 use wire_edge::AtomicOpcode;
 
-use super::{OutKind, OutOperation, Outbound};
+use super::{Bytes, OutKind, OutOperation, Outbound};
 use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind, OperationError};
@@ -38,13 +38,21 @@ impl Outbound {
             self.last_fence = None;
         }
         let (is_question, value) = match operation.kind {
-            OutKind::Read { ranges, .. } => {
+            OutKind::Read { ranges, list, .. } => {
                 if ranges != NIL {
                     pools.reads.remove(ranges);
+                }
+                if list != NIL {
+                    pools.lists.remove(list);
                 }
                 (true, 0)
             }
             OutKind::Atomic { value, .. } => (true, value.unwrap_or(0)),
+            OutKind::Write { source: Bytes::Pieces(list), .. }
+            | OutKind::Send { source: Bytes::Pieces(list), .. } => {
+                pools.lists.remove(list);
+                (false, 0)
+            }
             OutKind::Write { .. } | OutKind::Send { .. } => (false, 0),
         };
         if is_question && operation.all_sent {

@@ -1,22 +1,18 @@
 //! Accepting operations: what is checked, and the record that is made.
 
-use mem::MemoryAccess;
-use wire_edge::{AtomicOpcode, Flags, OperationNumber, RemoteKey};
+use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
-use super::{OutKind, OutOperation, Outbound};
+use super::{Bytes, OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
-use crate::{Operation, Ordering, PostError, Request};
+use crate::{Operation, Ordering, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5
-    pub(super) fn check(
-        &self,
-        memory: &MemoryAccess<'_>,
-        operation: &Operation,
-    ) -> Result<(), PostError> {
-        operation.check(memory)?;
+    /// Whether the peer can be asked for it.
+    pub(super) fn check(&self, operation: &Operation) -> Result<(), PostError> {
         match operation.request {
-            Request::Write { .. } | Request::Send { .. } => Ok(()),
+            Request::SendInvalidate { .. } if !self.queue_pair => Err(PostError::QueuePairOnly),
+            Request::Write { .. } | Request::Send { .. } | Request::SendInvalidate { .. } => Ok(()),
             _ => self.check_read_depth(),
         }
     }
@@ -26,10 +22,19 @@ impl Outbound {
         if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
     }
 
+    //= protocol.md: message.1, queue-pair.1
+    /// The number of the next receive of the peer, which an operation consumes.
+    const fn take_message(&mut self) -> MessageNumber {
+        let message = self.next_message;
+        self.next_message = message.next();
+        message
+    }
+
     pub(super) fn record(
         &mut self,
         operation: &Operation,
         number: OperationNumber,
+        list: u32,
     ) -> OutOperation {
         let mut flags = Flags::default();
         let wanted = &operation.flags;
@@ -44,14 +49,23 @@ impl Outbound {
             }
         }
         let (kind, key, address) = match operation.request {
-            Request::Write { source, key, address } => (OutKind::Write { source }, key, address),
+            Request::Write { source, key, address } => {
+                let consumes = self.queue_pair && operation.immediate.is_some();
+                let message = consumes.then(|| self.take_message());
+                (OutKind::Write { source: bytes_of(source, list), message }, key, address)
+            }
             Request::Send { source } => {
-                let message = self.next_message;
-                self.next_message = message.next();
-                (OutKind::Send { source, message }, RemoteKey(0), 0)
+                let message = self.take_message();
+                let source = bytes_of(source, list);
+                (OutKind::Send { source, message, invalidates: false }, RemoteKey(0), 0)
+            }
+            Request::SendInvalidate { source, key } => {
+                let message = self.take_message();
+                let source = bytes_of(source, list);
+                (OutKind::Send { source, message, invalidates: true }, key, 0)
             }
             Request::Read { sink, sink_offset, key, address } => (
-                OutKind::Read { sink, sink_offset, prefix: 0, ranges: NIL, arrived: false },
+                OutKind::Read { sink, sink_offset, list, prefix: 0, ranges: NIL, arrived: false },
                 key,
                 address,
             ),
@@ -69,6 +83,7 @@ impl Outbound {
             }
         };
         let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
+        let invalidates = matches!(kind, OutKind::Send { invalidates: true, .. });
         OutOperation {
             connection: self.owner.index(),
             number,
@@ -82,11 +97,20 @@ impl Outbound {
             waits_for_answers: operation.flags.waits_for_answers,
             progressed: 0,
             at_risk: 0,
-            immediate: operation.immediate,
+            immediate: if invalidates { None } else { operation.immediate },
             key,
             address,
             context: operation.context,
             status: operation.status,
         }
+    }
+}
+
+/// Where the bytes of an operation are that was posted with this source, and with this list unless it is [`NIL`].
+const fn bytes_of(source: Source, list: u32) -> Bytes {
+    match source {
+        _ if list != NIL => Bytes::Pieces(list),
+        Source::Region { region, offset } => Bytes::Region { region, offset },
+        Source::Inline(bytes) => Bytes::Inline(bytes),
     }
 }

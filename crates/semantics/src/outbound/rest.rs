@@ -14,6 +14,7 @@ pub struct OutboundAtRest {
     delivered: OperationNumber,
     peer: PeerLimits,
     answer_turn: bool,
+    queue_pair: bool,
 }
 
 impl Outbound {
@@ -37,6 +38,7 @@ impl Outbound {
             delivered: self.delivered,
             peer: self.peer,
             answer_turn: self.answer_turn,
+            queue_pair: self.queue_pair,
         }
     }
 }
@@ -45,12 +47,13 @@ impl OutboundAtRest {
     /// The half as it was; all but what was kept is as in [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
-        let Self { next_number, next_message, delivered, peer, answer_turn } = self;
+        let Self { next_number, next_message, delivered, peer, answer_turn, queue_pair } = self;
         Outbound {
             next_number,
             next_message,
             delivered,
             answer_turn,
+            queue_pair,
             ..Outbound::new(owner, peer, queues)
         }
     }

@@ -47,6 +47,7 @@ pub(super) struct Config {
     pub(super) queue: usize,
     /// Places in the queue are promised.
     pub(super) promises: bool,
+    pub(super) queue_pair: bool,
     pub(super) first: OperationNumber,
     /// Percentages.
     pub(super) lose: u64,
@@ -74,6 +75,7 @@ impl Default for Config {
             receives: 16,
             queue: 256,
             promises: true,
+            queue_pair: false,
             first: OperationNumber(0),
             lose: 15,
             repeat: 25,
@@ -135,6 +137,10 @@ impl Side {
         let mut outbound = Outbound::new(Owner::new(7, 1), peer, &queues);
         inbound.begin_at(config.first, MessageNumber(config.first.0));
         outbound.begin_at(config.first, MessageNumber(config.first.0));
+        if config.queue_pair {
+            inbound.be_queue_pair();
+            outbound.be_queue_pair();
+        }
         let pools = Pools::new(&config.pools, Arc::clone(&status));
         Self {
             table,
@@ -214,6 +220,7 @@ impl Side {
                     FragmentPayload::Target(target, at, len)
                 }
                 FragmentPayload::Inline => FragmentPayload::Inline,
+                FragmentPayload::Pieces => FragmentPayload::Pieces,
                 FragmentPayload::Gone(operation) => FragmentPayload::Gone(operation),
             };
             Fragment { header, flags, payload, carried }
@@ -241,6 +248,11 @@ impl Side {
         let memory = self.table.access();
         match fragment.payload {
             FragmentPayload::None | FragmentPayload::Gone(_) => Vec::new(),
+            FragmentPayload::Pieces => {
+                let mut out = Vec::new();
+                self.pools.gather(&memory, &fragment.carried, &mut out).unwrap();
+                out
+            }
             FragmentPayload::Inline => self.pools.inline_payload(&fragment.carried).to_vec(),
             FragmentPayload::Region(region, offset, len) => {
                 let mut out = vec![0; len as usize];
