@@ -7,7 +7,8 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Queues, Receive, StatusTable,
+    Carried, CompletionQueue, Inbound, Operation, Outbound, PieceList, PoolUse, Pools, PostError,
+    Queues, Receive, StatusTable,
 };
 use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
@@ -222,9 +223,29 @@ impl Engine {
         handle: ConnectionHandle,
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post(memory, pools, operation))
+    }
+
+    /// As [`Engine::post`]; the bytes of the operation are these pieces of memory, and its length is theirs.
+    pub fn post_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        operation: &Operation,
+        list: PieceList<'_>,
+    ) -> Result<OperationNumber, PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
+    }
+
+    #[inline]
+    fn post_by(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Outbound, &mut Pools) -> Result<OperationNumber, PostError>,
+    ) -> Result<OperationNumber, PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
-            connection.outbound_mut().post(memory, &mut self.pools, operation)
+            post(connection.outbound_mut(), &mut self.pools)
         } else {
             Err(PostError::NotConnected)
         };
@@ -241,11 +262,32 @@ impl Engine {
         handle: ConnectionHandle,
         receive: Receive,
     ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
+    }
+
+    /// As [`Engine::post_receive`], of these pieces of memory, one after the other.
+    pub fn post_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, pools| {
+            inbound.post_receive_list(memory, pools, list, context)
+        })
+    }
+
+    fn post_receive_by(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Inbound, &mut Pools) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let open =
             !matches!(connection.phase(), Phase::Closing | Phase::Drained | Phase::Requested);
         let result = if open {
-            connection.inbound_mut().post_receive(memory, receive)
+            post(connection.inbound_mut(), &mut self.pools)
         } else {
             Err(PostError::NotConnected)
         };

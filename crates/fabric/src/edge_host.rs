@@ -13,11 +13,12 @@ use mem::{
     TableLimits,
 };
 use semantics::{
-    CompletionQueue, OperationError, OperationFlags, OperationStatus, Ordering, PoolLimits,
-    PostError, Receive, Request, Source, StatusTable,
+    CompletionQueue, OperationError, OperationFlags, OperationStatus, Ordering, PIECES_MAX, Piece,
+    PieceList, PoolLimits, PostError, Queues, Receive, Request, Source, StatusTable,
 };
 use wire_edge::{CloseReason, PeerAddr, RemoteKey};
 
+use crate::Random;
 use crate::host::{
     Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, Fault, HostEngine,
     HostEvent, Operation, Refusal, Region, RequestHandle, Scheduling, Shape, Tuning, Wire,
@@ -180,6 +181,23 @@ impl EdgeHost {
         self.shared.clone().unwrap_or_else(own)
     }
 
+    /// Both directions of a new connection report to `queue`.
+    fn queues(&self, queue: &Arc<CompletionQueue>) -> Queues {
+        if self.shape.is_of_queue_pairs {
+            return Queues::of_queue_pair(Arc::clone(queue), Arc::clone(queue));
+        }
+        Arc::clone(queue).into()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { queue_pair: self.shape.is_of_queue_pairs, ..Terms::default() }
+    }
+
+    /// Whether what has this context is made of several pieces of memory.
+    const fn is_list(&self, context: u64) -> bool {
+        self.shape.is_of_queue_pairs && context % 2 == 1
+    }
+
     /// The domain of what is made now.
     fn domain(&self) -> ProtectionDomain {
         self.domains.get(self.place).copied().unwrap_or(ProtectionDomain::NONE)
@@ -258,6 +276,35 @@ impl EdgeHost {
         })
     }
 }
+
+/// The local memory that an operation reads or writes; none of one that has none, or none that may be a list.
+const fn local_piece(posted: &semantics::Operation) -> Option<Piece> {
+    let (region, offset) = match posted.request {
+        Request::Write { source: Source::Region { region, offset }, .. }
+        | Request::Send { source: Source::Region { region, offset } } => (region, offset),
+        Request::Read { sink, sink_offset, .. } => (sink, sink_offset),
+        _ => return None,
+    };
+    Some(Piece { region, offset, length: posted.length })
+}
+
+/// The same memory as several pieces, of sizes that follow from `salt`; some are empty.
+fn cut(whole: Piece, salt: u64) -> Vec<Piece> {
+    let mut random = Random::stream(salt, CUT_STREAM);
+    let count = random.pick(&[1, 2, 3, 7, PIECES_MAX]);
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    for left in (0..count).rev() {
+        let rest = whole.length - done;
+        let most = random.pick(&[rest, rest.min(8), rest.min(1000), 0]);
+        let length = if left == 0 { rest } else { random.between(0, most.into()) as u32 };
+        pieces.push(Piece { offset: whole.offset + u64::from(done), length, ..whole });
+        done += length;
+    }
+    pieces
+}
+
+const CUT_STREAM: u64 = 0x6375_7473;
 
 impl HostEngine for EdgeHost {
     fn attach_link(&mut self, _now: Instant, link: LinkId, caps: LinkCaps) {
@@ -348,8 +395,8 @@ impl HostEngine for EdgeHost {
             service,
             private_data: private_data.to_vec(),
             domain: self.domain(),
-            queues: Arc::clone(&queue).into(),
-            terms: Terms::default(),
+            queues: self.queues(&queue),
+            terms: self.terms(),
         };
         let handle = self.engine.connect(now, request).map_err(|_| Refusal::Invalid)?;
         Ok(ConnectionHandle(self.adopt(handle, queue, service)))
@@ -365,7 +412,8 @@ impl HostEngine for EdgeHost {
         if connection.service as usize != self.place {
             return Err(Refusal::Invalid);
         }
-        match self.engine.accept(now, connection.handle, self.domain(), queue, &[]) {
+        let (queues, terms) = (self.queues(&queue), self.terms());
+        match self.engine.accept_under(now, connection.handle, self.domain(), queues, &terms, &[]) {
             Ok(()) => Ok(ConnectionHandle(request.0)),
             Err(AcceptError::Gone) => Err(Refusal::Closed),
             Err(_) => Err(Refusal::Invalid),
@@ -442,6 +490,7 @@ impl HostEngine for EdgeHost {
         operation: &Operation,
     ) -> Result<(), Refusal> {
         let request = self.request(operation)?;
+        let is_list = self.is_list(operation.context);
         let state = self.connections.get_mut(&connection.0).ok_or(Refusal::Closed)?;
         let atomic =
             matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
@@ -462,7 +511,15 @@ impl HostEngine for EdgeHost {
             context: operation.context,
             status: slot,
         };
-        let outcome = self.engine.post(&self.memory.access(), state.handle, &posted);
+        let (access, handle) = (self.memory.access(), state.handle);
+        let outcome = match local_piece(&posted) {
+            Some(whole) if is_list => {
+                let pieces = cut(whole, operation.context);
+                let list = PieceList::new(&pieces).map_err(|_| Refusal::Invalid)?;
+                self.engine.post_list(&access, handle, &posted, list)
+            }
+            _ => self.engine.post(&access, handle, &posted),
+        };
         match (outcome, slot) {
             (Ok(_), Some(slot)) => state.atomics.push_back(PendingAtomic {
                 context: operation.context,
@@ -493,10 +550,15 @@ impl HostEngine for EdgeHost {
     ) -> Result<(), Refusal> {
         let id = self.region_id(region).ok_or(Refusal::Invalid)?;
         let state = self.connections.get(&connection.0).ok_or(Refusal::Closed)?;
-        let receive =
-            Receive { region: id, offset: u64::from(offset), length: length_bytes, context };
-        let access = self.memory.access();
-        let outcome = self.engine.post_receive(&access, state.handle, receive);
+        let (access, offset) = (self.memory.access(), u64::from(offset));
+        let outcome = if self.is_list(context) {
+            let pieces = cut(Piece { region: id, offset, length: length_bytes }, context);
+            let list = PieceList::new(&pieces).map_err(|_| Refusal::Invalid)?;
+            self.engine.post_receive_list(&access, state.handle, list, context)
+        } else {
+            let receive = Receive { region: id, offset, length: length_bytes, context };
+            self.engine.post_receive(&access, state.handle, receive)
+        };
         outcome.map_err(|error| refusal_of(&error))
     }
 

@@ -325,8 +325,9 @@ impl DirectionModel {
     /// Whether it cannot be that the end of the connection by the peer keeps this operation from success: the
     /// peer's application had it, and no answer is missing of any before it.
     pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
-        let is_question =
-            |(posted, _): &(Posted, Vec<u8>)| !matches!(posted.action, Action::Write | Action::Send);
+        let is_question = |(posted, _): &(Posted, Vec<u8>)| {
+            !matches!(posted.action, Action::Write | Action::Send)
+        };
         let from = (self.completed.max(self.first) - self.first) as usize;
         let count = (number + 1).saturating_sub(self.completed.max(self.first)) as usize;
         number < self.told && !self.operations.iter().skip(from).take(count).any(is_question)

@@ -35,6 +35,6 @@ pub use range_set::{Full, RangeSet};
 pub use work::{
     AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
-    Source, StatusTable,
+    Owner, PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request,
+    Sink, Source, StatusTable,
 };

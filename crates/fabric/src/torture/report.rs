@@ -25,7 +25,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { twice: true, tail_entries: 40, compare_interval_turns: 64, classes: true, queue_pairs: false }
+        Self {
+            twice: true,
+            tail_entries: 40,
+            compare_interval_turns: 64,
+            classes: true,
+            queue_pairs: false,
+        }
     }
 }
 
