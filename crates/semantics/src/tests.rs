@@ -12,4 +12,5 @@ mod queue_pair;
 mod queues;
 mod receive_lists;
 mod script;
+mod shared;
 mod windows;

@@ -48,6 +48,9 @@ pub enum PostError {
     /// The receive queue of the connection is full.
     #[error("all {0} receives of the connection are posted")]
     ReceiveQueueFull(u32),
+    /// The connection takes its receives from a queue that it shares with others.
+    #[error("the connection takes its receives from a shared queue; post them there")]
+    ReceivesShared,
     /// The peer serves no reads and atomics.
     #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
     ReadsRefused,
