@@ -299,8 +299,10 @@ impl Connection {
 
     /// The peer says what it offers: what both do holds.
     pub(crate) fn on_peer_wants(&mut self, features: Features) {
-        if let Some(terms) = &mut self.terms {
-            terms.on_peer_wants(features.contains(Features::QUEUE_PAIR));
+        let wants = features.contains(Features::QUEUE_PAIR);
+        if self.terms.as_mut().is_some_and(|terms| terms.on_peer_wants(wants)) {
+            self.inbound.be_queue_pair();
+            self.outbound.be_queue_pair();
         }
     }
 

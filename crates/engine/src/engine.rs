@@ -374,6 +374,13 @@ impl Engine {
         !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
     }
 
+    /// The next completion queue for whose completions an application waits: wake it, or signal its
+    /// descriptor, after the turn.
+    #[inline]
+    pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
+        self.pools.take_fired()
+    }
+
     /// What is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)

@@ -707,7 +707,9 @@ impl Path {
     pub(crate) const fn on_refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Window => self.counters.dropped_outside_window += 1,
-            Refusal::Pool | Refusal::Ranges | Refusal::Early => self.counters.dropped_no_room += 1,
+            Refusal::Pool | Refusal::Ranges | Refusal::Early | Refusal::NotReady(_) => {
+                self.counters.dropped_no_room += 1;
+            }
         }
     }
 

@@ -129,8 +129,8 @@ fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
         let mut pair = Pair::connected(1);
         pair.filter = Box::new(move |_, flight| {
             if holds(&flight.bytes, |message| matches!(message, Control::Close { .. })) {
-                // Behind the common header, the type and the length.
-                flight.bytes[14..16].copy_from_slice(&u16::to_le_bytes(code));
+                // Behind the common header, the ack section, the type and the length.
+                flight.bytes[26..28].copy_from_slice(&u16::to_le_bytes(code));
             }
             true
         });
