@@ -28,6 +28,7 @@ use crate::refusals::Report;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
+use crate::terms::{OwnTerms, Terms};
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -67,6 +68,8 @@ pub struct ConnectRequest {
     pub domain: ProtectionDomain,
     /// Where completions go.
     pub queues: Queues,
+    /// What this connection has of its own.
+    pub terms: Terms,
 }
 
 /// Connections that the lists of connections have room for from the start.
@@ -169,6 +172,7 @@ impl Engine {
         if request.paths.is_empty() {
             return Err(ConnectError::NoPath);
         }
+        request.terms.check()?;
         for (link, _) in &request.paths {
             if !self.links.is_attached(*link) {
                 return Err(ConnectError::UnknownLink(link.0));
@@ -179,9 +183,10 @@ impl Engine {
             .fresh_connection(Phase::Connecting)
             .ok_or(ConnectError::NoConnectionLeft(limit))?;
         let handle = connection.handle();
-        let ConnectRequest { paths, service, private_data, domain, queues } = request;
+        let ConnectRequest { paths, service, private_data, domain, queues, terms } = request;
+        let terms = OwnTerms::new(&self.config, &terms);
         let attempt = Attempt::new(now, service, paths, private_data);
-        connection.begin_attempt(now, &self.config, attempt, domain, queues);
+        connection.begin_attempt(now, &self.config, attempt, domain, queues, terms);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)
@@ -327,6 +332,13 @@ impl Engine {
         !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
     }
 
+    /// The next completion queue for whose completions an application waits: wake it, or signal its
+    /// descriptor, after the turn.
+    #[inline]
+    pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
+        self.pools.take_fired()
+    }
+
     /// What is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)
@@ -335,6 +347,7 @@ impl Engine {
     fn info_of(connection: &Connection) -> ConnectionInfo {
         ConnectionInfo {
             established: connection.is_open(),
+            queue_pair: connection.is_queue_pair(),
             outstanding: connection.outbound().outstanding(),
             paths: connection.paths().iter().map(Path::info).collect(),
         }

@@ -1,7 +1,7 @@
 //! Events: what the engine tells the application of connections, besides completions; why a connection
 //! ended; and the errors of calls.
 
-use delivery::{LinkCounters, LinkId, LinkState};
+use delivery::{LinkCounters, LinkId, LinkState, SettingError};
 use semantics::{OperationError, Owner};
 use thiserror::Error;
 use wire_edge::{CloseReason, PeerAddr, RejectReason};
@@ -157,6 +157,9 @@ pub enum ConnectError {
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
+    /// Nothing works under these terms.
+    #[error(transparent)]
+    Terms(#[from] SettingError),
     /// All connections are in use.
     #[error("all {0} connections of the endpoint are in use; close some or raise the limit")]
     NoConnectionLeft(u32),
@@ -172,6 +175,9 @@ pub enum AcceptError {
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
+    /// Nothing works under these terms. The request still waits.
+    #[error(transparent)]
+    Terms(#[from] SettingError),
 }
 
 /// The connection does not exist (any more).
@@ -211,6 +217,8 @@ pub struct PathInfo {
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,
+    /// Whether it is a queue pair: both ends want that.
+    pub queue_pair: bool,
     /// Operations posted and not complete.
     pub outstanding: u32,
     /// Its links.

@@ -231,7 +231,7 @@ impl Parts<'_> {
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
-        connection.establish(now, self.config.keep_alive_ns);
+        connection.establish(now, self.config);
         self.counters.handshakes_completed += 1;
         self.news
             .tell(Event::Established { connection: connection.handle(), private_data: Vec::new() });

@@ -6,6 +6,7 @@ mod operation;
 mod placement;
 mod records;
 mod rest;
+mod sharing;
 mod yielding;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
 pub use rest::InboundAtRest;
+use sharing::Share;
 use yielding::Place;
 #[cfg(test)]
 pub(crate) use yielding::STEPS;
@@ -72,6 +74,8 @@ pub enum Refusal {
     Pool,
     /// It would open one hole too many.
     Ranges,
+    /// There is no receive for this message now, on a connection that shares them: tell the peer.
+    NotReady(MessageNumber),
     /// It may not go where it is to go, on a queue pair: who sent it learns when earlier operations are delivered.
     Early,
 }
@@ -117,6 +121,8 @@ pub struct Inbound {
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
     receives: Option<Box<ReceiveQueue>>,
+    /// Where the receives come from, if not from the application for this connection alone.
+    share: Option<Box<Share>>,
     /// The message whose receive has ended the connection, and what that receive learns.
     failed: Option<(MessageNumber, OperationError)>,
 }
@@ -147,6 +153,7 @@ impl Inbound {
             known: None,
             outlet: Outlet::new(Arc::clone(&queues.receive), queues.promises),
             receives: None,
+            share: None,
             failed: None,
         }
     }
@@ -201,11 +208,16 @@ impl Inbound {
         if distance as u32 >= self.limits.operation_window {
             return Verdict::Refused(Refusal::Window);
         }
-        if let InKind::Send { message } = kind
+        let message = match kind {
+            InKind::Send { message } => Some(message),
+            InKind::Write { .. } if immediate.is_some() && distance == 0 => self.next_shared(),
+            _ => None,
+        };
+        if let Some(message) = message
             && self.receives.as_ref().is_none_or(|receives| receives.get(message).is_none())
+            && let Err(verdict) = self.begin_message(around.pools, number, message)
         {
-            // Nobody sends a message before a receive is posted for it: credits say how many are.
-            return violation(CloseReason::ProtocolViolation, number);
+            return verdict;
         }
         let whole = flags.contains(Flags::LAST) && offset == 0;
         let part = Part { number, flags, kind, offset, immediate, payload };
@@ -226,12 +238,14 @@ impl Inbound {
     ///
     /// # Errors
     /// [`PostError::LocalAccess`] if the memory may not be written, [`PostError::ReceiveQueueFull`], and
-    /// [`PostError::CompletionQueueFull`] if there is no place for its completion.
+    /// [`PostError::CompletionQueueFull`] if there is no place for its completion;
+    /// [`PostError::ReceivesShared`].
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
         receive: Receive,
     ) -> Result<(), PostError> {
+        self.check_own_receives()?;
         let Receive { region, offset, length, .. } = receive;
         check_sink(memory, &Piece { region, offset, length })?;
         self.outlet.promise()?;
@@ -253,6 +267,7 @@ impl Inbound {
         list: PieceList<'_>,
         context: u64,
     ) -> Result<(), PostError> {
+        self.check_own_receives()?;
         for piece in list.pieces() {
             check_sink(memory, piece)?;
         }
@@ -285,26 +300,32 @@ impl Inbound {
             self.close_head(pools);
         }
         self.stalled = false;
-        let Some(receives) = self.receives.as_mut() else { return };
+        if self.share.is_some() {
+            self.give_back(pools);
+        }
+        let Some(mut receives) = self.receives.take() else { return };
         for (message, receive) in receives.drain() {
             let error = match self.failed {
                 Some((failed, error)) if failed == message => error,
                 _ => others,
             };
-            pools.forget(receive.destination);
-            let completion = Completion {
-                context: receive.context,
-                owner: self.owner,
-                kind: CompletionKind::Receive,
-                result: Err(error),
-                bytes: 0,
-                immediate: None,
-                solicited: false,
-                value: 0,
-            };
-            self.outlet.complete(&mut pools.fired, &completion);
+            self.complete_unused(pools, receive, error);
         }
-        self.receives = None;
+    }
+
+    fn complete_unused(&mut self, pools: &mut Pools, receive: Posted, error: OperationError) {
+        pools.forget(receive.destination);
+        let completion = Completion {
+            context: receive.context,
+            owner: self.owner,
+            kind: CompletionKind::Receive,
+            result: Err(error),
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+            value: 0,
+        };
+        self.outlet.complete(&mut pools.fired, &completion);
     }
 
     /// Every operation of the peer before this number is delivered.
@@ -317,9 +338,12 @@ impl Inbound {
         self.next_message
     }
 
-    //= protocol.md: credit.1
+    //= protocol.md: credit.1, shared.1
     /// Message number up to which (exclusive) receives are posted.
     pub fn credit(&self) -> MessageNumber {
+        if self.share.is_some() {
+            return MessageNumber(self.next_message.0.wrapping_add(self.shared_window()));
+        }
         self.receives.as_ref().map_or(self.next_message, |receives| receives.credit())
     }
 

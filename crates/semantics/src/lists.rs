@@ -28,12 +28,17 @@ impl Lists {
     /// [`PostError::NoListLeft`] when [`LISTS_MAX`] are kept.
     pub(crate) fn store(&mut self, list: PieceList<'_>) -> Result<u32, PostError> {
         let full = PostError::NoListLeft(LISTS_MAX);
-        if self.stored.room() == 0 {
+        if !self.has_room() {
             return Err(full);
         }
         let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
         kept.store(list);
         self.stored.insert(kept).map_err(|_| full)
+    }
+
+    /// Whether one more list can be kept.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.stored.room() > 0
     }
 
     /// The list under `slot`.

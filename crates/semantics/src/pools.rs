@@ -7,6 +7,7 @@ use std::sync::Arc;
 use wire_edge::OperationNumber;
 use work::{CompletionQueue, StatusTable};
 
+use crate::SharedReceives;
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
 use crate::lists::Lists;
@@ -35,6 +36,10 @@ pub struct Pools {
     pub(crate) status: Arc<StatusTable>,
     /// Queues that got a completion for which the application waits.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
+    /// Shared queues of receives of which fewer are left than somebody wanted to hear of.
+    pub(crate) below_limit: Vec<Arc<SharedReceives>>,
+    /// Shared queues that got receives back for which connections wait.
+    pub(crate) refilled: Vec<Arc<SharedReceives>>,
 }
 
 impl Pools {
@@ -53,6 +58,8 @@ impl Pools {
             reads_index: OperationIndex::new(limits.operations),
             status,
             fired: Vec::new(),
+            below_limit: Vec::new(),
+            refilled: Vec::new(),
         }
     }
 
@@ -72,6 +79,8 @@ impl Pools {
             reads_index: OperationIndex::new(0),
             status,
             fired: Vec::new(),
+            below_limit: Vec::new(),
+            refilled: Vec::new(),
         }
     }
 
@@ -106,6 +115,18 @@ impl Pools {
     /// there is none.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.fired.pop()
+    }
+
+    /// A shared queue with fewer receives than its [limit](SharedReceives::arm_limit): tell who armed it. To be asked
+    /// for until there is none.
+    pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
+        self.below_limit.pop()
+    }
+
+    /// A shared queue that got receives back from a connection that has ended, while others wait for some: see
+    /// [`SharedReceives::next_ready`]. To be asked for until there is none.
+    pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
+        self.refilled.pop()
     }
 
     /// How many records are in use: 0 everywhere when no connection has anything under way.

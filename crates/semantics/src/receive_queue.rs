@@ -49,6 +49,17 @@ impl ReceiveQueue {
         Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
+    /// The same, but memory is taken when receives come.
+    pub(crate) const fn growing(capacity: u32, first: MessageNumber) -> Self {
+        Self { entries: VecDeque::new(), capacity: capacity as usize, first }
+    }
+
+    /// Appends a receive for which there is room.
+    pub(crate) fn add(&mut self, receive: Posted) {
+        let is_added = self.push(receive);
+        assert!(is_added, "a queue of receives holds more than it has room for");
+    }
+
     /// Appends a receive; false when the queue is full.
     pub(crate) fn push(&mut self, receive: Posted) -> bool {
         if self.is_full() {
@@ -56,6 +67,11 @@ impl ReceiveQueue {
         }
         self.entries.push_back(receive);
         true
+    }
+
+    /// Receives that were not consumed.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Whether nothing more can be posted.
@@ -80,7 +96,9 @@ impl ReceiveQueue {
     }
 
     /// Takes all receives that were not consumed, each with the message that would have consumed it.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (MessageNumber, Posted)> + '_ {
+    pub(crate) fn drain(
+        &mut self,
+    ) -> impl DoubleEndedIterator<Item = (MessageNumber, Posted)> + '_ {
         let first = self.first.0;
         let numbered = self.entries.drain(..).enumerate();
         numbered

@@ -14,5 +14,6 @@ mod queues;
 mod receive_lists;
 mod requester;
 mod script;
+mod shared;
 mod source_lists;
 mod windows;

@@ -51,6 +51,9 @@ pub enum PostError {
     /// Only the peer of a queue pair knows what to do with it.
     #[error("only queue pairs have this kind of work, and the connection is none")]
     QueuePairOnly,
+    /// The connection takes its receives from a queue that it shares with others.
+    #[error("the connection takes its receives from a shared queue; post them there")]
+    ReceivesShared,
     /// The peer serves no reads and atomics.
     #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
     ReadsRefused,

@@ -155,7 +155,7 @@ impl Inbound {
         }
     }
 
-    //= protocol.md: message.1, consume.1, consume.2
+    //= protocol.md: message.1, consume.1, consume.2, shared.4
     /// Completes the receive of `message`.
     fn consume(
         &mut self,
@@ -165,8 +165,10 @@ impl Inbound {
         length: u32,
         value: u64,
     ) -> Result<(), Stop> {
-        let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
-        let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
+        let receive = match self.receives.as_mut().and_then(|receives| receives.pop(message)) {
+            Some(receive) => receive,
+            None => self.receive_in_turn(pools, message)?,
+        };
         pools.forget(receive.destination);
         self.next_message = message.next();
         let completion = Completion {

@@ -3,6 +3,7 @@
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
 
+use super::sharing::Share;
 use super::{Inbound, InboundLimits};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
@@ -16,6 +17,7 @@ pub struct InboundAtRest {
     next_message: MessageNumber,
     queue_pair: bool,
     receives: Option<Box<ReceiveQueue>>,
+    share: Option<Box<Share>>,
 }
 
 impl Inbound {
@@ -31,12 +33,17 @@ impl Inbound {
     /// If it is not [at rest](Inbound::is_at_rest).
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
+        let share = self.share.take();
+        // What is taken of a shared queue comes back with the next message.
+        let receives =
+            self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
         InboundAtRest {
             domain: self.domain,
             expected: self.expected,
             next_message: self.next_message,
             queue_pair: self.queue_pair,
-            receives: self.receives.take(),
+            receives,
+            share,
         }
     }
 }
@@ -45,8 +52,8 @@ impl InboundAtRest {
     /// The half as it was; all but what was kept is as in [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
-        let Self { domain, expected, next_message, queue_pair, receives } = self;
+        let Self { domain, expected, next_message, queue_pair, receives, share } = self;
         let new = Inbound::new(owner, domain, limits, queues);
-        Inbound { expected, next_message, queue_pair, receives, ..new }
+        Inbound { expected, next_message, queue_pair, receives, share, ..new }
     }
 }
