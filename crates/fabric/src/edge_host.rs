@@ -578,6 +578,9 @@ impl HostEngine for EdgeHost {
             semantics::CompletionKind::Send => CompletionKind::Send,
             semantics::CompletionKind::Receive => CompletionKind::Receive,
             semantics::CompletionKind::Notification => CompletionKind::Notification,
+            semantics::CompletionKind::BindWindow | semantics::CompletionKind::Invalidate => {
+                unreachable!("no action of a simulated host is about windows")
+            }
         };
         if !matches!(kind, CompletionKind::Receive | CompletionKind::Notification) {
             self.store_results(connection.0, found.context);

@@ -4,6 +4,7 @@ mod answers;
 mod asking;
 mod complete;
 mod fragments;
+mod local;
 mod post;
 mod rest;
 
@@ -16,12 +17,14 @@ use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::slab::{NIL, Slab};
 use crate::{
-    INLINE_BYTES_MAX, Operation, OperationError, Owner, PieceList, PostError, Queues, Request, Sink,
+    CompletionKind, INLINE_BYTES_MAX, Operation, OperationError, Owner, PieceList, PostError,
+    Queues, Request, Sink,
 };
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
 pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault};
+use local::LocalWork;
 pub use rest::OutboundAtRest;
 
 /// What the peer granted when the connection was made.
@@ -96,6 +99,8 @@ enum OutKind {
         sink: Option<Sink>,
         value: Option<u64>,
     },
+    /// Has no number of its own, but that of the next operation that the peer hears of.
+    Local { work: LocalWork, tells: CompletionKind },
 }
 
 /// Where the bytes of a write or send are.
@@ -154,6 +159,10 @@ pub struct Outbound {
     answer_turn: bool,
     /// Both ends want the rules of queue pairs.
     queue_pair: bool,
+    /// The first operation that failed on this side. Nothing of it and of later ones is sent any more.
+    fault: Option<(OperationNumber, OperationError)>,
+    /// An operation that failed on this side is complete, as are all before it.
+    is_faulty: bool,
     backlog_bytes: u64,
     outlet: Outlet,
 }
@@ -183,6 +192,8 @@ impl Outbound {
             blocked: false,
             answer_turn: false,
             queue_pair: false,
+            fault: None,
+            is_faulty: false,
             backlog_bytes: 0,
             outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
         }
@@ -191,7 +202,7 @@ impl Outbound {
     /// Sets what the peer granted, once the handshake tells.
     pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
         self.peer = peer;
-        self.blocked = false;
+        self.unblock();
     }
 
     /// Begins with other numbers than 0, as the peer must, to see them wrap around.
@@ -223,11 +234,15 @@ impl Outbound {
     ) -> Result<OperationNumber, PostError> {
         self.check(operation)?;
         operation.check(memory)?;
-        self.accept(pools, operation, NIL)
+        let number = self.accept(pools, operation, NIL)?;
+        if matches!(operation.request, Request::BindWindow { .. } | Request::Invalidate { .. }) {
+            self.pass_local(memory, pools);
+        }
+        Ok(number)
     }
 
     /// [`Outbound::post`] of an operation whose bytes come from these pieces, or of a read go to them. It is as
-    /// long as the list, whatever the request says of length and place. An atomic has no use for a list.
+    /// long as the list, whatever the request says of length and place. What is no write, read or send has no use for a list.
     ///
     /// # Errors
     /// As for [`Outbound::post`], and [`PostError::NoListLeft`].
@@ -238,7 +253,14 @@ impl Outbound {
         operation: &Operation,
         list: PieceList<'_>,
     ) -> Result<OperationNumber, PostError> {
-        if matches!(operation.request, Request::FetchAdd { .. } | Request::CompareSwap { .. }) {
+        let has_bytes = matches!(
+            operation.request,
+            Request::Write { .. }
+                | Request::Read { .. }
+                | Request::Send { .. }
+                | Request::SendInvalidate { .. }
+        );
+        if !has_bytes {
             return self.post(memory, pools, operation);
         }
         self.check(operation)?;
@@ -257,6 +279,14 @@ impl Outbound {
         operation: &Operation,
         list: u32,
     ) -> Result<OperationNumber, PostError> {
+        self.admit(pools, operation)?;
+        let record = self.record(operation, self.next_number, list);
+        Ok(self.append(pools, record))
+    }
+
+    /// Makes sure of a record and of a place for the completion.
+    #[inline]
+    fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
         if pools.operations.room() == 0 {
             return Err(PostError::NoOperationLeft(pools.operations.used()));
         }
@@ -265,13 +295,20 @@ impl Outbound {
         if has_place {
             self.outlet.promise()?;
         }
-        let number = self.next_number;
-        let record = self.record(operation, number, list);
+        Ok(())
+    }
+
+    /// Puts an operation that was admitted behind the others.
+    #[inline]
+    fn append(&mut self, pools: &mut Pools, record: OutOperation) -> OperationNumber {
+        let number = record.number;
+        if !record.is_local() {
+            self.next_number = number.next();
+        }
         let backlog_bytes = record.backlog_bytes();
         let Ok(slot) = pools.operations.insert(record) else {
-            unreachable!("room was checked above")
+            unreachable!("room was checked when it was admitted")
         };
-        self.next_number = number.next();
         if self.tail == NIL {
             self.head = slot;
         } else {
@@ -280,11 +317,11 @@ impl Outbound {
         self.tail = slot;
         if self.cursor == NIL {
             self.cursor = slot;
-            self.blocked = false;
+            self.unblock();
         }
         self.outstanding += 1;
         self.backlog_bytes += u64::from(backlog_bytes);
-        Ok(number)
+        number
     }
 
     //= protocol.md: credit.1, complete.2
@@ -301,7 +338,7 @@ impl Outbound {
     ) -> bool {
         if credit.since(self.peer.credit) > 0 {
             self.peer.credit = credit;
-            self.blocked = false;
+            self.unblock();
         }
         let advance = delivered.since(self.delivered);
         if advance <= 0 {
@@ -311,7 +348,7 @@ impl Outbound {
             return false;
         }
         self.delivered = delivered;
-        self.blocked = false;
+        self.unblock();
         self.complete_ready(pools);
         true
     }
@@ -396,9 +433,9 @@ impl Outbound {
     ) {
         while self.head != NIL {
             let slot = self.head;
-            let number = pools.operations[slot].number;
+            let operation = &pools.operations[slot];
             let error = match at_fault {
-                Some((fault, error)) if fault == number => error,
+                Some((fault, error)) if fault == operation.number && !operation.is_local() => error,
                 _ => others,
             };
             self.head = pools.operations[slot].next;
@@ -415,6 +452,8 @@ impl Outbound {
         self.at_risk_bytes = 0;
         self.asked = 0;
         self.backlog_bytes = 0;
+        self.fault = None;
+        self.is_faulty = false;
         self.blocked = false;
     }
 
@@ -450,6 +489,17 @@ impl Outbound {
         self.outstanding > 0 || self.answering > 0
     }
 
+    /// What kept the operation at the cursor back may be over.
+    #[inline]
+    const fn unblock(&mut self) {
+        self.blocked = self.is_halted();
+    }
+
+    /// Whether nothing of the operation at the cursor may be sent, whatever the peer says of it.
+    const fn is_halted(&self) -> bool {
+        self.fault.is_some() || self.is_faulty
+    }
+
     /// Number of the first operation that was not wholly handed out.
     fn first_unsent(&self, pools: &Pools) -> OperationNumber {
         pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
@@ -460,6 +510,7 @@ impl Outbound {
             CarriedKind::Request => {
                 own_operation(&mut pools.operations, self.owner.index(), carried)
                     .is_some_and(|operation| operation.number.since(self.delivered) >= 0)
+                    && self.fault.is_none_or(|(fault, _)| carried.number.since(fault) < 0)
             }
             CarriedKind::Answer => self.own_answer(pools, carried).is_some(),
             CarriedKind::Control | CarriedKind::Nothing => false,

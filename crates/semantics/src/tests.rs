@@ -4,6 +4,7 @@
 mod exactly_once;
 mod lies;
 mod limits;
+mod local_work;
 mod messages;
 mod ordering;
 mod pair;

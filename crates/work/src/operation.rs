@@ -1,10 +1,10 @@
 //! What an application asks for.
 
-use mem::{MemoryAccess, RegionId, Rights};
+use mem::{MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
 use wire_edge::RemoteKey;
 
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
-use crate::{Piece, PieceList, PostError};
+use crate::{CompletionKind, Piece, PieceList, PostError};
 
 /// One operation, as posted.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +61,12 @@ impl Operation {
                 }
                 Ok(())
             }
+            Request::BindWindow { .. } | Request::Invalidate { .. } => Ok(()),
         }
     }
 
     /// [`Operation::check`] of one whose bytes come from these pieces, or of a read go to them: what the request
-    /// says of that is not looked at. Not for atomics.
+    /// says of that is not looked at. Of writes, reads and sends.
     ///
     /// # Errors
     /// As for [`Operation::check`].
@@ -97,7 +98,10 @@ impl Operation {
             return Err(PostError::TooLong(u64::from(length)));
         }
         match self.request {
-            Request::Send { .. } | Request::SendInvalidate { .. } => Ok(()),
+            Request::Send { .. }
+            | Request::SendInvalidate { .. }
+            | Request::BindWindow { .. }
+            | Request::Invalidate { .. } => Ok(()),
             Request::Write { address, .. } | Request::Read { address, .. } => {
                 check_remote(address, length)
             }
@@ -171,6 +175,39 @@ pub enum Request {
         /// Key of one of the peer's memory windows.
         key: RemoteKey,
     },
+    /// Binds a memory window of this side, in its turn: operations posted before have begun, and none posted after
+    /// it. The peer learns nothing of it. Of queue pairs only.
+    BindWindow {
+        /// A key that ends before, as the window had it until now.
+        replaced: Option<RemoteKey>,
+        /// Its key from now on.
+        key: RemoteKey,
+        /// What it opens; nothing if the window shall be bound to nothing.
+        window: Option<Window>,
+    },
+    /// Ends the key of a memory window of this side that was bound for this connection, in its turn as
+    /// [`Request::BindWindow`]. Of queue pairs only.
+    Invalidate {
+        /// The domain of the connection.
+        domain: ProtectionDomain,
+        /// The key.
+        key: RemoteKey,
+    },
+}
+
+impl Request {
+    /// What its completion is of.
+    pub const fn completion_kind(&self) -> CompletionKind {
+        match self {
+            Self::Write { .. } => CompletionKind::Write,
+            Self::Read { .. } => CompletionKind::Read,
+            Self::FetchAdd { .. } => CompletionKind::FetchAdd,
+            Self::CompareSwap { .. } => CompletionKind::CompareSwap,
+            Self::Send { .. } | Self::SendInvalidate { .. } => CompletionKind::Send,
+            Self::BindWindow { .. } => CompletionKind::BindWindow,
+            Self::Invalidate { .. } => CompletionKind::Invalidate,
+        }
+    }
 }
 
 /// Where the result of an atomic goes: 8 bytes of a region, in the byte order of this processor.

@@ -99,7 +99,7 @@ impl Outbound {
             pools.status.progress(status, bytes.min(length));
         }
         if arrived {
-            self.blocked = false;
+            self.unblock();
             self.complete_ready(pools);
         }
         Ok(Answer::Accepted)
@@ -128,7 +128,7 @@ impl Outbound {
                 .map_err(|_| LocalFault::Operation(number))?;
         }
         *value = Some(answer);
-        self.blocked = false;
+        self.unblock();
         self.complete_ready(pools);
         Ok(Answer::Accepted)
     }

@@ -125,8 +125,14 @@ impl Outbound {
         if self.answer_cursor != NIL && (self.answer_turn || !request_possible) {
             return self.next_answer(memory, pools, room).map(Some);
         }
-        if request_possible && let Some(cut) = self.cut_request(pools, room) {
-            return self.next_request(memory, pools, &cut);
+        if request_possible {
+            let mut cut = self.cut_request(pools, room);
+            if cut.is_none() && self.queue_pair && self.pass_local(memory, pools) {
+                cut = self.cut_request(pools, room);
+            }
+            if let Some(cut) = cut {
+                return self.next_request(memory, pools, &cut);
+            }
         }
         if self.answer_cursor != NIL {
             return self.next_answer(memory, pools, room).map(Some);
@@ -327,6 +333,7 @@ impl Outbound {
             OutKind::Read { .. } | OutKind::Atomic { .. } => {
                 self.asked < u32::from(self.peer.read_depth)
             }
+            OutKind::Local { .. } => false,
         };
         in_window && granted && !fence_holds
     }
@@ -398,7 +405,7 @@ impl OutOperation {
         let (header_bytes, source) = match &self.kind {
             OutKind::Write { source, .. } => (WRITE_BYTES, source),
             OutKind::Send { source, .. } => (SEND_BYTES, source),
-            OutKind::Read { .. } | OutKind::Atomic { .. } => {
+            OutKind::Read { .. } | OutKind::Atomic { .. } | OutKind::Local { .. } => {
                 return Cut { offset: 0, len: 0, last: true };
             }
         };
@@ -441,9 +448,8 @@ impl OutOperation {
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let operation = self.number;
         let Cut { offset, len, last } = *cut;
-        let source = match &self.kind {
-            OutKind::Write { source, .. } | OutKind::Send { source, .. } => source,
-            OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(Some(self.question(slot))),
+        let (OutKind::Write { source, .. } | OutKind::Send { source, .. }) = &self.kind else {
+            return Ok(Some(self.question(slot)));
         };
         let payload = match *source {
             _ if len == 0 => FragmentPayload::None,

@@ -2,19 +2,25 @@
 
 use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
-use super::{Bytes, OutKind, OutOperation, Outbound};
+use super::{Bytes, LocalWork, OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
-use crate::{Operation, Ordering, PostError, Request, Source};
+use crate::{CompletionKind, Operation, Ordering, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5
     /// Whether the peer can be asked for it.
     pub(super) fn check(&self, operation: &Operation) -> Result<(), PostError> {
         match operation.request {
-            Request::SendInvalidate { .. } if !self.queue_pair => Err(PostError::QueuePairOnly),
-            Request::Write { .. } | Request::Send { .. } | Request::SendInvalidate { .. } => Ok(()),
+            Request::Write { .. } | Request::Send { .. } => Ok(()),
+            Request::SendInvalidate { .. }
+            | Request::BindWindow { .. }
+            | Request::Invalidate { .. } => self.check_queue_pair(),
             _ => self.check_read_depth(),
         }
+    }
+
+    pub(super) const fn check_queue_pair(&self) -> Result<(), PostError> {
+        if self.queue_pair { Ok(()) } else { Err(PostError::QueuePairOnly) }
     }
 
     //= protocol.md: answer.13
@@ -36,19 +42,7 @@ impl Outbound {
         number: OperationNumber,
         list: u32,
     ) -> OutOperation {
-        let mut flags = Flags::default();
-        let wanted = &operation.flags;
-        for (set, flag) in [
-            (wanted.fence_before, Flags::FENCE_BEFORE),
-            (wanted.fence_after, Flags::FENCE_AFTER),
-            (wanted.ordering == Ordering::Strict, Flags::STRICT),
-            (wanted.solicited, Flags::SOLICITED),
-        ] {
-            if set {
-                flags = flags.with(flag);
-            }
-        }
-        let (kind, key, address) = match operation.request {
+        let what = match operation.request {
             Request::Write { source, key, address } => {
                 let consumes = self.queue_pair && operation.immediate.is_some();
                 let message = consumes.then(|| self.take_message());
@@ -81,8 +75,43 @@ impl Outbound {
                     address,
                 )
             }
+            Request::BindWindow { replaced, key, window } => {
+                let work = LocalWork::Bind { replaced, key, window };
+                (OutKind::Local { work, tells: CompletionKind::BindWindow }, RemoteKey(0), 0)
+            }
+            Request::Invalidate { domain, key } => {
+                let work = LocalWork::Invalidate { domain, key };
+                (OutKind::Local { work, tells: CompletionKind::Invalidate }, RemoteKey(0), 0)
+            }
         };
-        let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
+        self.record_of(operation, what, number)
+    }
+
+    /// The record of what is to be done under `key` at `address`, and else as the operation says.
+    #[inline]
+    pub(super) fn record_of(
+        &self,
+        operation: &Operation,
+        (kind, key, address): (OutKind, RemoteKey, u64),
+        number: OperationNumber,
+    ) -> OutOperation {
+        let mut flags = Flags::default();
+        let wanted = &operation.flags;
+        for (set, flag) in [
+            (wanted.fence_before, Flags::FENCE_BEFORE),
+            (wanted.fence_after, Flags::FENCE_AFTER),
+            (wanted.ordering == Ordering::Strict, Flags::STRICT),
+            (wanted.solicited, Flags::SOLICITED),
+        ] {
+            if set {
+                flags = flags.with(flag);
+            }
+        }
+        let length = match kind {
+            OutKind::Atomic { .. } => 8,
+            OutKind::Local { .. } => 0,
+            _ => operation.length,
+        };
         let invalidates = matches!(kind, OutKind::Send { invalidates: true, .. });
         OutOperation {
             connection: self.owner.index(),

@@ -24,6 +24,7 @@ impl Outbound {
             && self.answer_head == NIL
             && self.retransmit_head == NIL
             && self.last_fence.is_none()
+            && !self.is_faulty
     }
 
     /// What must be kept while the half is at rest.
