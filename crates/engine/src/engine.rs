@@ -7,7 +7,8 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Queues, Receive, StatusTable,
+    Carried, CompletionQueue, Inbound, Operation, OperationError, Outbound, PieceList, PoolUse,
+    Pools, PostError, Queues, Receive, SharedReceives, StatusTable,
 };
 use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
@@ -222,9 +223,40 @@ impl Engine {
         handle: ConnectionHandle,
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post(memory, pools, operation))
+    }
+
+    /// As [`Engine::post`], of bytes in several pieces.
+    pub fn post_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        operation: &Operation,
+        list: PieceList<'_>,
+    ) -> Result<OperationNumber, PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
+    }
+
+    /// Posts work of a queue pair that failed before it got here: it completes so in its turn, and the connection
+    /// ends.
+    pub fn post_failed(
+        &mut self,
+        handle: ConnectionHandle,
+        operation: &Operation,
+        error: OperationError,
+    ) -> Result<(), PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post_failed(pools, operation, error))
+    }
+
+    #[inline]
+    fn post_by<R>(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Outbound, &mut Pools) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
-            connection.outbound_mut().post(memory, &mut self.pools, operation)
+            post(connection.outbound_mut(), &mut self.pools)
         } else {
             Err(PostError::NotConnected)
         };
@@ -241,11 +273,33 @@ impl Engine {
         handle: ConnectionHandle,
         receive: Receive,
     ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
+    }
+
+    /// As [`Engine::post_receive`], of a buffer in several pieces.
+    pub fn post_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, pools| {
+            inbound.post_receive_list(memory, pools, list, context)
+        })
+    }
+
+    #[inline]
+    fn post_receive_by(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Inbound, &mut Pools) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let open =
             !matches!(connection.phase(), Phase::Closing | Phase::Drained | Phase::Requested);
         let result = if open {
-            connection.inbound_mut().post_receive(memory, receive)
+            post(connection.inbound_mut(), &mut self.pools)
         } else {
             Err(PostError::NotConnected)
         };
@@ -313,7 +367,7 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        self.agenda.has_work() || !self.replies.is_empty()
+        self.agenda.has_work() || !self.replies.is_empty() || self.pools.has_refilled()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
@@ -330,6 +384,28 @@ impl Engine {
             (Some(_), Some(_)) => false,
         };
         !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
+    }
+
+    //= protocol.md: shared.3
+    /// Receives were posted that connections [wait](SharedReceives::post) for: they go on.
+    pub fn on_receives_posted(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        receives: &SharedReceives,
+    ) {
+        while let Some(owner) = receives.next_ready() {
+            let handle = ConnectionHandle { index: owner.index(), generation: owner.life() };
+            self.with_handle(handle, |parts, connection| {
+                parts.on_receive_there(now, memory, connection);
+            });
+        }
+    }
+
+    /// The next shared queue of which fewer receives are left than [somebody](SharedReceives::arm_limit) wanted to
+    /// hear of.
+    pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
+        self.pools.take_below_limit()
     }
 
     /// The next completion queue for whose completions an application waits: wake it, or signal its
