@@ -523,6 +523,12 @@ impl Connection {
             || self.paths.iter().any(|path| path.is_urgent(now))
     }
 
+    /// Whether a completion was lost for want of room.
+    #[inline]
+    pub(crate) const fn is_overrun(&self) -> bool {
+        self.outbound.is_overrun() || self.inbound.is_overrun()
+    }
+
     /// Whether operations may be posted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Established)

@@ -322,6 +322,16 @@ impl Parts<'_> {
         });
     }
 
+    //= protocol.md: overrun.1
+    /// Ends a connection of which a completion was lost, as a queue had no room for it.
+    #[inline]
+    pub(crate) fn end_if_overrun(&mut self, now: Instant, connection: &mut Connection) {
+        if connection.is_overrun() && connection.is_open() {
+            let close = (CloseReason::ResourceLimit, OperationNumber(0));
+            self.begin_close(now, connection, close, Closed::Overrun);
+        }
+    }
+
     /// Ends a connection without a word to the peer.
     pub(crate) fn end(
         &mut self,

@@ -126,6 +126,12 @@ pub enum Closed {
     /// The peer restarted and knows nothing of the connection.
     #[error("the peer restarted; connect again")]
     PeerRestarted,
+    /// A completion queue of the connection, which promises no places, had no room for a completion.
+    #[error(
+        "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
+         before more work is posted than it has room for"
+    )]
+    Overrun,
 }
 
 impl Closed {
@@ -139,7 +145,7 @@ impl Closed {
             Self::PeerRefused(_) | Self::Rejected(_) | Self::Version { .. } => {
                 OperationError::EndedByPeer
             }
-            Self::Here | Self::LocalMemory => OperationError::Flushed,
+            Self::Here | Self::LocalMemory | Self::Overrun => OperationError::Flushed,
         }
     }
 }

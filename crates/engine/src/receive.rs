@@ -45,6 +45,7 @@ impl Engine {
         let Some(mut connection) = connections.take(index) else { return };
         if connection.names().epoch() == epoch {
             parts.receive(now, memory, link, &frame, &mut connection);
+            parts.end_if_overrun(now, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
             parts.counters.wrong_epoch += 1;

@@ -113,6 +113,7 @@ impl Engine {
             self.with_index(index, |parts, connection| {
                 if connection.is_open() && connection.inbound().is_stalled() {
                     parts.resume(now, memory, connection);
+                    parts.end_if_overrun(now, connection);
                 }
             });
         }
@@ -131,6 +132,8 @@ impl Parts<'_> {
             let is_waiting = connection.awaits_peer();
             connection.liveness_mut().on_progress(now, is_waiting);
         }
+        // What was posted may have been complete at once.
+        self.end_if_overrun(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be set up at once; what they say is not dropped for that.

@@ -2,10 +2,13 @@
 
 mod pair;
 
+use std::sync::Arc;
+
 use delivery::{Evidence, LinkEvent, LinkId};
 use engine::{Closed, ConnectError, ConnectRequest, EngineConfig, Grants, Terms};
 use pair::{Pair, address};
-use semantics::{OperationFlags, PostError, Receive, Request};
+use semantics::{Arm, CompletionQueue, OperationFlags, PostError, Receive, Request};
+use wire_edge::CloseReason;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -114,7 +117,7 @@ fn grants_with_which_nothing_works_are_refused() {
             service: 0,
             private_data: Vec::new(),
             domain: pair.hosts[0].domain,
-            queues: std::sync::Arc::clone(&pair.hosts[0].queue).into(),
+            queues: Arc::clone(&pair.hosts[0].queue).into(),
             terms: granting(grants),
         };
         let refused = pair.hosts[0].engine.connect(pair.now, request);
@@ -152,4 +155,86 @@ fn a_queue_pair_learns_within_a_second_that_its_peer_was_killed_however_idle_it_
         }
     }
     assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0))]);
+}
+
+/// Two queue pairs, of which the first host posts to a queue of so many places.
+fn queue_pairs_with_room_for(places: [usize; 2]) -> Pair {
+    let mut pair = Pair::new(1);
+    for (host, places) in pair.hosts.iter_mut().zip(places) {
+        host.terms.queue_pair = true;
+        host.queue = Arc::new(CompletionQueue::new(places));
+    }
+    pair.establish();
+    pair
+}
+
+//= protocol.md: overrun.1
+#[test]
+fn a_completion_that_finds_no_room_ends_its_queue_pair() {
+    for receives in [false, true] {
+        let mut pair = queue_pairs_with_room_for(if receives { [64, 4] } else { [4, 64] });
+        let overrun = usize::from(receives);
+        // Another one of the same endpoints, with room.
+        let first = pair.hosts.each_ref().map(|host| host.connection);
+        let queues = pair
+            .hosts
+            .each_mut()
+            .map(|host| core::mem::replace(&mut host.queue, Arc::new(CompletionQueue::new(64))));
+        pair.connect();
+        pair.run_for(SECOND_NS / 10);
+        let second = pair.hosts.each_ref().map(|host| host.connection);
+        let source = pair.source(0, 0);
+        for handles in [first, second] {
+            for (host, handle) in pair.hosts.iter_mut().zip(handles) {
+                host.connection = handle;
+            }
+            for context in 0..10 {
+                pair.receive(1, 0, 64, context);
+            }
+            pair.run_for(SECOND_NS / 10);
+            for context in 0..10 {
+                pair.post(0, Request::Send { source }, 8, context);
+            }
+            pair.run_for(SECOND_NS / 10);
+        }
+        assert_eq!(pair.hosts[overrun].closed(), [Closed::Overrun]);
+        let refused = Closed::PeerRefused(CloseReason::ResourceLimit);
+        assert_eq!(pair.hosts[1 - overrun].closed(), [refused]);
+        assert!(queues[overrun].is_overrun() && !queues[1 - overrun].is_overrun());
+        // What the queue had room for is there.
+        let kept: Vec<_> = std::iter::from_fn(|| queues[overrun].poll()).collect();
+        assert_eq!(kept.iter().map(|done| done.context).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(kept.iter().all(|done| done.result.is_ok()));
+        let other: Vec<_> = std::iter::from_fn(|| queues[1 - overrun].poll()).collect();
+        assert_eq!(other.len(), 10, "each is accounted for once");
+        assert_eq!((pair.done(0).len(), pair.done(1).len()), (10, 10), "the other goes on");
+        assert!(pair.hosts.iter().all(|host| host.info().established));
+    }
+}
+
+#[test]
+fn a_queue_for_which_an_application_waits_is_handed_out_once() {
+    let mut pair = Pair::new(1);
+    for host in &mut pair.hosts {
+        host.terms.queue_pair = true;
+        host.queue = Arc::new(CompletionQueue::with_events(64));
+    }
+    pair.establish();
+    let source = pair.source(0, 0);
+    for context in 0..2 {
+        pair.receive(1, 0, 64, context);
+    }
+    pair.run_for(SECOND_NS / 10);
+    for host in &pair.hosts {
+        assert!(host.queue.arm(Arm::Next));
+    }
+    for context in 0..2 {
+        pair.post(0, Request::Send { source }, 8, context);
+    }
+    pair.run_for(SECOND_NS / 10);
+    for host in &mut pair.hosts {
+        let fired = host.engine.take_fired();
+        assert!(fired.is_some_and(|fired| Arc::ptr_eq(&fired, &host.queue)));
+        assert!(host.engine.take_fired().is_none());
+    }
 }
