@@ -12,8 +12,11 @@ mod rest;
 use std::sync::Arc;
 
 use mem::{MemoryAccess, Payload, RegionId};
-use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{
+    AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey,
+};
 
+use crate::close::error_of_close;
 use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::slab::{NIL, Slab};
@@ -436,6 +439,13 @@ impl Outbound {
     pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
         let slot = pools.reads_index.get(self.owner.index(), number);
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
+    }
+
+    //= protocol.md: close.4, queue-pair.6
+    /// What the operation at fault learns when the peer closes for `reason`: to be [flushed](Outbound::flush) with,
+    /// after [`Outbound::on_delivered`] has completed what the Close tells of.
+    pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
+        error_of_close(reason, self.queue_pair)
     }
 
     /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `others`.
