@@ -2,7 +2,7 @@
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{OperationError, error_of_close};
+use semantics::OperationError;
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
 use crate::connection::Connection;
@@ -396,7 +396,7 @@ impl Parts<'_> {
             return;
         }
         let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
-        let fault = (!peaceful).then(|| (operation, error_of_close(reason)));
+        let fault = (!peaceful).then(|| (operation, connection.outbound().error_of_close(reason)));
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;

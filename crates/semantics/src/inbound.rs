@@ -169,7 +169,7 @@ impl Inbound {
         self.queue_pair = true;
     }
 
-    //= protocol.md: operation.4, operation.5
+    //= protocol.md: operation.4, operation.5, invalidate.3
     /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
     /// in order, and never allocates.
     ///
@@ -191,7 +191,11 @@ impl Inbound {
                 (operation, offset, InKind::Write { key, base }, immediate)
             }
             Header::Send { operation, offset, message, immediate } => {
-                (operation, offset, InKind::Send { message }, immediate)
+                (operation, offset, InKind::Send { message, ends_key: false }, immediate)
+            }
+            Header::SendInvalidate { operation, offset, message, key } if self.queue_pair => {
+                let kind = InKind::Send { message, ends_key: true };
+                (operation, offset, kind, key.map(|key| key.0))
             }
             Header::ReadRequest { operation, length, key, address } => {
                 (operation, 0, InKind::Read { key, address, length }, None)
@@ -209,7 +213,7 @@ impl Inbound {
             return Verdict::Refused(Refusal::Window);
         }
         let message = match kind {
-            InKind::Send { message } => Some(message),
+            InKind::Send { message, .. } => Some(message),
             InKind::Write { .. } if immediate.is_some() && distance == 0 => self.next_shared(),
             _ => None,
         };
@@ -521,11 +525,11 @@ impl Inbound {
             return Verdict::Refused(Refusal::Early);
         }
         let reason = match (kind, error) {
-            (InKind::Send { message }, AccessError::Bounds { .. }) => {
+            (InKind::Send { message, .. }, AccessError::Bounds { .. }) => {
                 self.failed = Some((message, OperationError::MessageTooLong));
                 CloseReason::MessageTooLong
             }
-            (InKind::Send { message }, _) => {
+            (InKind::Send { message, .. }, _) => {
                 self.failed = Some((message, OperationError::LocalAccess));
                 CloseReason::LocalMemoryGone
             }

@@ -238,3 +238,32 @@ impl SharedReceives {
         self.rare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_receive_that_came_while_he_was_looking() {
+        let shared = SharedReceives::new(4);
+        let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
+        // Looked, and found none. Then one is posted, and nobody waits yet.
+        assert!(shared.take(&mut Lists::default()).is_none());
+        assert_eq!(shared.post(receive), Ok(false));
+        assert!(!shared.wait(first));
+        assert_eq!(shared.take(&mut Lists::default()).map(|taken| taken.context), Some(5));
+        assert!(shared.wait(first) && shared.wait(second));
+        assert_eq!(shared.post(receive), Ok(true));
+        assert_eq!(shared.next_ready(), Some(first));
+    }
+
+    #[test]
+    fn a_queue_has_at_least_one_place_and_not_more_than_there_may_be() {
+        assert_eq!(SharedReceives::new(0).capacity(), 1);
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
+        let shared = SharedReceives::new(1);
+        assert_eq!(shared.post(receive), Ok(false));
+        assert_eq!(shared.post(receive), Err(PostError::ReceiveQueueFull(1)));
+    }
+}

@@ -1,5 +1,7 @@
 //! What an application learns when something is finished.
 
+use wire_edge::RemoteKey;
+
 use crate::{CompletionStatus, OperationError};
 
 /// What an application learns when an operation, a receive or a notification is finished.
@@ -20,7 +22,7 @@ pub struct Completion {
     /// The peer asked that a waiting application be woken.
     pub solicited: bool,
     /// Atomics: what the memory held before. Notification: the address written to. Receive: see
-    /// [`Completion::is_of_write`]. Else 0.
+    /// [`Completion::is_of_write`] and [`Completion::invalidated`]. Else 0.
     pub value: u64,
 }
 
@@ -35,6 +37,15 @@ impl Completion {
 
     /// [`Completion::value`] of a receive that a write with an immediate consumed.
     pub const OF_WRITE: u64 = 1 << 32;
+
+    /// The key of this side that the message ended.
+    pub const fn invalidated(&self) -> Option<RemoteKey> {
+        let is_key = 0 < self.value && self.value < Self::OF_WRITE;
+        if is_key && matches!(self.kind, CompletionKind::Receive) {
+            return Some(RemoteKey(self.value as u32));
+        }
+        None
+    }
 
     /// Whether it is a receive that a write consumed: the bytes are where the write put them, and nothing is in
     /// the memory of the receive.
@@ -166,6 +177,26 @@ mod tests {
         assert_eq!((first.index(), second.index()), (7, 7));
         assert_eq!((first.life(), second.life()), (1, 2));
         assert_ne!(first.bits(), second.bits());
+    }
+
+    #[test]
+    fn a_receive_tells_which_key_it_ended_or_that_a_write_consumed_it() {
+        let receive = |value| Completion {
+            context: 0,
+            owner: Owner::default(),
+            kind: CompletionKind::Receive,
+            result: Ok(()),
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+            value,
+        };
+        let told = |found: Completion| (found.invalidated(), found.is_of_write());
+        assert_eq!(told(receive(0)), (None, false));
+        assert_eq!(told(receive(0xffff_ffff)), (Some(RemoteKey(0xffff_ffff)), false));
+        assert_eq!(told(receive(Completion::OF_WRITE)), (None, true));
+        let atomic = Completion { kind: CompletionKind::FetchAdd, ..receive(7) };
+        assert_eq!(told(atomic), (None, false));
     }
 
     proptest! {

@@ -1,11 +1,12 @@
 //! Delivery: an operation of the peer whose bytes are all here happens, in the order of numbers.
 
-use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber};
+use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, RemoteKey};
 
-use mem::{AccessError, Rights};
+use mem::{AccessError, MemoryAccess, Rights};
 
 use super::operation::InKind;
 use super::{Inbound, Surroundings, Verdict, violation};
+use crate::close::close_reason_of;
 use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind};
@@ -123,7 +124,14 @@ impl Inbound {
                     Err(Stop::Stalled)
                 }
             }
-            InKind::Send { message } => self.consume(around.pools, message, told, length, 0),
+            InKind::Send { message, ends_key: false } => {
+                self.consume(around.pools, message, told, length, 0)
+            }
+            InKind::Send { message, ends_key: true } => {
+                let key = self.end_key(around.memory, told.immediate)?;
+                let told = Told { immediate: None, ..told };
+                self.consume(around.pools, message, told, length, u64::from(key.0))
+            }
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
@@ -152,6 +160,17 @@ impl Inbound {
                 around.outbound.answer_atomic(around.pools, self.expected, value);
                 Ok(())
             }
+        }
+    }
+
+    //= protocol.md: invalidate.1, invalidate.2
+    /// Ends the window that a message in turn names.
+    #[cold]
+    fn end_key(&self, memory: &MemoryAccess<'_>, key: Option<u32>) -> Result<RemoteKey, Stop> {
+        let key = RemoteKey(key.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?);
+        match memory.invalidate(self.domain, self.owner.bits(), key) {
+            Ok(_) => Ok(key),
+            Err(error) => Err(Stop::Peer(close_reason_of(error))),
         }
     }
 

@@ -188,7 +188,7 @@ impl Inbound {
                     _ => self.resolve(memory, key, address, len)?,
                 }
             }
-            InKind::Send { message } => {
+            InKind::Send { message, .. } => {
                 let receive = self.receive_of(message, offset, len)?;
                 match receive.destination {
                     Destination::Region { region, offset: start } => {

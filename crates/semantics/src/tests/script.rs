@@ -68,6 +68,15 @@ impl Script {
         })
     }
 
+    pub(super) fn send_invalidate(&mut self, bytes: &[u8], key: RemoteKey) -> Vec<Frame> {
+        let message = MessageNumber(self.message);
+        self.message += 1;
+        self.cut(bytes, |operation, offset, is_last| {
+            let key = is_last.then_some(key);
+            Header::SendInvalidate { operation, offset, message, key }
+        })
+    }
+
     fn cut(
         &mut self,
         bytes: &[u8],

@@ -3,10 +3,10 @@
 use mem::{Reach, Rights, Window};
 use wire_edge::{AtomicOpcode, CloseReason, Flags, Header, OperationNumber, RemoteKey};
 
-use super::pair::{Random, Side};
+use super::pair::{Config, Random, Side};
 use super::queue_pair::{flags_of, target};
 use super::script::{Script, deliver_all};
-use crate::{Owner, Verdict};
+use crate::{OperationError, Owner, Verdict};
 
 /// As tests of `mem` choose it; no region has it.
 const KEY: RemoteKey = RemoteKey(0x1234_5678);
@@ -179,4 +179,69 @@ fn a_window_that_ends_fails_the_first_operation_in_turn_that_needs_it() {
             assert!(through[operation.0 as usize], "seed {seed}: not through the window");
         }
     }
+}
+
+const OTHER: RemoteKey = RemoteKey(0x0bad_cafe);
+
+//= protocol.md: invalidate.1
+#[test]
+fn a_message_ends_a_window_in_its_turn_and_its_receive_says_which() {
+    for seed in 0..100 {
+        let mut random = Random(seed);
+        let mut side = target(seed);
+        bind(&side, KEY, 0, Rights::REMOTE_WRITE, Reach::Connection(OWNER.bits()));
+        bind(&side, OTHER, 0, Rights::REMOTE_WRITE, Reach::Connection(OWNER.bits()));
+        side.post_receive(4096, 256, 3).unwrap();
+        let mut script = Script::new(flags_of(seed), 64);
+        let mut frames = script.write((KEY, START), &[1; 300], None);
+        frames.extend(script.send_invalidate(&vec![2; random.below(200)], KEY));
+        frames.extend(script.write((OTHER, START + 400), &[4; 300], None));
+        deliver_all(&mut side, &mut random, &frames);
+        assert_eq!((&side.bytes()[..300], &side.bytes()[400..700]), (&[1; 300][..], &[4; 300][..]));
+        side.poll();
+        let found = side.completions[0];
+        assert_eq!((found.context, found.result, found.immediate), (3, Ok(()), None));
+        assert_eq!((found.invalidated(), found.is_of_write()), (Some(KEY), false));
+        let late = script.write((KEY, START), &[5; 8], None);
+        assert_eq!(late[0].arrive_at(&mut side), unknown_key(3));
+        assert_eq!(side.table.unbind(KEY), None);
+    }
+}
+
+//= protocol.md: invalidate.2
+#[test]
+fn a_message_ends_no_key_that_is_not_of_its_connection_and_fails_in_its_turn() {
+    for reach in [Some(Reach::Domain), Some(Reach::Connection(Owner::new(7, 2).bits())), None] {
+        let mut side = target(1);
+        if let Some(reach) = reach {
+            bind(&side, KEY, 0, Rights::REMOTE_WRITE, reach);
+        }
+        let key = if reach.is_some() { KEY } else { side.region.key };
+        side.post_receive(4096, 256, 3).unwrap();
+        side.post_receive(4096, 256, 4).unwrap();
+        let mut script = Script::new(Flags::NONE, 64);
+        let first = script.send(&[1; 8], None);
+        let second = script.send_invalidate(&[2; 8], key);
+        assert_eq!(second[0].arrive_at(&mut side), Verdict::Accepted);
+        assert_eq!(first[0].arrive_at(&mut side), unknown_key(1));
+        assert_eq!(side.inbound.delivered(), OperationNumber(1));
+        assert_eq!(side.table.unbind(KEY).is_some(), reach.is_some());
+        side.inbound.flush(&mut side.pools, OperationError::Flushed);
+        side.poll();
+        let results: Vec<_> =
+            side.completions.iter().map(|found| (found.context, found.result)).collect();
+        assert_eq!(results, [(3, Ok(())), (4, Err(OperationError::Flushed))]);
+    }
+}
+
+//= protocol.md: invalidate.3
+#[test]
+fn a_message_that_ends_a_key_is_a_violation_where_there_is_no_queue_pair() {
+    let mut side = Side::new(&Config::default(), 1);
+    bind(&side, KEY, 0, Rights::REMOTE_WRITE, Reach::Connection(OWNER.bits()));
+    side.post_receive(4096, 256, 3).unwrap();
+    let frames = Script::new(Flags::NONE, 64).send_invalidate(&[2; 8], KEY);
+    let (reason, operation) = (CloseReason::ProtocolViolation, OperationNumber(0));
+    assert_eq!(frames[0].arrive_at(&mut side), Verdict::Violation { reason, operation });
+    assert!(side.table.unbind(KEY).is_some());
 }
