@@ -300,10 +300,38 @@ impl Connection {
     /// The peer says what it offers: what both do holds.
     pub(crate) fn on_peer_wants(&mut self, features: Features) {
         let wants = features.contains(Features::QUEUE_PAIR);
-        if self.terms.as_mut().is_some_and(|terms| terms.on_peer_wants(wants)) {
+        let Some(terms) = self.terms.as_mut().filter(|_| wants) else { return };
+        if terms.on_peer_wants() {
             self.inbound.be_queue_pair();
             self.outbound.be_queue_pair();
+            if let Some(shared) = terms.take_shared_receives() {
+                self.inbound.share_receives(shared);
+                self.told.tell_now();
+            }
         }
+    }
+
+    /// Refuses what the peer asks for later, when it has all answers; false if it is no queue pair, which does not
+    /// wait.
+    pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
+        match &mut self.terms {
+            Some(terms) if terms.is_queue_pair() => {
+                terms.set_refused(close);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the peer has asked for what it may not have, and answers are still under way.
+    #[inline]
+    pub(crate) fn has_refused(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.has_refused())
+    }
+
+    /// What it is that the peer may not have, and why.
+    pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
+        self.terms.as_mut()?.take_refused()
     }
 
     /// Whether it is a queue pair.
@@ -521,6 +549,15 @@ impl Connection {
             || self.outbound.wants_to_send()
             || self.ack_duty(now, Moment::NoData) == AckDuty::Alone
             || self.paths.iter().any(|path| path.is_urgent(now))
+    }
+
+    /// Says something of the connection as a whole.
+    #[cold]
+    pub(crate) fn say_on_nearest(&mut self, message: u16) {
+        let nearest = self.nearest_path();
+        if let Some(path) = self.paths.get_mut(nearest) {
+            path.say(message);
+        }
     }
 
     /// Whether a completion was lost for want of room.

@@ -7,8 +7,8 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Inbound, Operation, Outbound, PieceList, PoolUse, Pools, PostError,
-    Queues, Receive, StatusTable,
+    Carried, CompletionQueue, Inbound, Operation, OperationError, Outbound, PieceList, PoolUse,
+    Pools, PostError, Queues, Receive, SharedReceives, StatusTable,
 };
 use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
@@ -226,7 +226,7 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post(memory, pools, operation))
     }
 
-    /// As [`Engine::post`]; the bytes of the operation are these pieces of memory, and its length is theirs.
+    /// As [`Engine::post`], of bytes in several pieces.
     pub fn post_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -237,12 +237,23 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
     }
 
-    #[inline]
-    fn post_by(
+    /// Posts work of a queue pair that failed before it got here: it completes so in its turn, and the connection
+    /// ends.
+    pub fn post_failed(
         &mut self,
         handle: ConnectionHandle,
-        post: impl FnOnce(&mut Outbound, &mut Pools) -> Result<OperationNumber, PostError>,
-    ) -> Result<OperationNumber, PostError> {
+        operation: &Operation,
+        error: OperationError,
+    ) -> Result<(), PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post_failed(pools, operation, error))
+    }
+
+    #[inline]
+    fn post_by<R>(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Outbound, &mut Pools) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
             post(connection.outbound_mut(), &mut self.pools)
@@ -265,7 +276,7 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
-    /// As [`Engine::post_receive`], of these pieces of memory, one after the other.
+    /// As [`Engine::post_receive`], of a buffer in several pieces.
     pub fn post_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -278,6 +289,7 @@ impl Engine {
         })
     }
 
+    #[inline]
     fn post_receive_by(
         &mut self,
         handle: ConnectionHandle,
@@ -355,7 +367,7 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        self.agenda.has_work() || !self.replies.is_empty()
+        self.agenda.has_work() || !self.replies.is_empty() || self.pools.has_refilled()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
@@ -372,6 +384,28 @@ impl Engine {
             (Some(_), Some(_)) => false,
         };
         !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
+    }
+
+    //= protocol.md: shared.3
+    /// Receives were posted that connections [wait](SharedReceives::post) for: they go on.
+    pub fn on_receives_posted(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        receives: &SharedReceives,
+    ) {
+        while let Some(owner) = receives.next_ready() {
+            let handle = ConnectionHandle { index: owner.index(), generation: owner.life() };
+            self.with_handle(handle, |parts, connection| {
+                parts.on_receive_there(now, memory, connection);
+            });
+        }
+    }
+
+    /// The next shared queue of which fewer receives are left than [somebody](SharedReceives::arm_limit) wanted to
+    /// hear of.
+    pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
+        self.pools.take_below_limit()
     }
 
     /// The next completion queue for whose completions an application waits: wake it, or signal its

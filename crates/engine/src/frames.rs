@@ -65,7 +65,7 @@ impl Parts<'_> {
     /// The driver has taken only the first frames of the batch: the others were never sent. Returns what
     /// the first of these carried.
     #[cold]
-    fn take_back(
+    pub(crate) fn take_back(
         &mut self,
         connection: &mut Connection,
         position: usize,

@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::new_frame::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
 use crate::parts::Parts;
 use crate::path::Path;
-use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
+use crate::pending::{CLOSE, CLOSE_ACK, LINKS, NOT_READY, PING, Pending, READY};
 use crate::phase::Phase;
 use crate::purpose::Purpose;
 
@@ -166,6 +166,14 @@ fn gather_messages(
     }
     if control & CLOSE != 0 {
         add(body, connection.close().control());
+    }
+    if control & NOT_READY != 0
+        && let Some(message) = connection.inbound().lacks_receive()
+    {
+        add(body, Control::NotReady(message));
+    }
+    if control & READY != 0 && connection.inbound().lacks_receive().is_none() {
+        add(body, Control::Ready);
     }
     if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);

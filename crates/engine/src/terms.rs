@@ -1,18 +1,24 @@
 //! What holds on one connection and not on all of an endpoint.
 
+use std::sync::Arc;
+
 use delivery::SettingError;
-use semantics::InboundLimits;
+use semantics::{InboundLimits, SharedReceives};
+use wire_edge::{CloseReason, OperationNumber};
 
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
 
 /// Under which terms one end takes part in a connection. The defaults are those of the endpoint.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// This end wants a queue pair of verbs; it is one if the peer wants that too (protocol.md §5.8). It asks its
     /// peer for a sign of life every half second, unless the grants say otherwise.
     pub queue_pair: bool,
     /// What this end grants its peer.
     pub grants: Grants,
+    /// Where a queue pair takes its receives from, if it shares them with others; its queues of completions promise
+    /// nothing. If the peer wants no queue pair, receives are not shared.
+    pub shared_receives: Option<Arc<SharedReceives>>,
 }
 
 /// What one end of a connection grants its peer; `None` for what the endpoint grants all.
@@ -52,13 +58,17 @@ pub(crate) struct OwnTerms {
     wants_queue_pair: bool,
     /// So does the peer.
     is_queue_pair: bool,
+    /// Where receives come from, once it is one.
+    shared_receives: Option<Arc<SharedReceives>>,
+    /// What the peer has asked for and may not have, while answers to what it asked before are under way.
+    refused: Option<(CloseReason, OperationNumber)>,
 }
 
 impl OwnTerms {
     //= protocol.md: silence.4
     /// Of a connection to be; nothing if there is nothing of its own.
     pub(crate) fn new(config: &EngineConfig, terms: &Terms) -> Option<Box<Self>> {
-        if *terms == Terms::default() {
+        if !terms.queue_pair && terms.grants == Grants::default() {
             return None;
         }
         let Grants { read_depth, receives, silence_ns, keep_alive_ns, order_pool_bytes } =
@@ -78,6 +88,8 @@ impl OwnTerms {
             keep_alive_ns: keep_alive_ns.unwrap_or(usual_ns),
             wants_queue_pair: terms.queue_pair,
             is_queue_pair: false,
+            shared_receives: terms.shared_receives.clone(),
+            refused: None,
         }))
     }
 
@@ -106,10 +118,31 @@ impl OwnTerms {
         self.is_queue_pair
     }
 
-    /// The peer says what it wants. Whether that makes the connection a queue pair.
-    pub(crate) const fn on_peer_wants(&mut self, queue_pair: bool) -> bool {
-        self.is_queue_pair = self.wants_queue_pair && queue_pair;
+    /// The peer wants a queue pair. Whether that makes it one.
+    pub(crate) const fn on_peer_wants(&mut self) -> bool {
+        self.is_queue_pair = self.wants_queue_pair;
         self.is_queue_pair
+    }
+
+    /// Where receives come from, if others have them too.
+    pub(crate) const fn take_shared_receives(&mut self) -> Option<Arc<SharedReceives>> {
+        self.shared_receives.take()
+    }
+
+    /// The peer is refused when it has all answers.
+    pub(crate) const fn set_refused(&mut self, close: (CloseReason, OperationNumber)) {
+        self.refused = Some(close);
+    }
+
+    /// Whether it is.
+    #[inline]
+    pub(crate) const fn has_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Why.
+    pub(crate) const fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
+        self.refused.take()
     }
 }
 

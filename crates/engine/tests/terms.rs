@@ -130,7 +130,7 @@ fn grants_with_which_nothing_works_are_refused() {
 #[test]
 fn a_queue_pair_learns_within_a_second_that_its_peer_was_killed_however_idle_it_is() {
     let queue_pair = Terms { queue_pair: true, ..Terms::default() };
-    let mut pair = connected_under([queue_pair; 2]);
+    let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     assert!(EngineConfig::default().keep_alive_ns > 10 * SECOND_NS);
     pair.run_for(10 * SECOND_NS);
     assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));

@@ -23,7 +23,6 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-pub use close::error_of_close;
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
 pub use limits::{OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};
 pub use outbound::{

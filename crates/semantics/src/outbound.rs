@@ -6,13 +6,17 @@ mod complete;
 mod fragments;
 mod local;
 mod post;
+mod ready;
 mod rest;
 
 use std::sync::Arc;
 
 use mem::{MemoryAccess, Payload, RegionId};
-use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{
+    AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey,
+};
 
+use crate::close::error_of_close;
 use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::slab::{NIL, Slab};
@@ -122,6 +126,13 @@ pub(crate) struct Retransmission {
     next: u32,
 }
 
+/// A list of such fragments.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    head: u32,
+    tail: u32,
+}
+
 /// The sending half of the operations of one connection.
 ///
 /// Operations form a list in the order they were posted; a cursor walks it as they are cut into
@@ -134,8 +145,7 @@ pub struct Outbound {
     head: u32,
     cursor: u32,
     tail: u32,
-    retransmit_head: u32,
-    retransmit_tail: u32,
+    again: Chain,
     answer_head: u32,
     /// Next answer with bytes not yet sent.
     answer_cursor: u32,
@@ -163,6 +173,10 @@ pub struct Outbound {
     fault: Option<(OperationNumber, OperationError)>,
     /// An operation that failed on this side is complete, as are all before it.
     is_faulty: bool,
+    /// The first operation for which the peer has no receive now.
+    not_ready: Option<OperationNumber>,
+    /// What is to be sent again of it and of later ones, once the peer is ready.
+    held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
 }
@@ -175,8 +189,7 @@ impl Outbound {
             head: NIL,
             cursor: NIL,
             tail: NIL,
-            retransmit_head: NIL,
-            retransmit_tail: NIL,
+            again: Chain::EMPTY,
             answer_head: NIL,
             answer_cursor: NIL,
             answer_tail: NIL,
@@ -194,6 +207,8 @@ impl Outbound {
             queue_pair: false,
             fault: None,
             is_faulty: false,
+            not_ready: None,
+            held: Chain::EMPTY,
             backlog_bytes: 0,
             outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
         }
@@ -348,6 +363,9 @@ impl Outbound {
             return false;
         }
         self.delivered = delivered;
+        if self.not_ready.is_some_and(|waiting| delivered.since(waiting) > 0) {
+            self.on_ready(pools);
+        }
         self.unblock();
         self.complete_ready(pools);
         true
@@ -423,6 +441,13 @@ impl Outbound {
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
+    //= protocol.md: close.4, queue-pair.6
+    /// What the operation at fault learns when the peer closes for `reason`: to be [flushed](Outbound::flush) with,
+    /// after [`Outbound::on_delivered`] has completed what the Close tells of.
+    pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
+        error_of_close(reason, self.queue_pair)
+    }
+
     /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `others`.
     /// Frees every record.
     pub fn flush(
@@ -443,11 +468,8 @@ impl Outbound {
         }
         self.cursor = NIL;
         self.tail = NIL;
-        while self.retransmit_head != NIL {
-            let node = pools.retransmissions.remove(self.retransmit_head);
-            self.retransmit_head = node.next;
-        }
-        self.retransmit_tail = NIL;
+        self.on_ready(pools);
+        while self.again.take_first(pools).is_some() {}
         self.flush_answers(pools);
         self.at_risk_bytes = 0;
         self.asked = 0;
@@ -459,9 +481,7 @@ impl Outbound {
 
     /// Whether [`Outbound::next_fragment`] may have something.
     pub const fn wants_to_send(&self) -> bool {
-        self.retransmit_head != NIL
-            || self.answer_cursor != NIL
-            || (self.cursor != NIL && !self.blocked)
+        !self.again.is_empty() || self.answer_cursor != NIL || (self.cursor != NIL && !self.blocked)
     }
 
     /// Payload bytes not yet handed out, about.
@@ -497,7 +517,7 @@ impl Outbound {
 
     /// Whether nothing of the operation at the cursor may be sent, whatever the peer says of it.
     const fn is_halted(&self) -> bool {
-        self.fault.is_some() || self.is_faulty
+        self.fault.is_some() || self.is_faulty || self.not_ready.is_some()
     }
 
     /// Number of the first operation that was not wholly handed out.
@@ -521,21 +541,58 @@ impl Outbound {
         self.backlog_bytes += u64::from(carried.length);
         let node = Retransmission { carried, next: NIL };
         let slot = pools.retransmissions.insert_growing(node);
-        if self.retransmit_head == NIL {
-            self.retransmit_head = slot;
-            self.retransmit_tail = slot;
+        let chain = if self.is_held(&carried) { &mut self.held } else { &mut self.again };
+        chain.add(pools, slot, end);
+    }
+}
+
+impl Chain {
+    const EMPTY: Self = Self { head: NIL, tail: NIL };
+
+    #[inline]
+    const fn is_empty(self) -> bool {
+        self.head == NIL
+    }
+
+    /// Adds a fragment that no list has.
+    fn add(&mut self, pools: &mut Pools, slot: u32, end: End) {
+        if self.head == NIL {
+            *self = Self { head: slot, tail: slot };
             return;
         }
         match end {
             End::Front => {
-                pools.retransmissions[slot].next = self.retransmit_head;
-                self.retransmit_head = slot;
+                pools.retransmissions[slot].next = self.head;
+                self.head = slot;
             }
             End::Back => {
-                pools.retransmissions[self.retransmit_tail].next = slot;
-                self.retransmit_tail = slot;
+                pools.retransmissions[self.tail].next = slot;
+                self.tail = slot;
             }
         }
+    }
+
+    /// Adds the fragments of another list.
+    fn append(&mut self, pools: &mut Pools, other: Self) {
+        if self.is_empty() {
+            *self = other;
+        } else if !other.is_empty() {
+            pools.retransmissions[self.tail].next = other.head;
+            self.tail = other.tail;
+        }
+    }
+
+    /// Takes the first fragment out and forgets it.
+    fn take_first(&mut self, pools: &mut Pools) -> Option<Carried> {
+        if self.head == NIL {
+            return None;
+        }
+        let node = pools.retransmissions.remove(self.head);
+        self.head = node.next;
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+        Some(node.carried)
     }
 }
 

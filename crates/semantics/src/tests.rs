@@ -6,6 +6,7 @@ mod lies;
 mod limits;
 mod local_work;
 mod messages;
+mod not_ready;
 mod ordering;
 mod pair;
 mod questions;

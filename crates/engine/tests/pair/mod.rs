@@ -279,7 +279,7 @@ impl Pair {
             private_data: b"hello".to_vec(),
             domain: self.hosts[0].domain,
             queues: self.hosts[0].queues(),
-            terms: self.hosts[0].terms,
+            terms: self.hosts[0].terms.clone(),
         };
         let handle = self.hosts[0].engine.connect(self.now, request).unwrap();
         self.hosts[0].connection = Some(handle);

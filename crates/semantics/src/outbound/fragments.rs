@@ -115,7 +115,7 @@ impl Outbound {
         room: u32,
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let room = room.min(u32::from(u16::MAX));
-        while self.retransmit_head != NIL {
+        while !self.again.is_empty() {
             if let Some(fragment) = self.next_retransmission(memory, pools, room)? {
                 return Ok(Some(fragment));
             }
@@ -147,7 +147,7 @@ impl Outbound {
         pools: &mut Pools,
         room: u32,
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
-        let node = self.retransmit_head;
+        let node = self.again.head;
         let carried = pools.retransmissions[node].carried;
         let Carried { slot, offset, length, kind, .. } = carried;
         let end = offset + u32::from(length);
@@ -173,10 +173,7 @@ impl Outbound {
             rest.length -= taken;
             return Ok(fragment);
         }
-        self.retransmit_head = pools.retransmissions.remove(node).next;
-        if self.retransmit_head == NIL {
-            self.retransmit_tail = NIL;
-        }
+        self.again.take_first(pools);
         Ok(fragment)
     }
 

@@ -22,7 +22,8 @@ impl Outbound {
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL
             && self.answer_head == NIL
-            && self.retransmit_head == NIL
+            && self.again.is_empty()
+            && self.held.is_empty()
             && self.last_fence.is_none()
             && !self.is_faulty
     }

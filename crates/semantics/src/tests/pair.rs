@@ -11,7 +11,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 use crate::{
     Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
     InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
-    PoolUse, Pools, Queues, Receive, Request, Source, StatusTable, Surroundings, Verdict,
+    PoolUse, Pools, Queues, Receive, Refusal, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
 /// Splitmix64: small, seedable, good enough to shuffle packets.
@@ -358,6 +358,14 @@ impl Pair {
             return Some(Verdict::Accepted);
         }
         let verdict = self.receive(&packet);
+        if let Verdict::Refused(Refusal::NotReady(message)) = verdict
+            && !self.random.chance(20)
+        {
+            let Side { outbound, pools, .. } = &mut self.sides[packet.from];
+            if outbound.on_not_ready(pools, message) {
+                self.take_back(packet.from);
+            }
+        }
         if matches!(verdict, Verdict::Accepted | Verdict::Duplicate) {
             self.acknowledged.push(packet.id);
         }
@@ -371,7 +379,7 @@ impl Pair {
                 match side.answer(packet.flags, &packet.header, &packet.payload) {
                     Answer::Accepted => Verdict::Accepted,
                     Answer::Duplicate => Verdict::Duplicate,
-                    Answer::NoRoom => Verdict::Refused(crate::Refusal::Ranges),
+                    Answer::NoRoom => Verdict::Refused(Refusal::Ranges),
                     Answer::Violation => panic!("an honest answer is a violation: {packet:?}"),
                 }
             }
@@ -389,6 +397,15 @@ impl Pair {
                 let Side { outbound, pools, .. } = &mut self.sides[side];
                 outbound.on_acknowledged(pools, carried);
             }
+        }
+    }
+
+    /// Gives everything that a side has in flight back to it, newest first.
+    fn take_back(&mut self, from: usize) {
+        let Side { outbound, pools, .. } = &mut self.sides[from];
+        let taken = self.in_flight.extract_if(.., |_, (side, _)| *side == from);
+        for (_, (_, carried)) in taken.collect::<Vec<_>>().into_iter().rev() {
+            outbound.on_returned(pools, carried);
         }
     }
 

@@ -1,13 +1,15 @@
 //! What is different at the requester of a queue pair.
 
-use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use super::pair::{
     Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
+use work::CompletionStatus;
+
 use crate::{
-    Completion, CompletionKind, Operation, OperationFlags, Ordering, Owner, PoolUse, PostError,
-    Queues, Request, Source,
+    AccessFault, Completion, CompletionKind, Operation, OperationError, OperationFlags, Ordering,
+    Owner, PoolUse, PostError, Queues, Request, Source,
 };
 
 const PLAIN: OperationFlags = flags(Ordering::Strict);
@@ -133,6 +135,41 @@ fn both_ends_count_the_messages_of_sends_and_writes_alike() {
         assert_eq!(completions.iter().map(told).collect::<Vec<_>>(), messages, "seed {seed}");
         assert_eq!(pair.in_use(), [PoolUse::default(); 2]);
     }
+}
+
+//= protocol.md: close.4, queue-pair.6
+#[test]
+fn a_close_completes_what_was_delivered_then_the_operation_at_fault_and_then_the_others() {
+    let mut pair = queue_pairs(1);
+    let operations = [0, 1, 2, 3].map(|index| send(&pair, index, 8));
+    let side = &mut pair.sides[0];
+    for operation in &operations {
+        side.post(operation).unwrap();
+    }
+    tell(side, 0, 4);
+    assert_eq!(sends_of(side), [0, 1, 2, 3]);
+    tell(side, 2, 4);
+    let at_fault = (OperationNumber(2), side.outbound.error_of_close(CloseReason::MessageTooLong));
+    let others = OperationError::EndedByPeer;
+    side.outbound.flush(&mut side.pools, others, Some(at_fault));
+    side.poll();
+    let statuses: Vec<_> = side.completions.iter().map(Completion::status).collect();
+    let (success, flushed) = (CompletionStatus::Success, CompletionStatus::Flushed);
+    assert_eq!(statuses, [success, success, CompletionStatus::RemoteInvalidRequest, flushed]);
+}
+
+//= protocol.md: queue-pair.6
+#[test]
+fn a_receive_at_fault_has_another_name_at_the_sender_of_a_queue_pair() {
+    let [queue_pair, plain] = [true, false].map(|queue_pair| {
+        let side = Side::new(&Config { queue_pair, ..Config::default() }, 1);
+        [CloseReason::MessageTooLong, CloseReason::LocalMemoryGone, CloseReason::UnknownKey]
+            .map(|reason| side.outbound.error_of_close(reason))
+    });
+    let key = OperationError::RemoteAccess(AccessFault::Key);
+    let [too_long, gone] = [OperationError::RemoteInvalidRequest, OperationError::RemoteOperation];
+    assert_eq!(queue_pair, [too_long, gone, key]);
+    assert_eq!(plain, [OperationError::MessageTooLong, OperationError::Flushed, key]);
 }
 
 //= protocol.md: send-invalidate.1
