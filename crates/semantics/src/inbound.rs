@@ -375,7 +375,7 @@ impl Inbound {
         let placed =
             self.place_yielding(memory, around.pools, self.head, order, 0, payload, Tail::Ordered);
         if let Err(error) = placed {
-            return self.fault(around.outbound, *kind, error, number);
+            return self.fault(*kind, error, number);
         }
         match self.deliver(around, *kind, Told { flags, immediate }, payload.len() as u32) {
             Ok(()) => {
@@ -386,7 +386,7 @@ impl Inbound {
                 self.stalled = true;
                 self.open_stalled(around.pools, part)
             }
-            Err(Stop::Fault(error)) => self.fault(around.outbound, *kind, error, number),
+            Err(Stop::Fault(error)) => self.fault(*kind, error, number),
             Err(Stop::Peer(reason)) => violation(reason, number),
         }
     }
@@ -456,7 +456,7 @@ impl Inbound {
             self.hold_tail(pools, slot, start, part.payload)
         } else {
             if let Err(error) = self.place_new(memory, pools, slot, part) {
-                return self.fault(around.outbound, part.kind, error, part.number);
+                return self.fault(part.kind, error, part.number);
             }
             true
         };
@@ -517,23 +517,11 @@ impl Inbound {
         result
     }
 
-    //= protocol.md: fault.3
-    /// Whether a fault waits until earlier reads and atomics are answered.
-    fn answers_first(&self, outbound: &Outbound) -> bool {
-        self.queue_pair && outbound.answering() > 0
-    }
-
     //= protocol.md: answer.2, fault.1, fault.2
     /// What a failed access means for the connection: of a message, the receive is at fault.
     #[cold]
-    fn fault(
-        &mut self,
-        outbound: &Outbound,
-        kind: InKind,
-        error: AccessError,
-        operation: OperationNumber,
-    ) -> Verdict {
-        if self.queue_pair && operation != self.expected || self.answers_first(outbound) {
+    fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
+        if self.queue_pair && operation != self.expected {
             return Verdict::Refused(Refusal::Early);
         }
         let reason = match (kind, error) {

@@ -61,11 +61,7 @@ impl Inbound {
                 }
                 Ok(false) => {}
                 Err(Stop::Stalled) => self.stalled = true,
-                // What it holds does not come again.
-                Err(Stop::Fault(_)) if self.answers_first(around.outbound) => self.stalled = true,
-                Err(Stop::Fault(error)) => {
-                    verdict = self.fault(around.outbound, kind, error, number);
-                }
+                Err(Stop::Fault(error)) => verdict = self.fault(kind, error, number),
                 Err(Stop::Peer(reason)) => verdict = violation(reason, number),
             }
             break;

@@ -75,11 +75,11 @@ impl Inbound {
             let tail = if is_tail { Tail::Ordered } else { Tail::Any };
             let (order, bytes) = ((flags, &kind), bytes.into());
             result = self.place_yielding(memory, pools, next, order, offset, bytes, tail);
+            self.held_bytes -= pools.order.pop(&mut held);
+            self.held_blocks -= 1;
             if result.is_err() {
                 break;
             }
-            self.held_bytes -= pools.order.pop(&mut held);
-            self.held_blocks -= 1;
         }
         let operation = &mut pools.incoming[slot];
         operation.held = held;

@@ -1,13 +1,13 @@
 //! What is different at the target of a queue pair.
 
 use mem::{Buffer, Rights};
-use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::pair::{Config, MEMORY_BYTES, Random, Side};
 use super::script::{Script, deliver_all};
 use crate::{
-    Completion, CompletionKind, Fragment, InboundLimits, OperationError, Owner, PoolUse, Queues,
-    Receive, Refusal, Verdict,
+    Completion, CompletionKind, InboundLimits, OperationError, Owner, PoolUse, Queues, Receive,
+    Refusal, Verdict,
 };
 
 /// The target of a queue pair.
@@ -247,57 +247,6 @@ fn a_fault_out_of_turn_is_refused_and_judged_again_in_turn() {
     assert_eq!(first[0].arrive_at(&mut side), Verdict::Accepted);
     let (reason, operation) = (CloseReason::RightMissing, OperationNumber(1));
     assert_eq!(second[0].arrive_at(&mut side), Verdict::Violation { reason, operation });
-}
-
-/// The peer has these answers.
-pub(super) fn acknowledge(side: &mut Side, answers: &[Fragment<'_>]) {
-    for answer in answers {
-        side.outbound.on_acknowledged(&mut side.pools, answer.carried);
-    }
-}
-
-fn read_of(side: &Side, operation: u32) -> Header {
-    let (operation, length) = (OperationNumber(operation), 100);
-    let (key, address) = (side.region.key, side.region.start);
-    Header::ReadRequest { operation, length, key, address }
-}
-
-//= protocol.md: fault.3
-#[test]
-fn a_fault_waits_for_the_answers_to_what_was_asked_before() {
-    let mut side = target(1);
-    assert_eq!(side.handle(Flags::LAST, &read_of(&side, 0), &[]), Verdict::Accepted);
-    let mut script = Script { operation: 1, ..Script::new(Flags::STRICT, 64) };
-    let place = (side.region.key, side.region.start);
-    let wrong = script.write((RemoteKey(3), place.1), &[1; 8], None);
-    let behind = script.write(place, &[2; 8], None);
-    let early = Verdict::Refused(Refusal::Early);
-    assert_eq!(wrong[0].arrive_at(&mut side), early);
-    assert_eq!(behind[0].arrive_at(&mut side), Verdict::Accepted, "held");
-    let answers: Vec<_> = core::iter::from_fn(|| side.fragment(128)).collect();
-    assert_eq!(wrong[0].arrive_at(&mut side), early);
-    acknowledge(&mut side, &answers);
-    let (reason, operation) = (CloseReason::UnknownKey, OperationNumber(1));
-    assert_eq!(wrong[0].arrive_at(&mut side), Verdict::Violation { reason, operation });
-    assert_eq!((side.inbound.delivered(), side.bytes()[0]), (operation, 0));
-}
-
-//= protocol.md: fault.3
-#[test]
-fn what_was_held_of_an_operation_at_fault_is_judged_when_the_answers_are_there() {
-    let mut side = target(1);
-    let mut script = Script { operation: 1, ..Script::new(Flags::STRICT, 64) };
-    let wrong = script.write((RemoteKey(3), 0), &[1; 8], None);
-    assert_eq!(wrong[0].arrive_at(&mut side), Verdict::Accepted, "held");
-    assert_eq!(side.handle(Flags::LAST, &read_of(&side, 0), &[]), Verdict::Accepted);
-    assert!(side.inbound.is_stalled());
-    assert_eq!(side.resume(), Verdict::Accepted);
-    let answers: Vec<_> = core::iter::from_fn(|| side.fragment(128)).collect();
-    acknowledge(&mut side, &answers);
-    let (reason, operation) = (CloseReason::UnknownKey, OperationNumber(1));
-    assert_eq!(side.resume(), Verdict::Violation { reason, operation });
-    side.inbound.flush(&mut side.pools, OperationError::Flushed);
-    assert_eq!(side.pools.in_use(), PoolUse::default());
 }
 
 #[test]

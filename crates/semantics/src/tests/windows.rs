@@ -4,7 +4,6 @@ use mem::{Reach, Rights, Window};
 use wire_edge::{AtomicOpcode, CloseReason, Flags, Header, OperationNumber, RemoteKey};
 
 use super::pair::{Config, Random, Side};
-use super::queue_pair::acknowledge;
 use super::queue_pair::{flags_of, target};
 use super::script::{Script, deliver_all};
 use crate::{OperationError, Owner, Verdict};
@@ -105,7 +104,6 @@ fn reads_and_atomics_reach_windows_as_their_rights_say() {
     assert_eq!(side.memory.load_u64(8), 7);
     let answers: Vec<_> = core::iter::from_fn(|| side.fragment(128)).collect();
     assert_eq!(side.payload(&answers[1])[8..], 7_u64.to_ne_bytes());
-    acknowledge(&mut side, &answers);
     let (reason, operation) = (CloseReason::RightMissing, OperationNumber(2));
     let mut script = Script { operation: 2, ..Script::new(Flags::NONE, 64) };
     let written = script.write((KEY, START), &[1; 8], None);
