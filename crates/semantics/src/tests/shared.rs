@@ -417,6 +417,8 @@ struct Peer {
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
     operations: u32,
+    /// The operation that names a key nobody has.
+    at_fault: Option<u32>,
     ended: bool,
 }
 
@@ -426,7 +428,12 @@ impl Peer {
         let (mut frames, mut messages) = (Vec::new(), Vec::new());
         let operations = random.below(24) as u32;
         let (key, start) = targets.place();
+        let at_fault = random.chance(20).then(|| random.below(24) as u32);
         for index in 0..operations {
+            if at_fault == Some(index) {
+                frames.extend(script.write((RemoteKey(5), start), &[1; 100], None));
+                continue;
+            }
             let bytes = vec![index as u8; random.below(250)];
             let immediate = random.chance(50).then_some(index);
             let is_write = random.chance(50);
@@ -439,7 +446,7 @@ impl Peer {
                 script.send(&bytes, immediate)
             });
         }
-        Self { frames, held: None, messages, operations, ended: false }
+        Self { frames, held: None, messages, operations, at_fault, ended: false }
     }
 
     /// One frame that a requester might send now.
@@ -448,76 +455,128 @@ impl Peer {
         (self.held.is_none_or(|held| frame.operation() < held)).then_some(frame)
     }
 
-    fn hear(&mut self, verdict: Verdict, operation: u32) {
+    /// Whether the connection goes on.
+    fn hear(&mut self, verdict: Verdict, operation: u32) -> bool {
         match verdict {
             Verdict::Refused(Refusal::NotReady(_)) => {
                 self.held = Some(self.held.map_or(operation, |held| held.min(operation)));
             }
-            Verdict::Violation { .. } => panic!("an honest frame is a violation: {verdict:?}"),
+            Verdict::Violation { reason, operation } => {
+                assert_eq!(reason, CloseReason::UnknownKey);
+                assert_eq!(Some(operation.0), self.at_fault);
+                return false;
+            }
             _ => {}
         }
+        true
     }
 }
 
-//= protocol.md: shared.2, shared.3, shared.4, shared.5, shared.6
-#[test]
-fn every_message_meets_one_shared_receive_whatever_happens_between_connections() {
-    for seed in 0..150 {
+/// Several peers of one endpoint, all honest, some of which ask for too much.
+struct Interplay {
+    random: Random,
+    targets: Targets,
+    peers: Vec<Peer>,
+    posted: u64,
+}
+
+impl Interplay {
+    fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let mut targets = Targets::new(5, 64);
-        let mut peers: Vec<_> = (0..5).map(|_| Peer::new(&targets, &mut random, seed)).collect();
-        let (mut posted, mut steps) = (0_u64, 0);
-        let is_done = |targets: &Targets, peers: &[Peer]| {
-            peers.iter().zip(&targets.connections).all(|(peer, (inbound, _))| {
-                peer.ended || inbound.delivered() == OperationNumber(peer.operations)
-            })
-        };
-        while !is_done(&targets, &peers) {
-            steps += 1;
-            assert!(steps < 200_000, "seed {seed}: no end");
-            if random.chance(4) && targets.shared.len() < 20 {
-                let count = random.below(4) as u64;
-                for context in posted..posted + count {
-                    targets.shared.post(targets.receive(context)).unwrap();
-                }
-                posted += count;
-                targets.tell_ready().into_iter().for_each(|index| peers[index].held = None);
-            }
-            let index = random.below(5);
-            if random.chance(1) && random.chance(5) && !peers[index].ended {
-                peers[index].ended = true;
-                targets.flush(index);
-                if targets.pools.take_refilled().is_some() {
-                    targets.tell_ready().into_iter().for_each(|index| peers[index].held = None);
-                }
-            }
-            if peers[index].ended {
-                continue;
-            }
-            let Some(frame) = peers[index].next(&mut random).cloned() else { continue };
-            let verdict = targets.handle(index, &frame);
-            peers[index].hear(verdict, frame.operation());
-            let waits = targets.connections[index].0.lacks_receive().is_some();
-            assert!(peers[index].held.is_none() || waits, "nobody would tell the peer to go on");
+        let targets = Targets::new(5, 64);
+        let peers = (0..5).map(|_| Peer::new(&targets, &mut random, seed)).collect();
+        Self { random, targets, peers, posted: 0 }
+    }
+
+    fn is_done(&self) -> bool {
+        self.peers.iter().zip(&self.targets.connections).all(|(peer, (inbound, _))| {
+            peer.ended || inbound.delivered() == OperationNumber(peer.operations)
+        })
+    }
+
+    fn post_some(&mut self) {
+        for _ in 0..self.random.below(4) {
+            let (shared, plain) = (&self.targets.shared, self.targets.receive(self.posted));
+            let offset = self.random.below(1000) as u64;
+            let pieces = [Piece { region: plain.region, offset, length: 64 }; 4];
+            let list = PieceList::new(&pieces).unwrap();
+            let posted = if self.random.chance(30) {
+                shared.post_list(list, self.posted)
+            } else {
+                shared.post(plain)
+            };
+            posted.unwrap();
+            self.posted += 1;
         }
-        let completions = targets.completions();
-        for (index, peer) in peers.iter().enumerate() {
+        self.tell_ready();
+    }
+
+    fn tell_ready(&mut self) {
+        for index in self.targets.tell_ready() {
+            self.peers[index].held = None;
+        }
+    }
+
+    /// One frame of one peer arrives.
+    fn step(&mut self) {
+        let index = self.random.below(5);
+        if self.peers[index].ended {
+            return;
+        }
+        let Some(frame) = self.peers[index].next(&mut self.random).cloned() else { return };
+        let verdict = self.targets.handle(index, &frame);
+        let goes_on = self.peers[index].hear(verdict, frame.operation());
+        let (inbound, _) = &self.targets.connections[index];
+        let peer = &mut self.peers[index];
+        if goes_on && !(self.random.chance(1) && self.random.chance(5)) {
+            let waits = inbound.lacks_receive().is_some();
+            assert!(peer.held.is_none() || waits, "nobody would tell the peer to go on");
+            return;
+        }
+        assert!(goes_on || peer.at_fault == Some(inbound.delivered().0), "the fault is early");
+        peer.ended = true;
+        self.targets.flush(index);
+        if self.targets.pools.take_refilled().is_some() {
+            self.tell_ready();
+        }
+    }
+
+    /// Each receive is consumed once or still there, and each message was told of in order.
+    fn check(mut self) {
+        let completions = self.targets.completions();
+        for (index, peer) in self.peers.iter().enumerate() {
             let own = completions.iter().filter(|found| found.owner.index() == index as u32);
             let seen: Vec<_> =
                 own.map(|found| (found.bytes, found.immediate, found.is_of_write())).collect();
-            assert_eq!(seen[..], peer.messages[..seen.len()], "seed {seed}");
+            assert_eq!(seen[..], peer.messages[..seen.len()]);
             assert!(peer.ended || seen.len() == peer.messages.len());
-        }
-        for index in 0..5 {
-            targets.flush(index);
+            self.targets.flush(index);
         }
         let mut contexts: Vec<_> = completions.iter().map(|found| found.context).collect();
         contexts.sort_unstable();
         let consumed = contexts.len();
         contexts.dedup();
-        assert_eq!(contexts.len(), consumed, "seed {seed}: a receive was consumed twice");
-        assert_eq!(targets.shared.len() + consumed, posted as usize, "seed {seed}: one is lost");
-        assert_eq!(targets.pools.in_use(), PoolUse::default());
+        assert_eq!(contexts.len(), consumed, "a receive was consumed twice");
+        assert_eq!(self.targets.shared.len() + consumed, self.posted as usize, "one is lost");
+        assert_eq!(self.targets.pools.in_use(), PoolUse::default());
+    }
+}
+
+//= protocol.md: shared.2, shared.3, shared.4, shared.5, shared.6, fault.1
+#[test]
+fn every_message_meets_one_shared_receive_whatever_happens_between_connections() {
+    for seed in 0..150 {
+        let mut interplay = Interplay::new(seed);
+        let mut steps = 0;
+        while !interplay.is_done() {
+            if interplay.random.chance(4) && interplay.targets.shared.len() < 20 {
+                interplay.post_some();
+            }
+            interplay.step();
+            steps += 1;
+            assert!(steps < 200_000, "seed {seed}: no end");
+        }
+        interplay.check();
     }
 }
 
