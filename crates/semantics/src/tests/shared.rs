@@ -512,8 +512,21 @@ impl Interplay {
     }
 
     fn tell_ready(&mut self) {
-        for index in self.targets.tell_ready() {
+        let ready: Vec<_> = self.targets.ready_and_verdicts().collect();
+        for (index, verdict) in ready {
             self.peers[index].held = None;
+            // What waited may have kept a fault behind it from its turn.
+            if !self.peers[index].hear(verdict, 0) {
+                self.end(index);
+            }
+        }
+    }
+
+    fn end(&mut self, index: usize) {
+        self.peers[index].ended = true;
+        self.targets.flush(index);
+        if self.targets.pools.take_refilled().is_some() {
+            self.tell_ready();
         }
     }
 
@@ -534,11 +547,7 @@ impl Interplay {
             return;
         }
         assert!(goes_on || peer.at_fault == Some(inbound.delivered().0), "the fault is early");
-        peer.ended = true;
-        self.targets.flush(index);
-        if self.targets.pools.take_refilled().is_some() {
-            self.tell_ready();
-        }
+        self.end(index);
     }
 
     /// Each receive is consumed once or still there, and each message was told of in order.
