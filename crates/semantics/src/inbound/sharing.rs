@@ -73,10 +73,7 @@ impl Inbound {
         };
         let receives = own_queue(&mut self.receives, first);
         while receives.credit().since(message) <= 0 {
-            let left = share.queue.left();
-            let is_modest = number == self.expected
-                || left == 0
-                || Pools::grants_another(receives.len() as u32, left as u32);
+            let is_modest = number == self.expected || share.leaves_enough(receives.len() as u32);
             if !is_modest || !pools.lists.has_room() {
                 return Err(Verdict::Refused(Refusal::Pool));
             }
@@ -157,6 +154,13 @@ impl Share {
             }
         }
         None
+    }
+
+    /// Whether a connection that has `own` receives taken may take another before it needs it. That there is none
+    /// is another matter.
+    fn leaves_enough(&self, own: u32) -> bool {
+        let left = self.queue.left() as u32;
+        left == 0 || Pools::grants_another(own, left)
     }
 
     fn note_limit(&self, pools: &mut Pools) {
