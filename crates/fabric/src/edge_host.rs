@@ -14,7 +14,8 @@ use mem::{
 };
 use semantics::{
     CompletionQueue, OperationError, OperationFlags, OperationStatus, Ordering, PIECES_MAX, Piece,
-    PieceList, PoolLimits, PostError, Queues, Receive, Request, Source, StatusTable,
+    PieceList, PoolLimits, PostError, Queues, Receive, Request, SharedReceives, Source,
+    StatusTable,
 };
 use wire_edge::{CloseReason, PeerAddr, RemoteKey};
 
@@ -37,6 +38,8 @@ pub struct EdgeHost {
     shape: Shape,
     /// The queue of all connections, if they share one.
     shared: Option<Arc<CompletionQueue>>,
+    /// The receives of all connections, if they share them.
+    receives: Option<Arc<SharedReceives>>,
     status: Arc<StatusTable>,
     /// By region number.
     regions: Vec<Memory>,
@@ -105,6 +108,7 @@ impl EdgeHost {
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
+        let receives = || Arc::new(SharedReceives::new(SHARED_RECEIVES));
         let engine = Engine::new(config.clone(), entropy, Arc::clone(&status));
         Self {
             engine: engine.expect("the settings of a simulated host are within their limits"),
@@ -113,6 +117,7 @@ impl EdgeHost {
             place: 0,
             shape,
             shared: shape.shares_queue.then(queue),
+            receives: shape.shares_receives.then(receives),
             memory,
             status,
             regions: Vec::new(),
@@ -190,7 +195,11 @@ impl EdgeHost {
     }
 
     fn terms(&self) -> Terms {
-        Terms { queue_pair: self.shape.is_of_queue_pairs, ..Terms::default() }
+        Terms {
+            queue_pair: self.shape.is_of_queue_pairs,
+            shared_receives: self.receives.clone(),
+            ..Terms::default()
+        }
     }
 
     /// Whether what has this context is made of several pieces of memory.
@@ -562,6 +571,31 @@ impl HostEngine for EdgeHost {
         outcome.map_err(|error| refusal_of(&error))
     }
 
+    fn post_shared_receive(
+        &mut self,
+        now: Instant,
+        region: Region,
+        offset: u32,
+        length_bytes: u32,
+        context: u64,
+    ) -> Result<(), Refusal> {
+        let id = self.region_id(region).ok_or(Refusal::Invalid)?;
+        let receives = self.receives.as_ref().ok_or(Refusal::Invalid)?;
+        let whole = Piece { region: id, offset: u64::from(offset), length: length_bytes };
+        let posted = if self.is_list(context) {
+            let pieces = cut(whole, context);
+            let list = PieceList::new(&pieces).map_err(|_| Refusal::Invalid)?;
+            receives.post_list(list, context)
+        } else {
+            let Piece { region, offset, length } = whole;
+            receives.post(Receive { region, offset, length, context })
+        };
+        if posted.map_err(|error| refusal_of(&error))? {
+            self.engine.on_receives_posted(now, &self.memory.access(), receives);
+        }
+        Ok(())
+    }
+
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
         let found = if self.shared.is_some() {
             self.sort_completions();
@@ -854,6 +888,9 @@ const STATUS_SLOTS: u32 = 512;
 
 /// 64 operations, 16 receives, and a few notifications, so that others have to wait.
 const COMPLETIONS_MAX: usize = 84;
+
+/// Few, so that it is full at times.
+const SHARED_RECEIVES: usize = 24;
 
 /// Of all connections of a host: one for each other host and one more, at most.
 const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;

@@ -36,6 +36,6 @@ pub use shared_receives::SharedReceives;
 pub use work::{
     AccessFault, Arm, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
-    Source, StatusTable,
+    Owner, PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request,
+    Sink, Source, StatusTable,
 };

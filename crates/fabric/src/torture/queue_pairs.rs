@@ -31,7 +31,7 @@ impl QueuePairs {
             traffic.rogue_ppm = traffic.rogue_ppm.max(random.pick(&[0, 5_000, 30_000]));
         }
         let farewell_ppm = if is_sound { random.pick(&[0, 10_000, 100_000]) } else { 0 };
-        Self { farewell_ppm, shares_receives: is_sound && random.chance_ppm(0) }
+        Self { farewell_ppm, shares_receives: is_sound && random.chance_ppm(500_000) }
     }
 }
 
