@@ -4,10 +4,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
-use wire_edge::{Handshake, HandshakeFrame, PeerAddr};
+use wire_edge::{Control, Flags, Handshake, HandshakeFrame, Header, PeerAddr, control_messages};
 
 use crate::host::{
-    Cause, Completion, ConnectionHandle, Fault, HostEngine, HostEvent, Operation, Refusal, Region,
+    Cause, Completion, CompletionKind, ConnectionHandle, Fault, HostEngine, HostEvent, Operation, Refusal, Region,
     RequestHandle, Wire,
 };
 
@@ -30,6 +30,14 @@ pub(crate) enum Bend {
     LeaksAtClose,
     /// Now and then no timer is asked for until a frame comes.
     ForgetsTimers,
+    /// What a Close says of deliveries is not looked at.
+    ForgetsDeliveries,
+    /// What comes before a denied operation is flushed with it.
+    FlushesBefore,
+    /// A write with an immediate notifies where it should consume a receive.
+    NotifiesOfWrites,
+    /// Now and then a shared receive is taken from its application and never used.
+    LosesReceives,
 }
 
 /// An engine behind something that bends what passes.
@@ -45,6 +53,10 @@ pub(crate) struct Bent<E> {
     unconfirmed: BTreeSet<u64>,
     ended: u64,
     timeouts: u64,
+    /// Shared receives posted.
+    receives: u64,
+    /// Completions that were taken ahead.
+    ahead: VecDeque<(ConnectionHandle, Completion)>,
 }
 
 impl<E: HostEngine> Bent<E> {
@@ -58,6 +70,37 @@ impl<E: HostEngine> Bent<E> {
             unconfirmed: BTreeSet::new(),
             ended: 0,
             timeouts: 0,
+            receives: 0,
+            ahead: VecDeque::new(),
+        }
+    }
+
+    /// The frame of a Close without its ack section.
+    fn without_deliveries(bytes: &[u8]) -> Option<Vec<u8>> {
+        let frame = wire_edge::decode(bytes).ok()?;
+        let is_close = |message| matches!(message, Ok(Control::Close { .. }));
+        if frame.header != Header::Control
+            || frame.acks.is_none()
+            || !control_messages(frame.payload).any(is_close)
+        {
+            return None;
+        }
+        let mut out = bytes.to_vec();
+        out.drain(COMMON_BYTES..bytes.len() - frame.payload.len());
+        if let Some(flags) = out.get_mut(FLAGS_AT) {
+            *flags &= !Flags::ACK.bits();
+        }
+        // Padding takes its place.
+        out.resize(bytes.len(), 0);
+        Some(out)
+    }
+
+    /// The oldest completion not yet taken.
+    fn next_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
+        let is_own = |(other, _): &(ConnectionHandle, Completion)| *other == connection;
+        match self.ahead.iter().position(is_own) {
+            Some(index) => self.ahead.remove(index).map(|(_, found)| found),
+            None => self.engine.poll_completion(connection),
         }
     }
 
@@ -111,6 +154,7 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         self.timeouts += u64::from(self.forgets_timer());
         let right = match self.bend {
             Bend::BelievesResets => self.right_reset(frame.bytes),
+            Bend::ForgetsDeliveries => Self::without_deliveries(frame.bytes),
             _ => None,
         };
         match right {
@@ -264,8 +308,39 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         self.engine.post_receive(now, connection, region, offset, length_bytes, context)
     }
 
+    fn post_shared_receive(
+        &mut self,
+        now: Instant,
+        region: Region,
+        offset: u32,
+        length_bytes: u32,
+        context: u64,
+    ) -> Result<(), Refusal> {
+        self.receives += 1;
+        if self.bend == Bend::LosesReceives && self.receives.is_multiple_of(4) {
+            return Ok(());
+        }
+        self.engine.post_shared_receive(now, region, offset, length_bytes, context)
+    }
+
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
-        let found = self.engine.poll_completion(connection)?;
+        let mut found = self.next_completion(connection)?;
+        if self.bend == Bend::FlushesBefore
+            && found.success
+            && found.kind == CompletionKind::Write
+            && let Some(next) = self.next_completion(connection)
+        {
+            self.ahead.push_back((connection, next));
+            if next.fault == Some(Fault::AccessDenied) {
+                (found.success, found.fault) = (false, Some(Fault::EndedByPeer));
+            }
+        }
+        if self.bend == Bend::NotifiesOfWrites
+            && found.kind == CompletionKind::Receive
+            && found.immediate.is_some()
+        {
+            found.kind = CompletionKind::Notification;
+        }
         let is_confused =
             self.bend == Bend::ConfusesFaults && found.fault == Some(Fault::AccessDenied);
         let fault = if is_confused { Some(Fault::EndedByPeer) } else { found.fault };
@@ -307,3 +382,9 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         }
     }
 }
+
+/// Bytes of the header that all connection frames have.
+const COMMON_BYTES: usize = 12;
+
+/// Where its flags are.
+const FLAGS_AT: usize = 1;

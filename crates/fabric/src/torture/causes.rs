@@ -31,8 +31,9 @@ impl<E: HostEngine> Run<'_, E> {
         let peer_is_new = self.hosts[state.hosts[1 - side]].life != end.counter_life;
         let peer_is_over = other.is_none_or(|other| other.stage == Stage::Closed);
         let is_possible = match cause {
-            Cause::ClosedHere => self.is_closing || state.let_go == end.generation,
-            Cause::ClosedByPeer => self.is_closing || state.let_go == end.generation,
+            Cause::ClosedHere | Cause::ClosedByPeer => {
+                self.is_closing || state.let_go == end.generation
+            }
             Cause::PeerRestarted => peer_is_new || peer_is_over,
             Cause::AccessDenied => own || theirs || state.had_rogue == end.generation,
             Cause::Rejected => end.stage == Stage::Connecting,

@@ -6,6 +6,14 @@ use super::{Options, Report, run_with};
 use crate::EdgeHost;
 use crate::host::{HostEngine, Tuning};
 
+const OPTIONS: Options = Options {
+    twice: false,
+    tail_entries: 40,
+    compare_interval_turns: 16,
+    classes: true,
+    queue_pairs: false,
+};
+
 /// A seed finds a fault within this many.
 const SEEDS_MAX: u64 = 2_000;
 
@@ -75,24 +83,54 @@ fn a_timer_that_is_not_asked_for_is_found() {
     edge(Bend::ForgetsTimers, "no convergence");
 }
 
+#[test]
+fn a_delivered_message_that_fails_as_its_receiver_goes_is_found() {
+    pairs(Bend::ForgetsDeliveries, "failed as ClosedByPeer");
+}
+
+#[test]
+fn what_is_flushed_before_a_denied_operation_is_found() {
+    pairs(Bend::FlushesBefore, "failed as AccessDenied|failed as EndedByPeer");
+}
+
+#[test]
+fn an_immediate_that_consumes_no_receive_is_found() {
+    pairs(Bend::NotifiesOfWrites, "is not the next one");
+}
+
+#[test]
+fn shared_receives_that_are_lost_are_found() {
+    pairs(Bend::LosesReceives, "no convergence");
+}
+
+fn pairs(bend: Bend, expected: &str) {
+    let make = |_, tuning: Tuning| Bent::new(EdgeHost::new(&tuning), bend);
+    let options = Options { queue_pairs: true, ..OPTIONS };
+    find(&format!("{bend:?}"), expected, &options, &make);
+}
+
 fn plain(bug: Bug, expected: &str) {
-    find(&format!("{bug:?}"), expected, &|_, tuning| PlainEngine::new(&tuning, bug));
+    find(&format!("{bug:?}"), expected, &OPTIONS, &|_, tuning| PlainEngine::new(&tuning, bug));
 }
 
 fn edge(bend: Bend, expected: &str) {
     let make = |_, tuning: Tuning| Bent::new(EdgeHost::new(&tuning), bend);
-    find(&format!("{bend:?}"), expected, &make);
+    find(&format!("{bend:?}"), expected, &OPTIONS, &make);
 }
 
 /// Runs seeds until one fails with one of these texts, and says which.
-fn find<E: HostEngine>(name: &str, expected: &str, make: &super::MakeEngine<'_, E>) {
-    let options = Options { twice: false, compare_interval_turns: 16, ..Options::default() };
+fn find<E: HostEngine>(
+    name: &str,
+    expected: &str,
+    options: &Options,
+    make: &super::MakeEngine<'_, E>,
+) {
     let is_found = |report: &Report| {
         let failure = report.failure.as_ref();
         let text = failure.map(|failure| failure.violation.to_string());
         text.is_some_and(|text| expected.split('|').any(|one| text.contains(one)))
     };
-    let mut reports = (0..SEEDS_MAX).map(|seed| run_with(seed, &options, make));
+    let mut reports = (0..SEEDS_MAX).map(|seed| run_with(seed, options, make));
     let report = reports.find(is_found);
     let report = report.unwrap_or_else(|| panic!("{name} is not found in {SEEDS_MAX} seeds"));
     let violation = report.failure.map(|failure| failure.violation.to_string());
