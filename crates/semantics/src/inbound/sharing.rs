@@ -156,6 +156,10 @@ impl Share {
                 self.lacking = Some(message);
             }
         }
+        // The first that lacks one is what the peer must hear of.
+        if self.lacking.is_some_and(|lacking| message.since(lacking) < 0) {
+            self.lacking = Some(message);
+        }
         None
     }
 
