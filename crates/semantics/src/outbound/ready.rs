@@ -91,8 +91,9 @@ impl OutOperation {
     /// The message it is to the peer, if it takes a receive there.
     const fn message(&self) -> Option<MessageNumber> {
         match self.kind {
-            OutKind::Write { message, .. } => message,
-            OutKind::Send { message, .. } => Some(message),
+            OutKind::Write { message, takes_receive: true, .. } | OutKind::Send { message, .. } => {
+                Some(message)
+            }
             _ => None,
         }
     }
