@@ -15,7 +15,6 @@ pub struct InboundAtRest {
     domain: ProtectionDomain,
     expected: OperationNumber,
     next_message: MessageNumber,
-    queue_pair: bool,
     receives: Option<Box<ReceiveQueue>>,
     share: Option<Box<Share>>,
 }
@@ -41,7 +40,6 @@ impl Inbound {
             domain: self.domain,
             expected: self.expected,
             next_message: self.next_message,
-            queue_pair: self.queue_pair,
             receives,
             share,
         }
@@ -49,10 +47,17 @@ impl Inbound {
 }
 
 impl InboundAtRest {
-    /// The half as it was; all but what was kept is as in [`Inbound::new`].
+    /// The half as it was, of a queue pair if the [other half](crate::OutboundAtRest::is_queue_pair) is of one;
+    /// all else but what was kept is as in [`Inbound::new`].
     #[must_use]
-    pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
-        let Self { domain, expected, next_message, queue_pair, receives, share } = self;
+    pub fn wake(
+        self,
+        owner: Owner,
+        limits: InboundLimits,
+        queues: &Queues,
+        queue_pair: bool,
+    ) -> Inbound {
+        let Self { domain, expected, next_message, receives, share } = self;
         let new = Inbound::new(owner, domain, limits, queues);
         Inbound { expected, next_message, queue_pair, receives, share, ..new }
     }

@@ -359,11 +359,11 @@ fn a_connection_at_rest_keeps_its_place_among_those_that_wait() {
     let frame = send(&mut SCRIPT.clone(), 1);
     assert_eq!(targets.handle(0, &frame), NOT_READY(0));
     let inbound = &mut targets.connections[0].0;
-    *inbound = inbound.rest().wake(Owner::new(0, 1), LIMITS, &targets.queues);
+    *inbound = inbound.rest().wake(Owner::new(0, 1), LIMITS, &targets.queues, true);
     assert_eq!(inbound.lacks_receive(), Some(MessageNumber(0)));
     assert_eq!(targets.post(3), [0]);
     let inbound = &mut targets.connections[0].0;
-    *inbound = inbound.rest().wake(Owner::new(0, 1), LIMITS, &targets.queues);
+    *inbound = inbound.rest().wake(Owner::new(0, 1), LIMITS, &targets.queues, true);
     assert_eq!(targets.handle(0, &frame), Verdict::Accepted);
     assert_eq!(targets.contexts(), [3]);
 }
