@@ -16,7 +16,7 @@ use crate::{Owner, PostError, SharedReceives};
 #[derive(Debug)]
 pub(super) struct Share {
     queue: Arc<SharedReceives>,
-    /// The message that lacks a receive, while the connection waits for one.
+    /// The first message that was found to lack a receive, while the connection waits for one.
     lacking: Option<MessageNumber>,
 }
 
@@ -32,7 +32,7 @@ impl Inbound {
         self.share = Some(Box::new(Share { queue, lacking: None }));
     }
 
-    /// The message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
+    /// The first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
     /// [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be told nevertheless.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
@@ -167,6 +167,7 @@ impl Share {
                 self.lacking = Some(message);
             }
         }
+        self.lacking = self.lacking.filter(|lacking| lacking.since(message) < 0).or(Some(message));
         None
     }
 
