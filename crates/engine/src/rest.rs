@@ -94,8 +94,7 @@ impl Resting {
         let limits = terms.as_ref().map_or(limits, |terms| terms.limits());
         let mut connection = self.read_usual(handle, limits, paths, queues.clone());
         connection.set_terms(terms);
-        let queue_pair = self.outbound.is_queue_pair();
-        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, &queues, queue_pair));
+        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, &queues));
         connection
     }
 

@@ -46,11 +46,6 @@ impl Outbound {
 }
 
 impl OutboundAtRest {
-    /// Whether it is of a queue pair.
-    pub const fn is_queue_pair(&self) -> bool {
-        self.queue_pair
-    }
-
     /// The half as it was; all but what was kept is as in [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {

@@ -89,7 +89,7 @@ fn a_queue_pair_that_rested_still_is_one() {
     let limits =
         InboundLimits { operation_window: 8, read_depth: 1, order_pool_bytes: 64, receives: 4 };
     let queues = Queues { promises: false, ..std::sync::Arc::clone(queue).into() };
-    *inbound = inbound.rest().wake(Owner::new(7, 1), limits, &queues, true);
+    *inbound = inbound.rest().wake(Owner::new(7, 1), limits, &queues);
     let place = (side.region.key, side.region.start);
     let frames = Script::new(Flags::NONE, 64).write(place, &[5; 8], Some(1));
     assert_eq!(frames[0].arrive_at(&mut side), Verdict::Accepted);
