@@ -76,8 +76,9 @@ pub(crate) struct OutOperation {
 enum OutKind {
     Write {
         source: Bytes,
-        /// Of a queue pair, if there is an immediate.
-        message: Option<MessageNumber>,
+        /// The receive that it takes at the peer of a queue pair, if there is an immediate.
+        message: MessageNumber,
+        takes_receive: bool,
     },
     Send {
         source: Bytes,

@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 
-use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights, TableLimits};
-use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
+use mem::{
+    Buffer, MemoryTable, ProtectionDomain, Reach, Region, RegionId, Rights, TableLimits, Window,
+};
+use proptest::prelude::*;
+use wire_edge::{
+    AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey,
+};
 
+use super::lies::{Lie, lie};
 use super::pair::{MEMORY_BYTES, POOLS, Random};
 use super::queue_pair::flags_of;
 use super::script::{Frame, Script};
@@ -39,22 +45,26 @@ impl Targets {
         let queue = Arc::new(CompletionQueue::new(1 << 16));
         let queues = Queues::of_queue_pair(Arc::clone(&queue), queue);
         let shared = Arc::new(SharedReceives::new(capacity));
+        let pools = Pools::new(&POOLS, Arc::new(StatusTable::new(1)));
+        let connections = Vec::new();
+        let mut targets =
+            Self { table, domain, memory, region, pools, queues, shared, connections };
+        targets.connections = (0..count).map(|index| targets.connection(index, 1)).collect();
+        targets
+    }
+
+    fn connection(&self, index: u32, life: u32) -> (Inbound, Outbound) {
         let peer = PeerLimits {
             operation_window: 64,
             read_depth: 1,
             order_pool_bytes: 1024,
             credit: MessageNumber(0),
         };
-        let connection = |index| {
-            let owner = Owner::new(index, 1);
-            let mut inbound = Inbound::new(owner, domain, LIMITS, &queues);
-            inbound.be_queue_pair();
-            inbound.share_receives(Arc::clone(&shared));
-            (inbound, Outbound::new(owner, peer, &queues))
-        };
-        let connections = (0..count).map(connection).collect();
-        let pools = Pools::new(&POOLS, Arc::new(StatusTable::new(1)));
-        Self { table, domain, memory, region, pools, queues, shared, connections }
+        let owner = Owner::new(index, life);
+        let mut inbound = Inbound::new(owner, self.domain, LIMITS, &self.queues);
+        inbound.be_queue_pair();
+        inbound.share_receives(Arc::clone(&self.shared));
+        (inbound, Outbound::new(owner, peer, &self.queues))
     }
 
     fn handle(&mut self, index: usize, frame: &Frame) -> Verdict {
@@ -64,18 +74,23 @@ impl Targets {
         inbound.handle(&mut around, frame.flags, &frame.header, &frame.payload[..])
     }
 
-    /// Has connections that waited take what there is, and says which they are.
+    /// Has connections that waited take what there is, and says which they are. Their peers are honest.
     fn tell_ready(&mut self) -> Vec<usize> {
-        let mut told = Vec::new();
-        while let Some(owner) = self.shared.next_ready() {
-            let index = owner.index() as usize;
+        let ready = self.ready_and_verdicts().map(|(index, verdict)| {
+            assert_eq!(verdict, Verdict::Accepted);
+            index
+        });
+        ready.collect()
+    }
+
+    fn ready_and_verdicts(&mut self) -> impl Iterator<Item = (usize, Verdict)> + '_ {
+        core::iter::from_fn(|| {
+            let index = self.shared.next_ready()?.index() as usize;
             let memory = self.table.access();
             let (inbound, outbound) = &mut self.connections[index];
             let mut around = Surroundings { memory: &memory, pools: &mut self.pools, outbound };
-            assert_eq!(inbound.on_ready(&mut around), Verdict::Accepted);
-            told.push(index);
-        }
-        told
+            Some((index, inbound.on_ready(&mut around)))
+        })
     }
 
     fn receive(&self, context: u64) -> Receive {
@@ -167,6 +182,19 @@ fn whoever_waits_longest_gets_the_next_receive_and_nobody_overtakes_him() {
     }
     assert_eq!(targets.contexts(), [7, 9, 8]);
     assert_eq!(targets.shared.len(), 1);
+}
+
+//= protocol.md: shared.2
+#[test]
+fn the_first_of_the_messages_that_lack_a_receive_is_told() {
+    let mut targets = Targets::new(1, 8);
+    let mut script = SCRIPT;
+    let frames: Vec<_> = (0..4).map(|index| send(&mut script, index)).collect();
+    for (message, first) in [(2, 2), (3, 2), (0, 0), (1, 0)] {
+        assert_eq!(targets.handle(0, &frames[message]), NOT_READY(message as u32));
+        let lacks = targets.connections[0].0.lacks_receive();
+        assert_eq!(lacks, Some(MessageNumber(first)));
+    }
 }
 
 //= protocol.md: shared.3
@@ -402,6 +430,8 @@ struct Peer {
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
     operations: u32,
+    /// The operation that names a key nobody has.
+    at_fault: Option<u32>,
     ended: bool,
 }
 
@@ -411,7 +441,12 @@ impl Peer {
         let (mut frames, mut messages) = (Vec::new(), Vec::new());
         let operations = random.below(24) as u32;
         let (key, start) = targets.place();
+        let at_fault = random.chance(20).then(|| random.below(24) as u32);
         for index in 0..operations {
+            if at_fault == Some(index) {
+                frames.extend(script.write((RemoteKey(5), start), &[1; 100], None));
+                continue;
+            }
             let bytes = vec![index as u8; random.below(250)];
             let immediate = random.chance(50).then_some(index);
             let is_write = random.chance(50);
@@ -424,7 +459,7 @@ impl Peer {
                 script.send(&bytes, immediate)
             });
         }
-        Self { frames, held: None, messages, operations, ended: false }
+        Self { frames, held: None, messages, operations, at_fault, ended: false }
     }
 
     /// One frame that a requester might send now.
@@ -433,75 +468,241 @@ impl Peer {
         (self.held.is_none_or(|held| frame.operation() < held)).then_some(frame)
     }
 
-    fn hear(&mut self, verdict: Verdict, operation: u32) {
+    /// Whether the connection goes on.
+    fn hear(&mut self, verdict: Verdict, operation: u32) -> bool {
         match verdict {
             Verdict::Refused(Refusal::NotReady(_)) => {
                 self.held = Some(self.held.map_or(operation, |held| held.min(operation)));
             }
-            Verdict::Violation { .. } => panic!("an honest frame is a violation: {verdict:?}"),
+            Verdict::Violation { reason, operation } => {
+                assert_eq!(reason, CloseReason::UnknownKey);
+                assert_eq!(Some(operation.0), self.at_fault);
+                return false;
+            }
             _ => {}
         }
+        true
     }
 }
 
-//= protocol.md: shared.2, shared.3, shared.4, shared.5, shared.6
-#[test]
-fn every_message_meets_one_shared_receive_whatever_happens_between_connections() {
-    for seed in 0..150 {
+/// Several peers of one endpoint, all honest, some of which ask for too much.
+struct Interplay {
+    random: Random,
+    targets: Targets,
+    peers: Vec<Peer>,
+    posted: u64,
+}
+
+impl Interplay {
+    fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let mut targets = Targets::new(5, 64);
-        let mut peers: Vec<_> = (0..5).map(|_| Peer::new(&targets, &mut random, seed)).collect();
-        let (mut posted, mut steps) = (0_u64, 0);
-        let is_done = |targets: &Targets, peers: &[Peer]| {
-            peers.iter().zip(&targets.connections).all(|(peer, (inbound, _))| {
-                peer.ended || inbound.delivered() == OperationNumber(peer.operations)
-            })
-        };
-        while !is_done(&targets, &peers) {
-            steps += 1;
-            assert!(steps < 200_000, "seed {seed}: no end");
-            if random.chance(4) && targets.shared.len() < 20 {
-                let count = random.below(4) as u64;
-                for context in posted..posted + count {
-                    targets.shared.post(targets.receive(context)).unwrap();
-                }
-                posted += count;
-                targets.tell_ready().into_iter().for_each(|index| peers[index].held = None);
-            }
-            let index = random.below(5);
-            if random.chance(1) && random.chance(5) && !peers[index].ended {
-                peers[index].ended = true;
-                targets.flush(index);
-                if targets.pools.take_refilled().is_some() {
-                    targets.tell_ready().into_iter().for_each(|index| peers[index].held = None);
-                }
-            }
-            if peers[index].ended {
-                continue;
-            }
-            let Some(frame) = peers[index].next(&mut random).cloned() else { continue };
-            let verdict = targets.handle(index, &frame);
-            peers[index].hear(verdict, frame.operation());
-            let waits = targets.connections[index].0.lacks_receive().is_some();
-            assert!(peers[index].held.is_none() || waits, "nobody would tell the peer to go on");
+        let targets = Targets::new(5, 64);
+        let peers = (0..5).map(|_| Peer::new(&targets, &mut random, seed)).collect();
+        Self { random, targets, peers, posted: 0 }
+    }
+
+    fn is_done(&self) -> bool {
+        self.peers.iter().zip(&self.targets.connections).all(|(peer, (inbound, _))| {
+            peer.ended || inbound.delivered() == OperationNumber(peer.operations)
+        })
+    }
+
+    fn post_some(&mut self) {
+        for _ in 0..self.random.below(4) {
+            let (shared, plain) = (&self.targets.shared, self.targets.receive(self.posted));
+            let offset = self.random.below(1000) as u64;
+            let pieces = [Piece { region: plain.region, offset, length: 64 }; 4];
+            let list = PieceList::new(&pieces).unwrap();
+            let posted = if self.random.chance(30) {
+                shared.post_list(list, self.posted)
+            } else {
+                shared.post(plain)
+            };
+            posted.unwrap();
+            self.posted += 1;
         }
-        let completions = targets.completions();
-        for (index, peer) in peers.iter().enumerate() {
+        self.tell_ready();
+    }
+
+    fn tell_ready(&mut self) {
+        let ready: Vec<_> = self.targets.ready_and_verdicts().collect();
+        for (index, verdict) in ready {
+            self.peers[index].held = None;
+            // What waited may have kept a fault behind it from its turn.
+            if !self.peers[index].hear(verdict, 0) {
+                self.end(index);
+            }
+        }
+    }
+
+    fn end(&mut self, index: usize) {
+        self.peers[index].ended = true;
+        self.targets.flush(index);
+        if self.targets.pools.take_refilled().is_some() {
+            self.tell_ready();
+        }
+    }
+
+    /// One frame of one peer arrives.
+    fn step(&mut self) {
+        let index = self.random.below(5);
+        if self.peers[index].ended {
+            return;
+        }
+        let Some(frame) = self.peers[index].next(&mut self.random).cloned() else { return };
+        let verdict = self.targets.handle(index, &frame);
+        let goes_on = self.peers[index].hear(verdict, frame.operation());
+        let (inbound, _) = &self.targets.connections[index];
+        let peer = &mut self.peers[index];
+        if goes_on && !(self.random.chance(1) && self.random.chance(5)) {
+            let waits = inbound.lacks_receive().is_some();
+            assert!(peer.held.is_none() || waits, "nobody would tell the peer to go on");
+            return;
+        }
+        assert!(goes_on || peer.at_fault == Some(inbound.delivered().0), "the fault is early");
+        self.end(index);
+    }
+
+    /// Each receive is consumed once or still there, and each message was told of in order.
+    fn check(mut self) {
+        let completions = self.targets.completions();
+        for (index, peer) in self.peers.iter().enumerate() {
             let own = completions.iter().filter(|found| found.owner.index() == index as u32);
             let seen: Vec<_> =
                 own.map(|found| (found.bytes, found.immediate, found.is_of_write())).collect();
-            assert_eq!(seen[..], peer.messages[..seen.len()], "seed {seed}");
+            assert_eq!(seen[..], peer.messages[..seen.len()]);
             assert!(peer.ended || seen.len() == peer.messages.len());
-        }
-        for index in 0..5 {
-            targets.flush(index);
+            self.targets.flush(index);
         }
         let mut contexts: Vec<_> = completions.iter().map(|found| found.context).collect();
         contexts.sort_unstable();
         let consumed = contexts.len();
         contexts.dedup();
-        assert_eq!(contexts.len(), consumed, "seed {seed}: a receive was consumed twice");
-        assert_eq!(targets.shared.len() + consumed, posted as usize, "seed {seed}: one is lost");
-        assert_eq!(targets.pools.in_use(), PoolUse::default());
+        assert_eq!(contexts.len(), consumed, "a receive was consumed twice");
+        assert_eq!(self.targets.shared.len() + consumed, self.posted as usize, "one is lost");
+        assert_eq!(self.targets.pools.in_use(), PoolUse::default());
+    }
+}
+
+//= protocol.md: shared.2, shared.3, shared.4, shared.5, shared.6, fault.1
+#[test]
+fn every_message_meets_one_shared_receive_whatever_happens_between_connections() {
+    for seed in 0..150 {
+        let mut interplay = Interplay::new(seed);
+        let mut steps = 0;
+        while !interplay.is_done() {
+            if interplay.random.chance(4) && interplay.targets.shared.len() < 20 {
+                interplay.post_some();
+            }
+            interplay.step();
+            steps += 1;
+            assert!(steps < 200_000, "seed {seed}: no end");
+        }
+        interplay.check();
+    }
+}
+
+impl Lie {
+    /// The frame, of a peer that can name a region, a window and a key that is neither.
+    fn frame(&self, targets: &Targets) -> Frame {
+        let operation = OperationNumber(self.number);
+        let keys = [targets.region.key, WINDOW, RemoteKey(5), targets.region.key];
+        let key = keys[usize::from(self.key) % 4];
+        let offset = if self.length == 0 { 0 } else { self.offset };
+        let address = targets.region.start + self.address + u64::from(offset);
+        let mut flags = Flags(self.flags & 0b1111);
+        if self.length == 0 || self.kind > 3 {
+            flags = flags.with(Flags::LAST);
+        }
+        let is_last = flags.contains(Flags::LAST);
+        let immediate = (is_last && self.then.is_multiple_of(2)).then_some(7);
+        let message = MessageNumber(u32::from(self.key));
+        let header = match self.kind {
+            0 | 1 => Header::Write { operation, offset, key, address, immediate },
+            2 => Header::Send { operation, offset, message, immediate },
+            3 => {
+                let key = is_last.then_some(key);
+                Header::SendInvalidate { operation, offset, message, key }
+            }
+            4 => Header::ReadRequest { operation, length: offset, key, address },
+            _ => {
+                let (opcode, operand, compare) = (AtomicOpcode::FetchAdd, 1, 0);
+                Header::Atomic { operation, opcode, key, address, operand, compare }
+            }
+        };
+        let length = if self.kind > 3 { 0 } else { usize::from(self.length) };
+        Frame { flags, header, payload: vec![1; length] }
+    }
+}
+
+const WINDOW: RemoteKey = RemoteKey(0x1234_5678);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    //= protocol.md: peer.2
+    /// Any frames at all that a decoder lets through, to connections that end and begin anew.
+    #[test]
+    fn no_sequence_of_frames_to_queue_pairs_panics_or_loses_a_receive(
+        lies in proptest::collection::vec((0..3_usize, lie()), 1..200),
+    ) {
+        let mut targets = Targets::new(3, 16);
+        let (mut posted, mut completed) = (0, 0);
+        let mut lives = [1; 3];
+        for (index, lie) in lies {
+            let frame = lie.frame(&targets);
+            targets.handle(index, &frame);
+            match lie.then {
+                0..6 => {
+                    let receive = Receive { length: u32::from(lie.length), ..targets.receive(posted) };
+                    posted += u64::from(targets.shared.post(receive).is_ok());
+                    for _ in targets.ready_and_verdicts() {}
+                }
+                6..9 => {
+                    let piece = Piece { region: targets.region.id, offset: lie.address, length: 50 };
+                    let pieces = [piece; 5];
+                    let list = PieceList::new(&pieces).unwrap();
+                    posted += u64::from(targets.shared.post_list(list, posted).is_ok());
+                    for _ in targets.ready_and_verdicts() {}
+                }
+                9 => {
+                    let (region, remote_start) = (targets.region.id, targets.region.start);
+                    let reach = Reach::Connection(Owner::new(index as u32, lives[index]).bits());
+                    let rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_READ);
+                    let window =
+                        Window { region, offset: 0, len: 4000, remote_start, rights, reach };
+                    let _ = targets.table.bind(WINDOW, window);
+                }
+                10 => {
+                    targets.flush(index);
+                    let (_, outbound) = &mut targets.connections[index];
+                    outbound.flush(&mut targets.pools, OperationError::Flushed, None);
+                    while targets.pools.take_refilled().is_some() {
+                        for _ in targets.ready_and_verdicts() {}
+                    }
+                    lives[index] += 1;
+                    targets.connections[index] = targets.connection(index as u32, lives[index]);
+                }
+                11 => {
+                    let (inbound, _) = &mut targets.connections[index];
+                    if inbound.is_at_rest() {
+                        let owner = Owner::new(index as u32, lives[index]);
+                        *inbound = inbound.rest().wake(owner, LIMITS, &targets.queues);
+                    }
+                }
+                _ => {}
+            }
+            completed += targets.completions().len();
+            let waits = targets.connections.iter().any(|(inbound, _)| inbound.lacks_receive().is_some());
+            prop_assert!(!waits || targets.shared.is_empty(), "one waits, and there is a receive");
+        }
+        for index in 0..3 {
+            targets.flush(index);
+            let (_, outbound) = &mut targets.connections[index];
+            outbound.flush(&mut targets.pools, OperationError::Flushed, None);
+        }
+        completed += targets.completions().len();
+        prop_assert_eq!(completed + targets.shared.len(), posted as usize);
+        prop_assert_eq!(targets.pools.in_use(), PoolUse::default());
     }
 }
