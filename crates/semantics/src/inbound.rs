@@ -212,19 +212,13 @@ impl Inbound {
         if distance as u32 >= self.limits.operation_window {
             return Verdict::Refused(Refusal::Window);
         }
-        let message = match kind {
-            InKind::Send { message, .. } => Some(message),
-            InKind::Write { .. } if immediate.is_some() && distance == 0 => self.next_shared(),
-            _ => None,
-        };
-        if let Some(message) = message
-            && self.receives.as_ref().is_none_or(|receives| receives.get(message).is_none())
-            && let Err(verdict) = self.begin_message(around.pools, number, message)
+        let whole = flags.contains(Flags::LAST) && offset == 0;
+        let part = Part { number, flags, kind, offset, immediate, payload };
+        if (immediate.is_some() || matches!(part.kind, InKind::Send { .. }))
+            && let Err(verdict) = self.see_to_receive(around.pools, &part)
         {
             return verdict;
         }
-        let whole = flags.contains(Flags::LAST) && offset == 0;
-        let part = Part { number, flags, kind, offset, immediate, payload };
         if distance == 0 && whole && !self.is_turn_open(around.pools) {
             return self.handle_whole(around, &part);
         }

@@ -76,8 +76,9 @@ pub(crate) struct OutOperation {
 enum OutKind {
     Write {
         source: Bytes,
-        /// Of a queue pair, if there is an immediate.
-        message: Option<MessageNumber>,
+        /// The receive that it takes at the peer of a queue pair, if there is an immediate.
+        message: MessageNumber,
+        takes_receive: bool,
     },
     Send {
         source: Bytes,
@@ -492,6 +493,11 @@ impl Outbound {
     /// Whether a completion was lost for want of room: the connection cannot go on.
     pub const fn is_overrun(&self) -> bool {
         self.outlet.is_overrun()
+    }
+
+    /// The first operation that the peer is not known to have delivered.
+    pub const fn delivered(&self) -> OperationNumber {
+        self.delivered
     }
 
     /// Operations posted and not complete.

@@ -1,6 +1,7 @@
 //! Both halves of a connection against each other, over a network that loses, repeats, reorders and
 //! cuts frames anew, in real registered memory.
 
+mod everything;
 mod exactly_once;
 mod lies;
 mod limits;

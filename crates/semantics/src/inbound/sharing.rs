@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wire_edge::{CloseReason, MessageNumber, OperationNumber};
 
 use super::deliver::Stop;
+use super::operation::{InKind, Part};
 use super::{Inbound, Refusal, Surroundings, Verdict, violation};
 use crate::limits::SHARED_WINDOW;
 use crate::pools::Pools;
@@ -15,7 +16,7 @@ use crate::{Owner, PostError, SharedReceives};
 #[derive(Debug)]
 pub(super) struct Share {
     queue: Arc<SharedReceives>,
-    /// The message that lacks a receive, while the connection waits for one.
+    /// The first message that was found to lack a receive, while the connection waits for one.
     lacking: Option<MessageNumber>,
 }
 
@@ -31,7 +32,7 @@ impl Inbound {
         self.share = Some(Box::new(Share { queue, lacking: None }));
     }
 
-    /// The message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
+    /// The first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
     /// [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be told nevertheless.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
@@ -54,10 +55,29 @@ impl Inbound {
         if self.stalled { self.resume(around) } else { Verdict::Accepted }
     }
 
+    /// Sees to it that there is a receive for a fragment, if it must have one now.
+    #[inline(never)]
+    pub(super) fn see_to_receive(
+        &mut self,
+        pools: &mut Pools,
+        part: &Part<'_>,
+    ) -> Result<(), Verdict> {
+        let number = part.number;
+        let message = match part.kind {
+            InKind::Send { message, .. } => message,
+            // Of a write with an immediate. Which message it is, is known in its turn.
+            _ if self.share.is_some() && number == self.expected => self.next_message,
+            _ => return Ok(()),
+        };
+        match &self.receives {
+            Some(receives) if receives.get(message).is_some() => Ok(()),
+            _ => self.begin_message(pools, number, message),
+        }
+    }
+
     //= protocol.md: credit.3, shared.2, shared.5
     /// Sees to it that there are receives for `message`, which a fragment of operation `number` needs, and for all
     /// before it.
-    #[inline(never)]
     pub(super) fn begin_message(
         &mut self,
         pools: &mut Pools,
@@ -101,12 +121,6 @@ impl Inbound {
             Err(Verdict::Violation { reason, .. }) => Err(Stop::Peer(reason)),
             Err(_) => Err(Stop::Stalled),
         }
-    }
-
-    /// The message that a write in turn consumes the receive of, if that is taken from a shared queue.
-    #[inline]
-    pub(super) fn next_shared(&self) -> Option<MessageNumber> {
-        self.share.as_ref().map(|_| self.next_message)
     }
 
     /// Whether the application posts receives for this connection alone.
@@ -153,6 +167,7 @@ impl Share {
                 self.lacking = Some(message);
             }
         }
+        self.lacking = self.lacking.filter(|lacking| lacking.since(message) < 0).or(Some(message));
         None
     }
 

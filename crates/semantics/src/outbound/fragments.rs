@@ -323,8 +323,8 @@ impl Outbound {
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
         let granted = match operation.kind {
-            OutKind::Write { message: None, .. } => true,
-            OutKind::Write { message: Some(message), .. } | OutKind::Send { message, .. } => {
+            OutKind::Write { takes_receive: false, .. } => true,
+            OutKind::Write { message, .. } | OutKind::Send { message, .. } => {
                 message.since(self.peer.credit) < 0
             }
             OutKind::Read { .. } | OutKind::Atomic { .. } => {

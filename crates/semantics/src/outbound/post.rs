@@ -44,9 +44,10 @@ impl Outbound {
     ) -> OutOperation {
         let what = match operation.request {
             Request::Write { source, key, address } => {
-                let consumes = self.queue_pair && operation.immediate.is_some();
-                let message = consumes.then(|| self.take_message());
-                (OutKind::Write { source: bytes_of(source, list), message }, key, address)
+                let takes_receive = self.queue_pair && operation.immediate.is_some();
+                let message = if takes_receive { self.take_message() } else { self.next_message };
+                let source = bytes_of(source, list);
+                (OutKind::Write { source, message, takes_receive }, key, address)
             }
             Request::Send { source } => {
                 let message = self.take_message();

@@ -7,13 +7,17 @@ use crate::OperationError;
 use crate::pools::Pools;
 
 impl Outbound {
-    //= protocol.md: queue-pair.4
+    //= protocol.md: queue-pair.4, control.5
     /// The peer has no receive for this message now. Nothing of that operation and of later ones is sent until
     /// [`Outbound::on_ready`]: who calls this takes the fragments that are under way back, without a sign of
     /// congestion, and gives each to [`Outbound::on_returned`] or [`Outbound::on_lost`].
     ///
-    /// False if that changes nothing: it is known already, or the message was not sent, or is delivered by now.
+    /// False if that changes nothing: it is known already, or the message was not sent, or is delivered by now, or the
+    /// connection is no queue pair.
     pub fn on_not_ready(&mut self, pools: &mut Pools, message: MessageNumber) -> bool {
+        if !self.queue_pair {
+            return false;
+        }
         let Some(number) = self.sent_message(pools, message) else { return false };
         if self.not_ready.is_some_and(|known| number.since(known) >= 0) {
             return false;
@@ -67,7 +71,7 @@ impl Outbound {
     }
 
     /// Whether a fragment waits until the peer is ready.
-    pub(super) fn is_held(&self, carried: &Carried) -> bool {
+    pub fn is_held(&self, carried: &Carried) -> bool {
         let waiting = self.not_ready.filter(|_| carried.kind == CarriedKind::Request);
         waiting.is_some_and(|waiting| carried.number.since(waiting) >= 0)
     }
@@ -81,6 +85,9 @@ impl Outbound {
                 let is_delivered = operation.number.since(self.delivered) < 0;
                 return (has_begun && !is_delivered).then_some(operation.number);
             }
+            if slot == self.cursor {
+                break;
+            }
             slot = operation.next;
         }
         None
@@ -91,8 +98,9 @@ impl OutOperation {
     /// The message it is to the peer, if it takes a receive there.
     const fn message(&self) -> Option<MessageNumber> {
         match self.kind {
-            OutKind::Write { message, .. } => message,
-            OutKind::Send { message, .. } => Some(message),
+            OutKind::Write { message, takes_receive: true, .. } | OutKind::Send { message, .. } => {
+                Some(message)
+            }
             _ => None,
         }
     }

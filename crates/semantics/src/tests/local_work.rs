@@ -268,10 +268,12 @@ fn work_that_was_posted_as_failed_fails_in_its_place_among_all_others() {
 }
 
 /// The operation of side 0 that a packet is of.
-fn number_of(packet: &Packet) -> Option<OperationNumber> {
+pub(super) fn number_of(packet: &Packet) -> Option<OperationNumber> {
     match packet.header {
         Header::Write { operation, .. }
         | Header::Send { operation, .. }
+        | Header::SendInvalidate { operation, .. }
+        | Header::Atomic { operation, .. }
         | Header::ReadRequest { operation, .. } => Some(operation),
         _ => None,
     }

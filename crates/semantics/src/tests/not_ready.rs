@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wire_edge::{MessageNumber, OperationNumber};
 
-use super::pair::{Pair, Side, assert_completed_in_order, flags, operation, source, write};
+use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, source, write};
 use super::requester::{queue_pairs, sends_of, tell};
 use crate::{
     Carried, Completion, Operation, OperationError, OperationFlags, Ordering, PoolUse, Receive,
@@ -124,6 +124,20 @@ fn old_news_of_a_message_holds_nothing() {
     assert_eq!(sends_of(side), [5]);
     tell(side, 6, 99);
     assert_eq!(side.pools.in_use(), PoolUse::default());
+}
+
+//= protocol.md: control.5
+#[test]
+fn a_peer_that_is_not_ready_holds_nothing_where_there_is_no_queue_pair() {
+    let mut pair = Pair::new(Config::default(), 1);
+    let send = send(&pair, 0, 8);
+    let side = &mut pair.sides[0];
+    tell(side, 0, 1);
+    side.post(&send).unwrap();
+    let fragment = side.fragment(128).expect("there is a receive");
+    assert!(!not_ready(side, 0));
+    lose(side, fragment.carried);
+    assert_eq!(sends_of(side), [0]);
 }
 
 #[test]

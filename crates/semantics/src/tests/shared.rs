@@ -184,6 +184,19 @@ fn whoever_waits_longest_gets_the_next_receive_and_nobody_overtakes_him() {
     assert_eq!(targets.shared.len(), 1);
 }
 
+//= protocol.md: shared.2
+#[test]
+fn the_first_of_the_messages_that_lack_a_receive_is_told() {
+    let mut targets = Targets::new(1, 8);
+    let mut script = SCRIPT;
+    let frames: Vec<_> = (0..4).map(|index| send(&mut script, index)).collect();
+    for (message, first) in [(2, 2), (3, 2), (0, 0), (1, 0)] {
+        assert_eq!(targets.handle(0, &frames[message]), NOT_READY(message as u32));
+        let lacks = targets.connections[0].0.lacks_receive();
+        assert_eq!(lacks, Some(MessageNumber(first)));
+    }
+}
+
 //= protocol.md: shared.3
 #[test]
 fn a_thousand_connections_in_want_are_served_in_turns() {
