@@ -324,6 +324,20 @@ local function dissect_handshake(tvb, tree, info)
   end
 end
 
+local function dissect_datagram(tvb, tree, info)
+  local values = {}
+  local at = add_layout(tree, tvb, "datagram", 0, values)
+  local length = tvb:reported_len() - at
+  info[#info + 1] = string.format("Datagram from=0x%06x to=0x%06x", values.source, values.destination)
+  if has(values.flags, IMMEDIATE) then
+    info[#info + 1] = string.format("imm=0x%08x", values.immediate)
+  end
+  tree:append_text(", Datagram")
+  if at < tvb:captured_len() then tree:add(payload_field, tvb(at)) end
+  tree:add(payload_length_field, length):set_generated()
+  info[#info + 1] = "bytes=" .. length
+end
+
 -- Calls a function that may fail; the text goes to the expert information and to the Info column.
 local function guard(pinfo, branch, call)
   local ok, problem = pcall(call)
@@ -337,8 +351,10 @@ local function dissect(tvb, pinfo, tree)
   pinfo.cols.protocol = "Ethernot"
   local branch = tree:add(ethernot, tvb())
   local info = {}
-  local is_handshake = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16 == 0
-  local part = is_handshake and dissect_handshake or dissect_connection
+  local kind = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16
+  local part = dissect_connection
+  if kind == 0 then part = dissect_handshake end
+  if kind == DATAGRAM then part = dissect_datagram end
   local ok, problem = pcall(part, tvb, branch, info)
   pinfo.cols.info = table.concat(info, " ")
   if not ok then guard(pinfo, branch, function() error(problem, 0) end) end

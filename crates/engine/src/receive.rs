@@ -34,7 +34,8 @@ impl Engine {
             return self.handle_handshake(now, memory, link, &frame);
         }
         let (connections, mut parts) = self.lend();
-        let Ok((_, id, epoch)) = peeked else {
+        let (Ok((_, id, epoch)), false) = (peeked, matches!(peeked, Ok((Kind::Datagram, ..))))
+        else {
             parts.counters.malformed += 1;
             return;
         };

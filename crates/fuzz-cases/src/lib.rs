@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod control_messages;
+mod decode_datagram;
 mod decode_frame;
 mod decode_handshake;
 mod goal_trace;
@@ -15,8 +16,9 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 7] = [
+pub const CASES: [(&str, Case); 8] = [
     ("control_messages", control_messages),
+    ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
     ("decode_handshake", decode_handshake),
     ("ethernet_frame", ethernet_frame),
@@ -28,6 +30,11 @@ pub const CASES: [(&str, Case); 7] = [
 /// Any bytes as control messages: no panic, an end, and what is accepted survives encoding.
 pub fn control_messages(bytes: &[u8]) {
     control_messages::run(bytes);
+}
+
+/// Any bytes as a datagram: no panic, and what is accepted survives encoding.
+pub fn decode_datagram(bytes: &[u8]) {
+    decode_datagram::run(bytes);
 }
 
 /// Any bytes as a connection frame: no panic, and what is accepted is what an encoder makes.

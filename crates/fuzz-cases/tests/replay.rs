@@ -24,6 +24,11 @@ fn control_messages() {
 }
 
 #[test]
+fn decode_datagram() {
+    replay("decode_datagram");
+}
+
+#[test]
 fn decode_frame() {
     replay("decode_frame");
 }

@@ -67,6 +67,8 @@ pub enum Layout {
     Reset,
     /// Body of `VersionMismatch`.
     VersionMismatch,
+    /// Header of a datagram, from the start of the frame; the payload follows.
+    Datagram,
 }
 
 /// What the bytes of a field mean.
@@ -297,6 +299,13 @@ fields! {
     RESET_PACKET = Reset, "packet", 4, 4, Decimal, 0..=ANY, "Packet number of the frame that found no connection";
     LOWEST = VersionMismatch, "lowest", 0, 2, Decimal, 0..=ANY, "Lowest version the sender speaks";
     HIGHEST = VersionMismatch, "highest", 2, 2, Decimal, 0..=ANY, "Highest version the sender speaks";
+
+    DATAGRAM_KIND = Datagram, "kind", 0, 1, Names(KINDS), 10..=10, "10, a datagram";
+    DATAGRAM_FLAGS = Datagram, "flags", 1, 1, Bits(FLAG_BITS), 0..=ANY, "SOLICITED and IMMEDIATE; others are 0";
+    DATAGRAM_DESTINATION = Datagram, "destination", 2, 3, Hexadecimal, 0..=ANY, "Queue pair number of the receiver";
+    DATAGRAM_SOURCE = Datagram, "source", 5, 3, Hexadecimal, 0..=ANY, "Queue pair number of the sender";
+    DATAGRAM_KEY = Datagram, "key", 8, 4, Hexadecimal, 0..=ANY, "Queue key of the receiver";
+    DATAGRAM_IMMEDIATE = Datagram, "immediate", 12, 4, Hexadecimal, 0..=ANY, "Delivered with the completion if IMMEDIATE is set, else 0";
 }
 
 /// Bytes of a layout: where its last field ends, counted as its offsets are.
@@ -331,6 +340,7 @@ pub const KINDS: &[Name] = &[
     name(Kind::Atomic as u64, "Atomic"),
     name(Kind::AtomicResponse as u64, "AtomicResponse"),
     name(Kind::Probe as u64, "Probe"),
+    name(Kind::Datagram as u64, "Datagram"),
 ];
 
 /// Flags of connection frames.

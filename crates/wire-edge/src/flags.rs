@@ -26,6 +26,8 @@ pub enum Kind {
     AtomicResponse,
     /// Padding, to find out whether frames of this size arrive.
     Probe,
+    /// A datagram of a queue pair, which belongs to no connection.
+    Datagram,
 }
 
 impl Kind {
@@ -33,7 +35,7 @@ impl Kind {
     /// The kind in the low nibble of a frame's first byte.
     ///
     /// # Errors
-    /// [`DecodeError::Kind`] for the reserved values 10 to 15.
+    /// [`DecodeError::Kind`] for the reserved values 11 to 15.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte & 0x0f {
@@ -47,6 +49,7 @@ impl Kind {
             7 => Self::Atomic,
             8 => Self::AtomicResponse,
             9 => Self::Probe,
+            10 => Self::Datagram,
             reserved => return Err(DecodeError::Kind(reserved)),
         })
     }
@@ -55,7 +58,7 @@ impl Kind {
     /// Whether a frame of this kind asks for an acknowledgement.
     #[inline]
     pub const fn is_ack_eliciting(self) -> bool {
-        !matches!(self, Self::Handshake | Self::Ack)
+        !matches!(self, Self::Handshake | Self::Ack | Self::Datagram)
     }
 }
 

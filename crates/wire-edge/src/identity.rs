@@ -85,6 +85,39 @@ impl MessageNumber {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
+/// Names a queue pair at its address: 24 bits.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct QueuePairNumber(u32);
+
+impl QueuePairNumber {
+    /// The largest number, which names all queue pairs that have joined the group a datagram was sent to.
+    pub const GROUP: Self = Self((1 << 24) - 1);
+
+    /// The queue pair of this number, if it has at most 24 bits.
+    pub const fn new(number: u32) -> Option<Self> {
+        if number <= Self::GROUP.0 { Some(Self(number)) } else { None }
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// As a frame carries it.
+    #[inline]
+    pub(crate) const fn to_le_bytes(self) -> [u8; 3] {
+        let [low, middle, high, _] = self.0.to_le_bytes();
+        [low, middle, high]
+    }
+
+    /// From a frame.
+    #[inline]
+    pub(crate) const fn from_le_bytes([low, middle, high]: [u8; 3]) -> Self {
+        Self(u32::from_le_bytes([low, middle, high, 0]))
+    }
+}
+
 /// Address of a peer on one link: a UDP socket address, a MAC address and the port of an endpoint
 /// there, or a host and the number of an endpoint that shares memory with others on it.
 ///
