@@ -27,6 +27,7 @@ local KINDS = {
   [8] = "AtomicResponse",
   [9] = "Probe",
   [10] = "Datagram",
+  [11] = "SendInvalidate",
 }
 
 local FLAGS = {
@@ -66,6 +67,8 @@ local CONTROL_TYPES = {
   [7] = "Address",
   [8] = "Links",
   [9] = "Gone",
+  [10] = "NotReady",
+  [11] = "Ready",
 }
 
 local LINK_STATUSES = {
@@ -177,6 +180,10 @@ local LAYOUTS = {
     {name = "immediate", offset = 0, size = 4, read = "little",
       proto = ProtoField.uint32("ethernot.immediate", "Immediate", base.HEX, nil, nil, "Delivered with the completion")},
   }},
+  invalidated = {bytes = 4, fields = {
+    {name = "invalidated", offset = 0, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.invalidated", "Invalidated", base.HEX, nil, nil, "Key of the receiver that ends when the message is delivered")},
+  }},
   operands = {bytes = 48, fields = {
     {name = "operand", offset = 32, size = 8, read = "little",
       proto = ProtoField.uint64("ethernot.operand", "Operand", base.HEX, nil, nil, "Addend, or the value to store")},
@@ -247,6 +254,10 @@ local LAYOUTS = {
     {name = "operation", offset = 0, size = 4, read = "little",
       proto = ProtoField.uint32("ethernot.control.gone.operation", "Operation", base.DEC, nil, nil, "Read whose answer cannot be sent again")},
   }},
+  not_ready = {bytes = 4, fields = {
+    {name = "message", offset = 0, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.control.not_ready.message", "Message", base.DEC, nil, nil, "Message for which there is no receive now")},
+  }},
   preamble = {bytes = 16, fields = {
     {name = "step", offset = 1, size = 1, read = "little", min = 1, max = 7,
       proto = ProtoField.uint8("ethernot.handshake.step", "Step", base.DEC, STEPS, nil, "Step of the handshake")},
@@ -266,6 +277,7 @@ local LAYOUTS = {
       proto = ProtoField.uint64("ethernot.parameters.features", "Features", base.HEX, nil, nil, "Features the sender has"), bits = {
       ProtoField.bool("ethernot.parameters.features.psk", "psk", 64, nil, 0x1),
       ProtoField.bool("ethernot.parameters.features.whole_address_space", "whole_address_space", 64, nil, 0x2),
+      ProtoField.bool("ethernot.parameters.features.queue_pair", "queue_pair", 64, nil, 0x4),
     }},
     {name = "epoch", offset = 16, size = 2, read = "little",
       proto = ProtoField.uint16("ethernot.parameters.epoch", "Epoch", base.HEX, nil, nil, "What the peer puts into every frame to the sender")},
@@ -342,15 +354,16 @@ local LAYOUTS = {
 }
 
 local KIND_LAYOUTS = {
-  [1] = {headers = {}, required = 64, forbidden = 16, rest = "nothing"},
-  [2] = {headers = {}, required = 0, forbidden = 16, rest = "messages"},
-  [3] = {headers = {"operation", "offset", "tagged"}, required = 0, forbidden = 0, rest = "payload"},
-  [4] = {headers = {"operation", "length", "tagged"}, required = 1, forbidden = 16, rest = "nothing"},
-  [5] = {headers = {"operation", "offset"}, required = 0, forbidden = 16, rest = "payload"},
-  [6] = {headers = {"operation", "offset", "message"}, required = 0, forbidden = 0, rest = "payload"},
-  [7] = {headers = {"operation", "opcode", "tagged", "operands"}, required = 1, forbidden = 16, rest = "nothing"},
-  [8] = {headers = {"operation", "value"}, required = 1, forbidden = 16, rest = "nothing"},
-  [9] = {headers = {}, required = 0, forbidden = 80, rest = "padding"},
+  [1] = {headers = {}, required = 64, forbidden = 16, with_last = 0, immediate = "immediate", rest = "nothing"},
+  [2] = {headers = {}, required = 0, forbidden = 16, with_last = 0, immediate = "immediate", rest = "messages"},
+  [3] = {headers = {"operation", "offset", "tagged"}, required = 0, forbidden = 0, with_last = 0, immediate = "immediate", rest = "payload"},
+  [4] = {headers = {"operation", "length", "tagged"}, required = 1, forbidden = 16, with_last = 0, immediate = "immediate", rest = "nothing"},
+  [5] = {headers = {"operation", "offset"}, required = 0, forbidden = 16, with_last = 0, immediate = "immediate", rest = "payload"},
+  [6] = {headers = {"operation", "offset", "message"}, required = 0, forbidden = 0, with_last = 0, immediate = "immediate", rest = "payload"},
+  [7] = {headers = {"operation", "opcode", "tagged", "operands"}, required = 1, forbidden = 16, with_last = 0, immediate = "immediate", rest = "nothing"},
+  [8] = {headers = {"operation", "value"}, required = 1, forbidden = 16, with_last = 0, immediate = "immediate", rest = "nothing"},
+  [9] = {headers = {}, required = 0, forbidden = 80, with_last = 0, immediate = "immediate", rest = "padding"},
+  [11] = {headers = {"operation", "offset", "message"}, required = 0, forbidden = 0, with_last = 16, immediate = "invalidated", rest = "payload"},
 }
 
 local STEP_LAYOUTS = {
@@ -374,6 +387,8 @@ local CONTROL_LAYOUTS = {
   [7] = {body = "address", tail_bytes_max = 0},
   [8] = {body = "links", tail_bytes_max = 0},
   [9] = {body = "gone", tail_bytes_max = 0},
+  [10] = {body = "not_ready", tail_bytes_max = 0},
+  [11] = {body = nil, tail_bytes_max = 0},
 }
 
 local ethernot = Proto("ethernot", "Ethernot edge protocol")
@@ -609,6 +624,9 @@ local function describe(values, info)
     if values[name] then info[#info + 1] = name .. "=0x" .. values[name]:tohex() end
   end
   if values.immediate then info[#info + 1] = string.format("imm=0x%08x", values.immediate) end
+  if values.invalidated then
+    info[#info + 1] = string.format("invalidated=0x%08x", values.invalidated)
+  end
 end
 
 local function dissect_connection(tvb, tree, info)
@@ -626,6 +644,9 @@ local function dissect_connection(tvb, tree, info)
     if has(layout.required, mask) and not has(flags, mask) then
       fail(malformed, "%s without %s", KINDS[kind], FLAGS[mask])
     end
+    if has(flags, LAST) and has(layout.with_last, mask) and not has(flags, mask) then
+      fail(malformed, "%s with LAST and without %s", KINDS[kind], FLAGS[mask])
+    end
     if has(layout.forbidden, mask) and has(flags, mask) then
       fail(malformed, "%s with %s", KINDS[kind], FLAGS[mask])
     end
@@ -634,7 +655,7 @@ local function dissect_connection(tvb, tree, info)
     fail(malformed, "IMMEDIATE without LAST")
   end
   for _, key in ipairs(layout.headers) do at = add_layout(tree, tvb, key, 0, values) end
-  if has(flags, IMMEDIATE) then at = add_layout(tree, tvb, "immediate", at, values) end
+  if has(flags, IMMEDIATE) then at = add_layout(tree, tvb, layout.immediate, at, values) end
   describe(values, info)
   local acks = {}
   if has(flags, ACK) then at = add_ack_section(tree, tvb, at, acks) end

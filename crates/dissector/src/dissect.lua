@@ -231,6 +231,9 @@ local function describe(values, info)
     if values[name] then info[#info + 1] = name .. "=0x" .. values[name]:tohex() end
   end
   if values.immediate then info[#info + 1] = string.format("imm=0x%08x", values.immediate) end
+  if values.invalidated then
+    info[#info + 1] = string.format("invalidated=0x%08x", values.invalidated)
+  end
 end
 
 local function dissect_connection(tvb, tree, info)
@@ -248,6 +251,9 @@ local function dissect_connection(tvb, tree, info)
     if has(layout.required, mask) and not has(flags, mask) then
       fail(malformed, "%s without %s", KINDS[kind], FLAGS[mask])
     end
+    if has(flags, LAST) and has(layout.with_last, mask) and not has(flags, mask) then
+      fail(malformed, "%s with LAST and without %s", KINDS[kind], FLAGS[mask])
+    end
     if has(layout.forbidden, mask) and has(flags, mask) then
       fail(malformed, "%s with %s", KINDS[kind], FLAGS[mask])
     end
@@ -256,7 +262,7 @@ local function dissect_connection(tvb, tree, info)
     fail(malformed, "IMMEDIATE without LAST")
   end
   for _, key in ipairs(layout.headers) do at = add_layout(tree, tvb, key, 0, values) end
-  if has(flags, IMMEDIATE) then at = add_layout(tree, tvb, "immediate", at, values) end
+  if has(flags, IMMEDIATE) then at = add_layout(tree, tvb, layout.immediate, at, values) end
   describe(values, info)
   local acks = {}
   if has(flags, ACK) then at = add_ack_section(tree, tvb, at, acks) end

@@ -50,11 +50,14 @@ fn write_tables(out: &mut String) -> std::fmt::Result {
         };
         writeln!(
             out,
-            "  [{}] = {{headers = {}, required = {}, forbidden = {}, rest = \"{rest}\"}},",
+            "  [{}] = {{headers = {}, required = {}, forbidden = {}, with_last = {}, immediate = \"{}\", \
+             rest = \"{rest}\"}},",
             kind.kind as u8,
             keys(kind.headers),
             kind.required.bits(),
             kind.forbidden.bits(),
+            kind.with_last.bits(),
+            key(kind.immediate),
         )?;
     }
     writeln!(out, "}}\n")?;
@@ -184,6 +187,7 @@ const LAYOUTS: &[Layout] = &[
     Layout::Message,
     Layout::Tagged,
     Layout::Immediate,
+    Layout::Invalidated,
     Layout::Operands,
     Layout::Value,
     Layout::AckSection,
@@ -195,6 +199,7 @@ const LAYOUTS: &[Layout] = &[
     Layout::Address,
     Layout::Links,
     Layout::Gone,
+    Layout::NotReady,
     Layout::Preamble,
     Layout::Parameters,
     Layout::Cookie,
@@ -217,6 +222,7 @@ fn key(layout: Layout) -> &'static str {
         Layout::Message => "message",
         Layout::Tagged => "tagged",
         Layout::Immediate => "immediate",
+        Layout::Invalidated => "invalidated",
         Layout::Operands => "operands",
         Layout::Value => "value",
         Layout::AckSection => "ack_section",
@@ -228,6 +234,7 @@ fn key(layout: Layout) -> &'static str {
         Layout::Address => "address",
         Layout::Links => "links",
         Layout::Gone => "gone",
+        Layout::NotReady => "not_ready",
         Layout::Preamble => "preamble",
         Layout::Parameters => "parameters",
         Layout::Cookie => "cookie",
@@ -253,6 +260,7 @@ fn filter_prefix(layout: Layout) -> &'static str {
         Layout::Address => "address.",
         Layout::Links => "control.links.",
         Layout::Gone => "control.gone.",
+        Layout::NotReady => "control.not_ready.",
         Layout::Preamble | Layout::Cookie | Layout::Counts => "handshake.",
         Layout::Parameters => "parameters.",
         Layout::Reject => "handshake.reject.",

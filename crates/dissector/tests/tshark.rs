@@ -173,6 +173,7 @@ fn connection_columns(frame: &Frame<'_>) -> Columns {
         }
         Header::Write { .. }
         | Header::Send { .. }
+        | Header::SendInvalidate { .. }
         | Header::ReadResponse { .. }
         | Header::Probe => {
             columns.push(("ethernot.payload.length", frame.payload.len() as u64));
@@ -211,6 +212,14 @@ fn header_columns(header: &Header, columns: &mut Columns) {
             column("ethernot.message", message.0.into());
             if let Some(value) = immediate {
                 column("ethernot.immediate", value.into());
+            }
+        }
+        Header::SendInvalidate { operation, offset, message, key } => {
+            column("ethernot.operation", operation.0.into());
+            column("ethernot.offset", offset.into());
+            column("ethernot.message", message.0.into());
+            if let Some(key) = key {
+                column("ethernot.invalidated", key.0.into());
             }
         }
         Header::Atomic { operation, opcode, key, address, operand, compare } => {
@@ -265,6 +274,11 @@ fn control_columns(message: &Control<'_>, columns: &mut Columns) {
             column("ethernot.control.gone.operation", operation.0.into());
             9
         }
+        Control::NotReady(message) => {
+            column("ethernot.control.not_ready.message", message.0.into());
+            10
+        }
+        Control::Ready => 11,
     };
     column("ethernot.control.type", kind);
 }
@@ -415,6 +429,7 @@ fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
     let bytes = || vec![0xa5; 100];
     let write = |immediate| Header::Write { operation, offset, key, address, immediate };
     let send = |immediate| Header::Send { operation, offset, message, immediate };
+    let invalidate = |key| Header::SendInvalidate { operation, offset, message, key };
     let atomic = |opcode, compare| Header::Atomic {
         operation,
         opcode,
@@ -436,6 +451,8 @@ fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
         (Flags::ACK_NOW, Header::ReadResponse { operation, offset }, bytes()),
         (none, send(None), bytes()),
         (last, send(Some(u32::MAX)), bytes()),
+        (none, invalidate(None), bytes()),
+        (last, invalidate(Some(key)), bytes()),
         (none, atomic(AtomicOpcode::FetchAdd, 0), vec![]),
         (none, atomic(AtomicOpcode::CompareSwap, 3), vec![]),
         (none, Header::AtomicResponse { operation, value: 1 << 63 }, vec![]),
@@ -462,6 +479,8 @@ fn every_control_message() -> Vec<u8> {
         Control::Address(PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 99)))),
         Control::Links(0b1001),
         Control::Gone(OperationNumber(7)),
+        Control::NotReady(MessageNumber(3)),
+        Control::Ready,
     ] {
         let mut out = [0; CONTROL_BYTES_MAX];
         let length = message.encode(&mut out);

@@ -119,7 +119,7 @@ impl Parts<'_> {
         connection.tell_address(link);
     }
 
-    //= protocol.md: close.5, challenge.3
+    //= protocol.md: close.5, challenge.3, control.5
     /// Handles one control message that arrived on link `index`.
     pub(crate) fn on_control(
         &mut self,
@@ -133,7 +133,7 @@ impl Parts<'_> {
             return;
         }
         match *message {
-            Control::Padding => {}
+            Control::Padding | Control::NotReady(_) | Control::Ready => {}
             Control::Address(address) => connection.learn_address(address),
             Control::Ping => {
                 let has_several = connection.paths().len() > 1;

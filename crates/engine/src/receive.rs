@@ -315,7 +315,9 @@ impl Parts<'_> {
         payload: Payload<'_>,
     ) -> bool {
         match decoded.header {
-            Header::Write { operation, offset, .. } | Header::Send { operation, offset, .. } => {
+            Header::Write { operation, offset, .. }
+            | Header::Send { operation, offset, .. }
+            | Header::SendInvalidate { operation, offset, .. } => {
                 let is_behind = connection.requests_mut().is_behind(operation, offset);
                 connection.paths_mut()[position].on_data(is_behind);
                 self.handle_request(now, memory, connection, position, decoded, payload)
@@ -576,7 +578,10 @@ fn eliciting(frame: &Frame<'_>) -> Eliciting {
         return Eliciting::No;
     }
     match frame.header {
-        Header::Write { .. } | Header::Send { .. } | Header::ReadResponse { .. }
+        Header::Write { .. }
+        | Header::Send { .. }
+        | Header::SendInvalidate { .. }
+        | Header::ReadResponse { .. }
             if !frame.prefix.flags.contains(Flags::LAST) =>
         {
             Eliciting::Midway

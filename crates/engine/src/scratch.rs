@@ -143,7 +143,10 @@ impl Scratch {
         let bytes = (out.len() - start) as u32 + outside.len;
         // The source of an own operation stays as it is until that is complete; what a peer reads may
         // change as soon as it was read.
-        if matches!(frame.header, Header::Write { .. } | Header::Send { .. }) {
+        if matches!(
+            frame.header,
+            Header::Write { .. } | Header::Send { .. } | Header::SendInvalidate { .. }
+        ) {
             batch.frames.finish_lasting_frame(outside);
         } else {
             batch.frames.finish_frame(outside);

@@ -4,7 +4,7 @@ use crate::address::decode_address;
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
 use crate::parameters::ranged;
-use crate::{CloseReason, DecodeError, LinkIndex, OperationNumber, PeerAddr};
+use crate::{CloseReason, DecodeError, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 
 /// Most bytes of private data in a Close.
 pub const CLOSE_PRIVATE_BYTES_MAX: usize = 128;
@@ -18,6 +18,7 @@ const CLOSE_BYTES: usize = layout_end(Layout::Close);
 const ADDRESS_BYTES: usize = layout_end(Layout::Address);
 const LINKS_BYTES: usize = layout_end(Layout::Links);
 const GONE_BYTES: usize = layout_end(Layout::Gone);
+const NOT_READY_BYTES: usize = layout_end(Layout::NotReady);
 const _: () = assert!(CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX <= u8::MAX as usize);
 
 /// What a link may be used for.
@@ -65,6 +66,10 @@ pub enum Control<'a> {
     Links(u16),
     /// The answer to this read cannot be sent again, as its memory is gone.
     Gone(OperationNumber),
+    /// There is no receive for this message now; what was sent of it was refused.
+    NotReady(MessageNumber),
+    /// After [`Control::NotReady`]: there are receives again.
+    Ready,
 }
 
 impl Control<'_> {
@@ -91,6 +96,8 @@ impl Control<'_> {
             Self::Address(address) => (7, fill(body, &address.0, &[])),
             Self::Links(links) => (8, fill(body, &links.to_le_bytes(), &[])),
             Self::Gone(operation) => (9, fill(body, &operation.0.to_le_bytes(), &[])),
+            Self::NotReady(message) => (10, fill(body, &message.0.to_le_bytes(), &[])),
+            Self::Ready => (11, 0),
         };
         header.copy_from_slice(&[kind, length as u8]);
         HEADER_BYTES + length
@@ -155,6 +162,10 @@ impl<'a> ControlMessages<'a> {
             9 => exact::<GONE_BYTES>("Gone", body)
                 .map(|body| u32::from_le_bytes(get!(body, fields::GONE_OPERATION)))
                 .map(|operation| Control::Gone(OperationNumber(operation)))?,
+            10 => exact::<NOT_READY_BYTES>("NotReady", body)
+                .map(|body| u32::from_le_bytes(get!(body, fields::NOT_READY_MESSAGE)))
+                .map(|message| Control::NotReady(MessageNumber(message)))?,
+            11 => exact("Ready", body).map(|[]| Control::Ready)?,
             _ => return Ok(None),
         }))
     }
@@ -270,6 +281,8 @@ mod tests {
             (&[7, 2, 0, 0], "Address", 2),
             (&[8, 1, 0], "Links", 1),
             (&[9, 1, 0], "Gone", 1),
+            (&[10, 5, 0, 0, 0, 0, 0], "NotReady", 5),
+            (&[11, 1, 0], "Ready", 1),
         ] {
             let messages: Vec<_> = control_messages(payload).collect();
             assert_eq!(messages, [Err(DecodeError::ControlLength { message, found })]);

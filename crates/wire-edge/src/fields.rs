@@ -31,6 +31,8 @@ pub enum Layout {
     Tagged,
     /// Immediate; follows the header that is there.
     Immediate,
+    /// In the last frame of a `SendInvalidate`, in the place of the immediate.
+    Invalidated,
     /// Operands of an Atomic.
     Operands,
     /// Answer to an Atomic.
@@ -53,6 +55,8 @@ pub enum Layout {
     Links,
     /// Body of Gone.
     Gone,
+    /// Body of `NotReady`.
+    NotReady,
     /// Start of every handshake frame.
     Preamble,
     /// Parameters in Hello and Accept.
@@ -148,6 +152,10 @@ pub struct KindLayout {
     pub required: Flags,
     /// Flags that must not be set, as they announce parts that the kind does not have.
     pub forbidden: Flags,
+    /// Flags that must be set if LAST is.
+    pub with_last: Flags,
+    /// What the flag IMMEDIATE announces, which follows the headers.
+    pub immediate: Layout,
     /// What follows the headers and the ack section.
     pub rest: Rest,
 }
@@ -234,6 +242,7 @@ fields! {
     KEY = Tagged, "key", 20, 4, Hexadecimal, 0..=ANY, "Remote key";
     ADDRESS = Tagged, "address", 24, 8, Hexadecimal, 0..=ANY, "Remote address of the first byte";
     IMMEDIATE = Immediate, "immediate", 0, 4, Hexadecimal, 0..=ANY, "Delivered with the completion";
+    INVALIDATED = Invalidated, "invalidated", 0, 4, Hexadecimal, 0..=ANY, "Key of the receiver that ends when the message is delivered";
     OPERAND = Operands, "operand", 32, 8, Hexadecimal, 0..=ANY, "Addend, or the value to store";
     COMPARE = Operands, "compare", 40, 8, Hexadecimal, 0..=ANY, "Value to compare with, 0 for fetch-and-add";
     RESPONSE_ZERO = Value, "reserved", 16, 4, Reserved, 0..=ANY, "Reserved, 0";
@@ -260,6 +269,8 @@ fields! {
     CLOSE_OPERATION = Close, "operation", 2, 4, Decimal, 0..=ANY, "Operation at fault, else 0";
     LINKS = Links, "links", 0, 2, Hexadecimal, 0..=ANY, "Link indices that the sender has, a bit each";
     GONE_OPERATION = Gone, "operation", 0, 4, Decimal, 0..=ANY, "Read whose answer cannot be sent again";
+
+    NOT_READY_MESSAGE = NotReady, "message", 0, 4, Decimal, 0..=ANY, "Message for which there is no receive now";
 
     FAMILY = Address, "family", 0, 1, Names(ADDRESS_FAMILIES), 0..=ANY, "Family of the address";
     FAMILY_ZERO = Address, "zero", 1, 1, Reserved, 0..=0, "0";
@@ -341,6 +352,7 @@ pub const KINDS: &[Name] = &[
     name(Kind::AtomicResponse as u64, "AtomicResponse"),
     name(Kind::Probe as u64, "Probe"),
     name(Kind::Datagram as u64, "Datagram"),
+    name(Kind::SendInvalidate as u64, "SendInvalidate"),
 ];
 
 /// Flags of connection frames.
@@ -373,8 +385,11 @@ pub const STEPS: &[Name] = &[
 ];
 
 /// Feature bits.
-pub const FEATURE_BITS: &[Name] =
-    &[name(Features::PSK.0, "psk"), name(Features::WHOLE_ADDRESS_SPACE.0, "whole_address_space")];
+pub const FEATURE_BITS: &[Name] = &[
+    name(Features::PSK.0, "psk"),
+    name(Features::WHOLE_ADDRESS_SPACE.0, "whole_address_space"),
+    name(Features::QUEUE_PAIR.0, "queue_pair"),
+];
 
 /// Types of control messages.
 pub const CONTROL_TYPES: &[Name] = &[
@@ -388,6 +403,8 @@ pub const CONTROL_TYPES: &[Name] = &[
     name(7, "Address"),
     name(8, "Links"),
     name(9, "Gone"),
+    name(10, "NotReady"),
+    name(11, "Ready"),
 ];
 
 /// What a link may be used for.
@@ -439,7 +456,11 @@ const fn kind(
     forbidden: Flags,
     rest: Rest,
 ) -> KindLayout {
-    KindLayout { kind, headers, required, forbidden, rest }
+    let (with_last, immediate) = match kind {
+        Kind::SendInvalidate => (Flags::IMMEDIATE, Layout::Invalidated),
+        _ => (Flags::NONE, Layout::Immediate),
+    };
+    KindLayout { kind, headers, required, forbidden, with_last, immediate, rest }
 }
 
 /// How each kind of connection frame is put together.
@@ -489,6 +510,13 @@ pub const KIND_LAYOUTS: &[KindLayout] = &[
         Rest::Nothing,
     ),
     kind(Kind::Probe, &[], Flags::NONE, Flags::IMMEDIATE.with(Flags::ACK), Rest::Padding),
+    kind(
+        Kind::SendInvalidate,
+        &[Layout::Operation, Layout::Offset, Layout::Message],
+        Flags::NONE,
+        Flags::NONE,
+        Rest::Payload,
+    ),
 ];
 
 /// The bodies of handshake frames; addresses and private data follow Counts, private data Reject.
@@ -514,6 +542,8 @@ pub const CONTROL_LAYOUTS: &[ControlLayout] = &[
     ControlLayout { control: 7, body: Some(Layout::Address), tail_bytes_max: 0 },
     ControlLayout { control: 8, body: Some(Layout::Links), tail_bytes_max: 0 },
     ControlLayout { control: 9, body: Some(Layout::Gone), tail_bytes_max: 0 },
+    ControlLayout { control: 10, body: Some(Layout::NotReady), tail_bytes_max: 0 },
+    ControlLayout { control: 11, body: None, tail_bytes_max: 0 },
 ];
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub enum Kind {
     Probe,
     /// A datagram of a queue pair, which belongs to no connection.
     Datagram,
+    /// Bytes for the receive that the message number names; then a key of the receiver ends.
+    SendInvalidate,
 }
 
 impl Kind {
@@ -35,7 +37,7 @@ impl Kind {
     /// The kind in the low nibble of a frame's first byte.
     ///
     /// # Errors
-    /// [`DecodeError::Kind`] for the reserved values 11 to 15.
+    /// [`DecodeError::Kind`] for the reserved values 12 to 15.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte & 0x0f {
@@ -50,6 +52,7 @@ impl Kind {
             8 => Self::AtomicResponse,
             9 => Self::Probe,
             10 => Self::Datagram,
+            11 => Self::SendInvalidate,
             reserved => return Err(DecodeError::Kind(reserved)),
         })
     }
@@ -76,7 +79,7 @@ impl Flags {
     pub const FENCE_AFTER: Self = Self(1 << 2);
     /// The strict ordering rules hold for this operation.
     pub const STRICT: Self = Self(1 << 3);
-    /// An immediate follows the operation's header.
+    /// An immediate follows the operation's header; in `SendInvalidate` a key.
     pub const IMMEDIATE: Self = Self(1 << 4);
     /// The receiver acknowledges at once.
     pub const ACK_NOW: Self = Self(1 << 5);

@@ -30,6 +30,11 @@ const TAGGED_IMMEDIATE: fields::Field = fields::Field { offset: TAGGED_BYTES, ..
 const MESSAGE_IMMEDIATE: fields::Field =
     fields::Field { offset: MESSAGE_BYTES, ..fields::IMMEDIATE };
 
+/// The key of a `SendInvalidate`, in the place of the immediate.
+const MESSAGE_INVALIDATED: fields::Field =
+    fields::Field { offset: MESSAGE_BYTES, ..fields::INVALIDATED };
+const _: () = assert!(layout_end(Layout::Invalidated) == IMMEDIATE_BYTES);
+
 /// The common header of a connection frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Prefix {
@@ -108,6 +113,17 @@ pub enum Header {
         /// Delivered with the completion; only with [`Flags::LAST`].
         immediate: Option<u32>,
     },
+    /// Bytes for a posted receive; with the last of them a key of the receiver ends.
+    SendInvalidate {
+        /// The operation.
+        operation: OperationNumber,
+        /// Of the payload's first byte within the operation.
+        offset: u32,
+        /// Ordinal of the receive it consumes.
+        message: MessageNumber,
+        /// What ends when the message is delivered; with [`Flags::LAST`], and only then.
+        key: Option<RemoteKey>,
+    },
     /// Asks for an atomic operation.
     Atomic {
         /// The operation.
@@ -144,6 +160,7 @@ impl Header {
             Self::ReadRequest { .. } => Kind::ReadRequest,
             Self::ReadResponse { .. } => Kind::ReadResponse,
             Self::Send { .. } => Kind::Send,
+            Self::SendInvalidate { .. } => Kind::SendInvalidate,
             Self::Atomic { .. } => Kind::Atomic,
             Self::AtomicResponse { .. } => Kind::AtomicResponse,
         }
@@ -168,7 +185,7 @@ pub struct Frame<'a> {
 /// length in bytes.
 ///
 /// The kind comes from `header`, and so do the flags that go with it: [`Flags::IMMEDIATE`] is set
-/// if there is an immediate and cleared if not, [`Flags::LAST`] is set for requests and answers
+/// if there is an immediate (or a key in its place) and cleared if not, [`Flags::LAST`] is set for requests and answers
 /// that are always one frame (`ReadRequest`, `Atomic`, `AtomicResponse`), [`Flags::ACK`] is set for
 /// Ack. With [`Flags::ACK`] the caller puts an ack section after the header.
 #[inline]
@@ -209,6 +226,14 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
             put!(out, MESSAGE_IMMEDIATE, immediate.unwrap_or(0).to_le_bytes());
             flags.0 |= Flags::IMMEDIATE.0 * u8::from(immediate.is_some());
             MESSAGE_BYTES + IMMEDIATE_BYTES * usize::from(immediate.is_some())
+        }
+        Header::SendInvalidate { operation, offset, message, key } => {
+            put!(out, fields::OPERATION, operation.0.to_le_bytes());
+            put!(out, fields::OFFSET, offset.to_le_bytes());
+            put!(out, fields::MESSAGE, message.0.to_le_bytes());
+            put!(out, MESSAGE_INVALIDATED, key.map_or(0, |key| key.0).to_le_bytes());
+            flags.0 |= Flags::IMMEDIATE.0 * u8::from(key.is_some());
+            MESSAGE_BYTES + IMMEDIATE_BYTES * usize::from(key.is_some())
         }
         Header::Atomic { operation, opcode, key, address, operand, compare } => {
             put!(out, fields::OPERATION, operation.0.to_le_bytes());
@@ -373,15 +398,21 @@ fn decode_header(kind: Kind, flags: Flags, bytes: &[u8]) -> Result<(Header, &[u8
             let offset = u32::from_le_bytes(get!(header, fields::OFFSET));
             (Header::ReadResponse { operation, offset }, rest)
         }
-        Kind::Send => {
+        Kind::Send | Kind::SendInvalidate => {
             let (header, rest) = bytes
                 .split_first_chunk::<MESSAGE_BYTES>()
-                .ok_or(error("header of a Send", MESSAGE_BYTES))?;
+                .ok_or(error("header of a message", MESSAGE_BYTES))?;
             let operation = operation(header);
             let offset = u32::from_le_bytes(get!(header, fields::OFFSET));
             let message = MessageNumber(u32::from_le_bytes(get!(header, fields::MESSAGE)));
             let (immediate, rest) = decode_immediate(flags, rest)?;
-            (Header::Send { operation, offset, message, immediate }, rest)
+            let header = if matches!(kind, Kind::Send) {
+                Header::Send { operation, offset, message, immediate }
+            } else {
+                let key = immediate.map(RemoteKey);
+                Header::SendInvalidate { operation, offset, message, key }
+            };
+            (header, rest)
         }
         Kind::Atomic => {
             let (header, rest) = bytes
@@ -603,7 +634,8 @@ mod tests {
                     flags.contains(Flags::IMMEDIATE) && !flags.contains(Flags::LAST);
                 let allowed = flags.contains(layout.required)
                     && !flags.intersects(layout.forbidden)
-                    && !immediate_alone;
+                    && !immediate_alone
+                    && (!flags.contains(Flags::LAST) || flags.contains(layout.with_last));
                 assert_eq!(
                     check_flags(layout.kind, flags).is_ok(),
                     allowed,
@@ -667,12 +699,51 @@ mod tests {
     //= protocol.md: kind.2
     #[test]
     fn reserved_kinds_are_refused() {
-        for kind in 11..16 {
+        for kind in 12..16 {
             assert_eq!(decode(&[kind; 64]), Err(DecodeError::Kind(kind)));
             assert_eq!(peek(&[kind; 64]), Err(DecodeError::Kind(kind)));
         }
         assert_eq!(decode(&[0; 64]), Err(DecodeError::Handshake));
         assert_eq!(decode(&[10; 64]), Err(DecodeError::Datagram));
+    }
+
+    //= protocol.md: send-invalidate.1
+    #[test]
+    fn the_last_frame_of_a_send_with_invalidate_carries_the_key_and_no_other() {
+        let (operation, offset, message) = (OperationNumber(1), 8, MessageNumber(4));
+        let header = |key| Header::SendInvalidate { operation, offset, message, key };
+        let last = frame(Flags::LAST, &header(Some(RemoteKey(0xaabb_ccdd))), b"x");
+        assert_eq!(last[0] & 0x0f, 11);
+        assert_eq!(last[20..], [4, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa, b'x']);
+        let decoded = decode(&last).map(|frame| frame.header);
+        assert_eq!(decoded, Ok(header(Some(RemoteKey(0xaabb_ccdd)))));
+        let middle = frame(Flags::NONE, &header(None), b"x");
+        assert_eq!(decode(&middle).map(|frame| frame.header), Ok(header(None)));
+        let (kind, flag) = (Kind::SendInvalidate, Flags::IMMEDIATE);
+        let without = frame(Flags::LAST, &header(None), b"x");
+        assert_eq!(decode(&without), Err(DecodeError::FlagMissing { kind, flag }));
+        let early = frame(Flags::NONE, &header(Some(RemoteKey(1))), b"x");
+        let flag = Flags::LAST;
+        assert_eq!(decode(&early), Err(DecodeError::FlagMissing { kind, flag }));
+    }
+
+    //= protocol.md: control.5
+    #[test]
+    fn a_close_tells_what_was_delivered_in_an_ack_section_without_blocks() {
+        let mut frame = frame(Flags::ACK.with(Flags::ACK_NOW), &Header::Control, b"");
+        let mut section = [0; crate::ACK_SECTION_BYTES_MAX];
+        let length = crate::encode_acks(OperationNumber(7), MessageNumber(9), &[], &mut section);
+        frame.extend_from_slice(&section[..length]);
+        let (reason, operation) = (crate::CloseReason::OutOfRange, OperationNumber(7));
+        let close = crate::Control::Close { reason, operation, private_data: b"why" };
+        let mut message = [0; crate::CONTROL_BYTES_MAX];
+        let length = close.encode(&mut message);
+        frame.extend_from_slice(&message[..length]);
+        let decoded = decode(&frame).expect("a frame");
+        let acks = decoded.acks.expect("an ack section");
+        assert_eq!((acks.delivered(), acks.credit()), (OperationNumber(7), MessageNumber(9)));
+        assert_eq!(acks.blocks().count(), 0);
+        assert_eq!(control_messages(decoded.payload).collect::<Vec<_>>(), [Ok(close)]);
     }
 
     fn prefix_of(flags: Flags) -> Prefix {
@@ -705,6 +776,9 @@ mod tests {
             Kind::ReadRequest => Header::ReadRequest { operation, length: 3, key, address },
             Kind::ReadResponse => Header::ReadResponse { operation, offset },
             Kind::Send => Header::Send { operation, offset, message: MessageNumber(4), immediate },
+            Kind::SendInvalidate => {
+                Header::SendInvalidate { operation, offset, message: MessageNumber(4), key: None }
+            }
             Kind::Atomic => Header::Atomic {
                 operation,
                 opcode: AtomicOpcode::FetchAdd,

@@ -52,9 +52,12 @@ prop_compose! {
         let mut flags = Flags(flag_bits).without(Flags::IMMEDIATE);
         let kind = header.kind();
         match header {
-            Header::Write { immediate: Some(_), .. } | Header::Send { immediate: Some(_), .. } => {
+            Header::Write { immediate: Some(_), .. }
+            | Header::Send { immediate: Some(_), .. }
+            | Header::SendInvalidate { key: Some(_), .. } => {
                 flags = flags.with(Flags::IMMEDIATE).with(Flags::LAST);
             }
+            Header::SendInvalidate { key: None, .. } => flags = flags.without(Flags::LAST),
             Header::ReadRequest { .. } | Header::Atomic { .. } | Header::AtomicResponse { .. } => {
                 flags = flags.with(Flags::LAST);
             }
@@ -103,6 +106,14 @@ fn header_and_payload() -> impl Strategy<Value = (Header, Vec<u8>)> {
             let message = MessageNumber(key.0);
             (Header::Send { operation, offset, message, immediate }, payload)
         }),
+        (numbers(), any::<bool>()).prop_map(
+            |((operation, offset, key, _, message, payload), last)| {
+                let offset = if payload.is_empty() { 0 } else { offset };
+                let message = MessageNumber(message.unwrap_or(0));
+                let key = (last || payload.is_empty()).then_some(key);
+                (Header::SendInvalidate { operation, offset, message, key }, payload)
+            }
+        ),
         (numbers(), any::<(u64, u64, bool)>()).prop_map(|(numbers, (operand, compare, swap))| {
             let (operation, _, key, address, ..) = numbers;
             let opcode = if swap { AtomicOpcode::CompareSwap } else { AtomicOpcode::FetchAdd };
@@ -178,12 +189,11 @@ impl OwnedControl {
 }
 
 pub(crate) fn control() -> impl Strategy<Value = OwnedControl> {
+    let bare = std::vec![Control::Padding, Control::Ping, Control::CloseAck, Control::Ready];
     let statuses =
         std::vec![LinkStatus::Available, LinkStatus::Backup, LinkStatus::Down, LinkStatus::Removed];
     prop_oneof![
-        Just(OwnedControl::Plain(Control::Padding)),
-        Just(OwnedControl::Plain(Control::Ping)),
-        Just(OwnedControl::Plain(Control::CloseAck)),
+        proptest::sample::select(bare).prop_map(OwnedControl::Plain),
         any::<u64>().prop_map(|nonce| OwnedControl::Plain(Control::PathChallenge(nonce))),
         any::<u64>().prop_map(|nonce| OwnedControl::Plain(Control::PathResponse(nonce))),
         (0..=LinkIndex::MAX, proptest::sample::select(statuses)).prop_map(|(link, status)| {
@@ -192,6 +202,8 @@ pub(crate) fn control() -> impl Strategy<Value = OwnedControl> {
         address().prop_map(|address| OwnedControl::Plain(Control::Address(address))),
         any::<u16>().prop_map(|links| OwnedControl::Plain(Control::Links(links))),
         any::<u32>().prop_map(|number| OwnedControl::Plain(Control::Gone(OperationNumber(number)))),
+        any::<u32>()
+            .prop_map(|number| { OwnedControl::Plain(Control::NotReady(MessageNumber(number))) }),
         (
             prop_oneof![0..12_u16, any::<u16>()],
             any::<u32>(),
@@ -299,7 +311,7 @@ pub(crate) fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
 }
 
 /// The kinds of connection frames, all of which [`frame_parts`] makes.
-pub(crate) const CONNECTION_KINDS: [Kind; 9] = [
+pub(crate) const CONNECTION_KINDS: [Kind; 10] = [
     Kind::Ack,
     Kind::Control,
     Kind::Write,
@@ -309,4 +321,5 @@ pub(crate) const CONNECTION_KINDS: [Kind; 9] = [
     Kind::Atomic,
     Kind::AtomicResponse,
     Kind::Probe,
+    Kind::SendInvalidate,
 ];

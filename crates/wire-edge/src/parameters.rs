@@ -17,6 +17,8 @@ impl Features {
     pub const PSK: Self = Self(1 << 0);
     /// The sender exposes its address space under remote key `0xffff_ffff`.
     pub const WHOLE_ADDRESS_SPACE: Self = Self(1 << 1);
+    /// The connection is a queue pair of verbs (protocol.md §5.8).
+    pub const QUEUE_PAIR: Self = Self(1 << 2);
     /// No feature.
     pub const NONE: Self = Self(0);
 

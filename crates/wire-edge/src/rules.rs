@@ -3,7 +3,7 @@
 
 use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 
-//= protocol.md: flag.1
+//= protocol.md: flag.1, send-invalidate.1
 /// The flags that announce parts, or say that a frame is a whole operation, fit the kind.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
@@ -13,11 +13,14 @@ pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
         Kind::Control | Kind::ReadResponse => (Flags::NONE, Flags::IMMEDIATE),
         Kind::Probe => (Flags::NONE, Flags::IMMEDIATE.with(Flags::ACK)),
         Kind::Write | Kind::Send if flags.contains(Flags::IMMEDIATE) => (Flags::LAST, Flags::NONE),
-        Kind::Write | Kind::Send => (Flags::NONE, Flags::NONE),
+        Kind::SendInvalidate if flags.intersects(Flags::LAST.with(Flags::IMMEDIATE)) => {
+            (Flags::LAST.with(Flags::IMMEDIATE), Flags::NONE)
+        }
+        Kind::Write | Kind::Send | Kind::SendInvalidate => (Flags::NONE, Flags::NONE),
         Kind::ReadRequest | Kind::Atomic | Kind::AtomicResponse => (Flags::LAST, Flags::IMMEDIATE),
     };
     if !flags.contains(required) {
-        return Err(DecodeError::FlagMissing { kind, flag: required });
+        return Err(DecodeError::FlagMissing { kind, flag: required.without(flags) });
     }
     if flags.intersects(forbidden) {
         return Err(DecodeError::FlagForbidden { kind, flag: Flags(flags.0 & forbidden.0) });
@@ -34,9 +37,9 @@ pub(crate) fn check_ranges(
 ) -> Result<(), DecodeError> {
     match *header {
         Header::Write { offset, address, .. } => check_write(flags, offset, address, payload),
-        Header::Send { offset, .. } | Header::ReadResponse { offset, .. } => {
-            check_offset(flags, offset, payload)
-        }
+        Header::Send { offset, .. }
+        | Header::SendInvalidate { offset, .. }
+        | Header::ReadResponse { offset, .. } => check_offset(flags, offset, payload),
         Header::ReadRequest { length, address, .. } => {
             if u64::from(length) > OPERATION_BYTES_MAX {
                 return Err(DecodeError::OperationLength { end: length.into() });

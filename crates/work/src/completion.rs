@@ -151,7 +151,7 @@ mod tests {
         fn words_give_the_completion_back(
             (context, owner, value) in any::<(u64, u64, u64)>(),
             kind in 0..7_usize,
-            code in 0..15_u8,
+            code in 0..19_u8,
             (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
         ) {
             let result = if code == 0 { Ok(()) } else { Err(OperationError::from_code(code)) };

@@ -53,7 +53,12 @@ impl OperationError {
             Self::RemoteAccess(_) => CompletionStatus::RemoteAccess,
             Self::LocalAccess => CompletionStatus::LocalProtection,
             Self::MessageTooLong if is_receive => CompletionStatus::LocalLength,
-            Self::MessageTooLong => CompletionStatus::RemoteInvalidRequest,
+            Self::MessageTooLong | Self::RemoteInvalidRequest => {
+                CompletionStatus::RemoteInvalidRequest
+            }
+            Self::RemoteOperation => CompletionStatus::RemoteOperation,
+            Self::ReceiverNotReady => CompletionStatus::RnrRetryExceeded,
+            Self::WindowBind => CompletionStatus::WindowBind,
             Self::Unreachable | Self::PeerRestarted => CompletionStatus::TransportRetryExceeded,
             Self::NotPosted => CompletionStatus::LocalQueuePairOperation,
             Self::ProtocolViolation => CompletionStatus::General,
@@ -74,7 +79,7 @@ mod tests {
 
     #[test]
     fn no_error_is_a_success() {
-        for code in 1..=14 {
+        for code in 1..=18 {
             let error = OperationError::from_code(code);
             assert_ne!(error.status(CompletionKind::Write), CompletionStatus::Success);
         }

@@ -109,6 +109,21 @@ pub enum OperationError {
     /// It was posted while another thread was inside the engine, which found it impossible.
     #[error("the operation could not be posted: its range, length or alignment is impossible")]
     NotPosted,
+    /// The peer posted no receive for the message in all the time that the operation was to wait for one.
+    #[error("the peer posted no receive for the message in time")]
+    ReceiverNotReady,
+    /// The peer could not do it, for a fault of its own: the memory of the receive it met is not there.
+    #[error(
+        "the peer could not do it: the memory of its receive is no longer registered or mapped"
+    )]
+    RemoteOperation,
+    /// The peer found the request impossible: the message is longer than the receive it met.
+    #[error("the peer found the request impossible: the message is longer than its receive")]
+    RemoteInvalidRequest,
+    /// The memory window could not be bound: its range is not in the region, the region does not grant its
+    /// rights, or the key is not one the window can have.
+    #[error("the memory window could not be bound so: key, range or rights")]
+    WindowBind,
     /// The peer's fault or ours: a rule of the protocol was broken.
     #[error("the connection ended because a rule of the protocol was broken")]
     ProtocolViolation,
@@ -133,6 +148,10 @@ impl OperationError {
             Self::ClosedByPeer => 12,
             Self::EndedByPeer => 13,
             Self::NotConnected => 14,
+            Self::ReceiverNotReady => 15,
+            Self::RemoteOperation => 16,
+            Self::RemoteInvalidRequest => 17,
+            Self::WindowBind => 18,
         }
     }
 
@@ -153,6 +172,10 @@ impl OperationError {
             12 => Self::ClosedByPeer,
             13 => Self::EndedByPeer,
             14 => Self::NotConnected,
+            15 => Self::ReceiverNotReady,
+            16 => Self::RemoteOperation,
+            17 => Self::RemoteInvalidRequest,
+            18 => Self::WindowBind,
             _ => Self::Flushed,
         }
     }

@@ -257,6 +257,7 @@ fn is_withheld(frame: &[u8]) -> bool {
     let (Header::Write { operation, .. }
     | Header::ReadRequest { operation, .. }
     | Header::Send { operation, .. }
+    | Header::SendInvalidate { operation, .. }
     | Header::Atomic { operation, .. }) = frame.header
     else {
         return false;

@@ -249,7 +249,8 @@ impl World {
                 Header::Write { operation, .. }
                 | Header::ReadRequest { operation, .. }
                 | Header::Atomic { operation, .. } => seen.operation = operation.0,
-                Header::Send { operation, message, .. } => {
+                Header::Send { operation, message, .. }
+                | Header::SendInvalidate { operation, message, .. } => {
                     seen.operation = operation.0;
                     seen.message = message.0;
                 }
@@ -435,7 +436,11 @@ impl World {
             4..=6 => Header::Write { operation, offset, key, address, immediate },
             7 => Header::ReadRequest { operation, length: offset, key, address },
             8 | 9 => Header::ReadResponse { operation, offset },
-            10 | 11 => Header::Send { operation, offset, message, immediate },
+            10 => Header::Send { operation, offset, message, immediate },
+            11 => {
+                let key = immediate.map(|_| key);
+                Header::SendInvalidate { operation, offset, message, key }
+            }
             12 | 13 => Header::Atomic {
                 operation,
                 opcode: [AtomicOpcode::FetchAdd, AtomicOpcode::CompareSwap]
@@ -461,7 +466,10 @@ impl World {
             }
         } else if matches!(
             header,
-            Header::Write { .. } | Header::Send { .. } | Header::ReadResponse { .. }
+            Header::Write { .. }
+                | Header::Send { .. }
+                | Header::SendInvalidate { .. }
+                | Header::ReadResponse { .. }
         ) {
             let length = match bytes.u8() {
                 0..=0x7f => 1440,
@@ -678,6 +686,8 @@ fn control(bytes: &mut Bytes<'_>, encode: &mut dyn FnMut(Control<'_>) -> usize) 
         25 => encode(Control::CloseAck),
         26..=27 => encode(Control::Links(bytes.u16())),
         28 => encode(Control::Gone(OperationNumber(bytes.small()))),
+        29 => encode(Control::NotReady(MessageNumber(bytes.small()))),
+        30 => encode(Control::Ready),
         _ => encode(Control::Address(address(1, 5))),
     }
 }
