@@ -21,6 +21,9 @@ mod close_notice;
 mod config;
 mod connection;
 mod control;
+mod datagram_calls;
+mod datagram_port;
+mod datagrams;
 mod engine;
 mod event;
 mod frames;
@@ -65,6 +68,7 @@ mod told;
 mod transmit;
 
 pub use config::{Asking, EngineConfig};
+pub use datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
 pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,

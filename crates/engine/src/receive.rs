@@ -33,9 +33,11 @@ impl Engine {
         if let Ok((Kind::Handshake, ..)) = peeked {
             return self.handle_handshake(now, memory, link, &frame);
         }
+        if let Ok((Kind::Datagram, ..)) = peeked {
+            return self.handle_datagram(memory, link, &frame);
+        }
         let (connections, mut parts) = self.lend();
-        let (Ok((_, id, epoch)), false) = (peeked, matches!(peeked, Ok((Kind::Datagram, ..))))
-        else {
+        let Ok((_, id, epoch)) = peeked else {
             parts.counters.malformed += 1;
             return;
         };

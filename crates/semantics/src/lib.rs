@@ -32,7 +32,8 @@ pub use pools::{PoolUse, Pools};
 pub use range_set::{Full, RangeSet};
 // What this crate is asked in, so that its users need not name the crate that all wires share.
 pub use work::{
-    AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
+    AccessFault, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, PostError, Push, Queues, Receive, Request, Sink, Source, StatusTable,
+    Owner, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
+    Source, StatusTable,
 };

@@ -2,7 +2,7 @@
 
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
-use crate::{DecodeError, Flags, Kind, QueuePairNumber};
+use crate::{DecodeError, Flags, Kind, PeerAddr, QueuePairNumber};
 
 /// Bytes of a datagram before its payload.
 pub const DATAGRAM_HEADER_BYTES: usize = layout_end(Layout::Datagram);
@@ -69,6 +69,43 @@ pub fn decode_datagram(bytes: &[u8]) -> Result<(Datagram, &[u8]), DecodeError> {
     };
     Ok((datagram, payload))
 }
+
+//= protocol.md: datagram.2
+/// Most bytes of payload in a datagram on a link that carries frames of so many bytes.
+pub const fn datagram_payload_max(frame_bytes_max: u16) -> u16 {
+    let room = frame_bytes_max.saturating_sub(DATAGRAM_HEADER_BYTES as u16);
+    match room {
+        4096.. => 4096,
+        2048.. => 2048,
+        1024.. => 1024,
+        512.. => 512,
+        256.. => 256,
+        less => less,
+    }
+}
+
+/// Bytes that stand before the payload in the receive of a datagram.
+pub const ROUTE_HEADER_BYTES: usize = 40;
+
+//= protocol.md: datagram.7
+/// What stands before the payload in the receive of a datagram: the global route header of `InfiniBand`, which
+/// is laid out as the header of IPv6.
+pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; ROUTE_HEADER_BYTES] {
+    let mut bytes = [0; ROUTE_HEADER_BYTES];
+    bytes[0] = 6 << 4;
+    bytes[4..6].copy_from_slice(&payload_bytes.to_be_bytes());
+    bytes[6] = NEXT_HEADER;
+    bytes[7] = HOP_LIMIT;
+    bytes[8..24].copy_from_slice(&from.to_gid());
+    bytes[24..].copy_from_slice(&to.to_gid());
+    bytes
+}
+
+/// What follows is a packet of `InfiniBand` (volume 1, 8.3).
+const NEXT_HEADER: u8 = 0x1b;
+
+/// Nobody counts routers: the most there can be.
+const HOP_LIMIT: u8 = 0xff;
 
 #[cfg(test)]
 mod tests {
@@ -148,6 +185,38 @@ mod tests {
         assert_eq!(decode_datagram(&[0x1a; 16]), Err(DecodeError::DatagramLink(1)));
         assert_eq!(decode_datagram(&[3; 16]), Err(DecodeError::NotDatagram(Kind::Write)));
         assert_eq!(decode_datagram(&[0x0f; 16]), Err(DecodeError::Kind(0x0f)));
+    }
+
+    //= protocol.md: datagram.2
+    #[test]
+    fn a_datagram_is_as_long_as_an_mtu_of_infiniband_that_the_link_carries() {
+        for (frame_bytes, payload) in [
+            (1472, 1024),
+            (1452, 1024),
+            (4111, 2048),
+            (4112, 4096),
+            (8972, 4096),
+            (256, 240),
+            (9, 0),
+        ] {
+            assert_eq!(datagram_payload_max(frame_bytes), payload, "{frame_bytes}");
+        }
+    }
+
+    //= protocol.md: datagram.7
+    #[test]
+    fn a_route_header_names_both_ends() {
+        let v4 = PeerAddr::from(core::net::SocketAddr::from(([10, 1, 2, 3], 7)));
+        let v6: core::net::SocketAddr = "[2001:db8::9]:7".parse().unwrap();
+        let header = route_header(v4, PeerAddr::from(v6), 0x0102);
+        assert_eq!(header[..8], [0x60, 0, 0, 0, 1, 2, 0x1b, 0xff]);
+        assert_eq!(header[8..24], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3]);
+        assert_eq!(header[24..], [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        let station = PeerAddr::mac([0x02, 0x11, 0x22, 0x33, 0x44, 0x55], 1);
+        let local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55];
+        assert_eq!(station.to_gid(), local);
+        let shared = PeerAddr::shared_memory(1, 0x0102_0304_0506_0708);
+        assert_eq!(shared.to_gid(), [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]

@@ -189,6 +189,32 @@ impl PeerAddr {
         }
     }
 
+    /// The address as a global identifier (GID) of 16 bytes: that of IPv6, or of IPv4 mapped into it. A station, and an
+    /// endpoint that shares memory, have a link-local address made from their numbers.
+    pub fn to_gid(self) -> [u8; 16] {
+        let mut gid = [0; 16];
+        match self.0[0] {
+            4 => {
+                gid[10..12].copy_from_slice(&[0xff, 0xff]);
+                gid[12..].copy_from_slice(&self.0[4..8]);
+            }
+            6 => gid.copy_from_slice(&self.0[4..]),
+            1 => {
+                // RFC 4291, appendix A.
+                gid[..2].copy_from_slice(&[0xfe, 0x80]);
+                gid[8..11].copy_from_slice(&self.0[4..7]);
+                gid[8] ^= 2;
+                gid[11..13].copy_from_slice(&[0xff, 0xfe]);
+                gid[13..].copy_from_slice(&self.0[7..10]);
+            }
+            _ => {
+                gid[..2].copy_from_slice(&[0xfe, 0x80]);
+                gid[8..].copy_from_slice(&self.0[12..]);
+            }
+        }
+        gid
+    }
+
     /// The socket address, if this is one.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);

@@ -47,7 +47,10 @@ pub use control::{
     CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, Control, ControlMessages, LinkStatus,
     control_messages,
 };
-pub use datagram::{DATAGRAM_HEADER_BYTES, Datagram, decode_datagram};
+pub use datagram::{
+    DATAGRAM_HEADER_BYTES, Datagram, ROUTE_HEADER_BYTES, datagram_payload_max, decode_datagram,
+    route_header,
+};
 pub use envelope::{
     ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, ETHERTYPE_DEFAULT, Envelope, EnvelopeKind,
 };
