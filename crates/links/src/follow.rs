@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use delivery::LinkId;
-use link::PacketError;
 use link::host::{Interface, InterfaceWatch, WatchStopper, route_to};
 use link::packet::{discover, resolve};
+use link::{PacketError, start_thread};
 use runtime::{AttachError, Runtime};
 use wire_edge::PeerAddr;
 
@@ -315,8 +315,8 @@ impl Follower {
     pub fn start<L: Linked>(linked: Weak<L>) -> io::Result<Self> {
         let watch = InterfaceWatch::open()?;
         let stopper = watch.stopper();
-        let thread = thread::Builder::new().name("ethernot-links".into());
-        let _detached: JoinHandle<()> = thread.spawn(move || follow(&watch, &linked))?;
+        let _detached: JoinHandle<()> =
+            start_thread("ethernot-links", move || follow(&watch, &linked))?;
         Ok(Self { stopper })
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use delivery::{Instant, LinkId, SettingError};
 use engine::{ConnectionHandle, Engine, EngineConfig};
-use link::{Link, LinkStatistics};
+use link::{Link, LinkStatistics, start_thread};
 use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
 use semantics::{CompletionQueue, PostError, Receive, StatusTable};
 use thiserror::Error;
@@ -184,9 +184,7 @@ impl Runtime {
 
     fn start_thread(&self) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new()
-            .name("ethernot".into())
-            .spawn(move || progress_thread::run(&shared))
+        let thread = start_thread("ethernot", move || progress_thread::run(&shared))
             .map_err(StartError::Thread)?;
         *lock(&self.shared.progress_thread) = Some(thread.thread().clone());
         *lock(&self.thread) = Some(ManuallyDrop::new(thread));
