@@ -16,6 +16,7 @@
     reason = "this crate is where time comes from and where threads wait"
 )]
 
+mod aside;
 mod cell;
 mod clock;
 mod counters;

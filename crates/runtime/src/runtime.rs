@@ -15,13 +15,14 @@ use semantics::{CompletionQueue, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
+use crate::aside::QUIET_NS;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
 use crate::fork::{Forked, HomeProcess};
 use crate::park::{Interest, Polling, Waiters};
-use crate::progress_thread::{self, QUIET_NS};
+use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -282,7 +283,7 @@ impl Runtime {
             shared.make_way();
             return Ok(Drive::HandedOver);
         };
-        Ok(shared.take_turns(inside, Caller::Application, false))
+        Ok(shared.take_turns(inside, Caller::Application, false).0)
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
@@ -400,10 +401,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether the application made progress itself in the last `ns` nanoseconds.
-    pub(crate) fn was_polled_within(&self, ns: u64) -> bool {
-        let polled_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
-        self.host.clock.now().since_ns(polled_at) < ns && polled_at.0 != 0
+    /// For how long the application has not made progress itself.
+    pub(crate) fn polled_ns_ago(&self) -> u64 {
+        match self.host.polled_at.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            polled_at => self.host.clock.now().since_ns(Instant(polled_at)),
+        }
     }
 
     /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
@@ -412,23 +415,28 @@ impl Shared {
     pub(crate) fn looks_on(&self) -> bool {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
         self.host.clock.now().since_ns(worked_at) < self.polling.spin_ns()
-            && !self.was_polled_within(QUIET_NS)
+            && self.polled_ns_ago() >= QUIET_NS
             && !self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// Drives on behalf of a thread that has nothing else to do.
-    pub(crate) fn drive_all(&self) -> Drive {
+    /// Drives on behalf of a thread that has nothing else to do. Tells, too, whether there was work.
+    pub(crate) fn drive_all(&self) -> (Drive, bool) {
         match self.cell.enter_or_announce() {
             Some(inside) => self.take_turns(inside, Caller::Watch, false),
-            None => Drive::HandedOver,
+            None => (Drive::HandedOver, false),
         }
     }
 
     /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was
     /// done. Where one turn follows another, they need not wait for the last. The caller may have `worked`
-    /// already.
+    /// already; whether anybody did is told, too.
     #[inline]
-    fn take_turns(&self, inside: Inside<'_, Driver>, caller: Caller, worked: bool) -> Drive {
+    fn take_turns(
+        &self,
+        inside: Inside<'_, Driver>,
+        caller: Caller,
+        worked: bool,
+    ) -> (Drive, bool) {
         let mut worked = worked;
         let rounds = match caller {
             Caller::Application => ROUNDS_INLINE,
@@ -445,7 +453,7 @@ impl Shared {
             // Somebody must go on where a budget has ended.
             self.host.call_watch();
         }
-        outcome
+        (outcome, worked)
     }
 
     /// Another thread is inside. Where both share a processor it may have lost that to this one,
@@ -535,7 +543,7 @@ impl Shared {
         ready: &mut impl FnMut() -> Option<R>,
     ) -> Option<R> {
         loop {
-            let outcome = self.drive_all();
+            let (outcome, _) = self.drive_all();
             if let Some(result) = ready() {
                 return Some(result);
             }
@@ -571,7 +579,7 @@ impl Shared {
     /// `deadline` has come. Only for the thread that is on watch, right after it drove.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) {
         self.host.is_parting.store(true, Ordering::Relaxed);
-        if self.drive_all() != Drive::Drove {
+        if self.drive_all().0 != Drive::Drove {
             return;
         }
         let own = deadline.unwrap_or(Instant::NEVER);
