@@ -6,8 +6,8 @@
 /// nothing. One that polled and now waits for bytes in its memory, or computes, needs it. Nobody tells
 /// which of the two it is, so it is learnt from looks: work that is found waiting at one quarters the
 /// time until the next, an application that is found at the links doubles it. While the time is short,
-/// an application that was at the links a moment ago does not count as being there, and in between the
-/// thread sleeps on the links: a frame for an application that waits for bytes is served as soon as the
+/// an application that was at the links a moment ago does not count as being there any more: the thread
+/// sleeps on the links then, and a frame for an application that waits for bytes is served as soon as the
 /// thread has woken up.
 #[derive(Debug)]
 pub(crate) struct Aside {
@@ -35,13 +35,18 @@ impl Aside {
 
     /// What to do when the application was last at the links `polled_ns_ago`.
     pub(crate) fn step(&mut self, polled_ns_ago: u64) -> Step {
-        if polled_ns_ago < self.ns.clamp(SHORTEST_NS, AT_IT_NS) {
+        if polled_ns_ago < self.away_ns() {
             Step::Aside(self.at_it())
         } else {
             self.polled_looks = 0;
             self.is_quiet = polled_ns_ago >= QUIET_NS;
             Step::Serve
         }
+    }
+
+    /// An application that was not at the links for so long is not at them any more.
+    pub(crate) fn away_ns(&self) -> u64 {
+        self.ns.clamp(SHORTEST_NS, AT_IT_NS)
     }
 
     /// The application is at the links: for how long to leave them to it.
@@ -166,8 +171,6 @@ mod tests {
             now += costs.turn;
             waits.push(now - arrives_at);
             posted_at = now;
-            // It sleeps on the links until the next answer.
-            now = posted_at + costs.answer + costs.wakeup;
         }
         waits
     }

@@ -37,11 +37,12 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 /// Serves the links and sleeps on them; the place of the thread that does so is taken.
 fn serve(shared: &Shared, aside: &mut Aside) {
     let (mut outcome, found) = shared.drive_all();
-    while outcome == Drive::Drove && shared.looks_on() {
+    let away_ns = aside.away_ns();
+    while outcome == Drive::Drove && shared.looks_on(away_ns) {
         std::hint::spin_loop();
         outcome = shared.drive_all().0;
     }
-    if outcome == Drive::Drove {
+    if outcome == Drive::Drove && shared.polled_ns_ago() >= away_ns {
         shared.sleep_on_links(None);
     }
     shared.host.waiters.leave_watch();

@@ -411,11 +411,11 @@ impl Shared {
 
     /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
     /// threads spin, since there last was some. Not while the application polls, which this one would
-    /// only keep out.
-    pub(crate) fn looks_on(&self) -> bool {
+    /// only keep out: not if it did so in the last `quiet_ns`.
+    pub(crate) fn looks_on(&self, quiet_ns: u64) -> bool {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
         self.host.clock.now().since_ns(worked_at) < self.polling.spin_ns()
-            && self.polled_ns_ago() >= QUIET_NS
+            && self.polled_ns_ago() >= quiet_ns
             && !self.is_stopping.load(Ordering::Relaxed)
     }
 
@@ -551,7 +551,7 @@ impl Shared {
                 return None;
             }
             match outcome {
-                Drive::Drove if self.looks_on() => std::hint::spin_loop(),
+                Drive::Drove if self.looks_on(QUIET_NS) => std::hint::spin_loop(),
                 Drive::Drove => self.sleep_on_links(Some(deadline)),
                 // It may need this processor to get out.
                 Drive::HandedOver => thread::yield_now(),
