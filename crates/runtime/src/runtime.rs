@@ -19,8 +19,9 @@ use crate::aside::QUIET_NS;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
-use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
+use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::fork::{Forked, HomeProcess};
+use crate::hooks::Hooks;
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
@@ -133,11 +134,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts an engine on `links`, in the order of their identifiers; `sink` learns of news.
+    /// Starts an engine on `links`, in the order of their identifiers; `hooks` learn of news.
     pub fn start(
         config: RuntimeConfig,
         links: Vec<Box<dyn Link>>,
-        sink: EventSink,
+        hooks: Box<dyn Hooks>,
     ) -> Result<Self, StartError> {
         config.check()?;
         let home = HomeProcess::here();
@@ -155,7 +156,7 @@ impl Runtime {
                 submissions,
                 commands: Mutex::new(Vec::new()),
                 has_commands: AtomicBool::new(false),
-                sink,
+                hooks,
                 waiters: Waiters::new(),
                 sleeper: Sleeper::new().map_err(StartError::Descriptor)?,
                 turn_due: AtomicU64::new(u64::MAX),
@@ -163,6 +164,8 @@ impl Runtime {
                 is_parting: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
                 has_news: AtomicBool::new(false),
+                fired: Mutex::new(Vec::new()),
+                has_fired: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
             },
@@ -238,6 +241,7 @@ impl Runtime {
             match inside.leave() {
                 Ok(()) => {
                     host.wake_others(true);
+                    host.tell_fired();
                     return Ok(result.map(|_more| ())?);
                 }
                 Err(again) => inside = again,
@@ -442,13 +446,20 @@ impl Shared {
             Caller::Application => ROUNDS_INLINE,
             Caller::Watch => ROUNDS_MAX,
         };
-        let outcome = inside.drive(rounds, |driver| {
+        let mut is_cut_short = false;
+        let mut outcome = inside.drive(rounds, |driver| {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
-            turned.more
+            // Of completions that somebody waits for is told outside only.
+            is_cut_short = turned.more && self.host.has_fired();
+            turned.more && !is_cut_short
         });
         self.host.wake_others(worked);
+        self.host.tell_fired();
+        if is_cut_short && outcome == Drive::Drove {
+            outcome = Drive::Exhausted;
+        }
         if caller == Caller::Application && outcome == Drive::Exhausted {
             // Somebody must go on where a budget has ended.
             self.host.call_watch();
