@@ -356,6 +356,14 @@ impl Engine {
         &self.counters
     }
 
+    /// Appends the completion queues that were armed and have got what they were armed for.
+    #[inline]
+    pub fn take_fired(&mut self, into: &mut Vec<Arc<CompletionQueue>>) {
+        while let Some(queue) = self.pools.take_fired() {
+            into.push(queue);
+        }
+    }
+
     /// How many shared records are in use.
     pub fn pool_use(&self) -> PoolUse {
         self.pools.in_use()

@@ -33,6 +33,7 @@ mod payload;
 mod pcapng;
 mod refusal;
 mod shm;
+mod threads;
 mod udp;
 mod wait;
 mod wrapper;
@@ -52,6 +53,7 @@ pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
+pub use threads::start_thread;
 pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 

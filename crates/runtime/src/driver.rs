@@ -6,21 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
-use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError, Event};
+use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError};
 use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
-use semantics::{PostError, StatusTable};
+use semantics::{CompletionQueue, PostError, StatusTable};
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
+use crate::hooks::Hooks;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
 use crate::submission::{HeldBack, Posting, Submissions};
-
-/// Where the driver tells news of connections. Called by whichever thread is inside the engine, so
-/// it only takes note; it must not call the runtime.
-pub type EventSink = Box<dyn Fn(Event) + Send + Sync>;
 
 /// Something to be done inside the engine: the control path.
 pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &MemoryAccess<'_>) + Send>;
@@ -34,7 +31,7 @@ pub(crate) struct Host {
     pub(crate) commands: Mutex<Vec<Command>>,
     /// `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
-    pub(crate) sink: EventSink,
+    pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) waiters: Waiters,
     pub(crate) sleeper: Sleeper,
     /// When the engine wants its next turn at the latest, in nanoseconds.
@@ -51,6 +48,10 @@ pub(crate) struct Host {
     pub(crate) worked_at: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
     pub(crate) has_news: AtomicBool,
+    /// Completion queues of which the hooks are to be told.
+    pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
+    /// `fired` is not empty.
+    pub(crate) has_fired: AtomicBool,
 }
 
 impl Host {
@@ -71,6 +72,33 @@ impl Host {
         }
         let has_news = self.has_news.swap(false, Ordering::AcqRel);
         self.waiters.wake(has_news, &self.status, &self.sleeper);
+    }
+
+    /// Whether [`Host::tell_fired`] has something to do.
+    #[inline]
+    pub(crate) fn has_fired(&self) -> bool {
+        self.has_fired.load(Ordering::Relaxed)
+    }
+
+    /// Tells of completion queues that have got what they were armed for. To be called after leaving the
+    /// cell.
+    #[inline]
+    pub(crate) fn tell_fired(&self) {
+        if self.has_fired() {
+            self.tell_of_completions();
+        }
+    }
+
+    #[cold]
+    fn tell_of_completions(&self) {
+        let queues = {
+            let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
+            self.has_fired.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *fired)
+        };
+        if !queues.is_empty() {
+            self.hooks.on_completions(&queues);
+        }
     }
 
     /// Whether a timer is due before the thread that sleeps on the links wakes up.
@@ -140,6 +168,8 @@ pub(crate) struct Driver {
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
     held: HeldBack,
+    /// On its way from the engine to the host.
+    fired: Vec<Arc<CompletionQueue>>,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
 }
@@ -155,6 +185,7 @@ impl Driver {
             may_owe: false,
             has_put_off: false,
             held: HeldBack::new(submissions.capacity()),
+            fired: Vec::new(),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -179,6 +210,8 @@ impl Driver {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
         }
+        // What the hooks do goes out with this turn.
+        let has_news = worked && self.tell_news(host, now, &memory);
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
@@ -195,15 +228,19 @@ impl Driver {
             && caller == Caller::Application
             && !self.has_put_off
             && !more
+            && !has_news
             && !self.engine.is_urgent(now);
         if !self.has_put_off {
             more |= self.transmit(host, now, &memory);
         }
+        let has_late_news = self.tell_news(host, now, &memory);
+        more |= has_late_news && self.engine.has_work();
+        worked |= has_late_news;
         drop(memory);
         if is_parting {
             more |= !self.prepare_sleep();
         }
-        let worked = self.finish(host, now, worked);
+        self.finish(host, now, worked);
         Turned { more, worked }
     }
 
@@ -229,7 +266,8 @@ impl Driver {
         let now = self.clock.now(&host.clock);
         host.polled_at.store(now.0, Ordering::Relaxed);
         self.has_put_off = false;
-        let more = self.transmit(host, now, &memory);
+        let mut more = self.transmit(host, now, &memory);
+        more |= self.tell_news(host, now, &memory) && self.engine.has_work();
         drop(memory);
         self.finish(host, now, true);
         Ok(more)
@@ -454,23 +492,32 @@ impl Driver {
         }
     }
 
-    /// Tells those outside what the turn has brought; whether that is anything.
+    /// Tells the hooks what is new of connections; whether that is anything.
     #[inline]
-    fn finish(&mut self, host: &Host, now: Instant, worked: bool) -> bool {
-        self.counters.turns += 1;
+    fn tell_news(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let mut has_news = false;
         while let Some(event) = self.engine.poll_event() {
-            (host.sink)(event);
+            host.hooks.on_event(&mut self.engine, memory.begun(), now, event);
             has_news = true;
         }
         if has_news {
             host.has_news.store(true, Ordering::Release);
         }
+        has_news
+    }
+
+    /// Tells those outside what the turn has brought.
+    #[inline]
+    fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
+        self.counters.turns += 1;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
-        let worked = worked || has_news;
         if worked {
+            self.engine.take_fired(&mut self.fired);
+            if !self.fired.is_empty() {
+                self.pass_on_fired(host);
+            }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
             // Looking at the clock costs as much as a small operation: one turn stands for several.
@@ -479,7 +526,13 @@ impl Driver {
                 self.counters.protocol_ns += passed_ns * TURNS_PER_SAMPLE;
             }
         }
-        worked
+    }
+
+    #[cold]
+    fn pass_on_fired(&mut self, host: &Host) {
+        let mut fired = host.fired.lock().unwrap_or_else(PoisonError::into_inner);
+        fired.append(&mut self.fired);
+        host.has_fired.store(true, Ordering::Relaxed);
     }
 
     /// Tells the sleeper what to look at for each link of a set.
