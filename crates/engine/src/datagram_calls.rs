@@ -21,15 +21,11 @@ impl Engine {
         self.lend_datagrams().0.open(request)
     }
 
-    /// Closes a port: what was posted there completes as flushed. Returns the groups that no port of the
-    /// endpoint is in any more.
+    /// Closes a port, which leaves its groups: what was posted there completes as flushed.
     ///
     /// # Errors
     /// [`DatagramError::Closed`], as all calls with a port that was closed.
-    pub fn close_datagram_port(
-        &mut self,
-        port: DatagramPort,
-    ) -> Result<Vec<PeerAddr>, DatagramError> {
+    pub fn close_datagram_port(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
         let (datagrams, around) = self.lend_datagrams();
         datagrams.close(around.pools, port)
     }
@@ -48,8 +44,7 @@ impl Engine {
         Some(datagram_payload_max(caps.frame_bytes_max))
     }
 
-    /// A port takes part in a group: it gets the datagrams that [`Engine::handle_group_frame`] is handed. True
-    /// if no other port of the endpoint was in it.
+    /// A port takes part in a group: it gets the datagrams that [`Engine::handle_group_frame`] is handed.
     ///
     /// # Errors
     /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
@@ -57,11 +52,11 @@ impl Engine {
         &mut self,
         port: DatagramPort,
         group: PeerAddr,
-    ) -> Result<bool, DatagramError> {
+    ) -> Result<(), DatagramError> {
         self.lend_datagrams().0.join(port, group)
     }
 
-    /// A port leaves a group. True if no other port of the endpoint is in it.
+    /// A port leaves a group.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
@@ -69,8 +64,13 @@ impl Engine {
         &mut self,
         port: DatagramPort,
         group: PeerAddr,
-    ) -> Result<bool, DatagramError> {
+    ) -> Result<(), DatagramError> {
         self.lend_datagrams().0.leave(port, group)
+    }
+
+    /// Whether any port is in a group.
+    pub fn has_datagram_group(&mut self, group: PeerAddr) -> bool {
+        self.lend_datagrams().0.has_group(group)
     }
 
     /// Posts a datagram with the bytes of a list. Call [`Engine::poll_transmit`] afterwards. It is complete when

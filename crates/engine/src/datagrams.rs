@@ -119,14 +119,14 @@ impl Datagrams {
         Ok(name)
     }
 
-    /// Closes a port: what was posted there completes as flushed. The groups that nobody is in any more.
+    /// Closes a port: what was posted there completes as flushed.
     pub(crate) fn close(
         &mut self,
         pools: &mut Pools,
         port: DatagramPort,
-    ) -> Result<Vec<PeerAddr>, DatagramError> {
+    ) -> Result<(), DatagramError> {
         self.port(port)?;
-        let Some(mut open) = self.ports.remove(&port.number) else { return Ok(Vec::new()) };
+        let Some(mut open) = self.ports.remove(&port.number) else { return Ok(()) };
         let flushed = Err(OperationError::Flushed);
         for posted in open.receives.drain(..) {
             pools.push(&open.receive, &open.name.received(posted.context, flushed));
@@ -140,13 +140,10 @@ impl Datagrams {
                 pools.push(&open.send, &waiting.completion(flushed));
             }
         }
-        let mut left = Vec::new();
         for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            if self.remove(port.number, group) {
-                left.push(group);
-            }
+            self.remove(port.number, group);
         }
-        Ok(left)
+        Ok(())
     }
 
     /// Datagrams must carry this queue key from now on.
@@ -155,12 +152,12 @@ impl Datagrams {
         Ok(())
     }
 
-    /// A port joins a group. Whether it is the first there.
+    /// A port joins a group, in which it may be already.
     pub(crate) fn join(
         &mut self,
         port: DatagramPort,
         group: PeerAddr,
-    ) -> Result<bool, DatagramError> {
+    ) -> Result<(), DatagramError> {
         self.port(port)?;
         if !group.is_group() {
             return Err(DatagramError::NotGroup(group));
@@ -169,34 +166,37 @@ impl Datagrams {
             return Err(DatagramError::NoGroupLeft(MEMBERSHIPS_MAX));
         }
         let members = self.groups.entry(group.host()).or_default();
-        if members.contains(&port.number) {
-            return Ok(false);
+        if !members.contains(&port.number) {
+            members.push(port.number);
+            self.memberships += 1;
         }
-        members.push(port.number);
-        self.memberships += 1;
-        Ok(members.len() == 1)
+        Ok(())
     }
 
-    /// A port leaves a group. Whether nobody is in there any more.
+    /// A port leaves a group.
     pub(crate) fn leave(
         &mut self,
         port: DatagramPort,
         group: PeerAddr,
-    ) -> Result<bool, DatagramError> {
+    ) -> Result<(), DatagramError> {
         self.port(port)?;
-        Ok(self.remove(port.number, group.host()))
+        self.remove(port.number, group.host());
+        Ok(())
     }
 
-    fn remove(&mut self, number: QueuePairNumber, group: PeerAddr) -> bool {
-        let Some(members) = self.groups.get_mut(&group) else { return false };
+    /// Whether a port is in a group.
+    pub(crate) fn has_group(&self, group: PeerAddr) -> bool {
+        self.groups.contains_key(&group.host())
+    }
+
+    fn remove(&mut self, number: QueuePairNumber, group: PeerAddr) {
+        let Some(members) = self.groups.get_mut(&group) else { return };
         let before = members.len();
         members.retain(|&member| member != number);
         self.memberships -= before - members.len();
-        let is_empty = members.is_empty();
-        if is_empty {
+        if members.is_empty() {
             self.groups.remove(&group);
         }
-        is_empty
     }
 
     #[inline]

@@ -467,10 +467,10 @@ fn a_datagram_to_a_group_is_for_its_members_and_no_other() {
         receive(&mut pair, port, at as u64 * 1000, 100, at as u64);
     }
     let engine = &mut pair.hosts[1].engine;
-    assert_eq!(engine.join_datagram_group(first, group(1)), Ok(true));
-    assert_eq!(engine.join_datagram_group(second, group(1)), Ok(false));
-    assert_eq!(engine.join_datagram_group(second, group(1)), Ok(false));
-    assert_eq!(engine.join_datagram_group(third, group(2)), Ok(true));
+    assert_eq!(engine.join_datagram_group(first, group(1)), Ok(()));
+    assert_eq!(engine.join_datagram_group(second, group(1)), Ok(()));
+    assert_eq!(engine.join_datagram_group(second, group(1)), Ok(()));
+    assert_eq!(engine.join_datagram_group(third, group(2)), Ok(()));
     let one = address(0, 0);
     assert_eq!(engine.join_datagram_group(third, one), Err(DatagramError::NotGroup(one)));
     let frame = |pair: &mut Pair, datagram: Datagram, last| {
@@ -494,9 +494,12 @@ fn a_datagram_to_a_group_is_for_its_members_and_no_other() {
     assert_eq!(contexts(&pair.done(1)), [0, 1]);
     assert_eq!(read(&pair, 1, 1000, 40), route_header(address(0, 0), group(1), 3));
     let engine = &mut pair.hosts[1].engine;
-    assert_eq!(engine.leave_datagram_group(first, group(1)), Ok(false));
-    assert_eq!(engine.leave_datagram_group(second, group(1)), Ok(true));
-    assert_eq!(engine.close_datagram_port(third), Ok(vec![group(2).host()]));
+    assert_eq!(engine.leave_datagram_group(first, group(1)), Ok(()));
+    assert!(engine.has_datagram_group(group(1)));
+    assert_eq!(engine.leave_datagram_group(second, group(1)), Ok(()));
+    assert!(!engine.has_datagram_group(group(1)));
+    assert_eq!(engine.close_datagram_port(third), Ok(()));
+    assert!(!engine.has_datagram_group(group(2)));
     frame(&mut pair, all, 1);
     frame(&mut pair, all, 2);
     assert_eq!(pair.hosts[1].engine.counters().datagrams_unknown, 4);

@@ -54,7 +54,7 @@ pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
 pub use threads::start_thread;
-pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use udp::{DoorSocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// Shortest frame that the edge protocol can do with, in bytes.

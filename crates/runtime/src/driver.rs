@@ -1,18 +1,20 @@
 //! The engine with its links, and what one turn does.
 
 use std::cell::OnceCell;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
-use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError};
+use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
 use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
 use semantics::{CompletionQueue, PostError, StatusTable};
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
+use crate::doors::{DoorError, Doors, group_address};
 use crate::hooks::Hooks;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
@@ -159,6 +161,7 @@ pub(crate) struct Driver {
     links: [Option<Attached>; LINKS_MAX],
     /// There is no link from this index on.
     links_end: usize,
+    pub(crate) doors: Doors,
     /// When a link over shared memory last brought a frame.
     memory_brought_at: Instant,
     /// A bit for each link that had no room for frames when the engine last sent.
@@ -180,6 +183,7 @@ impl Driver {
             engine,
             links: [const { None }; LINKS_MAX],
             links_end: 0,
+            doors: Doors::default(),
             memory_brought_at: Instant(0),
             full: 0,
             may_owe: false,
@@ -206,6 +210,11 @@ impl Driver {
         let mut worked = self.take_work(host, now, &memory);
         let (received, mut more) = self.receive(host, caller, now, &memory);
         worked |= received;
+        if self.doors.are_due(now, caller == Caller::Watch) {
+            let (came, more_waits) = self.doors.receive(&mut self.engine, now, memory.begun());
+            worked |= came;
+            more |= more_waits;
+        }
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
@@ -309,7 +318,62 @@ impl Driver {
         *slot = None;
         self.engine.detach_link(link);
         self.watch(host, index);
+        self.doors.on_detached(link);
+        self.watch_doors(host);
         true
+    }
+
+    /// A port takes part in a group, by the interface of a link.
+    pub(crate) fn join_group(
+        &mut self,
+        host: &Host,
+        port: DatagramPort,
+        link: LinkId,
+        group: IpAddr,
+    ) -> Result<(), DoorError> {
+        let attached = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
+        let local = attached.and_then(|attached| attached.driver.caps().local.to_socket());
+        let local = local.ok_or(DoorError::NotUdp(link.0))?.ip();
+        self.doors.join(link, local, group)?;
+        let joined = self.engine.join_datagram_group(port, group_address(group));
+        self.trim_doors(host);
+        Ok(joined?)
+    }
+
+    /// A port leaves a group.
+    pub(crate) fn leave_group(
+        &mut self,
+        host: &Host,
+        port: DatagramPort,
+        group: IpAddr,
+    ) -> Result<(), DatagramError> {
+        self.engine.leave_datagram_group(port, group_address(group))?;
+        self.trim_doors(host);
+        Ok(())
+    }
+
+    /// A port closes, and leaves its groups.
+    pub(crate) fn close_datagram_port(
+        &mut self,
+        host: &Host,
+        port: DatagramPort,
+    ) -> Result<(), DatagramError> {
+        self.engine.close_datagram_port(port)?;
+        self.trim_doors(host);
+        Ok(())
+    }
+
+    /// Closes doors of groups that nobody is in, and tells the sleeper of the others.
+    fn trim_doors(&mut self, host: &Host) {
+        self.doors.trim(&mut self.engine);
+        self.watch_doors(host);
+    }
+
+    /// Tells the sleeper of the doors there are.
+    #[cold]
+    pub(crate) fn watch_doors(&self, host: &Host) {
+        host.sleeper.watch_doors(self.doors.fds());
+        host.call_watch();
     }
 
     /// What the driver of a link has counted.

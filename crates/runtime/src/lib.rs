@@ -20,6 +20,7 @@ mod aside;
 mod cell;
 mod clock;
 mod counters;
+mod doors;
 mod driver;
 mod fork;
 mod hooks;
@@ -31,6 +32,7 @@ mod submission;
 
 pub use cell::{Drive, Inside, ProgressCell};
 pub use counters::RuntimeCounters;
+pub use doors::DoorError;
 pub use driver::AttachError;
 pub use fork::Forked;
 pub use hooks::Hooks;

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use delivery::{Instant, LinkId, SettingError};
-use engine::{ConnectionHandle, Engine, EngineConfig};
+use engine::{ConnectionHandle, DatagramPort, Engine, EngineConfig};
 use link::{Link, LinkStatistics, start_thread};
 use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
 use semantics::{CompletionQueue, PostError, Receive, StatusTable};
@@ -19,6 +20,7 @@ use crate::aside::QUIET_NS;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
+use crate::doors::DoorError;
 use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::fork::{Forked, HomeProcess};
 use crate::hooks::Hooks;
@@ -343,6 +345,44 @@ impl Runtime {
     /// Takes a link out of use; connections go on over their others. False if there is none.
     pub fn detach_link(&self, link: LinkId) -> Result<bool, Forked> {
         self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
+    }
+
+    /// A port of datagrams takes part in an IP group: it gets what is sent there and passes the interface of this
+    /// link, which is a UDP link. What this host sends is among it.
+    ///
+    /// # Errors
+    /// [`DoorError`], one for each cause.
+    pub fn join_group(
+        &self,
+        port: DatagramPort,
+        link: LinkId,
+        group: IpAddr,
+    ) -> Result<(), DoorError> {
+        self.shared.command(move |driver, host, _now, _memory| {
+            driver.join_group(host, port, link, group)
+        })?
+    }
+
+    /// A port of datagrams leaves an IP group.
+    ///
+    /// # Errors
+    /// [`DoorError::Port`] if there is no such port.
+    pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), DoorError> {
+        let leave = move |driver: &mut Driver, host: &Host, _now, _memory: &MemoryAccess<'_>| {
+            driver.leave_group(host, port, group)
+        };
+        Ok(self.shared.command(leave)??)
+    }
+
+    /// Closes a port of datagrams, which may have joined groups.
+    ///
+    /// # Errors
+    /// [`DoorError::Port`] if there is no such port.
+    pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), DoorError> {
+        let close = move |driver: &mut Driver, host: &Host, _now, _memory: &MemoryAccess<'_>| {
+            driver.close_datagram_port(host, port)
+        };
+        Ok(self.shared.command(close)??)
     }
 
     /// The links in use, and where peers can send to reach each.

@@ -2,14 +2,17 @@
 
 mod pair;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 
-use engine::{DatagramPort, OutgoingDatagram, PortRequest};
-use link::{Link, ShmLink, UdpConfig, UdpLink};
+use delivery::LinkId;
+use engine::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
+use link::{GROUP_PORT, Link, ShmLink, UdpConfig, UdpLink};
 use mem::{Buffer, Region, Rights};
 use pair::Side;
-use runtime::{Interest, RuntimeConfig};
+use runtime::{DoorError, Interest, RuntimeConfig};
 use semantics::{Completion, CompletionKind, Piece, PieceList, Receive};
 use wire_edge::{PeerAddr, QueuePairNumber, route_header};
 
@@ -177,4 +180,111 @@ fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
         let placed = two.read(context * 2000 + ROUTE_BYTES, length_of(context));
         assert_eq!(placed, one.read(context, length_of(context)));
     }
+}
+
+/// A datagram for all members of a group.
+fn send_to_group(from: &End, group: IpAddr, context: u64, length: u32) {
+    let (link, _) = from.side.runtime.link_addresses().expect("not forked")[0];
+    let datagram = OutgoingDatagram {
+        link,
+        to: PeerAddr::from(SocketAddr::new(group, GROUP_PORT)),
+        destination: QueuePairNumber::GROUP,
+        key: KEY,
+        immediate: None,
+        solicited: false,
+        signalled: true,
+        context,
+    };
+    let (pieces, port) = ([Piece { region: from.region.id, offset: 0, length }], from.port);
+    let posted = from.side.runtime.control(move |engine, memory, _| {
+        let list = PieceList::new(&pieces).expect("a list");
+        engine.post_datagram(memory, port, &datagram, list)
+    });
+    posted.expect("not forked").expect("posted");
+    assert_eq!(from.done().kind, CompletionKind::Send);
+}
+
+/// One sends to a group, two others have joined it, and leave it one after the other.
+fn share_a_group(local: IpAddr, group: IpAddr) {
+    let udp = || {
+        let bound = UdpLink::bind((local, 0).into(), &UdpConfig::default());
+        Box::new(bound.expect("a socket")) as Box<dyn Link>
+    };
+    let ends = [End::new(udp(), 1), End::new(udp(), 2), End::new(udp(), 3)];
+    let [sender, members @ ..] = &ends;
+    for member in members {
+        for context in 0..3 {
+            member.receive(context * 1000, 1000, context);
+        }
+        member.side.runtime.join_group(member.port, LinkId(0), group).expect("joined");
+        member.side.runtime.join_group(member.port, LinkId(0), group).expect("it is in");
+    }
+    sender.buffer.write(0, b"for all");
+    let to = PeerAddr::from(SocketAddr::new(group, GROUP_PORT));
+    for context in 0..2 {
+        send_to_group(sender, group, context, 7);
+        for member in members {
+            let done = member.done();
+            assert_eq!((done.context, done.value), (context, 1));
+            let header = route_header(sender.address(), to, 7);
+            assert_eq!(member.read(context * 1000, 40), header);
+            assert_eq!(member.read(context * 1000 + 40, 7), b"for all");
+        }
+    }
+    let [left, stays] = members;
+    left.side.runtime.leave_group(left.port, group).expect("left");
+    send_to_group(sender, group, 2, 7);
+    assert_eq!(stays.done().context, 2);
+    left.side.runtime.drive().expect("not forked");
+    assert_eq!(left.side.queue.poll(), None);
+    stays.side.runtime.close_datagram_port(stays.port).expect("open");
+    let refused = stays.side.runtime.join_group(stays.port, LinkId(0), group);
+    assert!(matches!(refused, Err(DoorError::Port(DatagramError::Closed))), "{refused:?}");
+    let refused = left.side.runtime.join_group(left.port, LinkId(0), local);
+    assert!(matches!(refused, Err(DoorError::Socket(_))), "{refused:?}");
+    let refused = left.side.runtime.join_group(left.port, LinkId(1), group);
+    assert!(matches!(refused, Err(DoorError::NotUdp(1))), "{refused:?}");
+}
+
+//= protocol.md: datagram.6, datagram.8
+#[test]
+fn members_of_an_ip_group_get_what_is_sent_there() {
+    // Other tests have other groups.
+    share_a_group(Ipv4Addr::LOCALHOST.into(), [239, 83, 2, 1].into());
+}
+
+//= protocol.md: datagram.8
+#[test]
+fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
+    // Loopback has no way to groups of IPv6; a pair of interfaces has.
+    in_namespace(|| {
+        let own = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);
+        ip("link add edge0 type veth peer name edge1");
+        ip(&format!("address add {own}/64 dev edge0 nodad"));
+        ip("link set edge0 up");
+        ip("link set edge1 up");
+        share_a_group(own.into(), Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x83, 1).into());
+    });
+}
+
+/// Runs a test on a thread in a network namespace of its own, which goes with it.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = thread::spawn(move || {
+        // SAFETY: takes no pointers; only this thread changes its namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return println!("skipped: a network namespace needs root");
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            return println!("skipped: the command `ip` is not installed");
+        }
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("it is installed");
+    assert!(status.success(), "ip {arguments}");
 }
