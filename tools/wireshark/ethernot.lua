@@ -12,6 +12,7 @@
 
 local VERSION = 1
 local MAGIC = 0x4554484e
+local MOVED = 5
 local DATAGRAM = 10
 local ETHERTYPE_DEFAULT = 0x88b5
 
@@ -110,6 +111,7 @@ local REJECT_REASONS = {
   [2] = "no listener for this service",
   [3] = "limit of connections reached",
   [4] = "parameters unacceptable",
+  [5] = "moved",
 }
 
 local LAYOUTS = {
@@ -315,6 +317,12 @@ local LAYOUTS = {
       proto = ProtoField.uint16("ethernot.handshake.reject.reason", "Reason", base.DEC, REJECT_REASONS, nil, "Why the connection is refused")},
     {name = "private_length", offset = 2, size = 2, read = "little", min = 0, max = 512,
       proto = ProtoField.uint16("ethernot.handshake.reject.private_length", "Private length", base.DEC, nil, nil, "Length of the private data (bytes)")},
+  }},
+  moved = {bytes = 24, fields = {
+    {name = "address", offset = 0, size = 20, read = "bytes",
+      proto = ProtoField.bytes("ethernot.handshake.moved.address", "Address", base.NONE, "Endpoint that has the service")},
+    {name = "service", offset = 20, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.handshake.moved.service", "Service", base.DEC, nil, nil, "The service there")},
   }},
   reset = {bytes = 8, fields = {
     {name = "epoch", offset = 0, size = 2, read = "little",
@@ -717,6 +725,10 @@ local function dissect_handshake(tvb, tree, info)
   local private_length = values.private_length or 0
   need(tvb, at, private_length, "private data")
   if private_length > 0 then tree:add(private_field, tvb(at, private_length)) end
+  if step == "Reject" and values.reason == MOVED and private_length == LAYOUTS.moved.bytes then
+    add_layout(tree, tvb, "moved", at, values)
+    info[#info + 1] = "service=" .. values.service
+  end
   at = at + private_length
   if at < tvb:reported_len() then
     fail(malformed, "%d bytes follow the end of the frame", tvb:reported_len() - at)

@@ -324,6 +324,10 @@ local function dissect_handshake(tvb, tree, info)
   local private_length = values.private_length or 0
   need(tvb, at, private_length, "private data")
   if private_length > 0 then tree:add(private_field, tvb(at, private_length)) end
+  if step == "Reject" and values.reason == MOVED and private_length == LAYOUTS.moved.bytes then
+    add_layout(tree, tvb, "moved", at, values)
+    info[#info + 1] = "service=" .. values.service
+  end
   at = at + private_length
   if at < tvb:reported_len() then
     fail(malformed, "%d bytes follow the end of the frame", tvb:reported_len() - at)

@@ -9,6 +9,7 @@ mod control_messages;
 mod decode_datagram;
 mod decode_frame;
 mod decode_handshake;
+mod door;
 mod goal_trace;
 
 /// A case by the name of its fuzz target.
@@ -16,11 +17,12 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 8] = [
+pub const CASES: [(&str, Case); 9] = [
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
     ("decode_handshake", decode_handshake),
+    ("door", door),
     ("ethernet_frame", ethernet_frame),
     ("goal_trace", goal_trace),
     ("shm_messages", shm_messages),
@@ -45,6 +47,11 @@ pub fn decode_frame(bytes: &[u8]) {
 /// Any bytes as a handshake frame: no panic, and what is accepted survives encoding.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
+}
+
+/// Any bytes at a door: no panic, and no answer that is malformed, or longer than its cause.
+pub fn door(bytes: &[u8]) {
+    door::run(bytes);
 }
 
 /// Any bytes as an Ethernet frame: no panic, nothing is delivered that is not in it; and as the

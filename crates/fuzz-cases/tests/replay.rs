@@ -39,6 +39,11 @@ fn decode_handshake() {
 }
 
 #[test]
+fn door() {
+    replay("door");
+}
+
+#[test]
 fn engine_frames_in_any_order() {
     replay_as("engine_frames", engine_frames::run, MADE_OF_SLOW);
 }

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
 use delivery::{Instant, LinkId, RxFrame};
-use engine::{DatagramError, Engine};
+use engine::{DOOR_ANSWER_BYTES_MAX, DatagramError, Engine};
 use link::{DoorSocket, GROUP_PORT, UdpError};
 use mem::{MemoryAccess, Payload};
 use thiserror::Error;
-use wire_edge::PeerAddr;
+use wire_edge::{Moved, PeerAddr};
 
 use crate::fork::Forked;
 
@@ -25,8 +25,15 @@ pub(crate) struct Doors {
 #[derive(Debug)]
 struct Door {
     socket: DoorSocket,
+    purpose: Purpose,
+}
+
+#[derive(Debug)]
+enum Purpose {
     /// What comes here was sent to this group, and passed the interface of this link.
-    group: (LinkId, PeerAddr),
+    Group(LinkId, PeerAddr),
+    /// Services are asked for at this address that are elsewhere.
+    Moved(SocketAddr, engine::Door),
 }
 
 /// Why a door could not be opened.
@@ -58,26 +65,52 @@ impl Doors {
         local: IpAddr,
         group: IpAddr,
     ) -> Result<(), DoorError> {
-        let group_of_link = (link, group_address(group));
-        if self.open.iter().any(|door| door.group == group_of_link) {
+        let address = group_address(group);
+        let is_same = |door: &Door| matches!(door.purpose, Purpose::Group(by, to) if (by, to) == (link, address));
+        if self.open.iter().any(is_same) {
             return Ok(());
         }
-        if self.open.len() >= DOORS_MAX {
-            return Err(DoorError::NoneLeft);
-        }
-        let socket = DoorSocket::join(group, local)?;
-        self.open.push(Door { socket, group: group_of_link });
+        self.check_room()?;
+        let (socket, purpose) = (DoorSocket::join(group, local)?, Purpose::Group(link, address));
+        self.open.push(Door { socket, purpose });
         Ok(())
+    }
+
+    /// Opens a door where services are asked for, and says at which address: a port 0 takes a free one.
+    pub(crate) fn open(
+        &mut self,
+        address: SocketAddr,
+        moved: Vec<(u32, Moved)>,
+    ) -> Result<SocketAddr, DoorError> {
+        self.check_room()?;
+        let socket = DoorSocket::bind(address)?;
+        let local = socket.local();
+        self.open.push(Door { socket, purpose: Purpose::Moved(local, engine::Door::new(moved)) });
+        Ok(local)
+    }
+
+    /// Closes the door at an address; false if there is none.
+    pub(crate) fn close(&mut self, address: SocketAddr) -> bool {
+        let before = self.open.len();
+        self.open.retain(|door| !matches!(door.purpose, Purpose::Moved(at, _) if at == address));
+        self.open.len() < before
+    }
+
+    fn check_room(&self) -> Result<(), DoorError> {
+        if self.open.len() < DOORS_MAX { Ok(()) } else { Err(DoorError::NoneLeft) }
     }
 
     /// Closes the doors of groups that nobody is in.
     pub(crate) fn trim(&mut self, engine: &mut Engine) {
-        self.open.retain(|door| engine.has_datagram_group(door.group.1));
+        self.open.retain(|door| match door.purpose {
+            Purpose::Group(_, group) => engine.has_datagram_group(group),
+            Purpose::Moved(..) => true,
+        });
     }
 
     /// Closes the doors that depend on a link.
     pub(crate) fn on_detached(&mut self, link: LinkId) {
-        self.open.retain(|door| door.group.0 != link);
+        self.open.retain(|door| !matches!(door.purpose, Purpose::Group(by, _) if by == link));
     }
 
     /// What to watch.
@@ -101,20 +134,31 @@ impl Doors {
     ) -> (bool, bool) {
         self.looked_at = now;
         let (mut came, mut more) = (false, false);
-        for door in &mut self.open {
+        for Door { socket, purpose } in &mut self.open {
             let mut left = BURST;
             while left > 0
-                && let Some((bytes, from)) = door.socket.receive()
+                && let Some((bytes, from)) = socket.receive()
             {
                 left -= 1;
-                let frame = RxFrame {
-                    bytes,
-                    outside: Payload::EMPTY,
-                    received_at: now,
-                    congestion_experienced: false,
-                    from: PeerAddr::from(from),
-                };
-                engine.handle_group_frame(memory, door.group.1, frame);
+                match purpose {
+                    Purpose::Group(_, group) => {
+                        let frame = RxFrame {
+                            bytes,
+                            outside: Payload::EMPTY,
+                            received_at: now,
+                            congestion_experienced: false,
+                            from: PeerAddr::from(from),
+                        };
+                        engine.handle_group_frame(memory, *group, frame);
+                    }
+                    Purpose::Moved(_, door) => {
+                        let mut out = [0; DOOR_ANSWER_BYTES_MAX];
+                        let len = door.answer(now, PeerAddr::from(from), bytes, &mut out);
+                        if let Some(answer) = len.and_then(|len| out.get(..len)) {
+                            socket.answer(answer, from);
+                        }
+                    }
+                }
             }
             came |= left < BURST;
             more |= left == 0;

@@ -1,7 +1,7 @@
 //! The engine with its links, and what one turn does.
 
 use std::cell::OnceCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, Eng
 use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
 use semantics::{CompletionQueue, PostError, StatusTable};
+use wire_edge::Moved;
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
@@ -361,6 +362,25 @@ impl Driver {
         self.engine.close_datagram_port(port)?;
         self.trim_doors(host);
         Ok(())
+    }
+
+    /// Opens a door where services are asked for that are elsewhere.
+    pub(crate) fn open_door(
+        &mut self,
+        host: &Host,
+        address: SocketAddr,
+        moved: Vec<(u32, Moved)>,
+    ) -> Result<SocketAddr, DoorError> {
+        let opened = self.doors.open(address, moved);
+        self.watch_doors(host);
+        opened
+    }
+
+    /// Closes a door where services are asked for; false if there is none.
+    pub(crate) fn close_door(&mut self, host: &Host, address: SocketAddr) -> bool {
+        let was_open = self.doors.close(address);
+        self.watch_doors(host);
+        was_open
     }
 
     /// Closes doors of groups that nobody is in, and tells the sleeper of the others.

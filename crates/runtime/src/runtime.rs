@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -14,7 +14,7 @@ use link::{Link, LinkStatistics, start_thread};
 use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
 use semantics::{CompletionQueue, PostError, Receive, StatusTable};
 use thiserror::Error;
-use wire_edge::PeerAddr;
+use wire_edge::{Moved, PeerAddr};
 
 use crate::aside::QUIET_NS;
 use crate::cell::{Drive, Inside, ProgressCell};
@@ -372,6 +372,28 @@ impl Runtime {
             driver.leave_group(host, port, group)
         };
         Ok(self.shared.command(leave)??)
+    }
+
+    /// Opens a door: whoever asks for one of these services at this address, where no link of the endpoint is, is told
+    /// where it is. Port 0 takes a free one; returns which it is.
+    ///
+    /// The answers say so and remember nothing, so a door may be closed while connections live that it helped to
+    /// make.
+    ///
+    /// # Errors
+    /// [`DoorError`], one for each cause.
+    pub fn open_door(
+        &self,
+        address: SocketAddr,
+        moved: Vec<(u32, Moved)>,
+    ) -> Result<SocketAddr, DoorError> {
+        self.shared
+            .command(move |driver, host, _now, _memory| driver.open_door(host, address, moved))?
+    }
+
+    /// Closes the door at an address; false if there is none.
+    pub fn close_door(&self, address: SocketAddr) -> Result<bool, Forked> {
+        self.shared.command(move |driver, host, _now, _memory| driver.close_door(host, address))
     }
 
     /// Closes a port of datagrams, which may have joined groups.

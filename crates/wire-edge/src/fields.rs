@@ -67,6 +67,8 @@ pub enum Layout {
     Counts,
     /// Body of Reject; private data follows.
     Reject,
+    /// Private data of a Reject that tells where the service is.
+    Moved,
     /// Body of Reset.
     Reset,
     /// Body of `VersionMismatch`.
@@ -305,6 +307,8 @@ fields! {
     REJECT_REASON = Reject, "reason", 0, 2, Names(REJECT_REASONS), 0..=ANY, "Why the connection is refused";
     REJECT_LENGTH = Reject, "private_length", 2, 2, Quantity("bytes"), 0..=512, "Length of the private data";
     REJECT_ZERO = Reject, "reserved", 4, 4, Reserved, 0..=ANY, "Reserved, 0";
+    MOVED_ADDRESS = Moved, "address", 0, 20, Bytes, 0..=ANY, "Endpoint that has the service";
+    MOVED_SERVICE = Moved, "service", 20, 4, Decimal, 0..=ANY, "The service there";
     RESET_EPOCH = Reset, "epoch", 0, 2, Hexadecimal, 0..=ANY, "Epoch of the frame that found no connection";
     RESET_ZERO = Reset, "reserved", 2, 2, Reserved, 0..=ANY, "Reserved, 0";
     RESET_PACKET = Reset, "packet", 4, 4, Decimal, 0..=ANY, "Packet number of the frame that found no connection";
@@ -447,6 +451,7 @@ pub const REJECT_REASONS: &[Name] = &[
     name(RejectReason::NoListener.code() as u64, "no listener for this service"),
     name(RejectReason::ConnectionLimit.code() as u64, "limit of connections reached"),
     name(RejectReason::Parameters.code() as u64, "parameters unacceptable"),
+    name(RejectReason::Moved.code() as u64, "moved"),
 ];
 
 const fn kind(

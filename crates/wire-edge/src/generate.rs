@@ -276,7 +276,7 @@ prop_compose! {
 }
 
 pub(crate) fn reject_reason() -> impl Strategy<Value = RejectReason> {
-    prop_oneof![0..6_u16, any::<u16>()].prop_map(RejectReason::from_code)
+    prop_oneof![0..7_u16, any::<u16>()].prop_map(RejectReason::from_code)
 }
 
 /// A change that makes another frame of a valid one.

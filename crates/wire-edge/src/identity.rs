@@ -98,6 +98,25 @@ impl QueuePairNumber {
         if number <= Self::GROUP.0 { Some(Self(number)) } else { None }
     }
 
+    //= protocol.md: slot.1
+    /// The queue pair at an index of a slot, of 12 bits each. Nothing for a number that means something else: of
+    /// a group, or 0 and 1.
+    pub const fn at(slot: u16, index: u16) -> Option<Self> {
+        let number = (slot as u32) << 12 | index as u32;
+        let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
+        if is_own { Some(Self(number)) } else { None }
+    }
+
+    /// The slot, which tells at which port of its host the queue pair is.
+    pub const fn slot(self) -> u16 {
+        (self.0 >> 12) as u16
+    }
+
+    /// The index within the slot.
+    pub const fn index(self) -> u16 {
+        self.0 as u16 & 0xfff
+    }
+
     /// The number.
     #[inline]
     pub const fn get(self) -> u32 {

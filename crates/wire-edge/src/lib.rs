@@ -32,6 +32,7 @@ mod frame;
 mod generate;
 mod handshake;
 mod identity;
+mod moved;
 mod octets;
 mod parameters;
 mod permutation;
@@ -68,6 +69,7 @@ pub use identity::{
     ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PacketNumber, PeerAddr,
     QueuePairNumber, RemoteKey,
 };
+pub use moved::{MOVED_BYTES, Moved};
 pub use parameters::{Features, PARAMETERS_BYTES, Parameters};
 pub use permutation::KeyedPermutation;
 pub use reason::{CloseReason, RejectReason};

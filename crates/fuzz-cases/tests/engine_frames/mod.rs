@@ -20,7 +20,7 @@ use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, AtomicOpcode, CONTROL_BYTES_MAX,
     CloseReason, ConnectionId, Control, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
     HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex, LinkStatus, MessageNumber,
-    OperationNumber, Parameters, PeerAddr, Prefix, QueuePairNumber, RejectReason, RemoteKey,
+    Moved, OperationNumber, Parameters, PeerAddr, Prefix, QueuePairNumber, RejectReason, RemoteKey,
     encode_acks, encode_header,
 };
 
@@ -693,6 +693,7 @@ impl World {
         let addresses: Vec<PeerAddr> = (0..bytes.u8() & 3).map(|link| address(1, link)).collect();
         let addresses = Addresses::from_slice(&addresses);
         let private_data: &[u8] = b"private";
+        let moved = Moved { address: address(1, choice & 1), service: 0 }.encode();
         let mut cookie = [0; 24];
         let body = match bytes.u8() % 8 {
             0 | 1 => {
@@ -701,6 +702,9 @@ impl World {
             }
             2 => Handshake::Retry { cookie },
             3 => Handshake::Accept { parameters, addresses, private_data },
+            4 if choice & 32 != 0 => {
+                Handshake::Reject { reason: RejectReason::Moved, private_data: &moved }
+            }
             4 => Handshake::Reject { reason: RejectReason::Application, private_data },
             5 => Handshake::Pending,
             6 => Handshake::Reset {

@@ -15,6 +15,7 @@ use super::{interface, socket};
 #[derive(Debug)]
 pub struct DoorSocket {
     socket: UdpSocket,
+    local: SocketAddr,
     buffer: Box<[u8]>,
 }
 
@@ -70,16 +71,15 @@ impl DoorSocket {
         let socket = socket::open(Family::of(&address)).map_err(failed("open a socket for"))?;
         prepare(socket.as_fd()).map_err(failed("set the options of"))?;
         socket::bind(socket.as_fd(), &SocketName::new(&address)).map_err(failed("bind"))?;
+        let socket = UdpSocket::from(socket);
+        let local = socket.local_addr().map_err(failed("read the address bound to"))?;
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Ok(Self { socket: socket.into(), buffer })
+        Ok(Self { socket, local, buffer })
     }
 
     /// The address it is bound to.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn local(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    pub const fn local(&self) -> SocketAddr {
+        self.local
     }
 
     /// The next datagram, and where it came from; nothing if none waits, or the socket has nothing but an error to
@@ -125,14 +125,14 @@ mod tests {
         let mut door = DoorSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         assert!(door.receive().is_none());
         let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        asks.connect(door.local().unwrap()).unwrap();
+        asks.connect(door.local()).unwrap();
         asks.send(b"question").unwrap();
         let (bytes, from) = door.receive().expect("loopback is quick");
         assert_eq!((&*bytes, from), (&b"question"[..], asks.local_addr().unwrap()));
         door.answer(b"answer", from);
         let mut answer = [0; 16];
         assert_eq!(asks.recv(&mut answer).unwrap(), 6);
-        let again = DoorSocket::bind(door.local().unwrap());
+        let again = DoorSocket::bind(door.local());
         assert!(matches!(again, Err(UdpError::AddressInUse { .. })), "{again:?}");
         // Nobody listens there any more, of which the door is told.
         drop(asks);

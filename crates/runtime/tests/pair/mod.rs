@@ -39,7 +39,7 @@ impl Side {
         Self { runtime, events, queue: Arc::new(CompletionQueue::new(256)), domain }
     }
 
-    fn next_event(&self) -> Option<Event> {
+    pub(crate) fn next_event(&self) -> Option<Event> {
         let mut events = self.events.lock().expect("nobody panics");
         if events.is_empty() { None } else { Some(events.remove(0)) }
     }
