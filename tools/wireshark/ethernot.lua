@@ -12,6 +12,8 @@
 
 local VERSION = 1
 local MAGIC = 0x4554484e
+local MOVED = 5
+local DATAGRAM = 10
 local ETHERTYPE_DEFAULT = 0x88b5
 
 local KINDS = {
@@ -25,6 +27,7 @@ local KINDS = {
   [7] = "Atomic",
   [8] = "AtomicResponse",
   [9] = "Probe",
+  [10] = "Datagram",
   [11] = "SendInvalidate",
 }
 
@@ -108,6 +111,7 @@ local REJECT_REASONS = {
   [2] = "no listener for this service",
   [3] = "limit of connections reached",
   [4] = "parameters unacceptable",
+  [5] = "moved",
 }
 
 local LAYOUTS = {
@@ -314,6 +318,12 @@ local LAYOUTS = {
     {name = "private_length", offset = 2, size = 2, read = "little", min = 0, max = 512,
       proto = ProtoField.uint16("ethernot.handshake.reject.private_length", "Private length", base.DEC, nil, nil, "Length of the private data (bytes)")},
   }},
+  moved = {bytes = 24, fields = {
+    {name = "address", offset = 0, size = 20, read = "bytes",
+      proto = ProtoField.bytes("ethernot.handshake.moved.address", "Address", base.NONE, "Endpoint that has the service")},
+    {name = "service", offset = 20, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.handshake.moved.service", "Service", base.DEC, nil, nil, "The service there")},
+  }},
   reset = {bytes = 8, fields = {
     {name = "epoch", offset = 0, size = 2, read = "little",
       proto = ProtoField.uint16("ethernot.handshake.reset.epoch", "Epoch", base.HEX, nil, nil, "Epoch of the frame that found no connection")},
@@ -325,6 +335,29 @@ local LAYOUTS = {
       proto = ProtoField.uint16("ethernot.handshake.versions.lowest", "Lowest", base.DEC, nil, nil, "Lowest version the sender speaks")},
     {name = "highest", offset = 2, size = 2, read = "little",
       proto = ProtoField.uint16("ethernot.handshake.versions.highest", "Highest", base.DEC, nil, nil, "Highest version the sender speaks")},
+  }},
+  datagram = {bytes = 16, fields = {
+    {name = "kind", offset = 0, size = 1, read = "little", min = 10, max = 10,
+      proto = ProtoField.uint8("ethernot.datagram.kind", "Kind", base.DEC, KINDS, nil, "10, a datagram")},
+    {name = "flags", offset = 1, size = 1, read = "little",
+      proto = ProtoField.uint8("ethernot.datagram.flags", "Flags", base.HEX, nil, nil, "SOLICITED and IMMEDIATE; others are 0"), bits = {
+      ProtoField.bool("ethernot.datagram.flags.last", "LAST", 8, nil, 0x1),
+      ProtoField.bool("ethernot.datagram.flags.fence_before", "FENCE_BEFORE", 8, nil, 0x2),
+      ProtoField.bool("ethernot.datagram.flags.fence_after", "FENCE_AFTER", 8, nil, 0x4),
+      ProtoField.bool("ethernot.datagram.flags.strict", "STRICT", 8, nil, 0x8),
+      ProtoField.bool("ethernot.datagram.flags.immediate", "IMMEDIATE", 8, nil, 0x10),
+      ProtoField.bool("ethernot.datagram.flags.ack_now", "ACK_NOW", 8, nil, 0x20),
+      ProtoField.bool("ethernot.datagram.flags.ack", "ACK", 8, nil, 0x40),
+      ProtoField.bool("ethernot.datagram.flags.solicited", "SOLICITED", 8, nil, 0x80),
+    }},
+    {name = "destination", offset = 2, size = 3, read = "little",
+      proto = ProtoField.uint24("ethernot.datagram.destination", "Destination", base.HEX, nil, nil, "Queue pair number of the receiver")},
+    {name = "source", offset = 5, size = 3, read = "little",
+      proto = ProtoField.uint24("ethernot.datagram.source", "Source", base.HEX, nil, nil, "Queue pair number of the sender")},
+    {name = "key", offset = 8, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.datagram.key", "Key", base.HEX, nil, nil, "Queue key of the receiver")},
+    {name = "immediate", offset = 12, size = 4, read = "little",
+      proto = ProtoField.uint32("ethernot.datagram.immediate", "Immediate", base.HEX, nil, nil, "Delivered with the completion if IMMEDIATE is set, else 0")},
   }},
 }
 
@@ -692,10 +725,28 @@ local function dissect_handshake(tvb, tree, info)
   local private_length = values.private_length or 0
   need(tvb, at, private_length, "private data")
   if private_length > 0 then tree:add(private_field, tvb(at, private_length)) end
+  if step == "Reject" and values.reason == MOVED and private_length == LAYOUTS.moved.bytes then
+    add_layout(tree, tvb, "moved", at, values)
+    info[#info + 1] = "service=" .. values.service
+  end
   at = at + private_length
   if at < tvb:reported_len() then
     fail(malformed, "%d bytes follow the end of the frame", tvb:reported_len() - at)
   end
+end
+
+local function dissect_datagram(tvb, tree, info)
+  local values = {}
+  local at = add_layout(tree, tvb, "datagram", 0, values)
+  local length = tvb:reported_len() - at
+  info[#info + 1] = string.format("Datagram from=0x%06x to=0x%06x", values.source, values.destination)
+  if has(values.flags, IMMEDIATE) then
+    info[#info + 1] = string.format("imm=0x%08x", values.immediate)
+  end
+  tree:append_text(", Datagram")
+  if at < tvb:captured_len() then tree:add(payload_field, tvb(at)) end
+  tree:add(payload_length_field, length):set_generated()
+  info[#info + 1] = "bytes=" .. length
 end
 
 -- Calls a function that may fail; the text goes to the expert information and to the Info column.
@@ -711,8 +762,10 @@ local function dissect(tvb, pinfo, tree)
   pinfo.cols.protocol = "Ethernot"
   local branch = tree:add(ethernot, tvb())
   local info = {}
-  local is_handshake = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16 == 0
-  local part = is_handshake and dissect_handshake or dissect_connection
+  local kind = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16
+  local part = dissect_connection
+  if kind == 0 then part = dissect_handshake end
+  if kind == DATAGRAM then part = dissect_datagram end
   local ok, problem = pcall(part, tvb, branch, info)
   pinfo.cols.info = table.concat(info, " ")
   if not ok then guard(pinfo, branch, function() error(problem, 0) end) end

@@ -162,6 +162,20 @@ counters! {
         unreachable,
         /// Connections ended because the peer broke the protocol or touched memory it may not.
         violations,
+        /// Datagrams handed to a link.
+        datagrams_sent,
+        /// Datagrams lost here: the process they were for, on this host, reads nothing.
+        datagrams_not_sent,
+        /// Datagrams put into a receive, in each of those of a group.
+        datagrams_received,
+        /// Datagrams dropped: for a queue pair that is not here, or is not in the group.
+        datagrams_unknown,
+        /// Datagrams dropped: with another queue key than the queue pair's.
+        datagrams_wrong_key,
+        /// Datagrams dropped: no receive was posted, or its completion queue is overrun.
+        datagrams_without_receive,
+        /// Datagrams dropped: longer than the receive.
+        datagrams_too_long,
     }
 }
 

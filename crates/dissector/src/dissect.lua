@@ -324,10 +324,28 @@ local function dissect_handshake(tvb, tree, info)
   local private_length = values.private_length or 0
   need(tvb, at, private_length, "private data")
   if private_length > 0 then tree:add(private_field, tvb(at, private_length)) end
+  if step == "Reject" and values.reason == MOVED and private_length == LAYOUTS.moved.bytes then
+    add_layout(tree, tvb, "moved", at, values)
+    info[#info + 1] = "service=" .. values.service
+  end
   at = at + private_length
   if at < tvb:reported_len() then
     fail(malformed, "%d bytes follow the end of the frame", tvb:reported_len() - at)
   end
+end
+
+local function dissect_datagram(tvb, tree, info)
+  local values = {}
+  local at = add_layout(tree, tvb, "datagram", 0, values)
+  local length = tvb:reported_len() - at
+  info[#info + 1] = string.format("Datagram from=0x%06x to=0x%06x", values.source, values.destination)
+  if has(values.flags, IMMEDIATE) then
+    info[#info + 1] = string.format("imm=0x%08x", values.immediate)
+  end
+  tree:append_text(", Datagram")
+  if at < tvb:captured_len() then tree:add(payload_field, tvb(at)) end
+  tree:add(payload_length_field, length):set_generated()
+  info[#info + 1] = "bytes=" .. length
 end
 
 -- Calls a function that may fail; the text goes to the expert information and to the Info column.
@@ -343,8 +361,10 @@ local function dissect(tvb, pinfo, tree)
   pinfo.cols.protocol = "Ethernot"
   local branch = tree:add(ethernot, tvb())
   local info = {}
-  local is_handshake = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16 == 0
-  local part = is_handshake and dissect_handshake or dissect_connection
+  local kind = tvb:captured_len() > 0 and tvb(0, 1):uint() % 16
+  local part = dissect_connection
+  if kind == 0 then part = dissect_handshake end
+  if kind == DATAGRAM then part = dissect_datagram end
   local ok, problem = pcall(part, tvb, branch, info)
   pinfo.cols.info = table.concat(info, " ")
   if not ok then guard(pinfo, branch, function() error(problem, 0) end) end

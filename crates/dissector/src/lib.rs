@@ -11,7 +11,7 @@ use wire_edge::fields::{
     self, CONTROL_LAYOUTS, FIELDS, Field, KIND_LAYOUTS, Layout, MAGIC_BYTES, Name, Rest,
     STEP_LAYOUTS, Value, layout_end,
 };
-use wire_edge::{ETHERTYPE_DEFAULT, VERSION};
+use wire_edge::{ETHERTYPE_DEFAULT, Kind, RejectReason, VERSION};
 
 /// The text of the dissector: a Lua script for Wireshark 4.0 (Lua 5.2) and later (Lua 5.4).
 pub fn lua() -> String {
@@ -26,6 +26,8 @@ fn write_tables(out: &mut String) -> std::fmt::Result {
     let magic = u32::from_be_bytes(MAGIC_BYTES);
     writeln!(out, "local VERSION = {VERSION}")?;
     writeln!(out, "local MAGIC = {magic:#x}")?;
+    writeln!(out, "local MOVED = {}", RejectReason::Moved.code())?;
+    writeln!(out, "local DATAGRAM = {}", Kind::Datagram as u8)?;
     writeln!(out, "local ETHERTYPE_DEFAULT = {ETHERTYPE_DEFAULT:#x}\n")?;
     for (table, names) in NAMES {
         writeln!(out, "local {table} = {{")?;
@@ -87,6 +89,7 @@ fn write_layout(out: &mut String, layout: Layout) -> std::fmt::Result {
         let kind = match field.size {
             1 => "uint8",
             2 => "uint16",
+            3 => "uint24",
             4 => "uint32",
             8 => "uint64",
             _ => "bytes",
@@ -203,8 +206,10 @@ const LAYOUTS: &[Layout] = &[
     Layout::Cookie,
     Layout::Counts,
     Layout::Reject,
+    Layout::Moved,
     Layout::Reset,
     Layout::VersionMismatch,
+    Layout::Datagram,
 ];
 
 /// The key of a layout in Lua.
@@ -237,8 +242,10 @@ fn key(layout: Layout) -> &'static str {
         Layout::Cookie => "cookie",
         Layout::Counts => "counts",
         Layout::Reject => "reject",
+        Layout::Moved => "moved",
         Layout::Reset => "reset",
         Layout::VersionMismatch => "version_mismatch",
+        Layout::Datagram => "datagram",
         other => unreachable!("layout {other:?} has no key"),
     }
 }
@@ -260,8 +267,10 @@ fn filter_prefix(layout: Layout) -> &'static str {
         Layout::Preamble | Layout::Cookie | Layout::Counts => "handshake.",
         Layout::Parameters => "parameters.",
         Layout::Reject => "handshake.reject.",
+        Layout::Moved => "handshake.moved.",
         Layout::Reset => "handshake.reset.",
         Layout::VersionMismatch => "handshake.versions.",
+        Layout::Datagram => "datagram.",
         _ => "",
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Attempt {
     places: Vec<(LinkId, PeerAddr)>,
     /// Which of them is next: one of them, or 0.
     next: usize,
+    /// It was sent to another place than the application named.
+    has_moved: bool,
     cookie: [u8; COOKIE_BYTES],
     private_data: Vec<u8>,
 }
@@ -24,7 +26,8 @@ impl Attempt {
         places: Vec<(LinkId, PeerAddr)>,
         private_data: Vec<u8>,
     ) -> Self {
-        Self { started_at: now, service, places, next: 0, cookie: [0; COOKIE_BYTES], private_data }
+        let (next, has_moved, cookie) = (0, false, [0; COOKIE_BYTES]);
+        Self { started_at: now, service, places, next, has_moved, cookie, private_data }
     }
 
     /// The application accepts the request, and says this.
@@ -82,6 +85,18 @@ impl Attempt {
         self.next = answered.unwrap_or(self.next);
     }
 
+    //= protocol.md: moved.2
+    /// The service is at this place, says who was asked: nobody else is asked any more. False if that was said
+    /// before.
+    pub(crate) fn on_moved(&mut self, place: (LinkId, PeerAddr), service: u32) -> bool {
+        if core::mem::replace(&mut self.has_moved, true) {
+            return false;
+        }
+        (self.places, self.next, self.service) = (vec![place], 0, service);
+        self.cookie = [0; COOKIE_BYTES];
+        true
+    }
+
     //= protocol.md: set-up.17
     /// Nobody listens at this place. Whether that was the last.
     pub(crate) fn give_up(&mut self, place: (LinkId, PeerAddr)) -> bool {
@@ -125,6 +140,18 @@ mod tests {
         assert!(!attempt.give_up(place(1)));
         assert!(attempt.give_up(place(2)));
         assert_eq!((attempt.poll_place(), attempt.poll_place()), (None, None));
+    }
+
+    //= protocol.md: moved.2
+    #[test]
+    fn a_service_that_has_moved_does_so_once() {
+        let mut attempt = attempt();
+        attempt.on_cookie(place(2), [3; COOKIE_BYTES]);
+        assert!(attempt.on_moved(place(7), 9));
+        assert_eq!((attempt.places(), attempt.service()), (&[place(7)][..], 9));
+        assert_eq!((attempt.poll_place(), attempt.cookie()), (Some(place(7)), [0; COOKIE_BYTES]));
+        assert!(!attempt.on_moved(place(8), 10));
+        assert_eq!((attempt.poll_place(), attempt.service()), (Some(place(7)), 9));
     }
 
     #[test]

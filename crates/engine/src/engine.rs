@@ -16,6 +16,7 @@ use crate::agenda::Agenda;
 use crate::attempt::Attempt;
 use crate::config::EngineConfig;
 use crate::connection::Connection;
+use crate::datagrams::{Around, Datagrams};
 use crate::event::{Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, Unknown};
 use crate::links::{EngineLinkError, Links};
 use crate::names::Names;
@@ -53,6 +54,8 @@ pub struct Engine {
     news: News,
     counters: EndpointCounters,
     scratch: Scratch,
+    /// Made when the first port is opened, or the first datagram comes.
+    datagrams: Option<Box<Datagrams>>,
 }
 
 /// A connection to be.
@@ -113,6 +116,7 @@ impl Engine {
             replies: Replies::new(ahead),
             news: News::new(ahead),
             counters: EndpointCounters::default(),
+            datagrams: None,
             scratch: if ahead { Scratch::default() } else { Scratch::without_room() },
             entropy,
             config,
@@ -367,7 +371,10 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        self.agenda.has_work() || !self.replies.is_empty() || self.pools.has_refilled()
+        self.agenda.has_work()
+            || !self.replies.is_empty()
+            || self.pools.has_refilled()
+            || self.has_datagrams()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
@@ -383,7 +390,14 @@ impl Engine {
             // Not worth the search.
             (Some(_), Some(_)) => false,
         };
-        !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
+        let is_quiet = is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0;
+        !is_quiet || self.has_datagrams()
+    }
+
+    /// Whether datagrams wait to be sent.
+    #[inline]
+    pub(crate) fn has_datagrams(&self) -> bool {
+        self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_empty())
     }
 
     //= protocol.md: shared.3
@@ -475,6 +489,18 @@ impl Engine {
             scratch: &mut self.scratch,
         };
         (&mut self.connections, parts)
+    }
+
+    /// Lends the datagrams, which are made when they are first needed, and what they share with connections.
+    #[inline]
+    pub(crate) fn lend_datagrams(&mut self) -> (&mut Datagrams, Around<'_>) {
+        let around = Around {
+            pools: &mut self.pools,
+            counters: &mut self.counters,
+            links: &mut self.links,
+            scratch: &mut self.scratch,
+        };
+        (self.datagrams.get_or_insert_default(), around)
     }
 
     /// The connections, to look at.

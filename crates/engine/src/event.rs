@@ -94,6 +94,7 @@ pub enum Closed {
         RejectReason::NoListener => "nothing listens for this service",
         RejectReason::ConnectionLimit => "its limit of connections is reached",
         RejectReason::Parameters => "it cannot accept our parameters",
+        RejectReason::Moved => "the service is elsewhere, and was not found there",
         _ => "for a reason this version does not know",
     })]
     Rejected(RejectReason),

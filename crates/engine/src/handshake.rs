@@ -5,7 +5,7 @@ use mem::{MemoryAccess, ProtectionDomain};
 use semantics::{PeerLimits, Queues};
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, Handshake, HandshakeFrame, LinkIndex,
-    PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
+    Moved, PRIVATE_BYTES_MAX, Parameters, PeerAddr, RejectReason, VERSION,
 };
 
 use crate::attempt::Attempt;
@@ -419,6 +419,11 @@ impl Engine {
                         private_data: private_data.to_vec(),
                     });
                 }
+                Handshake::Reject { reason: RejectReason::Moved, private_data }
+                    if follows(connection, (link, from), private_data) =>
+                {
+                    connection.retry_mut().begin(now);
+                }
                 Handshake::Reject { reason, private_data } => {
                     parts.counters.handshakes_failed += 1;
                     parts.end(connection, Closed::Rejected(reason), private_data.to_vec());
@@ -545,6 +550,20 @@ impl Parts<'_> {
             service,
         }
     }
+}
+
+//= protocol.md: moved.2
+/// Whether a connection goes on at another place, where the service is as somebody says who was asked.
+fn follows(
+    connection: &mut Connection,
+    (link, from): (LinkId, PeerAddr),
+    private_data: &[u8],
+) -> bool {
+    let Ok(moved) = Moved::decode(private_data) else { return false };
+    let (Some(there), Some(attempt)) = (moved.seen_from(from), connection.attempt_mut()) else {
+        return false;
+    };
+    attempt.on_moved((link, there), moved.service)
 }
 
 /// What a peer grants by its parameters.

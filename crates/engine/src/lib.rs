@@ -21,6 +21,10 @@ mod close_notice;
 mod config;
 mod connection;
 mod control;
+mod datagram_calls;
+mod datagram_port;
+mod datagrams;
+mod door;
 mod engine;
 mod event;
 mod frames;
@@ -67,6 +71,8 @@ mod told;
 mod transmit;
 
 pub use config::{Asking, EngineConfig};
+pub use datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
+pub use door::{DOOR_ANSWER_BYTES_MAX, Door};
 pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,

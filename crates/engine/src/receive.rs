@@ -37,6 +37,9 @@ impl Engine {
         if let Ok((Kind::Handshake, ..)) = peeked {
             return self.handle_handshake(now, memory, link, &frame);
         }
+        if let Ok((Kind::Datagram, ..)) = peeked {
+            return self.handle_datagram(memory, link, &frame);
+        }
         let (connections, mut parts) = self.lend();
         let Ok((_, id, epoch)) = peeked else {
             parts.counters.malformed += 1;

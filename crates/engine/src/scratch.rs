@@ -165,6 +165,14 @@ impl Scratch {
         self.batch.flags = self.batch.flags.with(Flags::ACK_NOW);
     }
 
+    /// Appends a datagram to the batch: its header, with payload that was copied, and the rest.
+    #[inline]
+    pub(crate) fn push_datagram(&mut self, frame: &[u8], outside: PayloadSlice<'_>) {
+        self.batch.purpose = Purpose::Data;
+        self.batch.frames.header_mut().extend_from_slice(frame);
+        self.batch.frames.finish_frame(outside);
+    }
+
     /// Makes a batch of an encoded frame of no connection and hands it to a driver; false if that has no
     /// room for it.
     pub(crate) fn send_encoded(
@@ -241,6 +249,9 @@ impl Batch {
         self.open_at = NONE_OPEN;
     }
 }
+
+/// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
+pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
 /// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.
 const BATCH_FRAMES: usize = 64;

@@ -9,7 +9,8 @@ use crate::connection::Connection;
 use crate::new_frame::{COMMON_BYTES, Emit, Sent};
 use crate::parts::Parts;
 use crate::path::Path;
-use crate::transmit::{BATCH_BYTES_MAX, may_send};
+use crate::scratch::BATCH_BYTES_MAX;
+use crate::transmit::may_send;
 
 /// What one turn has for one link.
 #[derive(Clone, Copy, Debug, Default)]

@@ -18,6 +18,7 @@ use crate::path::Path;
 use crate::pending::MTU_PROBE;
 use crate::phase::Phase;
 use crate::purpose::Purpose;
+use crate::scratch::BATCH_BYTES_MAX;
 
 /// What is left to do for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,9 +30,6 @@ enum Served {
     /// More could be sent, but the link is full.
     Blocked,
 }
-
-/// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
-pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
 /// Batches a connection may send before others have their turn.
 const BATCHES_PER_TURN: u32 = 4;
@@ -78,7 +76,12 @@ impl Engine {
             // Who was served first has had what room there was: the next turn begins with another.
             parts.agenda.rotate();
         }
-        parts.send_replies(emit) || more
+        more |= parts.send_replies(emit);
+        if self.has_datagrams() {
+            let (datagrams, mut around) = self.lend_datagrams();
+            more |= datagrams.transmit(memory, &mut around, emit);
+        }
+        more
     }
 
     /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call

@@ -7,13 +7,13 @@ use std::time::Duration;
 use delivery::{EndpointCounters, LinkId};
 use engine::EngineConfig;
 use link::{Link, LinkStatistics, ShmLink, UdpConfig, UdpLink};
+use links::{BindError, Follower, LinkProblem, LinkSpec, Linked, NamedLinks, Opener, Wanted};
 use mem::{MemoryTable, ProtectionDomain};
 use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeCounters};
 use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
-use crate::error::{BindError, PollError};
-use crate::links::{Follower, LinkProblem, LinkSpec, NamedLinks, Opener, Wanted};
+use crate::error::PollError;
 use crate::news::NewsDesk;
 
 /// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
@@ -406,6 +406,16 @@ impl EndpointInner {
     }
 }
 
+impl Linked for EndpointInner {
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn named_links(&self) -> Option<&NamedLinks> {
+        self.named.as_ref()
+    }
+}
+
 impl Drop for EndpointInner {
     fn drop(&mut self) {
         if let Some(follower) = self.follower.get()
@@ -419,7 +429,7 @@ impl Drop for EndpointInner {
     }
 }
 
-pub(crate) fn resolve(address: &str) -> Result<SocketAddr, BindError> {
+fn resolve(address: &str) -> Result<SocketAddr, BindError> {
     let failed = |source| BindError::Resolve { address: address.into(), source };
     let mut found = address.to_socket_addrs().map_err(failed)?;
     found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))

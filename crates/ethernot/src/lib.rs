@@ -53,25 +53,19 @@ mod connection;
 mod endpoint;
 mod error;
 mod handle;
-mod links;
 mod listener;
 mod news;
-mod peers;
 mod region;
 
 pub use connect::ConnectOptions;
 pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
-    AcceptError, BindError, ConnectError, Error, LinkError, ListenError, OperationFailure,
-    PollError, PostError, RemoteRegionError,
+    AcceptError, ConnectError, Error, LinkError, ListenError, OperationFailure, PollError,
+    PostError, RemoteRegionError,
 };
 pub use handle::OperationHandle;
-pub use links::{
-    LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, RawOptions, UdpPlace, XdpOptions,
-};
 pub use listener::{ConnectionRequest, Listener};
-pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use region::{MemoryRegion, RemoteRegion};
 
 pub use delivery::{
@@ -83,6 +77,10 @@ pub use link::{
     Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
     PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,
     XdpLink, XdpMode,
+};
+pub use links::{
+    BindError, IntoPeers, LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, PeerSpec,
+    PeerSpecError, RawOptions, UdpPlace, XdpOptions,
 };
 pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};

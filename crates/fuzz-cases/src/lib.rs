@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod control_messages;
+mod decode_datagram;
 mod decode_frame;
 mod decode_handshake;
+mod door;
 mod goal_trace;
 
 /// A case by the name of its fuzz target.
@@ -15,10 +17,12 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 7] = [
+pub const CASES: [(&str, Case); 9] = [
     ("control_messages", control_messages),
+    ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
     ("decode_handshake", decode_handshake),
+    ("door", door),
     ("ethernet_frame", ethernet_frame),
     ("goal_trace", goal_trace),
     ("shm_messages", shm_messages),
@@ -30,6 +34,11 @@ pub fn control_messages(bytes: &[u8]) {
     control_messages::run(bytes);
 }
 
+/// Any bytes as a datagram: no panic, and what is accepted survives encoding.
+pub fn decode_datagram(bytes: &[u8]) {
+    decode_datagram::run(bytes);
+}
+
 /// Any bytes as a connection frame: no panic, and what is accepted is what an encoder makes.
 pub fn decode_frame(bytes: &[u8]) {
     decode_frame::run(bytes);
@@ -38,6 +47,11 @@ pub fn decode_frame(bytes: &[u8]) {
 /// Any bytes as a handshake frame: no panic, and what is accepted survives encoding.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
+}
+
+/// Any bytes at a door: no panic, and no answer that is malformed, or longer than its cause.
+pub fn door(bytes: &[u8]) {
+    door::run(bytes);
 }
 
 /// Any bytes as an Ethernet frame: no panic, nothing is delivered that is not in it; and as the

@@ -24,6 +24,11 @@ fn control_messages() {
 }
 
 #[test]
+fn decode_datagram() {
+    replay("decode_datagram");
+}
+
+#[test]
 fn decode_frame() {
     replay("decode_frame");
 }
@@ -31,6 +36,11 @@ fn decode_frame() {
 #[test]
 fn decode_handshake() {
     replay("decode_handshake");
+}
+
+#[test]
+fn door() {
+    replay("door");
 }
 
 #[test]

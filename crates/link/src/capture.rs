@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use delivery::{Instant, TxBatch};
@@ -18,7 +18,7 @@ use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
 use crate::pcapng::{self, Direction};
 use crate::wrapper::Wrapper;
-use crate::{Link, OnFrame, PayloadUnmapped, payload};
+use crate::{Link, OnFrame, PayloadUnmapped, payload, start_thread};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -194,9 +194,7 @@ impl Recorder {
         let (queue, blocks) = mpsc::sync_channel(QUEUE_FRAMES);
         let counts = Arc::new(Counts::default());
         let of_thread = Arc::clone(&counts);
-        let thread = thread::Builder::new()
-            .name("capture".to_owned())
-            .spawn(move || write_blocks(output, &blocks, &of_thread))?;
+        let thread = start_thread("capture", move || write_blocks(output, &blocks, &of_thread))?;
         Ok(Self { queue: Some(queue), counts, last_ns: 0, thread: Some(thread) })
     }
 

@@ -33,6 +33,8 @@ mod payload;
 mod pcapng;
 mod refusal;
 mod shm;
+mod slots;
+mod threads;
 mod udp;
 mod wait;
 mod wrapper;
@@ -52,7 +54,9 @@ pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
-pub use udp::{PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use slots::{ClaimedSlot, SlotError, Slots};
+pub use threads::start_thread;
+pub use udp::{DoorSocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// Shortest frame that the edge protocol can do with, in bytes.

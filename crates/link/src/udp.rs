@@ -4,6 +4,7 @@ mod address;
 mod config;
 mod control;
 mod deliver;
+mod door;
 mod error;
 mod failure;
 mod hot;
@@ -31,6 +32,7 @@ use crate::refusal::Refusals;
 use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
+pub use self::door::{DoorSocket, GROUP_PORT};
 pub use self::error::{PayloadUnmapped, UdpError};
 
 /// One unconnected UDP socket that speaks with any number of peers, and a connected one for the
@@ -93,6 +95,12 @@ impl UdpLink {
                 .map_err(failed("size the buffers of"))?;
         let watch = Watch::new();
         let interface = interface::interface_of(socket.as_fd(), address.ip()).unwrap_or(None);
+        if family == Family::V6 {
+            // What is sent to groups leaves by this interface, as that of IPv4 does by its address.
+            let index = interface::index_of(address.ip()).cast_signed();
+            let level = libc::IPPROTO_IPV6;
+            let _ = socket::set_option(socket.as_fd(), level, libc::IPV6_MULTICAST_IF, index);
+        }
 
         // Behind an unspecified address a connected socket would fix which one frames come from.
         let is_shareable = features.connected_peer && !address.ip().is_unspecified();

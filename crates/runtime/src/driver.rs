@@ -1,26 +1,26 @@
 //! The engine with its links, and what one turn does.
 
 use std::cell::OnceCell;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
-use engine::{ConnectionHandle, Emitted, Engine, EngineLinkError, Event};
+use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
 use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
-use semantics::{PostError, StatusTable};
+use semantics::{CompletionQueue, PostError, StatusTable};
+use wire_edge::Moved;
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
+use crate::doors::{DoorError, Doors, group_address};
+use crate::hooks::Hooks;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
 use crate::submission::{HeldBack, Posting, Submissions};
-
-/// Where the driver tells news of connections. Called by whichever thread is inside the engine, so
-/// it only takes note; it must not call the runtime.
-pub type EventSink = Box<dyn Fn(Event) + Send + Sync>;
 
 /// Something to be done inside the engine: the control path.
 pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &MemoryAccess<'_>) + Send>;
@@ -34,7 +34,7 @@ pub(crate) struct Host {
     pub(crate) commands: Mutex<Vec<Command>>,
     /// `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
-    pub(crate) sink: EventSink,
+    pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) waiters: Waiters,
     pub(crate) sleeper: Sleeper,
     /// When the engine wants its next turn at the latest, in nanoseconds.
@@ -51,6 +51,10 @@ pub(crate) struct Host {
     pub(crate) worked_at: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
     pub(crate) has_news: AtomicBool,
+    /// Completion queues of which the hooks are to be told.
+    pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
+    /// `fired` is not empty.
+    pub(crate) has_fired: AtomicBool,
 }
 
 impl Host {
@@ -71,6 +75,33 @@ impl Host {
         }
         let has_news = self.has_news.swap(false, Ordering::AcqRel);
         self.waiters.wake(has_news, &self.status, &self.sleeper);
+    }
+
+    /// Whether [`Host::tell_fired`] has something to do.
+    #[inline]
+    pub(crate) fn has_fired(&self) -> bool {
+        self.has_fired.load(Ordering::Relaxed)
+    }
+
+    /// Tells of completion queues that have got what they were armed for. To be called after leaving the
+    /// cell.
+    #[inline]
+    pub(crate) fn tell_fired(&self) {
+        if self.has_fired() {
+            self.tell_of_completions();
+        }
+    }
+
+    #[cold]
+    fn tell_of_completions(&self) {
+        let queues = {
+            let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
+            self.has_fired.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *fired)
+        };
+        if !queues.is_empty() {
+            self.hooks.on_completions(&queues);
+        }
     }
 
     /// Whether a timer is due before the thread that sleeps on the links wakes up.
@@ -131,6 +162,7 @@ pub(crate) struct Driver {
     links: [Option<Attached>; LINKS_MAX],
     /// There is no link from this index on.
     links_end: usize,
+    pub(crate) doors: Doors,
     /// When a link over shared memory last brought a frame.
     memory_brought_at: Instant,
     /// A bit for each link that had no room for frames when the engine last sent.
@@ -140,6 +172,8 @@ pub(crate) struct Driver {
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
     held: HeldBack,
+    /// On its way from the engine to the host.
+    fired: Vec<Arc<CompletionQueue>>,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
 }
@@ -150,11 +184,13 @@ impl Driver {
             engine,
             links: [const { None }; LINKS_MAX],
             links_end: 0,
+            doors: Doors::default(),
             memory_brought_at: Instant(0),
             full: 0,
             may_owe: false,
             has_put_off: false,
             held: HeldBack::new(submissions.capacity()),
+            fired: Vec::new(),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -175,10 +211,17 @@ impl Driver {
         let mut worked = self.take_work(host, now, &memory);
         let (received, mut more) = self.receive(host, caller, now, &memory);
         worked |= received;
+        if self.doors.are_due(now, caller == Caller::Watch) {
+            let (came, more_waits) = self.doors.receive(&mut self.engine, now, memory.begun());
+            worked |= came;
+            more |= more_waits;
+        }
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
         }
+        // What the hooks do goes out with this turn.
+        let has_news = worked && self.tell_news(host, now, &memory);
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
@@ -195,15 +238,19 @@ impl Driver {
             && caller == Caller::Application
             && !self.has_put_off
             && !more
+            && !has_news
             && !self.engine.is_urgent(now);
         if !self.has_put_off {
             more |= self.transmit(host, now, &memory);
         }
+        let has_late_news = self.tell_news(host, now, &memory);
+        more |= has_late_news && self.engine.has_work();
+        worked |= has_late_news;
         drop(memory);
         if is_parting {
             more |= !self.prepare_sleep();
         }
-        let worked = self.finish(host, now, worked);
+        self.finish(host, now, worked);
         Turned { more, worked }
     }
 
@@ -229,7 +276,8 @@ impl Driver {
         let now = self.clock.now(&host.clock);
         host.polled_at.store(now.0, Ordering::Relaxed);
         self.has_put_off = false;
-        let more = self.transmit(host, now, &memory);
+        let mut more = self.transmit(host, now, &memory);
+        more |= self.tell_news(host, now, &memory) && self.engine.has_work();
         drop(memory);
         self.finish(host, now, true);
         Ok(more)
@@ -271,7 +319,81 @@ impl Driver {
         *slot = None;
         self.engine.detach_link(link);
         self.watch(host, index);
+        self.doors.on_detached(link);
+        self.watch_doors(host);
         true
+    }
+
+    /// A port takes part in a group, by the interface of a link.
+    pub(crate) fn join_group(
+        &mut self,
+        host: &Host,
+        port: DatagramPort,
+        link: LinkId,
+        group: IpAddr,
+    ) -> Result<(), DoorError> {
+        let attached = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
+        let local = attached.and_then(|attached| attached.driver.caps().local.to_socket());
+        let local = local.ok_or(DoorError::NotUdp(link.0))?.ip();
+        self.doors.join(link, local, group)?;
+        let joined = self.engine.join_datagram_group(port, group_address(group));
+        self.trim_doors(host);
+        Ok(joined?)
+    }
+
+    /// A port leaves a group.
+    pub(crate) fn leave_group(
+        &mut self,
+        host: &Host,
+        port: DatagramPort,
+        group: IpAddr,
+    ) -> Result<(), DatagramError> {
+        self.engine.leave_datagram_group(port, group_address(group))?;
+        self.trim_doors(host);
+        Ok(())
+    }
+
+    /// A port closes, and leaves its groups.
+    pub(crate) fn close_datagram_port(
+        &mut self,
+        host: &Host,
+        port: DatagramPort,
+    ) -> Result<(), DatagramError> {
+        self.engine.close_datagram_port(port)?;
+        self.trim_doors(host);
+        Ok(())
+    }
+
+    /// Opens a door where services are asked for that are elsewhere.
+    pub(crate) fn open_door(
+        &mut self,
+        host: &Host,
+        address: SocketAddr,
+        moved: Vec<(u32, Moved)>,
+    ) -> Result<SocketAddr, DoorError> {
+        let opened = self.doors.open(address, moved);
+        self.watch_doors(host);
+        opened
+    }
+
+    /// Closes a door where services are asked for; false if there is none.
+    pub(crate) fn close_door(&mut self, host: &Host, address: SocketAddr) -> bool {
+        let was_open = self.doors.close(address);
+        self.watch_doors(host);
+        was_open
+    }
+
+    /// Closes doors of groups that nobody is in, and tells the sleeper of the others.
+    fn trim_doors(&mut self, host: &Host) {
+        self.doors.trim(&mut self.engine);
+        self.watch_doors(host);
+    }
+
+    /// Tells the sleeper of the doors there are.
+    #[cold]
+    pub(crate) fn watch_doors(&self, host: &Host) {
+        host.sleeper.watch_doors(self.doors.fds());
+        host.call_watch();
     }
 
     /// What the driver of a link has counted.
@@ -454,23 +576,34 @@ impl Driver {
         }
     }
 
-    /// Tells those outside what the turn has brought; whether that is anything.
+    /// Tells the hooks what is new of connections; whether that is anything.
     #[inline]
-    fn finish(&mut self, host: &Host, now: Instant, worked: bool) -> bool {
-        self.counters.turns += 1;
+    fn tell_news(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let mut has_news = false;
         while let Some(event) = self.engine.poll_event() {
-            (host.sink)(event);
+            host.hooks.on_event(&mut self.engine, memory.begun(), now, event);
             has_news = true;
         }
         if has_news {
             host.has_news.store(true, Ordering::Release);
         }
+        has_news
+    }
+
+    /// Tells those outside what the turn has brought.
+    #[inline]
+    fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
+        self.counters.turns += 1;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
-        let worked = worked || has_news;
         if worked {
+            while let Some(queue) = self.engine.take_fired() {
+                self.fired.push(queue);
+            }
+            if !self.fired.is_empty() {
+                self.pass_on_fired(host);
+            }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
             // Looking at the clock costs as much as a small operation: one turn stands for several.
@@ -479,7 +612,13 @@ impl Driver {
                 self.counters.protocol_ns += passed_ns * TURNS_PER_SAMPLE;
             }
         }
-        worked
+    }
+
+    #[cold]
+    fn pass_on_fired(&mut self, host: &Host) {
+        let mut fired = host.fired.lock().unwrap_or_else(PoisonError::into_inner);
+        fired.append(&mut self.fired);
+        host.has_fired.store(true, Ordering::Relaxed);
     }
 
     /// Tells the sleeper what to look at for each link of a set.

@@ -16,11 +16,14 @@
     reason = "this crate is where time comes from and where threads wait"
 )]
 
+mod aside;
 mod cell;
 mod clock;
 mod counters;
+mod doors;
 mod driver;
 mod fork;
+mod hooks;
 mod park;
 mod progress_thread;
 mod runtime;
@@ -29,8 +32,10 @@ mod submission;
 
 pub use cell::{Drive, Inside, ProgressCell};
 pub use counters::RuntimeCounters;
-pub use driver::{AttachError, EventSink};
+pub use doors::DoorError;
+pub use driver::AttachError;
 pub use fork::Forked;
+pub use hooks::Hooks;
 pub use park::{Interest, Polling};
 pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};
 pub use submission::Posting;

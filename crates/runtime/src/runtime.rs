@@ -2,26 +2,30 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use delivery::{Instant, LinkId, SettingError};
-use engine::{ConnectionHandle, Engine, EngineConfig};
-use link::{Link, LinkStatistics};
+use engine::{ConnectionHandle, DatagramPort, Engine, EngineConfig};
+use link::{Link, LinkStatistics, start_thread};
 use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
 use semantics::{CompletionQueue, PostError, Receive, StatusTable};
 use thiserror::Error;
-use wire_edge::PeerAddr;
+use wire_edge::{Moved, PeerAddr};
 
+use crate::aside::QUIET_NS;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
-use crate::driver::{AttachError, Caller, Driver, EventSink, Host};
+use crate::doors::DoorError;
+use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::fork::{Forked, HomeProcess};
+use crate::hooks::Hooks;
 use crate::park::{Interest, Polling, Waiters};
-use crate::progress_thread::{self, QUIET_NS};
+use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -132,11 +136,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts an engine on `links`, in the order of their identifiers; `sink` learns of news.
+    /// Starts an engine on `links`, in the order of their identifiers; `hooks` learn of news.
     pub fn start(
         config: RuntimeConfig,
         links: Vec<Box<dyn Link>>,
-        sink: EventSink,
+        hooks: Box<dyn Hooks>,
     ) -> Result<Self, StartError> {
         config.check()?;
         let home = HomeProcess::here();
@@ -154,7 +158,7 @@ impl Runtime {
                 submissions,
                 commands: Mutex::new(Vec::new()),
                 has_commands: AtomicBool::new(false),
-                sink,
+                hooks,
                 waiters: Waiters::new(),
                 sleeper: Sleeper::new().map_err(StartError::Descriptor)?,
                 turn_due: AtomicU64::new(u64::MAX),
@@ -162,6 +166,8 @@ impl Runtime {
                 is_parting: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
                 has_news: AtomicBool::new(false),
+                fired: Mutex::new(Vec::new()),
+                has_fired: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
             },
@@ -184,9 +190,7 @@ impl Runtime {
 
     fn start_thread(&self) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new()
-            .name("ethernot".into())
-            .spawn(move || progress_thread::run(&shared))
+        let thread = start_thread("ethernot", move || progress_thread::run(&shared))
             .map_err(StartError::Thread)?;
         *lock(&self.shared.progress_thread) = Some(thread.thread().clone());
         *lock(&self.thread) = Some(ManuallyDrop::new(thread));
@@ -239,6 +243,7 @@ impl Runtime {
             match inside.leave() {
                 Ok(()) => {
                     host.wake_others(true);
+                    host.tell_fired();
                     return Ok(result.map(|_more| ())?);
                 }
                 Err(again) => inside = again,
@@ -284,7 +289,7 @@ impl Runtime {
             shared.make_way();
             return Ok(Drive::HandedOver);
         };
-        Ok(shared.take_turns(inside, Caller::Application, false))
+        Ok(shared.take_turns(inside, Caller::Application, false).0)
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
@@ -340,6 +345,66 @@ impl Runtime {
     /// Takes a link out of use; connections go on over their others. False if there is none.
     pub fn detach_link(&self, link: LinkId) -> Result<bool, Forked> {
         self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
+    }
+
+    /// A port of datagrams takes part in an IP group: it gets what is sent there and passes the interface of this
+    /// link, which is a UDP link. What this host sends is among it.
+    ///
+    /// # Errors
+    /// [`DoorError`], one for each cause.
+    pub fn join_group(
+        &self,
+        port: DatagramPort,
+        link: LinkId,
+        group: IpAddr,
+    ) -> Result<(), DoorError> {
+        self.shared.command(move |driver, host, _now, _memory| {
+            driver.join_group(host, port, link, group)
+        })?
+    }
+
+    /// A port of datagrams leaves an IP group.
+    ///
+    /// # Errors
+    /// [`DoorError::Port`] if there is no such port.
+    pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), DoorError> {
+        let leave = move |driver: &mut Driver, host: &Host, _now, _memory: &MemoryAccess<'_>| {
+            driver.leave_group(host, port, group)
+        };
+        Ok(self.shared.command(leave)??)
+    }
+
+    /// Opens a door: whoever asks for one of these services at this address, where no link of the endpoint is, is told
+    /// where it is. Port 0 takes a free one; returns which it is.
+    ///
+    /// The answers say so and remember nothing, so a door may be closed while connections live that it helped to
+    /// make.
+    ///
+    /// # Errors
+    /// [`DoorError`], one for each cause.
+    pub fn open_door(
+        &self,
+        address: SocketAddr,
+        moved: Vec<(u32, Moved)>,
+    ) -> Result<SocketAddr, DoorError> {
+        self.shared
+            .command(move |driver, host, _now, _memory| driver.open_door(host, address, moved))?
+    }
+
+    /// Closes the door at an address; false if there is none.
+    pub fn close_door(&self, address: SocketAddr) -> Result<bool, Forked> {
+        self.shared.command(move |driver, host, _now, _memory| driver.close_door(host, address))
+    }
+
+    /// Closes a port of datagrams, which may have joined groups.
+    ///
+    /// # Errors
+    /// [`DoorError::Port`] if there is no such port.
+    pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), DoorError> {
+        let close = move |driver: &mut Driver, host: &Host, _now, _memory: &MemoryAccess<'_>| {
+            driver.close_datagram_port(host, port)
+        };
+        Ok(self.shared.command(close)??)
     }
 
     /// The links in use, and where peers can send to reach each.
@@ -402,52 +467,66 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether the application made progress itself in the last `ns` nanoseconds.
-    pub(crate) fn was_polled_within(&self, ns: u64) -> bool {
-        let polled_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
-        self.host.clock.now().since_ns(polled_at) < ns && polled_at.0 != 0
+    /// For how long the application has not made progress itself.
+    pub(crate) fn polled_ns_ago(&self) -> u64 {
+        match self.host.polled_at.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            polled_at => self.host.clock.now().since_ns(Instant(polled_at)),
+        }
     }
 
     /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
     /// threads spin, since there last was some. Not while the application polls, which this one would
-    /// only keep out.
-    pub(crate) fn looks_on(&self) -> bool {
+    /// only keep out: not if it did so in the last `quiet_ns`.
+    pub(crate) fn looks_on(&self, quiet_ns: u64) -> bool {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
         self.host.clock.now().since_ns(worked_at) < self.polling.spin_ns()
-            && !self.was_polled_within(QUIET_NS)
+            && self.polled_ns_ago() >= quiet_ns
             && !self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// Drives on behalf of a thread that has nothing else to do.
-    pub(crate) fn drive_all(&self) -> Drive {
+    /// Drives on behalf of a thread that has nothing else to do. Tells, too, whether there was work.
+    pub(crate) fn drive_all(&self) -> (Drive, bool) {
         match self.cell.enter_or_announce() {
             Some(inside) => self.take_turns(inside, Caller::Watch, false),
-            None => Drive::HandedOver,
+            None => (Drive::HandedOver, false),
         }
     }
 
     /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was
     /// done. Where one turn follows another, they need not wait for the last. The caller may have `worked`
-    /// already.
+    /// already; whether anybody did is told, too.
     #[inline]
-    fn take_turns(&self, inside: Inside<'_, Driver>, caller: Caller, worked: bool) -> Drive {
+    fn take_turns(
+        &self,
+        inside: Inside<'_, Driver>,
+        caller: Caller,
+        worked: bool,
+    ) -> (Drive, bool) {
         let mut worked = worked;
         let rounds = match caller {
             Caller::Application => ROUNDS_INLINE,
             Caller::Watch => ROUNDS_MAX,
         };
-        let outcome = inside.drive(rounds, |driver| {
+        let mut is_cut_short = false;
+        let mut outcome = inside.drive(rounds, |driver| {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
-            turned.more
+            // Of completions that somebody waits for is told outside only.
+            is_cut_short = turned.more && self.host.has_fired();
+            turned.more && !is_cut_short
         });
         self.host.wake_others(worked);
+        self.host.tell_fired();
+        if is_cut_short && outcome == Drive::Drove {
+            outcome = Drive::Exhausted;
+        }
         if caller == Caller::Application && outcome == Drive::Exhausted {
             // Somebody must go on where a budget has ended.
             self.host.call_watch();
         }
-        outcome
+        (outcome, worked)
     }
 
     /// Another thread is inside. Where both share a processor it may have lost that to this one,
@@ -537,7 +616,7 @@ impl Shared {
         ready: &mut impl FnMut() -> Option<R>,
     ) -> Option<R> {
         loop {
-            let outcome = self.drive_all();
+            let (outcome, _) = self.drive_all();
             if let Some(result) = ready() {
                 return Some(result);
             }
@@ -545,7 +624,7 @@ impl Shared {
                 return None;
             }
             match outcome {
-                Drive::Drove if self.looks_on() => std::hint::spin_loop(),
+                Drive::Drove if self.looks_on(QUIET_NS) => std::hint::spin_loop(),
                 Drive::Drove => self.sleep_on_links(Some(deadline)),
                 // It may need this processor to get out.
                 Drive::HandedOver => thread::yield_now(),
@@ -573,7 +652,7 @@ impl Shared {
     /// `deadline` has come. Only for the thread that is on watch, right after it drove.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) {
         self.host.is_parting.store(true, Ordering::Relaxed);
-        if self.drive_all() != Drive::Drove {
+        if self.drive_all().0 != Drive::Drove {
             return;
         }
         let own = deadline.unwrap_or(Instant::NEVER);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wire_edge::OperationNumber;
-use work::{CompletionQueue, StatusTable};
+use work::{Completion, CompletionQueue, Push, StatusTable};
 
 use crate::SharedReceives;
 use crate::inbound::InOperation;
@@ -133,6 +133,19 @@ impl Pools {
     #[inline]
     pub const fn has_refilled(&self) -> bool {
         !self.refilled.is_empty()
+    }
+
+    /// Puts a completion into a queue of nobody's connection, for which nothing was promised; false if there is no
+    /// room, which overruns the queue.
+    pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
+        match queue.push(completion) {
+            Push::Added => true,
+            Push::Fired => {
+                self.fired.push(Arc::clone(queue));
+                true
+            }
+            Push::NoRoom => false,
+        }
     }
 
     /// How many records are in use: 0 everywhere when no connection has anything under way.

@@ -31,6 +31,15 @@ pub enum DecodeError {
     /// A handshake frame where a connection frame is decoded.
     #[error("a handshake frame is not a connection frame")]
     Handshake,
+    /// A datagram where a connection frame is decoded.
+    #[error("a datagram is not a connection frame")]
+    Datagram,
+    /// Another frame where a datagram is decoded.
+    #[error("a frame of kind {0:?} is not a datagram")]
+    NotDatagram(Kind),
+    /// A datagram with a link index in the high nibble of its first byte.
+    #[error("datagram with link index {0}, not 0")]
+    DatagramLink(u8),
     /// A connection frame where a handshake frame is decoded.
     #[error("a frame of kind {0:?} is not a handshake frame")]
     NotHandshake(Kind),

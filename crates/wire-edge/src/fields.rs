@@ -67,10 +67,14 @@ pub enum Layout {
     Counts,
     /// Body of Reject; private data follows.
     Reject,
+    /// Private data of a Reject that tells where the service is.
+    Moved,
     /// Body of Reset.
     Reset,
     /// Body of `VersionMismatch`.
     VersionMismatch,
+    /// Header of a datagram, from the start of the frame; the payload follows.
+    Datagram,
 }
 
 /// What the bytes of a field mean.
@@ -303,11 +307,20 @@ fields! {
     REJECT_REASON = Reject, "reason", 0, 2, Names(REJECT_REASONS), 0..=ANY, "Why the connection is refused";
     REJECT_LENGTH = Reject, "private_length", 2, 2, Quantity("bytes"), 0..=512, "Length of the private data";
     REJECT_ZERO = Reject, "reserved", 4, 4, Reserved, 0..=ANY, "Reserved, 0";
+    MOVED_ADDRESS = Moved, "address", 0, 20, Bytes, 0..=ANY, "Endpoint that has the service";
+    MOVED_SERVICE = Moved, "service", 20, 4, Decimal, 0..=ANY, "The service there";
     RESET_EPOCH = Reset, "epoch", 0, 2, Hexadecimal, 0..=ANY, "Epoch of the frame that found no connection";
     RESET_ZERO = Reset, "reserved", 2, 2, Reserved, 0..=ANY, "Reserved, 0";
     RESET_PACKET = Reset, "packet", 4, 4, Decimal, 0..=ANY, "Packet number of the frame that found no connection";
     LOWEST = VersionMismatch, "lowest", 0, 2, Decimal, 0..=ANY, "Lowest version the sender speaks";
     HIGHEST = VersionMismatch, "highest", 2, 2, Decimal, 0..=ANY, "Highest version the sender speaks";
+
+    DATAGRAM_KIND = Datagram, "kind", 0, 1, Names(KINDS), 10..=10, "10, a datagram";
+    DATAGRAM_FLAGS = Datagram, "flags", 1, 1, Bits(FLAG_BITS), 0..=ANY, "SOLICITED and IMMEDIATE; others are 0";
+    DATAGRAM_DESTINATION = Datagram, "destination", 2, 3, Hexadecimal, 0..=ANY, "Queue pair number of the receiver";
+    DATAGRAM_SOURCE = Datagram, "source", 5, 3, Hexadecimal, 0..=ANY, "Queue pair number of the sender";
+    DATAGRAM_KEY = Datagram, "key", 8, 4, Hexadecimal, 0..=ANY, "Queue key of the receiver";
+    DATAGRAM_IMMEDIATE = Datagram, "immediate", 12, 4, Hexadecimal, 0..=ANY, "Delivered with the completion if IMMEDIATE is set, else 0";
 }
 
 /// Bytes of a layout: where its last field ends, counted as its offsets are.
@@ -342,6 +355,7 @@ pub const KINDS: &[Name] = &[
     name(Kind::Atomic as u64, "Atomic"),
     name(Kind::AtomicResponse as u64, "AtomicResponse"),
     name(Kind::Probe as u64, "Probe"),
+    name(Kind::Datagram as u64, "Datagram"),
     name(Kind::SendInvalidate as u64, "SendInvalidate"),
 ];
 
@@ -437,6 +451,7 @@ pub const REJECT_REASONS: &[Name] = &[
     name(RejectReason::NoListener.code() as u64, "no listener for this service"),
     name(RejectReason::ConnectionLimit.code() as u64, "limit of connections reached"),
     name(RejectReason::Parameters.code() as u64, "parameters unacceptable"),
+    name(RejectReason::Moved.code() as u64, "moved"),
 ];
 
 const fn kind(

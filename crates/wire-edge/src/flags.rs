@@ -26,8 +26,10 @@ pub enum Kind {
     AtomicResponse,
     /// Padding, to find out whether frames of this size arrive.
     Probe,
+    /// A datagram of a queue pair, which belongs to no connection.
+    Datagram,
     /// Bytes for the receive that the message number names; then a key of the receiver ends.
-    SendInvalidate = 11,
+    SendInvalidate,
 }
 
 impl Kind {
@@ -35,7 +37,7 @@ impl Kind {
     /// The kind in the low nibble of a frame's first byte.
     ///
     /// # Errors
-    /// [`DecodeError::Kind`] for the reserved values 10 and 12 to 15.
+    /// [`DecodeError::Kind`] for the reserved values 12 to 15.
     #[inline]
     pub const fn from_first_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte & 0x0f {
@@ -49,6 +51,7 @@ impl Kind {
             7 => Self::Atomic,
             8 => Self::AtomicResponse,
             9 => Self::Probe,
+            10 => Self::Datagram,
             11 => Self::SendInvalidate,
             reserved => return Err(DecodeError::Kind(reserved)),
         })
@@ -58,7 +61,7 @@ impl Kind {
     /// Whether a frame of this kind asks for an acknowledgement.
     #[inline]
     pub const fn is_ack_eliciting(self) -> bool {
-        !matches!(self, Self::Handshake | Self::Ack)
+        !matches!(self, Self::Handshake | Self::Ack | Self::Datagram)
     }
 }
 

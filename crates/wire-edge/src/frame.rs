@@ -264,7 +264,7 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
 /// What it takes to find the connection of a frame: kind, connection id and epoch.
 ///
 /// A handshake frame has no epoch (0 is returned); its connection id is the destination in its
-/// preamble, 0 if the sender knows none. The rest of the frame is not looked at.
+/// preamble, 0 if the sender knows none. A datagram has neither. The rest of the frame is not looked at.
 ///
 /// # Errors
 /// The bytes are too few, or the kind is reserved.
@@ -278,6 +278,9 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
         let preamble = handshake::preamble(bytes)?;
         return Ok((kind, preamble.destination, Epoch(0)));
     }
+    if matches!(kind, Kind::Datagram) {
+        return Ok((kind, ConnectionId(0), Epoch(0)));
+    }
     let prefix = prefix(kind, common);
     Ok((kind, prefix.connection, prefix.epoch))
 }
@@ -285,13 +288,13 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
 /// The common header of the connection frame that begins with these bytes, of which there may be no more.
 ///
 /// # Errors
-/// The bytes are too few, the kind is reserved, or it is a handshake frame.
+/// The bytes are too few, the kind is reserved, or it is a handshake frame or a datagram.
 pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
         return Err(truncated("common header", COMMON_BYTES, bytes));
     };
     match Kind::from_first_byte(common[0])? {
-        Kind::Handshake => Err(DecodeError::Kind(common[0])),
+        Kind::Handshake | Kind::Datagram => Err(DecodeError::Kind(common[0])),
         kind => Ok(prefix(kind, common)),
     }
 }
@@ -370,6 +373,7 @@ fn decode_header(kind: Kind, flags: Flags, bytes: &[u8]) -> Result<(Header, &[u8
     let error = |part, needed| truncated(part, needed, bytes);
     Ok(match kind {
         Kind::Handshake => return Err(DecodeError::Handshake),
+        Kind::Datagram => return Err(DecodeError::Datagram),
         Kind::Ack => (Header::Ack, bytes.get(COMMON_BYTES..).unwrap_or_default()),
         Kind::Control => (Header::Control, bytes.get(COMMON_BYTES..).unwrap_or_default()),
         Kind::Probe => (Header::Probe, bytes.get(COMMON_BYTES..).unwrap_or_default()),
@@ -695,11 +699,12 @@ mod tests {
     //= protocol.md: kind.2
     #[test]
     fn reserved_kinds_are_refused() {
-        for kind in [10, 12, 13, 14, 15] {
+        for kind in 12..16 {
             assert_eq!(decode(&[kind; 64]), Err(DecodeError::Kind(kind)));
             assert_eq!(peek(&[kind; 64]), Err(DecodeError::Kind(kind)));
         }
         assert_eq!(decode(&[0; 64]), Err(DecodeError::Handshake));
+        assert_eq!(decode(&[10; 64]), Err(DecodeError::Datagram));
     }
 
     //= protocol.md: send-invalidate.1
@@ -764,7 +769,7 @@ mod tests {
         let (operation, key, address, offset) = (OperationNumber(1), RemoteKey(2), 8, 0);
         let immediate = None;
         match kind {
-            Kind::Handshake | Kind::Ack => Header::Ack,
+            Kind::Handshake | Kind::Datagram | Kind::Ack => Header::Ack,
             Kind::Control => Header::Control,
             Kind::Probe => Header::Probe,
             Kind::Write => Header::Write { operation, offset, key, address, immediate },

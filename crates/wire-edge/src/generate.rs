@@ -8,10 +8,10 @@ use proptest::sample::subsequence;
 
 use crate::{
     ACK_BLOCK_WORDS_MAX, ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, AtomicOpcode,
-    CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Epoch,
-    Features, Flags, HEADER_BYTES_MAX, Header, Kind, LinkIndex, LinkStatus, MessageNumber,
-    OPERATION_BYTES_MAX, OperationNumber, Parameters, PeerAddr, Prefix, RejectReason, RemoteKey,
-    encode_acks, encode_header,
+    CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Datagram,
+    Epoch, Features, Flags, HEADER_BYTES_MAX, Header, Kind, LinkIndex, LinkStatus, MessageNumber,
+    OPERATION_BYTES_MAX, OperationNumber, Parameters, PeerAddr, Prefix, QueuePairNumber,
+    RejectReason, RemoteKey, encode_acks, encode_header,
 };
 
 /// What a connection frame is made of.
@@ -263,8 +263,20 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    /// The header of a datagram.
+    pub(crate) fn datagram()(
+        (destination, source) in (0..1_u32 << 24, 0..1_u32 << 24),
+        (key, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
+    ) -> Datagram {
+        let number = |number| QueuePairNumber::new(number).unwrap();
+        let (destination, source) = (number(destination), number(source));
+        Datagram { destination, source, key, immediate, solicited }
+    }
+}
+
 pub(crate) fn reject_reason() -> impl Strategy<Value = RejectReason> {
-    prop_oneof![0..6_u16, any::<u16>()].prop_map(RejectReason::from_code)
+    prop_oneof![0..7_u16, any::<u16>()].prop_map(RejectReason::from_code)
 }
 
 /// A change that makes another frame of a valid one.

@@ -85,6 +85,58 @@ impl MessageNumber {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
+/// Names a queue pair at its address: 24 bits.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct QueuePairNumber(u32);
+
+impl QueuePairNumber {
+    /// The largest number, which names all queue pairs that have joined the group a datagram was sent to.
+    pub const GROUP: Self = Self((1 << 24) - 1);
+
+    /// The queue pair of this number, if it has at most 24 bits.
+    pub const fn new(number: u32) -> Option<Self> {
+        if number <= Self::GROUP.0 { Some(Self(number)) } else { None }
+    }
+
+    //= protocol.md: slot.1
+    /// The queue pair at an index of a slot, of 12 bits each. Nothing for a number that means something else: of
+    /// a group, or 0 and 1.
+    pub const fn at(slot: u16, index: u16) -> Option<Self> {
+        let number = (slot as u32) << 12 | index as u32;
+        let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
+        if is_own { Some(Self(number)) } else { None }
+    }
+
+    /// The slot, which tells at which port of its host the queue pair is.
+    pub const fn slot(self) -> u16 {
+        (self.0 >> 12) as u16
+    }
+
+    /// The index within the slot.
+    pub const fn index(self) -> u16 {
+        self.0 as u16 & 0xfff
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// As a frame carries it.
+    #[inline]
+    pub(crate) const fn to_le_bytes(self) -> [u8; 3] {
+        let [low, middle, high, _] = self.0.to_le_bytes();
+        [low, middle, high]
+    }
+
+    /// From a frame.
+    #[inline]
+    pub(crate) const fn from_le_bytes([low, middle, high]: [u8; 3]) -> Self {
+        Self(u32::from_le_bytes([low, middle, high, 0]))
+    }
+}
+
 /// Address of a peer on one link: a UDP socket address, a MAC address and the port of an endpoint
 /// there, or a host and the number of an endpoint that shares memory with others on it.
 ///
@@ -154,6 +206,32 @@ impl PeerAddr {
             Some(IpAddr::V6(ip)) => ip.is_multicast(),
             None => self.0[0] == 1 && self.0[4] & 1 != 0,
         }
+    }
+
+    /// The address as a global identifier (GID) of 16 bytes: that of IPv6, or of IPv4 mapped into it. A station, and an
+    /// endpoint that shares memory, have a link-local address made from their numbers.
+    pub fn to_gid(self) -> [u8; 16] {
+        let mut gid = [0; 16];
+        match self.0[0] {
+            4 => {
+                gid[10..12].copy_from_slice(&[0xff, 0xff]);
+                gid[12..].copy_from_slice(&self.0[4..8]);
+            }
+            6 => gid.copy_from_slice(&self.0[4..]),
+            1 => {
+                // RFC 4291, appendix A.
+                gid[..2].copy_from_slice(&[0xfe, 0x80]);
+                gid[8..11].copy_from_slice(&self.0[4..7]);
+                gid[8] ^= 2;
+                gid[11..13].copy_from_slice(&[0xff, 0xfe]);
+                gid[13..].copy_from_slice(&self.0[7..10]);
+            }
+            _ => {
+                gid[..2].copy_from_slice(&[0xfe, 0x80]);
+                gid[8..].copy_from_slice(&self.0[12..]);
+            }
+        }
+        gid
     }
 
     /// The socket address, if this is one.

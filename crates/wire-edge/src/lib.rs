@@ -7,6 +7,7 @@
 //! * A connection frame: [`peek`] finds the connection, [`decode`] the rest. To send one,
 //!   [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then the payload.
 //! * A handshake frame: [`decode_handshake`] and [`HandshakeFrame::encode`].
+//! * A datagram of no connection: [`decode_datagram`] and [`Datagram::encode`].
 //! * What stands around a frame on raw Ethernet: [`Envelope`].
 //! * The payload of a control frame: [`control_messages`] and [`Control::encode`].
 //!
@@ -21,6 +22,7 @@ extern crate std;
 mod acknowledgement;
 mod address;
 mod control;
+mod datagram;
 mod envelope;
 mod error;
 pub mod fields;
@@ -30,6 +32,7 @@ mod frame;
 mod generate;
 mod handshake;
 mod identity;
+mod moved;
 mod octets;
 mod parameters;
 mod permutation;
@@ -44,6 +47,10 @@ pub use address::Addresses;
 pub use control::{
     CLOSE_PRIVATE_BYTES_MAX, CONTROL_BYTES_MAX, Control, ControlMessages, LinkStatus,
     control_messages,
+};
+pub use datagram::{
+    DATAGRAM_HEADER_BYTES, Datagram, ROUTE_HEADER_BYTES, datagram_payload_max, decode_datagram,
+    route_header,
 };
 pub use envelope::{
     ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED, ETHERTYPE_DEFAULT, Envelope, EnvelopeKind,
@@ -60,8 +67,9 @@ pub use handshake::{
 };
 pub use identity::{
     ConnectionId, Epoch, LinkIndex, MessageNumber, OperationNumber, PacketNumber, PeerAddr,
-    RemoteKey,
+    QueuePairNumber, RemoteKey,
 };
+pub use moved::{MOVED_BYTES, Moved};
 pub use parameters::{Features, PARAMETERS_BYTES, Parameters};
 pub use permutation::KeyedPermutation;
 pub use reason::{CloseReason, RejectReason};

@@ -80,6 +80,8 @@ pub enum RejectReason {
     ConnectionLimit,
     /// The parameters are unacceptable.
     Parameters,
+    /// The service is elsewhere; [`crate::Moved`] tells where.
+    Moved,
     /// A reason this version does not know.
     Other(u16),
 }
@@ -92,6 +94,7 @@ impl RejectReason {
             2 => Self::NoListener,
             3 => Self::ConnectionLimit,
             4 => Self::Parameters,
+            5 => Self::Moved,
             other => Self::Other(other),
         }
     }
@@ -103,6 +106,7 @@ impl RejectReason {
             Self::NoListener => 2,
             Self::ConnectionLimit => 3,
             Self::Parameters => 4,
+            Self::Moved => 5,
             Self::Other(code) => code,
         }
     }

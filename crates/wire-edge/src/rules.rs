@@ -8,6 +8,7 @@ use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
         Kind::Handshake => return Err(DecodeError::Handshake),
+        Kind::Datagram => return Err(DecodeError::Datagram),
         Kind::Ack => (Flags::ACK, Flags::IMMEDIATE),
         Kind::Control | Kind::ReadResponse => (Flags::NONE, Flags::IMMEDIATE),
         Kind::Probe => (Flags::NONE, Flags::IMMEDIATE.with(Flags::ACK)),

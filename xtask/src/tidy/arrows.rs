@@ -17,6 +17,7 @@ const ROOMS: &[Room] = &[
     // A driver moves frames; it knows nothing of operations.
     Room { name: "link", lean: Lean::On(&["wire-edge", "mem", "delivery"]), is_unsafe: true },
     Room { name: "runtime", lean: Lean::Below, is_unsafe: true },
+    Room { name: "links", lean: Lean::Below, is_unsafe: false },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn rooms_without_io_do_not_lean_on_rooms_with_io() {
-        for to in ["link", "runtime", "ethernot"] {
+        for to in ["link", "runtime", "links", "ethernot"] {
             assert!(refusal("fabric", to).is_some(), "fabric -> {to}");
         }
         assert!(refusal("link", "semantics").is_some());

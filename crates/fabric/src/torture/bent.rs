@@ -7,8 +7,8 @@ use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
 use wire_edge::{Control, Flags, Handshake, HandshakeFrame, Header, PeerAddr, control_messages};
 
 use crate::host::{
-    Cause, Completion, CompletionKind, ConnectionHandle, Fault, HostEngine, HostEvent, Operation, Refusal, Region,
-    RequestHandle, Wire,
+    Cause, Completion, CompletionKind, ConnectionHandle, Fault, HostEngine, HostEvent, Operation,
+    Refusal, Region, RequestHandle, Wire,
 };
 
 /// What is done wrong.

@@ -1,22 +1,27 @@
 //! Two engines with a connection made by a real handshake, and somebody between them who drops,
 //! repeats, changes and invents frames, moves time, and lets drivers take what they like.
 //!
+//! Datagrams pass beside the connection, between ports that open and close.
+//!
 //! Must hold: no panic, no byte outside of what was granted changes, every operation completes
 //! exactly once, timers never stay in the past, and after the connections are closed every record is
 //! back.
 use std::sync::Arc;
 
 use delivery::{Evidence, Instant, LinkEvent, LinkId};
-use engine::{Emitted, Engine, EngineConfig};
+use engine::{DatagramPort, Emitted, Engine, EngineConfig, OutgoingDatagram, PortRequest};
 use mem::{Buffer, Rights};
 use pair::{Flight, Host, LinkPlan, Pair, address, caps};
-use semantics::{CompletionKind, OperationFlags, Ordering, PoolLimits, Request};
+use semantics::{
+    CompletionKind, CompletionQueue, OperationFlags, Ordering, Piece, PieceList, PoolLimits,
+    Request,
+};
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, AtomicOpcode, CONTROL_BYTES_MAX,
     CloseReason, ConnectionId, Control, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
     HEADER_BYTES_MAX, Handshake, HandshakeFrame, Header, LinkIndex, LinkStatus, MessageNumber,
-    OperationNumber, Parameters, PeerAddr, Prefix, RejectReason, RemoteKey, encode_acks,
-    encode_header,
+    Moved, OperationNumber, Parameters, PeerAddr, Prefix, QueuePairNumber, RejectReason, RemoteKey,
+    encode_acks, encode_header,
 };
 
 #[path = "../../../engine/tests/pair/mod.rs"]
@@ -60,6 +65,101 @@ impl Bytes<'_> {
     }
 }
 
+/// The ports of a host, and what was posted there.
+struct Ports {
+    open: Vec<DatagramPort>,
+    queue: Arc<CompletionQueue>,
+    posted: u64,
+    done: u64,
+}
+
+/// One of few.
+fn port_number(byte: u8) -> QueuePairNumber {
+    QueuePairNumber::new(u32::from(byte & 3) * 0x3f_ffff + 1).unwrap()
+}
+
+fn group_address() -> PeerAddr {
+    PeerAddr::from(std::net::SocketAddr::from(([239, 1, 2, 3], 5)))
+}
+
+impl Ports {
+    fn new(host: &mut Host) -> Self {
+        let queue = Arc::new(CompletionQueue::new(8192));
+        let mut ports = Self { open: Vec::new(), queue, posted: 0, done: 0 };
+        ports.open(host, 0);
+        ports
+    }
+
+    fn open(&mut self, host: &mut Host, byte: u8) {
+        let (send, receive) = (Arc::clone(&self.queue), Arc::clone(&self.queue));
+        let number = port_number(byte);
+        let request = PortRequest { number, key: 0, send, receive, receives_max: 8 };
+        if let Ok(port) = host.engine.open_datagram_port(request) {
+            self.open.push(port);
+            if byte & 4 == 0 {
+                assert!(host.engine.join_datagram_group(port, group_address()).is_ok());
+            }
+        }
+    }
+
+    fn open_or_close(&mut self, host: &mut Host, bytes: &mut Bytes<'_>) {
+        let choice = bytes.u8();
+        if choice & 128 == 0 {
+            return self.open(host, choice);
+        }
+        if let Some(port) = self.open.pop() {
+            assert!(host.engine.close_datagram_port(port).is_ok());
+            assert!(host.engine.close_datagram_port(port).is_err());
+        }
+    }
+
+    /// Some of the memory that everybody may write, in pieces.
+    fn pieces(host: &Host, bytes: &mut Bytes<'_>) -> Vec<Piece> {
+        let region = host.region.id;
+        let piece = |bytes: &mut Bytes<'_>| {
+            let (offset, length) = (u64::from(bytes.u16() % 8192), u32::from(bytes.u16() % 1500));
+            Piece { region, offset, length }
+        };
+        (0..bytes.u8() & 3).map(|_| piece(bytes)).collect()
+    }
+
+    fn send(&mut self, host: &mut Host, index: usize, bytes: &mut Bytes<'_>) {
+        let choice = bytes.u8();
+        let Some(&port) = self.open.get(usize::from(choice & 3)) else { return };
+        let pieces = Self::pieces(host, bytes);
+        let link = choice >> 2 & 3;
+        let datagram = OutgoingDatagram {
+            link: LinkId(link),
+            to: address(1 - index, if choice & 16 == 0 { link } else { 7 }),
+            destination: port_number(choice >> 5),
+            key: 0,
+            immediate: None,
+            solicited: false,
+            signalled: true,
+            context: 0,
+        };
+        let (access, list) = (host.memory.access(), PieceList::new(&pieces).unwrap());
+        self.posted += u64::from(host.engine.post_datagram(&access, port, &datagram, list).is_ok());
+    }
+
+    fn receive(&mut self, host: &mut Host, bytes: &mut Bytes<'_>) {
+        let Some(&port) = self.open.get(usize::from(bytes.u8() & 3)) else { return };
+        let pieces = Self::pieces(host, bytes);
+        let (access, list) = (host.memory.access(), PieceList::new(&pieces).unwrap());
+        let posted = host.engine.post_datagram_receive_list(&access, port, list, 0);
+        self.posted += u64::from(posted.is_ok());
+    }
+
+    /// Whatever was posted completes once, at the latest when its port closes.
+    fn end(&mut self, host: &mut Host) {
+        for port in self.open.drain(..) {
+            assert!(host.engine.close_datagram_port(port).is_ok());
+        }
+        self.done += std::iter::from_fn(|| self.queue.poll()).count() as u64;
+        assert_eq!(self.done, self.posted, "datagrams and their receives");
+    }
+}
+
 /// What somebody who sees all frames knows of one direction.
 #[derive(Clone, Copy, Default)]
 struct Seen {
@@ -80,6 +180,7 @@ struct World {
     canaries: Vec<Arc<Buffer>>,
     posted: [u64; 2],
     received: [u64; 2],
+    ports: [Ports; 2],
     done: [std::collections::HashSet<(bool, u64)>; 2],
 }
 
@@ -145,6 +246,7 @@ impl World {
         pair.hosts[1].engine.listen(0);
         pair.connect();
         pair.run_for(50_000_000);
+        let ports = [0, 1].map(|host| Ports::new(&mut pair.hosts[host]));
         let mut world = Self {
             pair,
             seen: [Seen::default(); 2],
@@ -152,6 +254,7 @@ impl World {
             canaries,
             posted: [0; 2],
             received: [0; 2],
+            ports,
             done: Default::default(),
         };
         // Something under way from the start, in both directions, and seen.
@@ -229,6 +332,10 @@ impl World {
             }
             103..=104 => self.pair.hosts[host].accepts = bytes.u8() & 1 == 0,
             105 => self.pair.take = Box::new(|_, _, _| Emitted::PayloadUnmapped(0)),
+            106..=109 => self.ports[host].send(&mut self.pair.hosts[host], host, bytes),
+            110..=111 => self.ports[host].receive(&mut self.pair.hosts[host], bytes),
+            112 => self.ports[host].open_or_close(&mut self.pair.hosts[host], bytes),
+            113..=115 => self.forge_datagram(host, bytes),
             _ => self.turn(),
         }
     }
@@ -383,6 +490,39 @@ impl World {
             _ => LinkEvent::Changed(caps(host, link, &plan)),
         };
         self.pair.hosts[host].engine.handle_link_event(self.pair.now, LinkId(link), event);
+    }
+
+    /// A datagram of mostly the right numbers, to the endpoint or to a group.
+    fn forge_datagram(&mut self, host: usize, bytes: &mut Bytes<'_>) {
+        let choice = bytes.u8();
+        let group = choice & 3 == 3;
+        let number = if group { QueuePairNumber::GROUP } else { port_number(choice >> 2) };
+        let datagram = wire_edge::Datagram {
+            destination: number,
+            source: port_number(bytes.u8()),
+            key: u32::from(choice >> 6 == 3),
+            immediate: (choice & 16 != 0).then(|| bytes.u32()),
+            solicited: choice & 32 != 0,
+        };
+        let mut frame = datagram.encode().to_vec();
+        frame.resize(frame.len() + usize::from(bytes.u16() % 2000), 0xd6);
+        if bytes.u8() >= 0xe0 {
+            mutate(&mut frame, bytes);
+        }
+        let from = address(1 - host, 0);
+        if group {
+            let Host { engine, memory, .. } = &mut self.pair.hosts[host];
+            let frame = delivery::RxFrame {
+                bytes: &mut frame,
+                outside: mem::Payload::EMPTY,
+                received_at: self.pair.now,
+                congestion_experienced: false,
+                from,
+            };
+            engine.handle_group_frame(&memory.access(), group_address(), frame);
+        } else {
+            self.pair.deliver(&mut Flight { to: host, link: 0, from, bytes: frame });
+        }
     }
 
     /// A connection frame of mostly the right names.
@@ -553,6 +693,7 @@ impl World {
         let addresses: Vec<PeerAddr> = (0..bytes.u8() & 3).map(|link| address(1, link)).collect();
         let addresses = Addresses::from_slice(&addresses);
         let private_data: &[u8] = b"private";
+        let moved = Moved { address: address(1, choice & 1), service: 0 }.encode();
         let mut cookie = [0; 24];
         let body = match bytes.u8() % 8 {
             0 | 1 => {
@@ -561,6 +702,9 @@ impl World {
             }
             2 => Handshake::Retry { cookie },
             3 => Handshake::Accept { parameters, addresses, private_data },
+            4 if choice & 32 != 0 => {
+                Handshake::Reject { reason: RejectReason::Moved, private_data: &moved }
+            }
             4 => Handshake::Reject { reason: RejectReason::Application, private_data },
             5 => Handshake::Pending,
             6 => Handshake::Reset {
@@ -630,6 +774,7 @@ impl World {
         }
         self.pair.run_for(30_000_000_000);
         for host in 0..2 {
+            self.ports[host].end(&mut self.pair.hosts[host]);
             self.collect(host);
             let engine: &Engine = &self.pair.hosts[host].engine;
             assert_eq!(engine.connection_count(), 0, "host {host}");

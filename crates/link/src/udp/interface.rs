@@ -83,14 +83,19 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
+/// Index of the interface that has the address `ip`, 0 if none has.
+pub(super) fn index_of(ip: IpAddr) -> u32 {
+    let list = addresses().unwrap_or_default();
+    list.into_iter()
+        .find(|(_, address)| *address == ip)
+        // SAFETY: the name is terminated.
+        .map_or(0, |(name, _)| unsafe { libc::if_nametoindex(name.as_ptr()) as c_uint })
+}
+
 /// Index of the interface with the link-local address `ip`, 0 if `ip` is no such address.
 pub(super) fn scope_of(ip: IpAddr, given: u32) -> u32 {
     match ip {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() && given == 0 => addresses()
-            .ok()
-            .and_then(|list| list.into_iter().find(|(_, address)| *address == ip))
-            // SAFETY: the name is terminated.
-            .map_or(0, |(name, _)| unsafe { libc::if_nametoindex(name.as_ptr()) as c_uint }),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() && given == 0 => index_of(ip),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => given,
         _ => 0,
     }

@@ -4,25 +4,22 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use delivery::LinkId;
-use link::PacketError;
 use link::host::{Interface, InterfaceWatch, WatchStopper, route_to};
 use link::packet::{discover, resolve};
+use link::{PacketError, start_thread};
+use runtime::{AttachError, Runtime};
 use wire_edge::PeerAddr;
 
-use super::LinkSpec;
-use super::open::{self, Opener, Place, Raw, find, is_link_local, owner, usable};
-use super::problem::LinkProblem;
-use crate::endpoint::EndpointInner;
-use crate::error::BindError;
-use crate::peers::PeerSpec;
+use crate::open::{self, Opener, Place, Raw, find, is_link_local, owner, usable};
+use crate::{BindError, LinkProblem, LinkSpec, PeerSpec};
 
 /// What was asked for, and which links have become of it.
 #[derive(Debug)]
-pub(crate) struct NamedLinks {
+pub struct NamedLinks {
     opener: Opener,
     wanted: Wanted,
     book: Mutex<Vec<Entry>>,
@@ -32,7 +29,7 @@ pub(crate) struct NamedLinks {
 
 /// What was asked for.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// Whatever can be used.
     Usable,
     /// These.
@@ -54,7 +51,7 @@ struct Entry {
 
 impl NamedLinks {
     /// Makes the links that are wanted, which are to be attached from identifier `first` on.
-    pub(crate) fn open(
+    pub fn open(
         opener: Opener,
         wanted: Wanted,
         first: usize,
@@ -82,9 +79,9 @@ impl NamedLinks {
     /// those whose address went, removes those whose interface has been gone for long. `is_tick`:
     /// a while has passed since the last look. Returns whether to look again in a while; what could
     /// not be done is kept for [`NamedLinks::problems`].
-    pub(crate) fn look(&self, inner: &EndpointInner, is_tick: bool) -> bool {
+    pub fn look(&self, runtime: &Runtime, is_tick: bool) -> bool {
         let mut problems = Vec::new();
-        let looked = self.compare(inner, is_tick, &mut problems);
+        let looked = self.compare(runtime, is_tick, &mut problems);
         let again = looked.unwrap_or_else(|error| {
             // What fails now may work when looked at again.
             problems.push(LinkProblem::new(None, &error));
@@ -95,7 +92,7 @@ impl NamedLinks {
     }
 
     /// What keeps the links from being as they should, as of the last look.
-    pub(crate) fn problems(&self) -> Vec<LinkProblem> {
+    pub fn problems(&self) -> Vec<LinkProblem> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -105,7 +102,7 @@ impl NamedLinks {
 
     fn compare(
         &self,
-        inner: &EndpointInner,
+        runtime: &Runtime,
         is_tick: bool,
         problems: &mut Vec<LinkProblem>,
     ) -> Result<bool, BindError> {
@@ -121,7 +118,7 @@ impl NamedLinks {
             };
             entry.looks_gone = 0;
             if entry.has_moved(interface) {
-                if let Err(error) = self.replace(inner, entry, &host) {
+                if let Err(error) = self.replace(runtime, entry, &host) {
                     problems.push(LinkProblem::new(entry.spec.as_ref(), &error));
                     again = true;
                 }
@@ -129,7 +126,7 @@ impl NamedLinks {
                 entry.place.interface = Some(interface.index);
             }
         }
-        forget(inner, &mut book)?;
+        forget(runtime, &mut book)?;
         let wanted = match &self.wanted {
             Wanted::Usable => usable(&host),
             Wanted::Named(specs) => specs.clone(),
@@ -137,7 +134,7 @@ impl NamedLinks {
         for spec in wanted {
             let is_there = book.iter().any(|entry| entry.is_for(&spec));
             if !is_there && spec.interface().is_none_or(|name| find(name, &host).is_ok()) {
-                match self.attach(inner, &spec, &host) {
+                match self.attach(runtime, &spec, &host) {
                     Ok(entry) => book.push(entry),
                     // Its address may be on the way.
                     Err(error) => {
@@ -152,9 +149,9 @@ impl NamedLinks {
 
     /// Adds links that peers at these addresses make necessary, and tells from which of our
     /// addresses the kernel sends to each.
-    pub(crate) fn reach(
+    pub fn reach(
         &self,
-        inner: &EndpointInner,
+        runtime: &Runtime,
         peers: &[IpAddr],
     ) -> Result<HashMap<IpAddr, IpAddr>, BindError> {
         let mut sources = HashMap::new();
@@ -184,7 +181,7 @@ impl NamedLinks {
             }
             let scope = if is_link_local(source) { route.interface } else { 0 };
             let opened = self.opener.open_udp(source, scope, None, interface)?;
-            let link = inner.runtime.attach_link(opened.link)?;
+            let link = runtime.attach_link(opened.link)?;
             book.push(Entry::new(None, link, opened.place, &host));
         }
         Ok(sources)
@@ -193,7 +190,7 @@ impl NamedLinks {
     /// Finds peers on the Ethernets of our raw links but those in `used`: by broadcast those that are
     /// known by port only, and with `by_ip` the stations that have their IP addresses. Asks each
     /// network for at most `limit`.
-    pub(crate) fn find_stations(
+    pub fn find_stations(
         &self,
         peers: &[PeerSpec],
         used: &[LinkId],
@@ -236,26 +233,26 @@ impl NamedLinks {
     /// Puts a new link in the place of one whose address has gone.
     fn replace(
         &self,
-        inner: &EndpointInner,
+        runtime: &Runtime,
         entry: &mut Entry,
         host: &[Interface],
     ) -> Result<(), BindError> {
         let Some(spec) = entry.spec.clone() else { return Ok(()) };
-        let new = self.attach(inner, &spec, host)?;
+        let new = self.attach(runtime, &spec, host)?;
         // The new one comes first, so that connections always have one.
-        inner.runtime.detach_link(entry.link).map_err(runtime::AttachError::from)?;
+        runtime.detach_link(entry.link).map_err(AttachError::from)?;
         *entry = new;
         Ok(())
     }
 
     fn attach(
         &self,
-        inner: &EndpointInner,
+        runtime: &Runtime,
         spec: &LinkSpec,
         host: &[Interface],
     ) -> Result<Entry, BindError> {
         let opened = self.opener.open(spec, host)?;
-        let link = inner.runtime.attach_link(opened.link)?;
+        let link = runtime.attach_link(opened.link)?;
         Ok(Entry::new(Some(spec.clone()), link, opened.place, host))
     }
 
@@ -265,12 +262,12 @@ impl NamedLinks {
 }
 
 /// Removes the links whose interface has been gone for long, but not the last one.
-fn forget(inner: &EndpointInner, book: &mut Vec<Entry>) -> Result<(), BindError> {
+fn forget(runtime: &Runtime, book: &mut Vec<Entry>) -> Result<(), BindError> {
     while book.iter().any(|entry| entry.looks_gone == 0)
         && let Some(index) = book.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
     {
         let entry = book.swap_remove(index);
-        inner.runtime.detach_link(entry.link).map_err(runtime::AttachError::from)?;
+        runtime.detach_link(entry.link).map_err(AttachError::from)?;
     }
     Ok(())
 }
@@ -288,7 +285,7 @@ impl Entry {
 
     /// Any address of the interface will do.
     fn is_any_address(&self) -> bool {
-        use super::UdpPlace::Interface;
+        use crate::UdpPlace::Interface;
         matches!(
             self.spec,
             Some(LinkSpec::Interface { .. } | LinkSpec::Udp { place: Interface(_), .. })
@@ -309,34 +306,43 @@ impl Entry {
 
 /// The thread that follows the interfaces.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub struct Follower {
     stopper: WatchStopper,
 }
 
 impl Follower {
-    /// Starts it. It ends when stopped, or with the endpoint.
-    pub(crate) fn start(endpoint: Weak<EndpointInner>) -> io::Result<Self> {
+    /// Starts it. It ends when stopped, or with what has the links.
+    pub fn start<L: Linked>(linked: Weak<L>) -> io::Result<Self> {
         let watch = InterfaceWatch::open()?;
         let stopper = watch.stopper();
-        let thread = thread::Builder::new().name("ethernot-links".into());
-        let _detached: JoinHandle<()> = thread.spawn(move || follow(&watch, &endpoint))?;
+        let _detached: JoinHandle<()> =
+            start_thread("ethernot-links", move || follow(&watch, &linked))?;
         Ok(Self { stopper })
     }
 
     /// Ends it, soon.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopper.stop();
     }
 }
 
-fn follow(watch: &InterfaceWatch, endpoint: &Weak<EndpointInner>) {
+/// What has links by name: an endpoint of some surface.
+pub trait Linked: Send + Sync + 'static {
+    /// What drives the links.
+    fn runtime(&self) -> &Runtime;
+
+    /// The links; none if it has none by name.
+    fn named_links(&self) -> Option<&NamedLinks>;
+}
+
+fn follow<L: Linked>(watch: &InterfaceWatch, linked: &Weak<L>) {
     let mut again = true;
     loop {
         let waited = watch.wait(again.then_some(TICK));
-        let Some(inner) = endpoint.upgrade() else { return };
-        let Some(named) = &inner.named else { return };
+        let Some(linked) = linked.upgrade() else { return };
+        let Some(named) = linked.named_links() else { return };
         match waited {
-            Ok(Some(has_changed)) => again = named.look(&inner, !has_changed),
+            Ok(Some(has_changed)) => again = named.look(linked.runtime(), !has_changed),
             Ok(None) => return,
             // Nothing is heard of interfaces any more.
             Err(error) => {

@@ -5,16 +5,15 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use link::host::{self, Interface, InterfaceAddress};
 use link::{Link, PacketConfig, PacketLink, ShmLink, UdpConfig, UdpLink, XdpConfig, XdpLink};
 
-use super::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
-use crate::error::BindError;
+use crate::{BindError, LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 
 /// Makes links.
 #[derive(Clone, Debug)]
-pub(crate) struct Opener {
+pub struct Opener {
     /// How UDP links are made.
-    pub(crate) udp: UdpConfig,
+    pub udp: UdpConfig,
     /// Port of links for which none is named; 0 is any free one.
-    pub(crate) port: u16,
+    pub port: u16,
 }
 
 /// A link that was made, and where it is.
@@ -77,7 +76,7 @@ impl Opener {
     }
 
     /// Makes one link that is named.
-    pub(crate) fn open_named(&self, name: &str) -> Result<Box<dyn Link>, BindError> {
+    pub fn open_named(&self, name: &str) -> Result<Box<dyn Link>, BindError> {
         Ok(self.open(&name.parse()?, &host()?)?.link)
     }
 
@@ -171,7 +170,7 @@ pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
 }
 
 /// The interface of that name.
-pub(super) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interface, BindError> {
+pub(crate) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interface, BindError> {
     host.iter().find(|interface| interface.name == name).ok_or_else(|| {
         let names = || host.iter().map(|interface| interface.name.as_str());
         BindError::NoInterface {
@@ -193,12 +192,12 @@ fn best_address(
 }
 
 /// Number of the interface that has an address.
-pub(super) fn owner(ip: IpAddr, host: &[Interface]) -> Option<u32> {
+pub(crate) fn owner(ip: IpAddr, host: &[Interface]) -> Option<u32> {
     let has = |interface: &&Interface| interface.addresses.iter().any(|a| a.ip == ip);
     host.iter().find(has).map(|interface| interface.index)
 }
 
-pub(super) const fn is_link_local(ip: IpAddr) -> bool {
+pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),

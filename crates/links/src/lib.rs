@@ -1,8 +1,17 @@
-//! Links by name: what users write, and what becomes of it.
+//! Links and peers by name: what users write, and what becomes of it.
+//!
+//! A surface (a set of functions that programs call) puts this beside a [`runtime::Runtime`]:
+//! [`LinkSpec`] reads names, [`NamedLinks`] makes links of them and keeps them as their interfaces are,
+//! [`Follower`] is the thread that does so, and [`rank_pairs`] tells which link to try for which
+//! address of a peer.
+#![forbid(unsafe_code)]
 
+mod error;
 mod follow;
 mod open;
+mod pairs;
 mod parse;
+mod peers;
 mod problem;
 
 use std::fmt;
@@ -11,9 +20,12 @@ use std::str::FromStr;
 
 use link::XdpMode;
 
-pub(crate) use follow::{Follower, NamedLinks, Wanted};
-pub(crate) use open::Opener;
+pub use error::BindError;
+pub use follow::{Follower, Linked, NamedLinks, Wanted};
+pub use open::Opener;
+pub use pairs::rank_pairs;
 pub use parse::{LinkSpecError, LinkSpecProblem};
+pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use problem::LinkProblem;
 
 /// A link as users name it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`, `xdp:eth2:0`, `shm`.

@@ -55,7 +55,7 @@ pub enum PeerSpecError {
     None,
 }
 
-/// What [`Endpoint::connect`](crate::Endpoint::connect) takes: socket addresses, `(host, port)`,
+/// What programs may give to say where to connect to: socket addresses, `(host, port)`,
 /// text such as `10.0.0.2:7471,02:00:00:00:00:01/7471`, [`PeerSpec`]s.
 pub trait IntoPeers {
     /// The addresses of the peer; names are resolved.

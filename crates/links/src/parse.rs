@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use link::XdpMode;
 
-use super::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
+use crate::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 
 /// Text that names no link.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -91,13 +91,13 @@ fn meant(nearest: Option<&'static str>) -> String {
 }
 
 /// Reads a list.
-pub(super) fn list(text: &str) -> Result<Vec<LinkSpec>, LinkSpecError> {
+pub(crate) fn list(text: &str) -> Result<Vec<LinkSpec>, LinkSpecError> {
     let reader = Reader { text };
     text.split(',').map(|item| reader.link(item)).collect()
 }
 
 /// Reads one link.
-pub(super) fn one(text: &str) -> Result<LinkSpec, LinkSpecError> {
+pub(crate) fn one(text: &str) -> Result<LinkSpec, LinkSpecError> {
     Reader { text }.link(text)
 }
 
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn the_names_in_the_documentation_are_read() {
-        let text = include_str!("../../../../docs/links.md");
+        let text = include_str!("../../../docs/links.md");
         let (_, section) = text.split_once("## Names").unwrap();
         let (section, _) = section.split_once("```text").unwrap();
         let rows = section.lines().filter(|line| line.starts_with("| `"));

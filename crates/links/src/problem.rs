@@ -3,8 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::LinkSpec;
-use crate::error::BindError;
+use crate::{BindError, LinkSpec};
 
 /// Why a link is not there that was named, or that an interface makes possible.
 ///
@@ -19,7 +18,7 @@ pub struct LinkProblem {
 }
 
 impl LinkProblem {
-    pub(super) fn new(link: Option<&LinkSpec>, error: &BindError) -> Self {
+    pub(crate) fn new(link: Option<&LinkSpec>, error: &BindError) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {

@@ -1,0 +1,173 @@
+//! Datagrams: the surface of the endpoint, and their frames coming in.
+
+use delivery::{LinkId, RxFrame};
+use mem::MemoryAccess;
+use semantics::{Piece, PieceList, Receive};
+use wire_edge::{PeerAddr, datagram_payload_max, decode_datagram};
+
+use crate::datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
+use crate::datagrams::Route;
+use crate::engine::Engine;
+
+impl Engine {
+    /// Opens a port for datagrams from and to a queue pair.
+    ///
+    /// # Errors
+    /// [`DatagramError::NumberInUse`], [`DatagramError::NumberOfGroup`] or [`DatagramError::NoPortLeft`].
+    pub fn open_datagram_port(
+        &mut self,
+        request: PortRequest,
+    ) -> Result<DatagramPort, DatagramError> {
+        self.lend_datagrams().0.open(request)
+    }
+
+    /// Closes a port, which leaves its groups: what was posted there completes as flushed.
+    ///
+    /// # Errors
+    /// [`DatagramError::Closed`], as all calls with a port that was closed.
+    pub fn close_datagram_port(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
+        let (datagrams, around) = self.lend_datagrams();
+        datagrams.close(around.pools, port)
+    }
+
+    /// Datagrams to the port must carry this queue key from now on.
+    ///
+    /// # Errors
+    /// [`DatagramError::Closed`].
+    pub fn set_datagram_key(&mut self, port: DatagramPort, key: u32) -> Result<(), DatagramError> {
+        self.lend_datagrams().0.set_key(port, key)
+    }
+
+    /// Most bytes of payload in a datagram on a link, if there is such a link.
+    pub fn datagram_payload_max(&mut self, link: LinkId) -> Option<u16> {
+        let caps = self.parts().links.caps(link)?;
+        Some(datagram_payload_max(caps.frame_bytes_max))
+    }
+
+    /// A port takes part in a group: it gets the datagrams that [`Engine::handle_group_frame`] is handed.
+    ///
+    /// # Errors
+    /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
+    pub fn join_datagram_group(
+        &mut self,
+        port: DatagramPort,
+        group: PeerAddr,
+    ) -> Result<(), DatagramError> {
+        self.lend_datagrams().0.join(port, group)
+    }
+
+    /// A port leaves a group.
+    ///
+    /// # Errors
+    /// [`DatagramError::Closed`].
+    pub fn leave_datagram_group(
+        &mut self,
+        port: DatagramPort,
+        group: PeerAddr,
+    ) -> Result<(), DatagramError> {
+        self.lend_datagrams().0.leave(port, group)
+    }
+
+    /// Whether any port is in a group.
+    pub fn has_datagram_group(&mut self, group: PeerAddr) -> bool {
+        self.lend_datagrams().0.has_group(group)
+    }
+
+    /// Posts a datagram with the bytes of a list. Call [`Engine::poll_transmit`] afterwards. It is complete when
+    /// it was handed to the driver; whether it arrives nobody knows.
+    ///
+    /// # Errors
+    /// [`DatagramError::TooLong`], [`DatagramError::UnknownLink`], [`DatagramError::LocalAccess`],
+    /// [`DatagramError::TooManyWaiting`] or [`DatagramError::Overrun`].
+    pub fn post_datagram(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        datagram: &OutgoingDatagram,
+        list: PieceList<'_>,
+    ) -> Result<(), DatagramError> {
+        let (datagrams, around) = self.lend_datagrams();
+        datagrams.post(memory, around.links, port, datagram, list)
+    }
+
+    //= protocol.md: datagram.7
+    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The completion carries the
+    /// number of the queue pair that sent it as its value, and counts the header.
+    ///
+    /// # Errors
+    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`] or [`DatagramError::Overrun`].
+    pub fn post_datagram_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        receive: Receive,
+    ) -> Result<(), DatagramError> {
+        let Receive { region, offset, length, context } = receive;
+        let pieces = [Piece { region, offset, length }];
+        let Ok(list) = PieceList::new(&pieces) else {
+            // It ends beyond 2^64, where no region has bytes.
+            memory.source(region, offset, length)?;
+            return Ok(());
+        };
+        self.post_datagram_receive_list(memory, port, list, context)
+    }
+
+    /// The same, in pieces.
+    ///
+    /// # Errors
+    /// As for [`Engine::post_datagram_receive`].
+    pub fn post_datagram_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), DatagramError> {
+        self.lend_datagrams().0.post_receive(memory, port, list, context)
+    }
+
+    /// Handles a frame that was sent to a group and not to this host alone. It has come in by
+    /// a way of its own, where only datagrams are taken.
+    #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
+    pub fn handle_group_frame(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        group: PeerAddr,
+        frame: RxFrame<'_>,
+    ) {
+        let (datagrams, mut around) = self.lend_datagrams();
+        let route = Route { from: frame.from, to: group };
+        match decode_datagram(frame.bytes) {
+            Ok((datagram, payload)) if frame.outside.is_empty() => {
+                let datagram = (&datagram, payload.into());
+                datagrams.receive_of_group(memory, &mut around, route, datagram);
+            }
+            _ => around.counters.malformed += 1,
+        }
+    }
+
+    /// Handles a datagram that has come on a link.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        link: LinkId,
+        frame: &RxFrame<'_>,
+    ) {
+        let (datagrams, mut around) = self.lend_datagrams();
+        let Some(caps) = around.links.caps(link) else {
+            around.counters.wrong_address += 1;
+            return;
+        };
+        let route = Route { from: frame.from, to: caps.local };
+        let decoded = decode_datagram(frame.bytes);
+        let (datagram, payload) = match &decoded {
+            Ok((datagram, inside)) if frame.outside.is_empty() => (datagram, (*inside).into()),
+            Ok((datagram, [])) => (datagram, frame.outside),
+            _ => {
+                around.counters.malformed += 1;
+                return;
+            }
+        };
+        datagrams.receive(memory, &mut around, route, (datagram, payload));
+    }
+}

@@ -1,0 +1,538 @@
+//! Ports of datagrams: what has been posted there, what comes in, and what waits to be sent.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use delivery::{EndpointCounters, LINKS_MAX, LinkId};
+use mem::{AccessError, MemoryAccess, Payload, PayloadSlice, Rights};
+use semantics::{
+    Completion, CompletionKind, CompletionQueue, OperationError, Piece, PieceList, Pools,
+};
+use wire_edge::{
+    DATAGRAM_HEADER_BYTES, Datagram, PeerAddr, QueuePairNumber, ROUTE_HEADER_BYTES,
+    datagram_payload_max, route_header,
+};
+
+use crate::datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
+use crate::links::{Links, is_full_alone};
+use crate::new_frame::{Emit, Emitted};
+use crate::scratch::{BATCH_BYTES_MAX, Scratch};
+
+/// The ports of an endpoint, and datagrams that wait for their links.
+///
+/// What comes in costs a look-up unless it has the number and the key of a port, and then at most one receive
+/// that was posted there.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    ports: HashMap<QueuePairNumber, Port>,
+    /// Who has joined each group, by the group's address without a port.
+    groups: HashMap<PeerAddr, Vec<QueuePairNumber>>,
+    memberships: usize,
+    /// In the order in which they were posted, for each link: one that is full keeps back no other.
+    waiting: [VecDeque<Waiting>; LINKS_MAX],
+    waiting_count: usize,
+    /// Room for bytes of datagrams to come: nothing is allocated as long as no more wait than once did.
+    spare: Vec<Vec<u8>>,
+    /// Ports opened so far.
+    lives: u32,
+}
+
+#[derive(Debug)]
+struct Port {
+    name: DatagramPort,
+    key: u32,
+    send: Arc<CompletionQueue>,
+    receive: Arc<CompletionQueue>,
+    receives: VecDeque<Posted>,
+    /// The pieces of `receives`, of one after the other.
+    pieces: VecDeque<Piece>,
+    receives_max: u32,
+}
+
+/// A receive that was posted.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    context: u64,
+    length: u32,
+    /// How many of the port's pieces are its own.
+    pieces: u32,
+}
+
+/// A datagram that waits for its link.
+#[derive(Debug)]
+struct Waiting {
+    to: PeerAddr,
+    /// Header, and payload that was copied behind it.
+    frame: Vec<u8>,
+    /// The payload that was not copied.
+    outside: Option<Piece>,
+    length: u32,
+    port: DatagramPort,
+    context: u64,
+    signalled: bool,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.frame.len() + self.outside.map_or(0, |piece| piece.length as usize)
+    }
+}
+
+/// What datagrams share with connections.
+pub(crate) struct Around<'a> {
+    pub(crate) pools: &'a mut Pools,
+    pub(crate) counters: &'a mut EndpointCounters,
+    pub(crate) links: &'a mut Links,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+/// Where a datagram has come from, and where it was sent to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) from: PeerAddr,
+    pub(crate) to: PeerAddr,
+}
+
+impl Datagrams {
+    /// Whether none waits to be sent.
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.waiting_count == 0
+    }
+
+    pub(crate) fn open(&mut self, request: PortRequest) -> Result<DatagramPort, DatagramError> {
+        let PortRequest { number, key, send, receive, receives_max } = request;
+        if number == QueuePairNumber::GROUP {
+            return Err(DatagramError::NumberOfGroup);
+        }
+        if self.ports.contains_key(&number) {
+            return Err(DatagramError::NumberInUse(number));
+        }
+        if self.ports.len() >= PORTS_MAX {
+            return Err(DatagramError::NoPortLeft(PORTS_MAX));
+        }
+        self.lives = self.lives.wrapping_add(1);
+        let name = DatagramPort { number, life: self.lives };
+        let (receives, pieces) = (VecDeque::new(), VecDeque::new());
+        self.ports
+            .insert(number, Port { name, key, send, receive, receives, pieces, receives_max });
+        Ok(name)
+    }
+
+    /// Closes a port: what was posted there completes as flushed.
+    pub(crate) fn close(
+        &mut self,
+        pools: &mut Pools,
+        port: DatagramPort,
+    ) -> Result<(), DatagramError> {
+        self.port(port)?;
+        let Some(mut open) = self.ports.remove(&port.number) else { return Ok(()) };
+        let flushed = Err(OperationError::Flushed);
+        for posted in open.receives.drain(..) {
+            pools.push(&open.receive, &open.name.received(posted.context, flushed));
+        }
+        for queue in &mut self.waiting {
+            let (gone, left) = queue.drain(..).partition(|waiting| waiting.port == port);
+            *queue = left;
+            let gone: VecDeque<Waiting> = gone;
+            self.waiting_count -= gone.len();
+            for waiting in gone {
+                pools.push(&open.send, &waiting.completion(flushed));
+            }
+        }
+        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.remove(port.number, group);
+        }
+        Ok(())
+    }
+
+    /// Datagrams must carry this queue key from now on.
+    pub(crate) fn set_key(&mut self, port: DatagramPort, key: u32) -> Result<(), DatagramError> {
+        self.port(port)?.key = key;
+        Ok(())
+    }
+
+    /// A port joins a group, in which it may be already.
+    pub(crate) fn join(
+        &mut self,
+        port: DatagramPort,
+        group: PeerAddr,
+    ) -> Result<(), DatagramError> {
+        self.port(port)?;
+        if !group.is_group() {
+            return Err(DatagramError::NotGroup(group));
+        }
+        if self.memberships >= MEMBERSHIPS_MAX {
+            return Err(DatagramError::NoGroupLeft(MEMBERSHIPS_MAX));
+        }
+        let members = self.groups.entry(group.host()).or_default();
+        if !members.contains(&port.number) {
+            members.push(port.number);
+            self.memberships += 1;
+        }
+        Ok(())
+    }
+
+    /// A port leaves a group.
+    pub(crate) fn leave(
+        &mut self,
+        port: DatagramPort,
+        group: PeerAddr,
+    ) -> Result<(), DatagramError> {
+        self.port(port)?;
+        self.remove(port.number, group.host());
+        Ok(())
+    }
+
+    /// Whether a port is in a group.
+    pub(crate) fn has_group(&self, group: PeerAddr) -> bool {
+        self.groups.contains_key(&group.host())
+    }
+
+    fn remove(&mut self, number: QueuePairNumber, group: PeerAddr) {
+        let Some(members) = self.groups.get_mut(&group) else { return };
+        let before = members.len();
+        members.retain(|&member| member != number);
+        self.memberships -= before - members.len();
+        if members.is_empty() {
+            self.groups.remove(&group);
+        }
+    }
+
+    #[inline]
+    fn port(&mut self, name: DatagramPort) -> Result<&mut Port, DatagramError> {
+        let port = self.ports.get_mut(&name.number).filter(|port| port.name == name);
+        port.ok_or(DatagramError::Closed)
+    }
+
+    /// Posts a buffer for one datagram and the header before it.
+    pub(crate) fn post_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), DatagramError> {
+        let port = self.port(port)?;
+        if port.receive.is_overrun() {
+            return Err(DatagramError::Overrun);
+        }
+        if port.receives.len() >= port.receives_max as usize {
+            return Err(DatagramError::ReceiveQueueFull(port.receives_max));
+        }
+        for piece in list.cut(0, list.length()) {
+            let length = u64::from(piece.length);
+            memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
+        }
+        let before = port.pieces.len();
+        port.pieces.extend(list.cut(0, list.length()));
+        let pieces = (port.pieces.len() - before) as u32;
+        port.receives.push_back(Posted { context, length: list.length(), pieces });
+        Ok(())
+    }
+
+    //= protocol.md: datagram.2
+    /// Posts a datagram with the bytes of a list. Those that are few or not in one piece are copied, others are
+    /// taken from where they are when the datagram is handed to its link.
+    pub(crate) fn post(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        links: &Links,
+        port: DatagramPort,
+        datagram: &OutgoingDatagram,
+        list: PieceList<'_>,
+    ) -> Result<(), DatagramError> {
+        let (link, length) = (datagram.link, list.length());
+        if self.port(port)?.send.is_overrun() {
+            return Err(DatagramError::Overrun);
+        }
+        let unknown = DatagramError::UnknownLink(link.0);
+        let payload_max = datagram_payload_max(links.caps(link).ok_or(unknown)?.frame_bytes_max);
+        if length > u32::from(payload_max) {
+            return Err(DatagramError::TooLong { length, payload_max });
+        }
+        if self.waiting_count >= WAITING_MAX {
+            return Err(DatagramError::TooManyWaiting(WAITING_MAX));
+        }
+        let OutgoingDatagram { to, destination, key, immediate, solicited, .. } = *datagram;
+        let source = port.number;
+        let header = Datagram { destination, source, key, immediate, solicited };
+        let mut frame = self.spare.pop().unwrap_or_default();
+        frame.clear();
+        frame.extend_from_slice(&header.encode());
+        let outside = match append(memory, &mut frame, list) {
+            Ok(outside) => outside,
+            Err(error) => {
+                self.spare.push(frame);
+                return Err(error.into());
+            }
+        };
+        let OutgoingDatagram { context, signalled, .. } = *datagram;
+        let waiting = Waiting { to, frame, outside, length, port, context, signalled };
+        let queue = self.waiting.get_mut(usize::from(link.0)).ok_or(unknown)?;
+        queue.push_back(waiting);
+        self.waiting_count += 1;
+        Ok(())
+    }
+
+    /// Hands what waits to the links, in batches. Whether some still wait, for a link that is full.
+    pub(crate) fn transmit(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        emit: Emit<'_>,
+    ) -> bool {
+        let Around { pools, counters, links, scratch } = around;
+        for index in 0..LINKS_MAX {
+            let link = LinkId(index as u8);
+            while let Some(to) = self.front(index).map(|waiting| waiting.to) {
+                if links.is_full(link, to) && !is_full_alone(to) {
+                    break;
+                }
+                let segments = links.caps(link).map_or(1, |caps| usize::from(caps.segments));
+                let filled = self.fill(memory, scratch, index, to, segments);
+                if filled == 0 {
+                    self.done(pools, index, Err(OperationError::LocalAccess));
+                    continue;
+                }
+                match scratch.emit(links, link, emit) {
+                    Emitted::Taken(taken) => {
+                        counters.datagrams_sent += taken as u64;
+                        (0..taken).for_each(|_| self.done(pools, index, Ok(())));
+                        if taken < filled && is_full_alone(to) {
+                            // One peer that reads nothing must not take the place of all others.
+                            counters.datagrams_not_sent += (filled - taken) as u64;
+                            (taken..filled).for_each(|_| self.done(pools, index, Ok(())));
+                        }
+                    }
+                    Emitted::PayloadUnmapped(taken) => {
+                        counters.datagrams_sent += taken as u64;
+                        (0..taken).for_each(|_| self.done(pools, index, Ok(())));
+                        self.done(pools, index, Err(OperationError::LocalAccess));
+                    }
+                }
+            }
+        }
+        !self.is_empty()
+    }
+
+    fn front(&self, index: usize) -> Option<&Waiting> {
+        self.waiting.get(index)?.front()
+    }
+
+    /// Puts datagrams for one peer into a batch, as many as a link takes at once: none if the payload of the
+    /// first is gone.
+    fn fill(
+        &self,
+        memory: &MemoryAccess<'_>,
+        scratch: &mut Scratch,
+        index: usize,
+        to: PeerAddr,
+        segments: usize,
+    ) -> usize {
+        scratch.begin(to);
+        let segments = segments.clamp(1, scratch.room().max(1));
+        let mut bytes = 0;
+        for waiting in self.waiting.get(index).into_iter().flatten().take(segments) {
+            bytes += waiting.len();
+            if waiting.to != to || bytes > BATCH_BYTES_MAX as usize {
+                break;
+            }
+            let outside = match waiting.outside {
+                None => PayloadSlice::EMPTY,
+                Some(Piece { region, offset, length }) => {
+                    let Ok(slice) = memory.source(region, offset, length) else { break };
+                    slice
+                }
+            };
+            scratch.push_datagram(&waiting.frame, outside);
+        }
+        scratch.len()
+    }
+
+    /// The first datagram that waits for a link does so no longer.
+    fn done(&mut self, pools: &mut Pools, index: usize, result: Result<(), OperationError>) {
+        let Some(waiting) = self.waiting.get_mut(index).and_then(VecDeque::pop_front) else {
+            return;
+        };
+        self.waiting_count -= 1;
+        if (waiting.signalled || result.is_err())
+            && let Ok(port) = self.port(waiting.port)
+        {
+            pools.push(&port.send, &waiting.completion(result));
+        }
+        self.spare.push(waiting.frame);
+    }
+
+    //= protocol.md: datagram.3, datagram.5
+    /// A datagram has come for a port.
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        route: Route,
+        (datagram, payload): (&Datagram, Payload<'_>),
+    ) {
+        match self.ports.get_mut(&datagram.destination) {
+            Some(port) => port.receive(memory, around, route, datagram, payload),
+            None => around.counters.datagrams_unknown += 1,
+        }
+    }
+
+    //= protocol.md: datagram.6
+    /// A datagram has come that was sent to a group.
+    pub(crate) fn receive_of_group(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        route: Route,
+        (datagram, payload): (&Datagram, Payload<'_>),
+    ) {
+        let members = self.groups.get(&route.to.host());
+        let Some(members) = members.filter(|_| datagram.destination == QueuePairNumber::GROUP)
+        else {
+            around.counters.datagrams_unknown += 1;
+            return;
+        };
+        for member in members {
+            if let Some(port) = self.ports.get_mut(member) {
+                port.receive(memory, around, route, datagram, payload);
+            }
+        }
+    }
+}
+
+impl Port {
+    //= protocol.md: datagram.3, datagram.4
+    fn receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        route: Route,
+        datagram: &Datagram,
+        payload: Payload<'_>,
+    ) {
+        let Around { pools, counters, .. } = around;
+        if datagram.key != self.key {
+            counters.datagrams_wrong_key += 1;
+            return;
+        }
+        let Some(&posted) = self.receives.front().filter(|_| !self.receive.is_overrun()) else {
+            counters.datagrams_without_receive += 1;
+            return;
+        };
+        let bytes = ROUTE_HEADER_BYTES + payload.len();
+        if bytes > posted.length as usize {
+            counters.datagrams_too_long += 1;
+            return;
+        }
+        counters.datagrams_received += 1;
+        // No link carries a frame of more than 65 507 bytes.
+        let header = route_header(route.from, route.to, payload.len() as u16);
+        let pieces = self.pieces.iter().take(posted.pieces as usize);
+        let placed = scatter(memory, pieces, [header.as_slice().into(), payload]);
+        self.receives.pop_front();
+        self.pieces.drain(..posted.pieces as usize);
+        let result = placed.map_err(|_| OperationError::LocalAccess);
+        let completion = Completion {
+            bytes: if result.is_ok() { bytes as u32 } else { 0 },
+            immediate: datagram.immediate,
+            solicited: datagram.solicited,
+            value: datagram.source.get().into(),
+            ..self.name.received(posted.context, result)
+        };
+        pools.push(&self.receive, &completion);
+    }
+}
+
+impl DatagramPort {
+    /// What becomes of a receive, as far as a datagram has nothing to do with it.
+    const fn received(self, context: u64, result: Result<(), OperationError>) -> Completion {
+        Completion {
+            context,
+            owner: self.owner(),
+            kind: CompletionKind::Receive,
+            result,
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+            value: 0,
+        }
+    }
+}
+
+impl Waiting {
+    const fn completion(&self, result: Result<(), OperationError>) -> Completion {
+        Completion {
+            kind: CompletionKind::Send,
+            bytes: self.length,
+            ..self.port.received(self.context, result)
+        }
+    }
+}
+
+/// Appends the bytes of a list to a frame; or says where they are, if they are many in one piece.
+fn append(
+    memory: &MemoryAccess<'_>,
+    frame: &mut Vec<u8>,
+    list: PieceList<'_>,
+) -> Result<Option<Piece>, AccessError> {
+    let mut pieces = list.cut(0, list.length());
+    if let (Some(only), None) = (pieces.next(), pieces.next())
+        && only.length > COPIED_BYTES_MAX
+    {
+        memory.source(only.region, only.offset, only.length)?;
+        return Ok(Some(only));
+    }
+    for piece in list.cut(0, list.length()) {
+        let at = frame.len();
+        frame.resize(at + piece.length as usize, 0);
+        memory.copy_out(piece.region, piece.offset, &mut frame[at..])?;
+    }
+    Ok(None)
+}
+
+/// Places parts one after the other in pieces, which have room for them.
+fn scatter<'a>(
+    memory: &MemoryAccess<'_>,
+    pieces: impl Iterator<Item = &'a Piece>,
+    parts: [Payload<'_>; 2],
+) -> Result<(), AccessError> {
+    let mut parts = parts.into_iter();
+    let mut part = parts.next().unwrap_or(Payload::EMPTY);
+    for piece in pieces {
+        let mut used = 0;
+        while used < piece.length {
+            while part.is_empty() {
+                let Some(next) = parts.next() else { return Ok(()) };
+                part = next;
+            }
+            let len = part.len().min((piece.length - used) as usize);
+            let offset = piece.offset + u64::from(used);
+            let target =
+                memory.resolve_local(piece.region, offset, len as u64, Rights::LOCAL_WRITE)?;
+            memory.place(&target, 0, part.slice(0..len))?;
+            part = part.slice(len..part.len());
+            used += len as u32;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a datagram before its payload, as memory for a frame that is copied whole begins with them.
+const _: () = assert!(DATAGRAM_HEADER_BYTES + COPIED_BYTES_MAX as usize <= 320);
+
+/// Payloads of so many bytes are copied behind the header: a piece of its own costs the kernel more.
+const COPIED_BYTES_MAX: u32 = 256;
+
+/// Ports of an endpoint: sixteen slots of 4096 numbers each.
+const PORTS_MAX: usize = 1 << 16;
+
+/// Ports in groups, each counted as often as it is in one: 1024 take 8 KiB, and a datagram of a group is looked at
+/// for each of its members.
+const MEMBERSHIPS_MAX: usize = 1024;
+
+/// Datagrams that wait for their links: what a program may post in one go. At 96 bytes each, and 4 KiB if they are
+/// gathered from pieces, at most 4 MiB.
+const WAITING_MAX: usize = 1024;

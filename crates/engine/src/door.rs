@@ -1,0 +1,159 @@
+//! Doors: where services are asked for that are elsewhere.
+
+use delivery::{Instant, RateLimiter};
+use wire_edge::{
+    ConnectionId, DecodeError, Handshake, HandshakeFrame, MOVED_BYTES, Moved, PeerAddr, Preamble,
+    RejectReason, VERSION, decode_handshake, preamble,
+};
+
+/// What answers at an address where services are asked for that other endpoints have.
+///
+/// It tells each who asks where the service is, and remembers nothing: neither of who has asked, nor of what
+/// became of it. Connections made so do not need it any more.
+#[derive(Debug)]
+pub struct Door {
+    /// Where each service is that is asked for here.
+    moved: Vec<(u32, Moved)>,
+    answers: RateLimiter,
+}
+
+/// Bytes of the longest answer.
+pub const DOOR_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
+
+impl Door {
+    /// A door for these services, each with the place where it is.
+    pub fn new(moved: Vec<(u32, Moved)>) -> Self {
+        // As an endpoint does: protocol.md §4.2.
+        Self { moved, answers: RateLimiter::new(40_000, 8000) }
+    }
+
+    //= protocol.md: moved.3, amplify.1, amplify.2, amplify.3
+    /// Writes the answer to a frame from this address, if it gets one, to the start of `out`, and returns its
+    /// bytes.
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        from: PeerAddr,
+        frame: &[u8],
+        out: &mut [u8; DOOR_ANSWER_BYTES_MAX],
+    ) -> Option<usize> {
+        if from.is_group() {
+            return None;
+        }
+        let Preamble { source, step, .. } = preamble(frame).ok()?;
+        let moved;
+        let body = match decode_handshake(frame) {
+            Ok(HandshakeFrame { body: Handshake::Hello { parameters, .. }, .. }) => {
+                let service = parameters.service;
+                match self.moved.iter().find(|(asked, _)| *asked == service) {
+                    Some((_, place)) => {
+                        moved = place.encode();
+                        Handshake::Reject { reason: RejectReason::Moved, private_data: &moved }
+                    }
+                    None => {
+                        Handshake::Reject { reason: RejectReason::NoListener, private_data: &[] }
+                    }
+                }
+            }
+            Err(DecodeError::Version(_)) if step == HELLO => {
+                Handshake::VersionMismatch { lowest: VERSION, highest: VERSION }
+            }
+            _ => return None,
+        };
+        if !self.answers.allow(now) {
+            return None;
+        }
+        let (version, none) = (VERSION, ConnectionId(0));
+        let answer = HandshakeFrame { version, destination: source, source: none, body };
+        Some(answer.encode(out))
+    }
+}
+
+/// Step of a Hello, in all versions.
+const HELLO: u8 = 1;
+
+const PREAMBLE_BYTES: usize = 16;
+const REJECT_BYTES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use core::net::SocketAddr;
+
+    use wire_edge::{Addresses, Epoch, Features, HANDSHAKE_BYTES_MAX, MessageNumber, Parameters};
+
+    use super::*;
+
+    fn ip(text: &str) -> PeerAddr {
+        PeerAddr::from(text.parse::<SocketAddr>().expect("a literal address"))
+    }
+
+    fn hello(version: u16, service: u32) -> Vec<u8> {
+        let parameters = Parameters {
+            incarnation: 1,
+            features: Features::NONE,
+            epoch: Epoch(2),
+            links_max: 1,
+            frame_bytes_max: 1472,
+            read_depth: 1,
+            operation_window: 16,
+            order_pool_bytes: 0,
+            receive_buffer_bytes: 0,
+            ack_delay_max_ns: 0,
+            receive_credit: MessageNumber(0),
+            service,
+        };
+        let (addresses, cookie) = (Addresses::NONE, [0; 24]);
+        let body = Handshake::Hello { parameters, cookie, addresses, private_data: b"who" };
+        encoded(version, body)
+    }
+
+    fn encoded(version: u16, body: Handshake<'_>) -> Vec<u8> {
+        let (destination, source) = (ConnectionId(0), ConnectionId(77));
+        let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
+        let len = HandshakeFrame { version, destination, source, body }.encode(&mut bytes);
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// What the door says, of a time at which it may say something.
+    fn said(door: &mut Door, from: &str, frame: &[u8]) -> Option<(u32, RejectReason, Vec<u8>)> {
+        let mut out = [0; DOOR_ANSWER_BYTES_MAX];
+        let len = door.answer(Instant(1_000_000_000), ip(from), frame, &mut out)?;
+        assert!(len <= frame.len(), "no answer is longer than its cause");
+        let decoded = decode_handshake(&out[..len]).expect("a frame");
+        let Handshake::Reject { reason, private_data } = decoded.body else { return None };
+        Some((decoded.destination.0, reason, private_data.to_vec()))
+    }
+
+    //= protocol.md: moved.3
+    #[test]
+    fn a_door_says_where_a_service_is_and_of_others_that_nobody_listens() {
+        let moved = Moved { address: ip("10.0.0.9:61440"), service: 8 };
+        let mut door = Door::new(vec![(7, moved)]);
+        let there = Some((77, RejectReason::Moved, moved.encode().to_vec()));
+        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 7)), there);
+        let nobody = Some((77, RejectReason::NoListener, Vec::new()));
+        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 8)), nobody);
+        let mut out = [0; DOOR_ANSWER_BYTES_MAX];
+        let now = Instant(1_000_000_000);
+        let len = door.answer(now, ip("10.0.0.1:5"), &hello(2, 7), &mut out);
+        let decoded = decode_handshake(&out[..len.expect("an answer")]).expect("a frame");
+        assert_eq!(decoded.body, Handshake::VersionMismatch { lowest: 1, highest: 1 });
+    }
+
+    //= protocol.md: moved.3, amplify.2, amplify.3, amplify.4
+    #[test]
+    fn a_door_answers_nothing_else_no_group_and_only_so_much() {
+        let mut door = Door::new(vec![(7, Moved { address: ip("0.0.0.0:1"), service: 7 })]);
+        let reject = Handshake::Reject { reason: RejectReason::Moved, private_data: &[] };
+        for frame in [encoded(1, Handshake::Pending), encoded(1, reject), encoded(2, reject)] {
+            assert_eq!(said(&mut door, "10.0.0.1:5", &frame), None);
+        }
+        assert_eq!(said(&mut door, "10.0.0.1:5", &[3; 200]), None);
+        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 7)[..60]), None);
+        assert_eq!(said(&mut door, "224.0.0.1:5", &hello(1, 7)), None);
+        let answered =
+            (0..10_000).filter(|_| said(&mut door, "10.0.0.1:5", &hello(1, 7)).is_some());
+        assert_eq!(answered.count(), 8000);
+    }
+}

@@ -1,0 +1,558 @@
+//! Datagrams between ports of two endpoints: what arrives, what is dropped, and what waits.
+
+mod pair;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use delivery::{LinkEvent, LinkId, RxFrame};
+use engine::{DatagramError, DatagramPort, Emitted, EngineConfig, OutgoingDatagram, PortRequest};
+use mem::{AccessError, Payload};
+use pair::{BUFFER_BYTES, Flight, Host, LinkPlan, Pair, address, caps, share_memory};
+use semantics::{
+    Completion, CompletionKind, CompletionQueue, OperationError, Piece, PieceList, Receive,
+};
+use wire_edge::{Datagram, PeerAddr, QueuePairNumber, route_header};
+
+const KEY: u32 = 0x1111_2222;
+/// Bytes of the route header.
+const ROUTE: u32 = 40;
+
+fn number(number: u32) -> QueuePairNumber {
+    QueuePairNumber::new(number).expect("24 bits")
+}
+
+fn request(host: &Host, own: u32) -> PortRequest {
+    let queue = &host.queue;
+    let (send, receive) = (Arc::clone(queue), Arc::clone(queue));
+    PortRequest { number: number(own), key: KEY, send, receive, receives_max: 16 }
+}
+
+/// Two hosts, each with a port: 0xa0 and 0xa1.
+fn ports(pair: &mut Pair) -> [DatagramPort; 2] {
+    [0, 1].map(|host| open(pair, host, 0xa0 + host as u32))
+}
+
+fn open(pair: &mut Pair, host: usize, own: u32) -> DatagramPort {
+    let request = request(&pair.hosts[host], own);
+    pair.hosts[host].engine.open_datagram_port(request).expect("a port")
+}
+
+/// From host 0 to the port of host 1.
+fn to_other(context: u64) -> OutgoingDatagram {
+    OutgoingDatagram {
+        link: LinkId(0),
+        to: address(1, 0),
+        destination: number(0xa1),
+        key: KEY,
+        immediate: None,
+        solicited: false,
+        signalled: true,
+        context,
+    }
+}
+
+fn piece(pair: &Pair, host: usize, offset: u64, length: u32) -> Piece {
+    Piece { region: pair.hosts[host].region.id, offset, length }
+}
+
+fn post(
+    pair: &mut Pair,
+    port: DatagramPort,
+    datagram: &OutgoingDatagram,
+    pieces: &[Piece],
+) -> Result<(), DatagramError> {
+    let Host { engine, memory, .. } = &mut pair.hosts[0];
+    let list = PieceList::new(pieces).expect("a list");
+    engine.post_datagram(&memory.access(), port, datagram, list)
+}
+
+/// Sends the first bytes of memory.
+fn send(pair: &mut Pair, port: DatagramPort, length: u32, context: u64) {
+    let pieces = [piece(pair, 0, 0, length)];
+    post(pair, port, &to_other(context), &pieces).expect("posted");
+}
+
+fn receive(pair: &mut Pair, port: DatagramPort, offset: u64, length: u32, context: u64) {
+    let Host { engine, memory, region, .. } = &mut pair.hosts[1];
+    let receive = Receive { region: region.id, offset, length, context };
+    engine.post_datagram_receive(&memory.access(), port, receive).expect("posted");
+}
+
+fn read(pair: &Pair, host: usize, offset: u64, length: u32) -> Vec<u8> {
+    let mut bytes = vec![0; length as usize];
+    pair.hosts[host].buffer.read(offset, &mut bytes);
+    bytes
+}
+
+fn contexts(done: &[Completion]) -> Vec<u64> {
+    done.iter().map(|completion| completion.context).collect()
+}
+
+/// A port is handed a frame as if it had come from the other host.
+fn deliver(pair: &mut Pair, datagram: Datagram, payload: &[u8]) {
+    let bytes = [&datagram.encode()[..], payload].concat();
+    pair.deliver(&mut Flight { to: 1, link: 0, from: address(0, 0), bytes });
+}
+
+const GOOD: fn() -> Datagram = || Datagram {
+    destination: number(0xa1),
+    source: number(0xa0),
+    key: KEY,
+    immediate: None,
+    solicited: false,
+};
+
+//= protocol.md: datagram.3, datagram.7
+#[test]
+fn a_datagram_arrives_behind_a_route_header_and_tells_who_sent_it() {
+    let mut pair = Pair::new(1);
+    let [from, to] = ports(&mut pair);
+    pair.fill(0, 1000);
+    receive(&mut pair, to, 8192, 2000, 7);
+    let datagram = OutgoingDatagram { immediate: Some(5), solicited: true, ..to_other(3) };
+    let pieces = [piece(&pair, 0, 100, 700)];
+    post(&mut pair, from, &datagram, &pieces).expect("posted");
+    pair.turn(0);
+    let sent = pair.done(0);
+    assert_eq!(contexts(&sent), [3], "it is complete when it was handed over");
+    assert_eq!((sent[0].kind, sent[0].bytes, sent[0].result), (CompletionKind::Send, 700, Ok(())));
+    assert_eq!(sent[0].owner, from.owner());
+    pair.run_for(1_000_000);
+    let [done] = pair.done(1)[..] else { panic!("one receive") };
+    let expected = Completion {
+        context: 7,
+        owner: to.owner(),
+        kind: CompletionKind::Receive,
+        result: Ok(()),
+        bytes: 700 + ROUTE,
+        immediate: Some(5),
+        solicited: true,
+        value: 0xa0,
+    };
+    assert_eq!(done, expected);
+    assert_eq!(read(&pair, 1, 8192, ROUTE), route_header(address(0, 0), address(1, 0), 700));
+    assert_eq!(read(&pair, 1, 8192 + 40, 700), read(&pair, 0, 100, 700));
+    assert_eq!(pair.frames, 1, "nothing was answered");
+    pair.assert_idle();
+}
+
+#[test]
+fn a_datagram_is_gathered_from_pieces_and_scattered_into_others() {
+    let mut pair = Pair::new(1);
+    let [from, to] = ports(&mut pair);
+    pair.fill(0, 4000);
+    let Host { engine, memory, region, .. } = &mut pair.hosts[1];
+    let piece_of = |offset, length| Piece { region: region.id, offset, length };
+    let places = [piece_of(0, 40), piece_of(1000, 0), piece_of(2000, 33), piece_of(5000, 900)];
+    let list = PieceList::new(&places).expect("a list");
+    engine.post_datagram_receive_list(&memory.access(), to, list, 1).expect("posted");
+    engine.post_datagram_receive_list(&memory.access(), to, list, 2).expect("posted");
+    let pieces = [piece(&pair, 0, 10, 100), piece(&pair, 0, 3000, 0), piece(&pair, 0, 500, 300)];
+    post(&mut pair, from, &to_other(1), &pieces).expect("posted");
+    pair.run_for(1_000_000);
+    let [done] = pair.done(1)[..] else { panic!("one receive") };
+    assert_eq!((done.context, done.bytes), (1, 440));
+    let sent = [read(&pair, 0, 10, 100), read(&pair, 0, 500, 300)].concat();
+    assert_eq!([read(&pair, 1, 2000, 33), read(&pair, 1, 5000, 367)].concat(), sent);
+    assert_eq!(read(&pair, 1, 0, 1), [0x60]);
+    // The next takes the pieces of its own receive.
+    pair.done(0);
+    send(&mut pair, from, 0, 2);
+    pair.run_for(1_000_000);
+    let [done] = pair.done(1)[..] else { panic!("one receive") };
+    assert_eq!((done.context, done.bytes), (2, ROUTE));
+}
+
+//= protocol.md: datagram.3, datagram.4, datagram.5
+#[test]
+fn what_cannot_be_received_is_dropped_counted_and_not_answered() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    deliver(&mut pair, GOOD(), b"no receive");
+    receive(&mut pair, to, 0, ROUTE + 8, 7);
+    deliver(&mut pair, Datagram { destination: number(0xa2), ..GOOD() }, b"nobody");
+    deliver(&mut pair, Datagram { destination: number(0xff_ffff), ..GOOD() }, b"no group");
+    deliver(&mut pair, Datagram { key: KEY + 1, ..GOOD() }, b"key");
+    deliver(&mut pair, GOOD(), b"nine bytes");
+    let mut short = Flight { to: 1, link: 0, from: address(0, 0), bytes: vec![10; 15] };
+    pair.deliver(&mut short);
+    let counters = *pair.hosts[1].engine.counters();
+    assert_eq!(counters.datagrams_without_receive, 1);
+    assert_eq!(counters.datagrams_unknown, 2);
+    assert_eq!(counters.datagrams_wrong_key, 1);
+    assert_eq!(counters.datagrams_too_long, 1);
+    assert_eq!(counters.malformed, 1);
+    assert_eq!(counters.datagrams_received, 0);
+    assert_eq!(pair.done(1), []);
+    // The receive is still there.
+    deliver(&mut pair, GOOD(), b"8 bytes.");
+    assert_eq!(contexts(&pair.done(1)), [7]);
+    assert_eq!(read(&pair, 1, 40, 8), b"8 bytes.");
+    pair.run_for(10_000_000);
+    assert_eq!(pair.frames, 0, "nothing was answered");
+    pair.assert_idle();
+}
+
+//= protocol.md: datagram.5
+#[test]
+fn an_endpoint_without_ports_answers_no_datagram() {
+    let mut pair = Pair::new(1);
+    deliver(&mut pair, GOOD(), &[0; 100]);
+    pair.run_for(10_000_000);
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_unknown, 1);
+    assert_eq!(pair.frames, 0);
+}
+
+//= protocol.md: datagram.2
+#[test]
+fn a_datagram_longer_than_its_link_carries_is_refused_when_it_is_posted() {
+    let wide = LinkPlan { frame_bytes_max: 8972, ..LinkPlan::default() };
+    let mut pair = Pair::with(&[LinkPlan::default(), wide], EngineConfig::default());
+    let [from, to] = ports(&mut pair);
+    let payload_max = |pair: &mut Pair, link| pair.hosts[0].engine.datagram_payload_max(link);
+    assert_eq!(payload_max(&mut pair, LinkId(0)), Some(1024));
+    assert_eq!(payload_max(&mut pair, LinkId(1)), Some(4096));
+    assert_eq!(payload_max(&mut pair, LinkId(2)), None);
+    let on = |link: u8| OutgoingDatagram {
+        link: LinkId(link),
+        to: address(1, link),
+        ..to_other(u64::from(link))
+    };
+    for (link, length, payload_max) in [(0, 1025, 1024), (1, 4097, 4096)] {
+        let pieces = [piece(&pair, 0, 0, length)];
+        let refused = post(&mut pair, from, &on(link), &pieces);
+        assert_eq!(refused, Err(DatagramError::TooLong { length, payload_max }));
+        receive(&mut pair, to, 0, 5000, 1);
+        let pieces = [piece(&pair, 0, 0, length - 1)];
+        post(&mut pair, from, &on(link), &pieces).expect("posted");
+        pair.run_for(1_000_000);
+        assert_eq!(pair.done(1)[0].bytes, length - 1 + ROUTE);
+    }
+    let pieces = [piece(&pair, 0, 0, 1)];
+    assert_eq!(post(&mut pair, from, &on(2), &pieces), Err(DatagramError::UnknownLink(2)));
+}
+
+#[test]
+fn datagrams_to_one_peer_leave_in_batches() {
+    let mut pair = Pair::new(1);
+    let [from, _] = ports(&mut pair);
+    let batches = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&batches);
+    pair.take = Box::new(move |_, _, frames| {
+        seen.borrow_mut().push(frames);
+        Emitted::Taken(frames)
+    });
+    for context in 0..100 {
+        send(&mut pair, from, 64, context);
+    }
+    pair.turn(0);
+    // Batches of the links here have 44 frames.
+    assert_eq!(*batches.borrow(), [44, 44, 12]);
+    assert_eq!(contexts(&pair.done(0)), (0..100).collect::<Vec<_>>());
+    assert_eq!(pair.hosts[0].engine.counters().datagrams_sent, 100);
+}
+
+#[test]
+fn what_a_full_driver_refuses_waits_and_keeps_its_order() {
+    let mut pair = Pair::new(2);
+    let [from, to] = ports(&mut pair);
+    for context in 0..10 {
+        receive(&mut pair, to, context * 100, 100, context);
+    }
+    pair.take = Box::new(|_, link, frames| Emitted::Taken(if link == 0 { 3 } else { frames }));
+    for context in 0..8 {
+        pair.hosts[0].buffer.write(0, &[context as u8]);
+        send(&mut pair, from, 1, context);
+    }
+    let other = OutgoingDatagram { link: LinkId(1), to: address(1, 1), ..to_other(100) };
+    let pieces = [piece(&pair, 0, 0, 1)];
+    post(&mut pair, from, &other, &pieces).expect("posted");
+    pair.turn(0);
+    assert_eq!(contexts(&pair.done(0)), [0, 1, 2, 100], "the other link is not kept waiting");
+    assert!(pair.hosts[0].more && !pair.hosts[0].engine.is_idle());
+    pair.turn(0);
+    pair.turn(0);
+    assert_eq!(contexts(&pair.done(0)), [3, 4, 5, 6, 7]);
+    assert!(!pair.hosts[0].more);
+    pair.run_for(1_000_000);
+    let bytes: Vec<u8> = (0..9).map(|at| read(&pair, 1, at * 100 + 40, 1)[0]).collect();
+    assert_eq!(bytes, [0, 1, 2, 7, 3, 4, 5, 6, 7]);
+    pair.assert_idle();
+}
+
+#[test]
+fn a_peer_that_does_not_read_its_shared_memory_holds_up_no_other() {
+    share_memory();
+    let mut pair = Pair::new(1);
+    let [from, _] = ports(&mut pair);
+    pair.take = Box::new(|_, _, _| Emitted::Taken(0));
+    send(&mut pair, from, 64, 1);
+    pair.turn(0);
+    assert_eq!(contexts(&pair.done(0)), [1]);
+    let counters = *pair.hosts[0].engine.counters();
+    assert_eq!((counters.datagrams_sent, counters.datagrams_not_sent), (0, 1));
+    assert!(!pair.hosts[0].more);
+}
+
+#[test]
+fn only_so_many_datagrams_wait() {
+    let mut pair = Pair::new(1);
+    let [from, _] = ports(&mut pair);
+    for context in 0..1024 {
+        send(&mut pair, from, 1, context);
+    }
+    let pieces = [piece(&pair, 0, 0, 1)];
+    let refused = post(&mut pair, from, &to_other(0), &pieces);
+    assert_eq!(refused, Err(DatagramError::TooManyWaiting(1024)));
+    pair.turn(0);
+    send(&mut pair, from, 1, 0);
+}
+
+#[test]
+fn on_a_link_that_is_down_datagrams_are_lost() {
+    let mut pair = Pair::new(1);
+    let [from, _] = ports(&mut pair);
+    let now = pair.now;
+    pair.hosts[0].engine.handle_link_event(now, LinkId(0), LinkEvent::Down);
+    send(&mut pair, from, 64, 1);
+    pair.turn(0);
+    assert_eq!(contexts(&pair.done(0)), [1]);
+    assert_eq!(pair.frames, 0);
+    pair.assert_idle();
+}
+
+#[test]
+fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
+    let mut pair = Pair::new(1);
+    let [from, to] = ports(&mut pair);
+    let Host { memory, domain, .. } = &pair.hosts[0];
+    let gone = memory.register(*domain, mem::Buffer::new(4096), mem::Rights::NONE).expect("memory");
+    let dead = Piece { region: gone.id, offset: 0, length: 900 };
+    post(&mut pair, from, &to_other(1), &[dead]).expect("posted");
+    send(&mut pair, from, 900, 2);
+    pair.hosts[0].memory.deregister(gone.id).expect("registered");
+    pair.turn(0);
+    let done = pair.done(0);
+    assert_eq!(contexts(&done), [1, 2]);
+    assert_eq!(
+        done.iter().map(|done| done.result).collect::<Vec<_>>(),
+        [Err(OperationError::LocalAccess), Ok(())]
+    );
+    let refused = post(&mut pair, from, &to_other(3), &[dead]);
+    assert!(matches!(refused, Err(DatagramError::LocalAccess(AccessError::InvalidKey { .. }))));
+    let two = [piece(&pair, 0, 0, 1), dead];
+    assert!(matches!(
+        post(&mut pair, from, &to_other(3), &two),
+        Err(DatagramError::LocalAccess(_))
+    ));
+    // What the driver finds unmapped fails, too.
+    send(&mut pair, from, 900, 4);
+    send(&mut pair, from, 900, 5);
+    let first = Rc::new(RefCell::new(true));
+    pair.take = Box::new(move |_, _, frames| {
+        if first.replace(false) { Emitted::PayloadUnmapped(1) } else { Emitted::Taken(frames) }
+    });
+    pair.turn(0);
+    let results: Vec<_> = pair.done(0).iter().map(|done| (done.context, done.result)).collect();
+    assert_eq!(results, [(4, Ok(())), (5, Err(OperationError::LocalAccess))]);
+    // A receive whose memory is gone is complete with that.
+    let Host { engine, memory, domain, .. } = &mut pair.hosts[1];
+    let sink = memory.register(*domain, mem::Buffer::new(4096), mem::Rights::ALL).expect("memory");
+    let posted = Receive { region: sink.id, offset: 0, length: 100, context: 9 };
+    engine.post_datagram_receive(&memory.access(), to, posted).expect("posted");
+    memory.deregister(sink.id).expect("registered");
+    pair.done(1);
+    deliver(&mut pair, GOOD(), b"x");
+    let [done] = pair.done(1)[..] else { panic!("one receive") };
+    assert_eq!((done.context, done.result), (9, Err(OperationError::LocalAccess)));
+}
+
+#[test]
+fn a_port_that_closes_flushes_what_was_posted_and_is_another_when_opened_again() {
+    let mut pair = Pair::new(1);
+    let [from, to] = ports(&mut pair);
+    assert_eq!(
+        pair.hosts[0].engine.open_datagram_port(request(&pair.hosts[0], 0xa0)),
+        Err(DatagramError::NumberInUse(number(0xa0)))
+    );
+    assert_eq!(
+        pair.hosts[0].engine.open_datagram_port(request(&pair.hosts[0], 0xff_ffff)),
+        Err(DatagramError::NumberOfGroup)
+    );
+    send(&mut pair, from, 64, 1);
+    receive(&mut pair, to, 0, 100, 2);
+    for (host, port, context) in [(0, from, 1), (1, to, 2)] {
+        pair.hosts[host].engine.close_datagram_port(port).expect("open");
+        let [done] = pair.done(host)[..] else { panic!("one completion") };
+        assert_eq!((done.context, done.result), (context, Err(OperationError::Flushed)));
+        assert_eq!(pair.hosts[host].engine.close_datagram_port(port), Err(DatagramError::Closed));
+    }
+    let pieces = [piece(&pair, 0, 0, 1)];
+    assert_eq!(post(&mut pair, from, &to_other(1), &pieces), Err(DatagramError::Closed));
+    let again = open(&mut pair, 0, 0xa0);
+    assert_ne!(again.owner(), from.owner());
+    assert_eq!(post(&mut pair, from, &to_other(1), &pieces), Err(DatagramError::Closed));
+    pair.run_for(1_000_000);
+    assert_eq!(pair.frames, 0);
+    pair.assert_idle();
+}
+
+#[test]
+fn a_key_that_changes_lets_in_who_knows_it() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    receive(&mut pair, to, 0, 100, 1);
+    pair.hosts[1].engine.set_datagram_key(to, 5).expect("open");
+    deliver(&mut pair, GOOD(), b"x");
+    assert_eq!(pair.done(1), []);
+    deliver(&mut pair, Datagram { key: 5, ..GOOD() }, b"x");
+    assert_eq!(contexts(&pair.done(1)), [1]);
+}
+
+#[test]
+fn a_port_whose_queue_is_overrun_takes_no_more() {
+    let mut pair = Pair::new(1);
+    let small = Arc::new(CompletionQueue::new(1));
+    let (send, receives) = (Arc::clone(&small), Arc::clone(&small));
+    let request =
+        PortRequest { number: number(0xa1), key: KEY, send, receive: receives, receives_max: 4 };
+    let port = pair.hosts[1].engine.open_datagram_port(request).expect("a port");
+    for context in 0..3 {
+        receive(&mut pair, port, 0, 100, context);
+    }
+    for _ in 0..3 {
+        deliver(&mut pair, GOOD(), b"x");
+    }
+    assert!(small.is_overrun());
+    assert_eq!(small.poll().map(|done| done.context), Some(0));
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 1);
+    let Host { engine, memory, region, .. } = &mut pair.hosts[1];
+    let again = Receive { region: region.id, offset: 0, length: 100, context: 3 };
+    let refused = engine.post_datagram_receive(&memory.access(), port, again);
+    assert_eq!(refused, Err(DatagramError::Overrun));
+}
+
+#[test]
+fn a_receive_must_be_in_memory_that_may_be_written_and_there_are_only_so_many() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    let Host { engine, memory, domain, region, .. } = &mut pair.hosts[1];
+    let fixed = memory.register(*domain, mem::Buffer::new(64), mem::Rights::NONE).expect("memory");
+    let mut post = |region, offset, length| {
+        let receive = Receive { region, offset, length, context: 0 };
+        engine.post_datagram_receive(&memory.access(), to, receive)
+    };
+    let refused = post(fixed.id, 0, 64);
+    assert!(matches!(refused, Err(DatagramError::LocalAccess(AccessError::Permission { .. }))));
+    for offset in [BUFFER_BYTES - 63, u64::MAX - 3] {
+        let refused = post(region.id, offset, 64);
+        assert!(matches!(refused, Err(DatagramError::LocalAccess(AccessError::Bounds { .. }))));
+    }
+    for _ in 0..16 {
+        assert_eq!(post(region.id, 0, 64), Ok(()));
+    }
+    assert_eq!(post(region.id, 0, 64), Err(DatagramError::ReceiveQueueFull(16)));
+}
+
+//= protocol.md: datagram.6
+#[test]
+fn a_datagram_to_a_group_is_for_its_members_and_no_other() {
+    let mut pair = Pair::new(1);
+    let [_, first] = ports(&mut pair);
+    let (second, third) = (open(&mut pair, 1, 0xb0), open(&mut pair, 1, 0xb1));
+    let group = |last: u8| PeerAddr::from(std::net::SocketAddr::from(([239, 1, 1, last], 61_439)));
+    for (at, port) in [first, second, third].into_iter().enumerate() {
+        receive(&mut pair, port, at as u64 * 1000, 100, at as u64);
+    }
+    let engine = &mut pair.hosts[1].engine;
+    assert_eq!(engine.join_datagram_group(first, group(1)), Ok(()));
+    assert_eq!(engine.join_datagram_group(second, group(1)), Ok(()));
+    assert_eq!(engine.join_datagram_group(second, group(1)), Ok(()));
+    assert_eq!(engine.join_datagram_group(third, group(2)), Ok(()));
+    let one = address(0, 0);
+    assert_eq!(engine.join_datagram_group(third, one), Err(DatagramError::NotGroup(one)));
+    let frame = |pair: &mut Pair, datagram: Datagram, last| {
+        let mut bytes = [&datagram.encode()[..], b"all"].concat();
+        let Host { engine, memory, .. } = &mut pair.hosts[1];
+        let frame = RxFrame {
+            bytes: &mut bytes,
+            outside: Payload::EMPTY,
+            received_at: pair.now,
+            congestion_experienced: false,
+            from: address(0, 0),
+        };
+        engine.handle_group_frame(&memory.access(), group(last), frame);
+    };
+    frame(&mut pair, GOOD(), 1);
+    let all = Datagram { destination: QueuePairNumber::GROUP, ..GOOD() };
+    frame(&mut pair, all, 3);
+    assert_eq!(pair.done(1), []);
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_unknown, 2);
+    frame(&mut pair, all, 1);
+    assert_eq!(contexts(&pair.done(1)), [0, 1]);
+    assert_eq!(read(&pair, 1, 1000, 40), route_header(address(0, 0), group(1), 3));
+    let engine = &mut pair.hosts[1].engine;
+    assert_eq!(engine.leave_datagram_group(first, group(1)), Ok(()));
+    assert!(engine.has_datagram_group(group(1)));
+    assert_eq!(engine.leave_datagram_group(second, group(1)), Ok(()));
+    assert!(!engine.has_datagram_group(group(1)));
+    assert_eq!(engine.close_datagram_port(third), Ok(()));
+    assert!(!engine.has_datagram_group(group(2)));
+    frame(&mut pair, all, 1);
+    frame(&mut pair, all, 2);
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_unknown, 4);
+}
+
+#[test]
+fn a_payload_that_lies_outside_of_the_frame_is_received_from_there() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    receive(&mut pair, to, 0, 100, 1);
+    receive(&mut pair, to, 200, 100, 2);
+    let mut deliver = |bytes: &[u8]| {
+        let Host { engine, memory, .. } = &mut pair.hosts[1];
+        let (mut bytes, from) = (bytes.to_vec(), address(0, 0));
+        let (received_at, outside) = (pair.now, Payload::from(b"outside".as_slice()));
+        let congestion_experienced = false;
+        let frame =
+            RxFrame { bytes: &mut bytes, outside, received_at, congestion_experienced, from };
+        engine.handle_frame(pair.now, &memory.access(), LinkId(0), frame);
+    };
+    deliver(&GOOD().encode());
+    deliver(&[&GOOD().encode()[..], b"more"].concat());
+    assert_eq!(read(&pair, 1, 40, 7), b"outside");
+    assert_eq!(contexts(&pair.done(1)), [1]);
+    assert_eq!(pair.hosts[1].engine.counters().malformed, 1);
+}
+
+#[test]
+fn a_link_that_was_taken_away_brings_no_datagram() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    receive(&mut pair, to, 0, 100, 1);
+    pair.hosts[1].engine.detach_link(LinkId(0));
+    deliver(&mut pair, GOOD(), b"x");
+    assert_eq!(pair.done(1), []);
+    let caps = caps(1, 0, &LinkPlan::default());
+    pair.hosts[1].engine.attach_link(LinkId(0), caps).expect("a link");
+    deliver(&mut pair, GOOD(), b"x");
+    assert_eq!(contexts(&pair.done(1)), [1]);
+}
+
+#[test]
+fn datagrams_pass_beside_a_connection() {
+    let mut pair = Pair::connected(1);
+    let [from, to] = ports(&mut pair);
+    pair.fill(0, 20_000);
+    receive(&mut pair, to, 100_000, 2000, 1);
+    pair.write(0, 0, 20_000, 5);
+    send(&mut pair, from, 1024, 6);
+    pair.run_for(5_000_000);
+    assert!(pair.same(20_000));
+    assert_eq!(read(&pair, 1, 100_040, 1024), read(&pair, 0, 0, 1024));
+    let mut done = contexts(&pair.done(0));
+    done.sort_unstable();
+    assert_eq!(done, [5, 6]);
+}

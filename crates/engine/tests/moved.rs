@@ -1,0 +1,118 @@
+//! Services that are elsewhere: who is told so asks there, once.
+
+mod pair;
+
+use std::sync::Arc;
+
+use delivery::LinkId;
+use engine::{Closed, ConnectRequest, DOOR_ANSWER_BYTES_MAX, Door};
+use pair::{Flight, Host, Pair, address};
+use wire_edge::{Moved, PeerAddr, RejectReason};
+
+const ASKED: u32 = 7;
+const THERE: u32 = 8;
+
+/// Where nobody is but a door.
+fn door_address() -> PeerAddr {
+    PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 4000)))
+}
+
+/// Asks for a service at these places.
+fn connect(pair: &mut Pair, service: u32, places: &[PeerAddr]) {
+    let Host { engine, domain, queue, .. } = &mut pair.hosts[0];
+    let request = ConnectRequest {
+        paths: places.iter().map(|&place| (LinkId(0), place)).collect(),
+        service,
+        private_data: b"hello".to_vec(),
+        domain: *domain,
+        queues: Arc::clone(queue).into(),
+        terms: engine::Terms::default(),
+    };
+    pair.hosts[0].connection = Some(engine.connect(pair.now, request).expect("asked for"));
+}
+
+/// What a door says to the Hello that went there last, as a frame for who has asked.
+fn answer(pair: &mut Pair, moved: Moved) {
+    let hello = {
+        let mut seen = None;
+        let Host { engine, memory, .. } = &mut pair.hosts[0];
+        engine.poll_transmit(pair.now, &memory.access(), &mut |_, batch| {
+            seen = Some(batch.frame(0).header.to_vec());
+            engine::Emitted::Taken(batch.len())
+        });
+        seen.expect("a Hello")
+    };
+    let mut out = [0; DOOR_ANSWER_BYTES_MAX];
+    let mut door = Door::new(vec![(ASKED, moved)]);
+    let len = door.answer(pair.now, address(0, 0), &hello, &mut out).expect("an answer");
+    let bytes = out[..len].to_vec();
+    pair.deliver(&mut Flight { to: 0, link: 0, from: door_address(), bytes });
+}
+
+//= protocol.md: moved.2
+#[test]
+fn a_connection_is_made_where_the_service_is() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(THERE);
+    connect(&mut pair, ASKED, &[door_address()]);
+    answer(&mut pair, Moved { address: address(1, 0), service: THERE });
+    pair.run_for(100_000_000);
+    assert_eq!((pair.hosts[0].established(), pair.hosts[1].established()), (1, 1));
+    assert_eq!(pair.hosts[0].info().paths[0].peer, address(1, 0));
+    pair.write(0, 0, 100, 1);
+    pair.run_for(10_000_000);
+    assert_eq!(pair.done(0).len(), 1);
+    // The door is asked no more: whatever went there went before its answer.
+    assert!(pair.strays.is_empty());
+}
+
+//= protocol.md: moved.1
+#[test]
+fn a_host_of_zeros_is_the_one_that_answers() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(THERE);
+    connect(&mut pair, ASKED, &[door_address()]);
+    let port_only = PeerAddr::from(std::net::SocketAddr::from(([0, 0, 0, 0], 7000)));
+    answer(&mut pair, Moved { address: port_only, service: THERE });
+    pair.run_for(100_000_000);
+    assert_eq!(pair.hosts[0].established(), 1);
+    assert_eq!(pair.hosts[0].info().paths[0].peer, address(1, 0));
+}
+
+//= protocol.md: moved.2, set-up.15
+#[test]
+fn who_is_sent_on_twice_gives_up() {
+    let mut pair = Pair::new(1);
+    connect(&mut pair, ASKED, &[door_address()]);
+    let back = Moved { address: door_address(), service: ASKED };
+    answer(&mut pair, back);
+    pair.turn(1);
+    assert_eq!(pair.hosts[0].closed(), []);
+    answer(&mut pair, back);
+    pair.turn(0);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Rejected(RejectReason::Moved)]);
+    pair.assert_idle();
+}
+
+//= protocol.md: moved.2
+#[test]
+fn nobody_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
+    for elsewhere in ["239.1.1.1:7000", "[fd00::1]:7000"] {
+        let mut pair = Pair::new(1);
+        connect(&mut pair, ASKED, &[door_address()]);
+        let elsewhere: std::net::SocketAddr = elsewhere.parse().expect("an address");
+        answer(&mut pair, Moved { address: PeerAddr::from(elsewhere), service: THERE });
+        pair.turn(0);
+        assert_eq!(pair.hosts[0].closed(), [Closed::Rejected(RejectReason::Moved)]);
+    }
+}
+
+#[test]
+fn a_stranger_sends_nobody_elsewhere() {
+    let mut pair = Pair::new(1);
+    pair.hosts[1].engine.listen(ASKED);
+    connect(&mut pair, ASKED, &[address(1, 0)]);
+    answer(&mut pair, Moved { address: door_address(), service: THERE });
+    pair.run_for(100_000_000);
+    assert_eq!(pair.hosts[0].established(), 1);
+}

@@ -1,0 +1,146 @@
+//! Slots of queue pair numbers: which process of a host has which numbers, without anybody who gives them out.
+
+use std::net::{IpAddr, SocketAddr};
+
+use wire_edge::QueuePairNumber;
+
+use crate::{UdpConfig, UdpError, UdpLink};
+
+/// How queue pair numbers and UDP ports belong together.
+///
+/// A number of 24 bits is a slot and an index, 12 bits each. Slot s of a host is the UDP port s behind the
+/// first: who has bound that port has the slot, and the kernel sees to it that nobody else has, and that it is
+/// free when the process ends, in whatever way. So the address of a host and the number of a queue pair say
+/// where to send, and nobody need be asked.
+///
+/// All hosts of a network must have the same first port.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Slots {
+    first_port: u16,
+}
+
+/// A slot that is claimed, by links that have its port: one for each address.
+#[derive(Debug)]
+pub struct ClaimedSlot {
+    /// The slot.
+    pub slot: u16,
+    /// The links, in the order of the addresses. The slot is free again when they are gone.
+    pub links: Vec<UdpLink>,
+}
+
+/// Why no slot could be claimed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SlotError {
+    /// Others have them all.
+    #[error(
+        "all {SLOTS} slots of queue pair numbers are in use on this host (`ss -ulpn` shows by whom)"
+    )]
+    NoneLeft,
+    /// An address cannot be had on any port.
+    #[error(transparent)]
+    Link(#[from] UdpError),
+}
+
+impl Default for Slots {
+    /// From port 0xf000 on: above those that Linux gives out by itself (32768 to 60999).
+    fn default() -> Self {
+        Self { first_port: 0xf000 }
+    }
+}
+
+impl Slots {
+    /// With this first port, at most 0xf000, as there are 4096 behind it.
+    pub fn new(first_port: u16) -> Option<Self> {
+        (first_port > 0 && first_port <= 0xf000).then_some(Self { first_port })
+    }
+
+    //= protocol.md: slot.1
+    /// Where datagrams and requests for a queue pair of the host `ip` go.
+    pub fn address_of(&self, ip: IpAddr, number: QueuePairNumber) -> SocketAddr {
+        SocketAddr::new(ip, self.port_of(number.slot()))
+    }
+
+    /// The port of a slot; only the low 12 bits count.
+    const fn port_of(self, slot: u16) -> u16 {
+        self.first_port + slot % SLOTS
+    }
+
+    //= protocol.md: slot.2
+    /// Claims a slot that is free at all these addresses: the one that `random` chooses, or the next. The number of
+    /// a process that has ended is not soon used again if `random` is.
+    ///
+    /// # Errors
+    /// [`SlotError::NoneLeft`], or why a link cannot be had that no other port would change.
+    pub fn claim(
+        &self,
+        addresses: &[IpAddr],
+        random: u16,
+        config: &UdpConfig,
+    ) -> Result<ClaimedSlot, SlotError> {
+        for turn in 0..SLOTS {
+            let slot = random.wrapping_add(turn) % SLOTS;
+            let bind = |ip: &IpAddr| UdpLink::bind((*ip, self.port_of(slot)).into(), config);
+            match addresses.iter().map(bind).collect() {
+                Ok(links) => return Ok(ClaimedSlot { slot, links }),
+                Err(UdpError::AddressInUse { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(SlotError::NoneLeft)
+    }
+}
+
+/// Slots of a host: as many as there are ports from 0xf000 on.
+const SLOTS: u16 = 1 << 12;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::Link;
+
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    //= protocol.md: slot.1
+    #[test]
+    fn a_number_and_a_host_are_an_address() {
+        let number = QueuePairNumber::at(0xabc, 0x123).unwrap();
+        assert_eq!((number.get(), number.slot(), number.index()), (0xab_c123, 0xabc, 0x123));
+        assert_eq!(Slots::default().address_of(LOCAL, number), (LOCAL, 0xfabc).into());
+        assert_eq!(Slots::new(0x8000).unwrap().address_of(LOCAL, number), (LOCAL, 0x8abc).into());
+        assert_eq!((Slots::new(0), Slots::new(0xf001)), (None, None));
+        // The group, and the two that belong to managers of a network.
+        for (slot, index) in [(0xfff, 0xfff), (0, 0), (0, 1), (0x1000, 5), (5, 0x1000)] {
+            assert_eq!(QueuePairNumber::at(slot, index), None);
+        }
+    }
+
+    //= protocol.md: slot.2
+    #[test]
+    fn a_slot_that_somebody_has_is_passed_over() {
+        let (slots, config) = (Slots::default(), UdpConfig::default());
+        let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+        // Wherever the first free one is: others on this host may claim, too.
+        let first = slots.claim(&[LOCAL, other], 0xfff, &config).unwrap();
+        assert_eq!(first.links.len(), 2);
+        let local = first.links[1].caps().local;
+        assert_eq!(local.to_socket(), Some((other, slots.port_of(first.slot)).into()));
+        // One address is enough to be in the way.
+        let second = slots.claim(&[other], first.slot, &config).unwrap();
+        assert_ne!(second.slot, first.slot);
+        let third = slots.claim(&[LOCAL, other], first.slot, &config).unwrap();
+        assert!(third.slot != first.slot && third.slot != second.slot);
+    }
+
+    #[test]
+    fn what_another_port_would_not_change_ends_the_search() {
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+        let claimed = Slots::default().claim(&[elsewhere], 7, &UdpConfig::default());
+        assert!(
+            matches!(claimed, Err(SlotError::Link(UdpError::NoSuchAddress { .. }))),
+            "{claimed:?}"
+        );
+    }
+}

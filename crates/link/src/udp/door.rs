@@ -1,0 +1,160 @@
+//! Sockets beside the links: few datagrams come there, of groups or of strangers.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::address::{Family, SocketName};
+use super::error::UdpError;
+use super::{interface, socket};
+
+/// A UDP socket that is read now and then, a datagram at a time, and never blocks.
+///
+/// What an endpoint receives apart from its links comes in by such doors: what was sent to a group it is
+/// in, and what is asked at a port that is no link of its.
+#[derive(Debug)]
+pub struct DoorSocket {
+    socket: UdpSocket,
+    local: SocketAddr,
+    buffer: Box<[u8]>,
+}
+
+impl DoorSocket {
+    /// A door at this address, which no other socket of the host has.
+    ///
+    /// # Errors
+    /// As for a link there.
+    pub fn bind(address: SocketAddr) -> Result<Self, UdpError> {
+        Self::open(address, |_| Ok(()))
+    }
+
+    //= protocol.md: datagram.8
+    /// A door for what comes to a group by the interface that has the address `local`. Any number of processes
+    /// of the host may have one: each gets all.
+    ///
+    /// # Errors
+    /// The group is none, or the interface has no way to it.
+    pub fn join(group: IpAddr, local: IpAddr) -> Result<Self, UdpError> {
+        let address = SocketAddr::new(group, GROUP_PORT);
+        let failed = |source| UdpError::new("join the group of", address, source);
+        let door = Self::open(address, |socket| {
+            socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+            // Else it would get what others of the host have joined by other interfaces.
+            match Family::of(&address) {
+                Family::V4 => {
+                    socket::set_option(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)
+                }
+                Family::V6 => {
+                    socket::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0)
+                }
+            }
+        })?;
+        match group {
+            IpAddr::V4(group) => {
+                let local = if let IpAddr::V4(v4) = local { v4 } else { Ipv4Addr::UNSPECIFIED };
+                door.socket.join_multicast_v4(&group, &local).map_err(failed)?;
+            }
+            IpAddr::V6(group) => {
+                let index = interface::index_of(local);
+                door.socket.join_multicast_v6(&group, index).map_err(failed)?;
+            }
+        }
+        Ok(door)
+    }
+
+    /// A socket that `prepare` makes ready to be bound.
+    fn open(
+        address: SocketAddr,
+        prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Result<Self, UdpError> {
+        let failed = |attempt| move |source| UdpError::new(attempt, address, source);
+        let socket = socket::open(Family::of(&address)).map_err(failed("open a socket for"))?;
+        prepare(socket.as_fd()).map_err(failed("set the options of"))?;
+        socket::bind(socket.as_fd(), &SocketName::new(&address)).map_err(failed("bind"))?;
+        let socket = UdpSocket::from(socket);
+        let local = socket.local_addr().map_err(failed("read the address bound to"))?;
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Ok(Self { socket, local, buffer })
+    }
+
+    /// The address it is bound to.
+    pub const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The next datagram, and where it came from; nothing if none waits, or the socket has nothing but an error to
+    /// tell: that is about somebody who was sent an answer.
+    pub fn receive(&mut self) -> Option<(&mut [u8], SocketAddr)> {
+        for _ in 0..ERRORS_MAX {
+            match self.socket.recv_from(&mut self.buffer) {
+                Ok((len, from)) => return Some((self.buffer.get_mut(..len)?, from)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    /// Sends an answer, if there is room for it.
+    pub fn answer(&self, bytes: &[u8], to: SocketAddr) {
+        // Whoever gets none asks again.
+        let _ = self.socket.send_to(bytes, to);
+    }
+
+    /// Readable when something waits.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// UDP port of datagrams that are sent to groups: beside those of queue pairs, which begin behind it.
+pub const GROUP_PORT: u16 = 0xefff;
+
+/// Bytes of the largest datagram.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// Errors passed over before the rest is left to the next look.
+const ERRORS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_at_a_door_is_answered_from_there() {
+        let mut door = DoorSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        assert!(door.receive().is_none());
+        let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        asks.connect(door.local()).unwrap();
+        asks.send(b"question").unwrap();
+        let (bytes, from) = door.receive().expect("loopback is quick");
+        assert_eq!((&*bytes, from), (&b"question"[..], asks.local_addr().unwrap()));
+        door.answer(b"answer", from);
+        let mut answer = [0; 16];
+        assert_eq!(asks.recv(&mut answer).unwrap(), 6);
+        let again = DoorSocket::bind(door.local());
+        assert!(matches!(again, Err(UdpError::AddressInUse { .. })), "{again:?}");
+        // Nobody listens there any more, of which the door is told.
+        drop(asks);
+        door.answer(b"late", from);
+        assert!(door.receive().is_none());
+    }
+
+    //= protocol.md: datagram.8
+    #[test]
+    fn all_doors_of_a_group_get_what_was_sent_to_it() {
+        // Other tests have other groups.
+        let group = IpAddr::from([239, 83, 1, 7]);
+        let local = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let mut doors = [0, 1].map(|_| DoorSocket::join(group, local).unwrap());
+        let mut stranger = DoorSocket::join([239, 83, 1, 8].into(), local).unwrap();
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        sender.send_to(b"all", (group, GROUP_PORT)).unwrap();
+        for door in &mut doors {
+            let (bytes, from) = door.receive().expect("loopback is quick");
+            assert_eq!((&*bytes, from), (&b"all"[..], sender.local_addr().unwrap()));
+        }
+        assert!(stranger.receive().is_none());
+        assert!(DoorSocket::join(local, local).is_err());
+    }
+}

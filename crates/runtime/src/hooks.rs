@@ -1,0 +1,36 @@
+//! What a surface does when something has happened.
+
+use std::sync::Arc;
+
+use delivery::Instant;
+use engine::{Engine, Event};
+use mem::MemoryAccess;
+use semantics::CompletionQueue;
+
+/// Called by whichever thread makes turns.
+///
+/// A function of an [`Event`] is enough for who only takes note.
+pub trait Hooks: Send + Sync {
+    /// There is news of a connection. It is called inside the engine, within the turn that brought the news,
+    /// so that what it does goes out at once: it may accept a connection although the application only
+    /// polls. It must be quick, and must not call the runtime.
+    fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event);
+
+    /// These queues were armed, and have got what they were armed for. It is called when the calling
+    /// thread has left the engine.
+    fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
+        let _ = queues;
+    }
+}
+
+impl<F: Fn(Event) + Send + Sync> Hooks for F {
+    fn on_event(
+        &self,
+        _engine: &mut Engine,
+        _memory: &MemoryAccess<'_>,
+        _now: Instant,
+        event: Event,
+    ) {
+        self(event);
+    }
+}

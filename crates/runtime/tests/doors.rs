@@ -1,0 +1,134 @@
+//! Two processes: one asks at a port of the other that is no link of it, and is told where the service is.
+
+mod pair;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use engine::{ConnectRequest, Event};
+use link::{DoorSocket, Slots, UdpConfig, UdpError};
+use mem::{Buffer, Rights};
+use pair::Side;
+use runtime::{DoorError, Doorbell, Interest, RuntimeConfig};
+use semantics::{CompletionKind, Operation, OperationFlags, Receive, Request, Source};
+use wire_edge::{Moved, PeerAddr, QueuePairNumber};
+
+/// A service of a listener, and what it is asked for at the door.
+const SERVICE: u32 = 0x0106_1234;
+
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Where the other process finds the door.
+const DOOR: &str = "ETHERNOT_TEST_DOOR";
+
+/// An endpoint in a slot of its own.
+fn in_a_slot(random: u16) -> (Side, u16) {
+    let mut config = RuntimeConfig::from_entropy().expect("entropy");
+    config.progress_thread = false;
+    let claimed = Slots::default().claim(&[LOCAL], random, &UdpConfig::default());
+    let mut claimed = claimed.expect("a free slot");
+    let link = claimed.links.pop().expect("one for each address");
+    (Side::on(Box::new(link), config), claimed.slot)
+}
+
+//= protocol.md: moved.2, moved.3, slot.1
+#[test]
+fn a_process_behind_a_door_is_found_by_another() {
+    let (server, slot) = in_a_slot(7);
+    server.runtime.control(|engine, _, _| engine.listen(SERVICE)).expect("not forked");
+    let number = QueuePairNumber::at(slot, 5).expect("a number");
+    let there = PeerAddr::from(Slots::default().address_of(LOCAL, number));
+    assert_eq!(server.runtime.link_addresses().expect("not forked")[0].1, there);
+    let moved = Moved { address: there, service: SERVICE };
+    let door = server.runtime.open_door((LOCAL, 0).into(), vec![(SERVICE, moved)]);
+    let door = door.expect("a free port");
+    let taken = server.runtime.open_door(door, Vec::new());
+    assert!(matches!(taken, Err(DoorError::Socket(UdpError::AddressInUse { .. }))), "{taken:?}");
+
+    let mut client = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "the_other_process", "--nocapture"])
+        .env(DOOR, door.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("another process");
+    let requested = next(&server, |event| match event {
+        Event::Requested { connection, service: SERVICE, .. } => Some(connection),
+        _ => None,
+    });
+    // Connections live without the door.
+    assert_eq!(server.runtime.close_door(door), Ok(true));
+    assert_eq!(server.runtime.close_door(door), Ok(false));
+    drop(DoorSocket::bind(door).expect("it is free"));
+    let (domain, queue) = (server.domain, Arc::clone(&server.queue));
+    let buffer = Buffer::new(4096);
+    let memory = server.runtime.memory();
+    let region = memory.register(domain, Arc::clone(&buffer), Rights::LOCAL_WRITE);
+    let region = region.expect("it is registered").id;
+    let accepted = server.runtime.control(move |engine, memory, now| {
+        engine.accept(now, requested, domain, queue, b"").expect("accepted");
+        let receive = Receive { region, offset: 0, length: 64, context: 1 };
+        engine.post_receive(memory, requested, receive)
+    });
+    accepted.expect("not forked").expect("posted");
+    let queue = &server.queue;
+    let done = server.runtime.wait(Interest::Completion(queue), None, || queue.poll());
+    let done = done.expect("not forked").expect("a message");
+    assert_eq!((done.kind, done.bytes, done.result), (CompletionKind::Receive, 10, Ok(())));
+    let mut bytes = [0; 10];
+    buffer.read(0, &mut bytes);
+    assert_eq!(&bytes, b"by a door!");
+    // It goes when its message is acknowledged.
+    while client.try_wait().expect("a child").is_none() {
+        server.runtime.drive().expect("not forked");
+    }
+    assert!(client.wait().expect("a child").success());
+}
+
+/// What the other process does; alone it is nothing.
+#[test]
+fn the_other_process() {
+    let Ok(door) = std::env::var(DOOR) else { return };
+    let door: SocketAddr = door.parse().expect("an address");
+    let (client, _) = in_a_slot(7);
+    let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
+    let request = ConnectRequest {
+        paths: vec![(link, PeerAddr::from(door))],
+        service: SERVICE,
+        private_data: Vec::new(),
+        domain: client.domain,
+        queues: Arc::clone(&client.queue).into(),
+        terms: engine::Terms::default(),
+    };
+    let handle = client.runtime.control(move |engine, _, now| engine.connect(now, request));
+    let handle = handle.expect("not forked").expect("it is asked for");
+    next(&client, |event| matches!(event, Event::Established { .. }).then_some(()));
+    let mut bytes = [0; 64];
+    bytes[..10].copy_from_slice(b"by a door!");
+    let operation = Operation {
+        request: Request::Send { source: Source::Inline(bytes) },
+        length: 10,
+        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+        immediate: None,
+        context: 1,
+        status: None,
+    };
+    let queue = &client.queue;
+    client.runtime.post(handle, queue, &operation, Doorbell::Ring).expect("posted");
+    let done = client.runtime.wait(Interest::Completion(queue), None, || queue.poll());
+    assert_eq!(done.expect("not forked").expect("a completion").result, Ok(()));
+}
+
+/// The next news of that kind.
+fn next<R>(side: &Side, wanted: impl Fn(Event) -> Option<R>) -> R {
+    let found = side.runtime.wait(Interest::News, None, || side.next_event().and_then(&wanted));
+    found.expect("not forked").expect("no limit")
+}
+
+#[test]
+fn a_door_needs_an_address_of_this_host() {
+    let (side, _) = in_a_slot(9);
+    let elsewhere = SocketAddr::from(([203, 0, 113, 1], 0));
+    let opened = side.runtime.open_door(elsewhere, Vec::new());
+    assert!(matches!(opened, Err(DoorError::Socket(UdpError::NoSuchAddress { .. }))), "{opened:?}");
+}

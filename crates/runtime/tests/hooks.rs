@@ -1,0 +1,133 @@
+//! What hooks may do, and when they are called.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use delivery::Instant;
+use engine::{ConnectRequest, ConnectionHandle, Engine, Event};
+use link::{UdpConfig, UdpLink};
+use mem::{Buffer, MemoryAccess, ProtectionDomain, Rights};
+use runtime::{Doorbell, Hooks, Runtime, RuntimeConfig};
+use semantics::{CompletionQueue, Operation, OperationFlags, Request, Source};
+use work::Arm;
+
+/// Accepts every request, at once.
+struct Accepting {
+    domain: Arc<OnceLock<ProtectionDomain>>,
+    accepted: Arc<AtomicU32>,
+}
+
+impl Hooks for Accepting {
+    fn on_event(&self, engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant, event: Event) {
+        if let Event::Requested { connection, .. } = event {
+            let domain = *self.domain.get().expect("it is set before anybody listens");
+            let queue = Arc::new(CompletionQueue::new(16));
+            let accepted = engine.accept(now, connection, domain, queue, b"");
+            accepted.expect("the request is there");
+            self.accepted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn an_application_that_only_polls_accepts_connections() {
+    let (server, accepted) = accepting();
+    let client = start(Box::new(drop::<Event>));
+    connect(&client, &server, &Arc::new(CompletionQueue::new(16)));
+    assert_eq!(accepted.load(Ordering::Relaxed), 1);
+}
+
+/// Enters the engine from within the hook, which only works from outside of it.
+struct Noting {
+    runtime: Arc<OnceLock<Arc<Runtime>>>,
+    fired: Arc<Mutex<Vec<Arc<CompletionQueue>>>>,
+}
+
+impl Hooks for Noting {
+    fn on_event(&self, _: &mut Engine, _: &MemoryAccess<'_>, _: Instant, _: Event) {}
+
+    fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
+        let runtime = self.runtime.get().expect("nothing fires before");
+        runtime.control(|_, _, _| ()).expect("not forked");
+        self.fired.lock().expect("nobody panics").extend_from_slice(queues);
+    }
+}
+
+#[test]
+fn queues_that_fired_are_told_of_once_and_outside_of_the_engine() {
+    let (server, _) = accepting();
+    let domain = server.memory().allocate_domain();
+    let itself = Arc::new(OnceLock::new());
+    let fired = Arc::new(Mutex::new(Vec::new()));
+    let hooks = Noting { runtime: Arc::clone(&itself), fired: Arc::clone(&fired) };
+    let client = itself.get_or_init(|| Arc::new(start(Box::new(hooks))));
+    let queue = Arc::new(CompletionQueue::with_events(16));
+    let connection = connect(client, &server, &queue);
+    assert!(queue.arm(Arm::Next));
+    // The domain of the key is not that of the connection: it fails, which counts as well.
+    let region = server.memory().register(domain, Buffer::new(64), Rights::REMOTE_WRITE);
+    let region = region.expect("it is registered");
+    let write = Operation {
+        request: Request::Write {
+            source: Source::Inline([5; 64]),
+            key: region.key,
+            address: region.start,
+        },
+        length: 8,
+        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+        immediate: None,
+        context: 0,
+        status: None,
+    };
+    for _ in 0..2 {
+        client.post(connection, &queue, &write, Doorbell::Ring).expect("it is posted");
+    }
+    while queue.len() < 2 {
+        client.drive().expect("not forked");
+        server.drive().expect("not forked");
+    }
+    let fired = fired.lock().expect("nobody panics");
+    assert!(matches!(&**fired, [one] if Arc::ptr_eq(one, &queue)), "{fired:?}");
+}
+
+/// A runtime that accepts every connection, and how many it has.
+fn accepting() -> (Runtime, Arc<AtomicU32>) {
+    let (domain, accepted) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));
+    let hooks = Accepting { domain: Arc::clone(&domain), accepted: Arc::clone(&accepted) };
+    let server = start(Box::new(hooks));
+    domain.get_or_init(|| server.memory().allocate_domain());
+    server.control(|engine, _, _| engine.listen(0)).expect("not forked");
+    (server, accepted)
+}
+
+/// Connects while both only poll; completions at the client go to `queue`.
+fn connect(client: &Runtime, server: &Runtime, queue: &Arc<CompletionQueue>) -> ConnectionHandle {
+    let (_, peer) = server.link_addresses().expect("not forked")[0];
+    let (link, _) = client.link_addresses().expect("not forked")[0];
+    let request = ConnectRequest {
+        paths: vec![(link, peer)],
+        service: 0,
+        private_data: Vec::new(),
+        domain: client.memory().allocate_domain(),
+        queues: Arc::clone(queue).into(),
+        terms: engine::Terms::default(),
+    };
+    let asked = client.control(move |engine, _, now| engine.connect(now, request));
+    let handle = asked.expect("not forked").expect("it is asked for");
+    let is_established = move |engine: &mut Engine, _: &MemoryAccess<'_>, _| {
+        engine.info(handle).is_some_and(|info| info.established)
+    };
+    while !client.control(is_established).expect("not forked") {
+        server.drive().expect("not forked");
+    }
+    handle
+}
+
+fn start(hooks: Box<dyn Hooks>) -> Runtime {
+    let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
+    let mut config = RuntimeConfig::from_entropy().expect("entropy");
+    config.progress_thread = false;
+    let links = vec![Box::new(udp.expect("a socket on loopback")) as _];
+    Runtime::start(config, links, hooks).expect("it starts")
+}
