@@ -17,6 +17,7 @@ use crate::hooks::Hooks;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
 use crate::sleep::{Sleeper, Watched};
+use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
 
 /// Something to be done inside the engine: the control path.
@@ -28,6 +29,7 @@ pub(crate) struct Host {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) status: Arc<StatusTable>,
     pub(crate) submissions: Submissions,
+    pub(crate) doorbells: Doorbells<dyn WorkSource>,
     pub(crate) commands: Mutex<Vec<Command>>,
     /// `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
@@ -44,6 +46,8 @@ pub(crate) struct Host {
     pub(crate) is_unfinished: AtomicBool,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
+    /// When it last looked for something, and did not only post.
+    pub(crate) looked_at: AtomicU64,
     /// When a turn last did something, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
@@ -168,6 +172,7 @@ pub(crate) struct Driver {
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
     held: HeldBack,
+    sources: Sources,
     /// On its way from the engine to the host.
     fired: Vec<Arc<CompletionQueue>>,
     clock: TurnClock,
@@ -185,6 +190,7 @@ impl Driver {
             may_owe: false,
             has_put_off: false,
             held: HeldBack::new(submissions.capacity()),
+            sources: Sources::default(),
             fired: Vec::new(),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
@@ -200,6 +206,7 @@ impl Driver {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
             host.polled_at.store(now.0, Ordering::Relaxed);
+            host.looked_at.store(now.0, Ordering::Relaxed);
             self.counters.polls += 1;
         }
         let memory = TurnAccess::new(&host.memory);
@@ -212,6 +219,10 @@ impl Driver {
         }
         // What the hooks do goes out with this turn.
         let has_news = worked && self.tell_news(host, now, &memory);
+        if self.sources.are_due(worked) || !host.doorbells.is_empty() {
+            worked |= self.pull_sources(host, now, &memory, worked);
+            more |= self.sources.has_more();
+        }
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
@@ -271,6 +282,46 @@ impl Driver {
         drop(memory);
         self.finish(host, now, true);
         Ok(more)
+    }
+
+    /// Takes work from a source, and sends it. Returns whether there is more to do at once.
+    pub(crate) fn ring(&mut self, host: &Host, source: &Arc<dyn WorkSource>) -> bool {
+        let memory = TurnAccess::new(&host.memory);
+        let now = self.clock.now(&host.clock);
+        host.polled_at.store(now.0, Ordering::Relaxed);
+        let pulled = self.sources.pull(source, &mut self.engine, memory.begun(), now);
+        self.counters.pulled += u64::from(pulled);
+        self.has_put_off = false;
+        let mut more = self.transmit(host, now, &memory) || self.sources.has_more();
+        more |= self.tell_news(host, now, &memory) && self.engine.has_work();
+        drop(memory);
+        self.finish(host, now, true);
+        more
+    }
+
+    /// Takes work from sources that were rung, and from those that wait if something has happened since.
+    /// Returns whether there was any.
+    #[cold]
+    fn pull_sources(
+        &mut self,
+        host: &Host,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+        has_happened: bool,
+    ) -> bool {
+        let Self { sources, engine, counters, .. } = self;
+        let mut pulled = 0;
+        // First come first served: those that wait were rung before.
+        if sources.are_due(has_happened) {
+            pulled += sources.pull_again(engine, memory.begun(), now);
+        }
+        // At most one filling: threads that keep ringing must not keep this one here.
+        for _ in 0..DOORBELLS {
+            let Some(source) = host.doorbells.take(|source| source.bell()) else { break };
+            pulled += sources.pull(&source, engine, memory.begun(), now);
+        }
+        counters.pulled += u64::from(pulled);
+        pulled > 0
     }
 
     /// Puts a link to use under a free identifier.

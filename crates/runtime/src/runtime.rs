@@ -25,6 +25,7 @@ use crate::hooks::Hooks;
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
+use crate::source::{DOORBELLS, Doorbells, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
 /// What a runtime is made for.
@@ -154,6 +155,7 @@ impl Runtime {
                 memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
                 status,
                 submissions,
+                doorbells: Doorbells::new(DOORBELLS),
                 commands: Mutex::new(Vec::new()),
                 has_commands: AtomicBool::new(false),
                 hooks,
@@ -167,6 +169,7 @@ impl Runtime {
                 fired: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
+                looked_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
             },
             home,
@@ -237,18 +240,42 @@ impl Runtime {
         };
         let host = &shared.host;
         let result = inside.with(|driver| driver.post(host, connection, &posting, doorbell));
-        if result != Ok(true) {
-            match inside.leave() {
-                Ok(()) => {
-                    host.wake_others(true);
-                    host.tell_fired();
-                    return Ok(result.map(|_more| ())?);
-                }
-                Err(again) => inside = again,
-            }
-        }
-        shared.take_turns(inside, Caller::Application, true);
+        shared.leave(inside, result == Ok(true));
         Ok(result.map(|_more| ())?)
+    }
+
+    /// Has work taken from a source, to which it was added before: now, or by whoever is inside the engine
+    /// before he leaves. It is put off until the next poll, by which more may have been added, if the
+    /// application polls and earlier work of the source is under way; so
+    /// [`Runtime::ring_put_off`] belongs to each poll that does not [drive](Runtime::drive).
+    #[inline]
+    pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
+        let shared = &*self.shared;
+        shared.home.check()?;
+        let (host, bell) = (&shared.host, source.bell());
+        let make_room = || {
+            shared.make_progress();
+        };
+        if bell.puts_off(source.is_idle(), || shared.ns_since(&host.looked_at)) {
+            bell.put_off();
+            host.doorbells.put(source, bell, make_room);
+        } else if let Some(mut inside) = shared.cell.try_enter() {
+            let more = inside.with(|driver| driver.ring(host, source));
+            shared.leave(inside, more);
+        } else {
+            host.doorbells.put(source, bell, make_room);
+            shared.make_progress();
+        }
+        Ok(())
+    }
+
+    /// Has work taken from the sources whose rings were put off, if there are any.
+    #[inline]
+    pub fn ring_put_off(&self) -> Result<(), Forked> {
+        if !self.shared.host.doorbells.is_empty() {
+            self.drive()?;
+        }
+        Ok(())
     }
 
     #[cold]
@@ -281,13 +308,8 @@ impl Runtime {
     /// application calls that polls.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
-        let shared = &*self.shared;
-        shared.home.check()?;
-        let Some(inside) = shared.cell.enter_or_announce() else {
-            shared.make_way();
-            return Ok(Drive::HandedOver);
-        };
-        Ok(shared.take_turns(inside, Caller::Application, false).0)
+        self.shared.home.check()?;
+        Ok(self.shared.make_progress())
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
@@ -407,10 +429,42 @@ pub(crate) struct Shared {
 impl Shared {
     /// For how long the application has not made progress itself.
     pub(crate) fn polled_ns_ago(&self) -> u64 {
-        match self.host.polled_at.load(Ordering::Relaxed) {
+        self.ns_since(&self.host.polled_at)
+    }
+
+    /// How long it is since then; 0 stands for never.
+    fn ns_since(&self, time: &AtomicU64) -> u64 {
+        match time.load(Ordering::Relaxed) {
             0 => u64::MAX,
-            polled_at => self.host.clock.now().since_ns(Instant(polled_at)),
+            time => self.host.clock.now().since_ns(Instant(time)),
         }
+    }
+
+    /// Drives on behalf of the application, unless another thread is inside.
+    #[inline]
+    fn make_progress(&self) -> Drive {
+        let Some(inside) = self.cell.enter_or_announce() else {
+            self.make_way();
+            return Drive::HandedOver;
+        };
+        self.take_turns(inside, Caller::Application, false).0
+    }
+
+    /// Leaves after something was posted, unless there is `more` to do.
+    #[inline]
+    fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
+        let mut inside = inside;
+        if !more {
+            match inside.leave() {
+                Ok(()) => {
+                    self.host.wake_others(true);
+                    self.host.tell_fired();
+                    return;
+                }
+                Err(again) => inside = again,
+            }
+        }
+        self.take_turns(inside, Caller::Application, true);
     }
 
     /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
