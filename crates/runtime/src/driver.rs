@@ -13,10 +13,11 @@ use semantics::{CompletionQueue, PostError, StatusTable};
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
+use crate::fork::Inherited;
 use crate::hooks::Hooks;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
-use crate::sleep::{Sleeper, Watched};
+use crate::sleep::{FDS_PER_LINK, Sleeper, Watched};
 use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
 
@@ -36,6 +37,7 @@ pub(crate) struct Host {
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) waiters: Waiters,
     pub(crate) sleeper: Sleeper,
+    pub(crate) inherited: Inherited,
     /// When the engine wants its next turn at the latest, in nanoseconds.
     pub(crate) turn_due: AtomicU64,
     /// When the thread that sleeps on the links wakes up by itself; 0 if none sleeps.
@@ -357,9 +359,11 @@ impl Driver {
         let Some(slot) = self.links.get_mut(index).filter(|slot| slot.is_some()) else {
             return false;
         };
-        *slot = None;
+        let attached = slot.take();
         self.engine.detach_link(link);
         self.watch(host, index);
+        // Its sockets close when nobody looks at them any more.
+        drop(attached);
         true
     }
 
@@ -599,13 +603,12 @@ impl Driver {
     fn watch(&self, host: &Host, index: usize) {
         let watched =
             self.links.get(index).and_then(Option::as_ref).filter(|link| !link.has_failed);
-        host.sleeper.watch(
-            index,
-            watched.map(|link| Watched {
-                fds: link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())),
-                is_full: self.full >> index & 1 != 0,
-            }),
-        );
+        let fds = watched.map(|link| link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())));
+        let is_full = self.full >> index & 1 != 0;
+        host.sleeper.watch(index, fds.map(|fds| Watched { fds, is_full }));
+        for (position, fd) in fds.unwrap_or_default().into_iter().enumerate() {
+            host.inherited.set(index * FDS_PER_LINK + position, fd);
+        }
         host.call_watch();
     }
 }

@@ -23,6 +23,7 @@ mod cell;
 mod clock;
 mod counters;
 mod driver;
+mod exit;
 mod fork;
 mod hooks;
 mod park;

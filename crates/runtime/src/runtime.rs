@@ -20,7 +20,8 @@ use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::driver::{AttachError, Caller, Driver, Host};
-use crate::fork::{Forked, HomeProcess};
+use crate::exit;
+use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
@@ -161,6 +162,7 @@ impl Runtime {
                 hooks,
                 waiters: Waiters::new(),
                 sleeper: Sleeper::new().map_err(StartError::Descriptor)?,
+                inherited: Inherited::claim(),
                 turn_due: AtomicU64::new(u64::MAX),
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
@@ -186,6 +188,7 @@ impl Runtime {
         if config.progress_thread {
             runtime.start_thread()?;
         }
+        exit::remember(&runtime.shared);
         Ok(runtime)
     }
 
@@ -409,6 +412,9 @@ impl Drop for Runtime {
     /// In a forked child the thread does not exist, and nothing is done.
     fn drop(&mut self) {
         self.stop();
+        if self.shared.home.check().is_ok() {
+            exit::dismiss(&self.shared);
+        }
     }
 }
 
@@ -448,6 +454,45 @@ impl Shared {
             return Drive::HandedOver;
         };
         self.take_turns(inside, Caller::Application, false).0
+    }
+
+    /// Closes the connections of these endpoints, and waits until their peers have heard of it and of all
+    /// that was delivered: for [`PARTING`] at most, as the process is about to end.
+    pub(crate) fn part(endpoints: &[Arc<Self>]) {
+        let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
+        let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
+        let began = std::time::Instant::now();
+        for endpoint in &parting {
+            let host = &endpoint.host;
+            lock(&host.commands).push(Box::new(|driver, _host, now, _memory| {
+                driver.engine.close_all(now);
+                driver.hasten();
+            }));
+            host.has_commands.store(true, Ordering::Release);
+        }
+        loop {
+            parting.retain(|endpoint| endpoint.is_parting());
+            let Some(endpoint) = parting.first() else { return };
+            if began.elapsed() >= PARTING {
+                return;
+            }
+            endpoint.host.sleeper.sleep(Some(PARTING_LOOK_NS));
+        }
+    }
+
+    /// Makes progress; whether a peer has yet to hear that a connection is closed.
+    fn is_parting(&self) -> bool {
+        if self.cell.is_poisoned() {
+            return false;
+        }
+        let Some(inside) = self.cell.enter_or_announce() else { return true };
+        let mut is_closing = true;
+        inside.drive(ROUNDS_INLINE, |driver| {
+            let more = driver.turn(&self.host, Caller::Watch).more;
+            is_closing = driver.engine.is_closing();
+            more
+        });
+        is_closing
     }
 
     /// Leaves after something was posted, unless there is `more` to do.
@@ -682,6 +727,13 @@ const ROUNDS_INLINE: u32 = 8;
 
 /// Turns of one drive of a thread with nothing else to do, before it looks whether it should stop.
 const ROUNDS_MAX: u32 = 64;
+
+/// How long the end of a process may wait for peers: some round trips over any network, and no more than
+/// its user notices.
+const PARTING: Duration = Duration::from_millis(100);
+
+/// How often it looks whether they have heard, at least.
+const PARTING_LOOK_NS: u64 = 1_000_000;
 
 /// Times a waiting thread lets others have the processor before it blocks.
 const YIELDS: u32 = 4;

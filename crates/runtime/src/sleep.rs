@@ -105,7 +105,7 @@ impl Sleeper {
 }
 
 /// Descriptors of one link.
-const FDS_PER_LINK: usize = 2;
+pub(crate) const FDS_PER_LINK: usize = 2;
 
 /// How long a link without a descriptor is left alone: an interrupt rate that costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
