@@ -167,6 +167,8 @@ pub(crate) struct Driver {
     links_end: usize,
     /// When a link over shared memory last brought a frame.
     memory_brought_at: Instant,
+    /// When descriptors that are no links were last asked for.
+    auxiliary_at: Instant,
     /// A bit for each link that had no room for frames when the engine last sent.
     full: u16,
     /// Frames came since acknowledgements were last hastened.
@@ -188,6 +190,7 @@ impl Driver {
             links: [const { None }; LINKS_MAX],
             links_end: 0,
             memory_brought_at: Instant(0),
+            auxiliary_at: Instant(0),
             full: 0,
             may_owe: false,
             has_put_off: false,
@@ -218,6 +221,11 @@ impl Driver {
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
+        }
+        if host.sleeper.auxiliary.is_in_use() {
+            let ready = self.poll_auxiliary(host, caller, now, &memory);
+            worked |= ready;
+            more |= ready;
         }
         // What the hooks do goes out with this turn.
         let has_news = worked && self.tell_news(host, now, &memory);
@@ -481,6 +489,27 @@ impl Driver {
         (came, more)
     }
 
+    /// Tells the hooks of descriptors that are no links; whether any was ready. An application that polls
+    /// does not ask in every turn.
+    #[cold]
+    fn poll_auxiliary(
+        &mut self,
+        host: &Host,
+        caller: Caller,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+    ) -> bool {
+        if caller == Caller::Application && now.since_ns(self.auxiliary_at) < ASK_SILENT_NS {
+            return false;
+        }
+        self.auxiliary_at = now;
+        let engine = &mut self.engine;
+        let ready = host.sleeper.auxiliary.poll(|key, ready| {
+            host.hooks.on_descriptor(engine, memory.begun(), now, key, ready);
+        });
+        ready > 0
+    }
+
     /// Tells the links that a thread is about to sleep; false if there is something to do instead.
     #[cold]
     fn prepare_sleep(&mut self) -> bool {
@@ -667,7 +696,8 @@ pub enum AttachError {
 /// Shared memory counts as busy for this long after it brought a frame: some round trips.
 const MEMORY_BUSY_NS: u64 = 20_000;
 
-/// How often a silent link is asked while shared memory is busy: 0.4 µs for a look are 2 % then.
+/// How often a silent link is asked while shared memory is busy, and descriptors that are no links: 0.4 µs
+/// for a look are 2 % then.
 const ASK_SILENT_NS: u64 = 20_000;
 
 /// How often an application that polls asks a link for its news, which are rare: after a system call the

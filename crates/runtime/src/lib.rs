@@ -19,6 +19,7 @@
 )]
 
 mod aside;
+mod auxiliary;
 mod cell;
 mod clock;
 mod counters;
@@ -33,6 +34,7 @@ mod sleep;
 mod source;
 mod submission;
 
+pub use auxiliary::Readiness;
 pub use cell::{Drive, Inside, ProgressCell};
 pub use counters::RuntimeCounters;
 pub use driver::AttachError;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -16,6 +17,7 @@ use thiserror::Error;
 use wire_edge::PeerAddr;
 
 use crate::aside::QUIET_NS;
+use crate::auxiliary::Readiness;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
@@ -378,6 +380,41 @@ impl Runtime {
     /// What the driver of a link has counted, if it is there.
     pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
+    }
+
+    /// Has the hooks told, under `key`, when a descriptor that is no link is ready, or for something else than
+    /// before. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed.
+    pub fn watch_descriptor(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: u64,
+        ready: Readiness,
+    ) -> io::Result<()> {
+        self.shared.host.sleeper.auxiliary.watch(fd, key, ready)?;
+        // Who sleeps may not know yet that there are any.
+        self.shared.host.call_watch();
+        Ok(())
+    }
+
+    /// Has the hooks told no more of a descriptor; false if they were not. They may hear of it still in a turn
+    /// that has begun.
+    pub fn unwatch_descriptor(&self, fd: BorrowedFd<'_>) -> bool {
+        self.shared.host.sleeper.auxiliary.unwatch(fd)
+    }
+
+    /// The application is about to wait for something of which the runtime knows nothing, such as a
+    /// descriptor: the progress thread serves the links from now on, although it polled a moment ago.
+    pub fn leave_links(&self) -> Result<(), Forked> {
+        self.check_process()?;
+        self.shared.host.polled_at.store(0, Ordering::Relaxed);
+        self.shared.host.looked_at.store(0, Ordering::Relaxed);
+        self.shared.unpark_progress_thread();
+        Ok(())
+    }
+
+    /// Whether the endpoint works: no thread has panicked inside the engine.
+    pub fn is_sound(&self) -> bool {
+        !self.shared.cell.is_poisoned()
     }
 
     /// What the runtime has counted.

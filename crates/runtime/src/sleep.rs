@@ -6,16 +6,21 @@ use std::sync::{Mutex, PoisonError};
 
 use delivery::LINKS_MAX;
 
-/// What a thread can sleep on: the descriptors of all links and one to be called by.
+use crate::auxiliary::Auxiliary;
+
+/// What a thread can sleep on: the descriptors of all links, a set of others, and one to be called by.
 ///
 /// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, it has nanosecond
 /// timeouts on every kernel, needs no system call when a link wants to know of room to send, and
-/// leaves no object in the kernel that a forked child would share.
+/// leaves no object in the kernel that a forked child would share. The others may be many, and are rarely
+/// ready: their set is one of epoll.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     /// An eventfd.
     call: OwnedFd,
     links: Mutex<[Option<Watched>; LINKS_MAX]>,
+    /// Descriptors that are no links.
+    pub(crate) auxiliary: Auxiliary,
 }
 
 /// A link as the sleeper sees it.
@@ -37,7 +42,7 @@ impl Sleeper {
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
         let call = unsafe { OwnedFd::from_raw_fd(call) };
-        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]) })
+        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), auxiliary: Auxiliary::default() })
     }
 
     /// Sets what to watch of the link with this index.
@@ -59,7 +64,7 @@ impl Sleeper {
     /// `limit_ns` nanoseconds have passed (`None`: no limit).
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) {
         let mut fds =
-            [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX * FDS_PER_LINK + 1];
+            [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX * FDS_PER_LINK + 2];
         let mut limit_ns = limit_ns;
         let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut count = 0;
@@ -77,9 +82,11 @@ impl Sleeper {
                 }
             }
         }
-        let [.., call] = &mut fds;
+        let [.., others, call] = &mut fds;
         call.fd = self.call.as_raw_fd();
         call.events = libc::POLLIN;
+        others.fd = self.auxiliary.fd().unwrap_or(-1);
+        others.events = libc::POLLIN;
         let limit = limit_ns.map(|ns| libc::timespec {
             tv_sec: (ns / 1_000_000_000).cast_signed(),
             tv_nsec: (ns % 1_000_000_000).cast_signed(),
