@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::fork::{Inherited, SOCKETS};
 
 /// What a descriptor is, or is to be, ready for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -39,6 +41,44 @@ pub(crate) struct Auxiliary {
     /// Made when first of use.
     set: OnceLock<OwnedFd>,
     watched: AtomicUsize,
+    /// A forked child is not to keep them.
+    inherited: Mutex<Places>,
+}
+
+/// Descriptors, and where a forked child finds them.
+#[derive(Debug, Default)]
+struct Places {
+    taken: Vec<Option<RawFd>>,
+    blocks: Vec<Inherited>,
+}
+
+impl Places {
+    fn add(&mut self, fd: RawFd) {
+        let free = self.taken.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.taken.len());
+        if free.is_none() {
+            self.taken.push(None);
+        }
+        if self.blocks.len() * SOCKETS <= place {
+            self.blocks.push(Inherited::claim());
+        }
+        self.set(place, Some(fd));
+    }
+
+    fn remove(&mut self, fd: RawFd) {
+        if let Some(place) = self.taken.iter().position(|&taken| taken == Some(fd)) {
+            self.set(place, None);
+        }
+    }
+
+    fn set(&mut self, place: usize, fd: Option<RawFd>) {
+        if let Some(taken) = self.taken.get_mut(place) {
+            *taken = fd;
+        }
+        if let Some(block) = self.blocks.get(place / SOCKETS) {
+            block.set(place % SOCKETS, fd);
+        }
+    }
 }
 
 impl Auxiliary {
@@ -56,6 +96,7 @@ impl Auxiliary {
         match change(libc::EPOLL_CTL_ADD) {
             Ok(()) => {
                 self.watched.fetch_add(1, Ordering::Relaxed);
+                self.places().add(fd.as_raw_fd());
                 Ok(())
             }
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => change(libc::EPOLL_CTL_MOD),
@@ -71,6 +112,7 @@ impl Auxiliary {
         let is_undone = unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), none) } == 0;
         if is_undone {
             self.watched.fetch_sub(1, Ordering::Relaxed);
+            self.places().remove(fd.as_raw_fd());
         }
         is_undone
     }
@@ -97,6 +139,10 @@ impl Auxiliary {
             on_ready(event.u64, Readiness::of_events(event.events));
         }
         count
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.inherited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self) -> io::Result<RawFd> {

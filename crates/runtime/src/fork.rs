@@ -41,7 +41,7 @@ impl HomeProcess {
     }
 }
 
-/// The sockets of one endpoint's links, where a forked child finds them without a lock.
+/// Sockets of one endpoint, where a forked child finds them without a lock.
 ///
 /// As long as a process has a socket open, its address is taken, and peers that send there are not refused.
 /// A child that knows nothing of the endpoint must not keep it so after the parent's end.
@@ -72,7 +72,7 @@ struct Socket {
     inode: AtomicU64,
 }
 
-/// Sockets of one endpoint: what its links are waited for by.
+/// Sockets of one block: what the links of an endpoint are waited for by.
 pub(crate) const SOCKETS: usize = 32;
 
 impl Inherited {

@@ -259,7 +259,7 @@ impl Runtime {
         shared.home.check()?;
         let (host, bell) = (&shared.host, source.bell());
         let make_room = || {
-            shared.make_progress();
+            let _checked_above = self.drive();
         };
         if bell.puts_off(source.is_idle(), || shared.ns_since(&host.looked_at)) {
             bell.put_off();
@@ -269,7 +269,7 @@ impl Runtime {
             shared.leave(inside, more);
         } else {
             host.doorbells.put(source, bell, make_room);
-            shared.make_progress();
+            self.drive()?;
         }
         Ok(())
     }
@@ -313,8 +313,13 @@ impl Runtime {
     /// application calls that polls.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
-        self.shared.home.check()?;
-        Ok(self.shared.make_progress())
+        let shared = &*self.shared;
+        shared.home.check()?;
+        let Some(inside) = shared.cell.enter_or_announce() else {
+            shared.make_way();
+            return Ok(Drive::HandedOver);
+        };
+        Ok(shared.take_turns(inside, Caller::Application, false).0)
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
@@ -390,6 +395,8 @@ impl Runtime {
         key: u64,
         ready: Readiness,
     ) -> io::Result<()> {
+        // A child would change the parent's set.
+        self.check_process().map_err(io::Error::other)?;
         self.shared.host.sleeper.auxiliary.watch(fd, key, ready)?;
         // Who sleeps may not know yet that there are any.
         self.shared.host.call_watch();
@@ -399,7 +406,7 @@ impl Runtime {
     /// Has the hooks told no more of a descriptor; false if they were not. They may hear of it still in a turn
     /// that has begun.
     pub fn unwatch_descriptor(&self, fd: BorrowedFd<'_>) -> bool {
-        self.shared.host.sleeper.auxiliary.unwatch(fd)
+        self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
     }
 
     /// The application is about to wait for something of which the runtime knows nothing, such as a
@@ -481,16 +488,6 @@ impl Shared {
             0 => u64::MAX,
             time => self.host.clock.now().since_ns(Instant(time)),
         }
-    }
-
-    /// Drives on behalf of the application, unless another thread is inside.
-    #[inline]
-    fn make_progress(&self) -> Drive {
-        let Some(inside) = self.cell.enter_or_announce() else {
-            self.make_way();
-            return Drive::HandedOver;
-        };
-        self.take_turns(inside, Caller::Application, false).0
     }
 
     /// Closes the connections of these endpoints, and waits until their peers have heard of it and of all

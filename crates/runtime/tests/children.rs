@@ -4,6 +4,7 @@ mod pair;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use std::thread;
 use engine::{Closed, ConnectRequest, Event};
 use mem::{Buffer, Rights};
 use pair::{Side, connect};
-use runtime::{Doorbell, Runtime};
+use runtime::{Doorbell, Readiness, Runtime};
 use semantics::{Operation, OperationFlags, Request, Source};
 
 /// Writes to an endpoint of the child's own from another; whether that succeeds.
@@ -103,15 +104,28 @@ fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
 fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     let _alone = alone();
     let side = Side::new(false);
-    let address = address_of(&side.runtime);
+    // Others than links, too.
+    let others: Vec<_> = (0..100)
+        .map(|key| {
+            let other = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
+            let watching = side.runtime.watch_descriptor(other.as_fd(), key, Readiness::READABLE);
+            watching.expect("it is watched");
+            other
+        })
+        .collect();
+    let mut addresses = vec![address_of(&side.runtime)];
+    addresses.extend(others.iter().map(|other| other.local_addr().expect("it is bound")));
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let child = in_child(|| {
         // It runs, and does so until the parent has looked.
         (&theirs).write_all(b"x").is_ok() && (&theirs).read_exact(&mut [0]).is_ok()
     });
     (&ours).read_exact(&mut [0]).expect("the child runs");
-    drop(side);
-    let again = UdpSocket::bind(address).map(drop);
+    for other in &others {
+        assert!(side.runtime.unwatch_descriptor(other.as_fd()));
+    }
+    drop((side, others));
+    let again: Result<Vec<_>, _> = addresses.iter().map(UdpSocket::bind).collect();
     (&ours).write_all(b"x").expect("the child runs still");
     assert_eq!(status_of(child), 0);
     again.expect("the address is free when the endpoint is gone");
