@@ -6,13 +6,15 @@ use std::sync::{Mutex, PoisonError};
 
 use delivery::LINKS_MAX;
 
+use crate::auxiliary::Auxiliary;
 use crate::doors::DOORS_MAX;
 
-/// What a thread can sleep on: the descriptors of all links and one to be called by.
+/// What a thread can sleep on: the descriptors of all links, a set of others, and one to be called by.
 ///
 /// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, it has nanosecond
 /// timeouts on every kernel, needs no system call when a link wants to know of room to send, and
-/// leaves no object in the kernel that a forked child would share.
+/// leaves no object in the kernel that a forked child would share. The others may be many, and are rarely
+/// ready: their set is one of epoll.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     /// An eventfd.
@@ -20,6 +22,8 @@ pub(crate) struct Sleeper {
     links: Mutex<[Option<Watched>; LINKS_MAX]>,
     /// Descriptors that only bring frames; none of them is full.
     doors: Mutex<Vec<RawFd>>,
+    /// Descriptors that are no links.
+    pub(crate) auxiliary: Auxiliary,
 }
 
 /// A link as the sleeper sees it.
@@ -41,7 +45,8 @@ impl Sleeper {
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
         let call = unsafe { OwnedFd::from_raw_fd(call) };
-        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), doors: Mutex::default() })
+        let (doors, auxiliary) = (Mutex::default(), Auxiliary::default());
+        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), doors, auxiliary })
     }
 
     /// Sets what to watch of the link with this index.
@@ -70,11 +75,11 @@ impl Sleeper {
     /// `limit_ns` nanoseconds have passed (`None`: no limit).
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) {
         let mut fds = [libc::pollfd { fd: -1, events: 0, revents: 0 };
-            LINKS_MAX * FDS_PER_LINK + DOORS_MAX + 1];
+            LINKS_MAX * FDS_PER_LINK + DOORS_MAX + 2];
         let mut limit_ns = limit_ns;
         let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first is the one to be called by.
-        let mut count = 1;
+        // The first two are the one to be called by, and the set of others.
+        let mut count = 2;
         for link in links.iter().flatten() {
             if link.fds.iter().all(Option::is_none) {
                 limit_ns = Some(limit_ns.unwrap_or(u64::MAX).min(UNWATCHED_LINK_NS));
@@ -95,9 +100,11 @@ impl Sleeper {
             slot.fd = fd;
             slot.events = libc::POLLIN;
         }
-        let [call, ..] = &mut fds;
+        let [call, others, ..] = &mut fds;
         call.fd = self.call.as_raw_fd();
         call.events = libc::POLLIN;
+        others.fd = self.auxiliary.fd().unwrap_or(-1);
+        others.events = libc::POLLIN;
         let limit = limit_ns.map(|ns| libc::timespec {
             tv_sec: (ns / 1_000_000_000).cast_signed(),
             tv_nsec: (ns % 1_000_000_000).cast_signed(),
@@ -121,7 +128,7 @@ impl Sleeper {
 }
 
 /// Descriptors of one link.
-const FDS_PER_LINK: usize = 2;
+pub(crate) const FDS_PER_LINK: usize = 2;
 
 /// How long a link without a descriptor is left alone: an interrupt rate that costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
