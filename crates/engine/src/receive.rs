@@ -572,7 +572,7 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
-    //= protocol.md: answer.8
+    //= protocol.md: answer.8, queue-pair.3
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.
     #[cold]
@@ -585,10 +585,15 @@ impl Parts<'_> {
         if !connection.is_open() || !connection.outbound().lacks_answer(self.pools, operation) {
             return;
         }
+        let error = OperationError::RemoteAccess(AccessFault::Key);
+        if connection.is_queue_pair() {
+            connection.outbound_mut().fail(self.pools, operation, error);
+            return self.end_if_over(now, connection);
+        }
         let reason = CloseReason::LocalMemoryGone;
-        let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         let closed = Closed::PeerRefused(reason);
-        connection.outbound_mut().flush(self.pools, closed.operation_error(), Some(fault));
+        let fault = Some((operation, error));
+        connection.outbound_mut().flush(self.pools, closed.operation_error(), fault);
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, closed);
     }
