@@ -543,7 +543,7 @@ impl Parts<'_> {
         self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
     }
 
-    //= protocol.md: answer.9, violation.6, queue-pair.3
+    //= protocol.md: answer.9, violation.6, queue-pair.3, fault.3
     /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
     /// of which of its reads it is, as if it had asked for memory that is not there.
     #[cold]
@@ -564,6 +564,10 @@ impl Parts<'_> {
                 let rest = Closed::LocalMemory.operation_error();
                 connection.outbound_mut().flush(self.pools, rest, Some(fault));
                 (CloseReason::LocalMemoryGone, OperationNumber(0))
+            }
+            LocalFault::Answer(read) if connection.is_queue_pair() => {
+                connection.outbound_mut().abandon_answers(self.pools, read);
+                return self.refuse_access(now, connection, CloseReason::UnknownKey, read);
             }
             LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
         };
