@@ -14,6 +14,7 @@ use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::liveness::Liveness;
 use crate::names::Names;
+use crate::not_ready::Patience;
 use crate::pairs::Pairs;
 use crate::path::Path;
 use crate::pending::PING;
@@ -332,6 +333,11 @@ impl Connection {
     /// What it is that the peer may not have, and why.
     pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.terms.as_mut()?.take_refused()
+    }
+
+    /// How long it waits for receives of the peer, if it is a queue pair.
+    pub(crate) fn patience_mut(&mut self) -> Option<&mut Patience> {
+        self.terms.as_mut().filter(|terms| terms.is_queue_pair()).map(|terms| terms.patience_mut())
     }
 
     /// Whether it is a queue pair.

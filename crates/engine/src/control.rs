@@ -133,7 +133,7 @@ impl Parts<'_> {
             return;
         }
         match *message {
-            Control::Padding | Control::NotReady(_) | Control::Ready => {}
+            Control::Padding => {}
             Control::Address(address) => connection.learn_address(address),
             Control::Ping => {
                 let has_several = connection.paths().len() > 1;
@@ -141,6 +141,8 @@ impl Parts<'_> {
             }
             Control::Links(links) => self.on_links(now, connection, links),
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
+            Control::NotReady(message) => self.on_not_ready(now, connection, message),
+            Control::Ready => self.on_ready(connection),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
                     path.answer(nonce);
@@ -344,7 +346,7 @@ impl Parts<'_> {
             self.begin_close(now, connection, close, Closed::Overrun);
         } else if connection.outbound().is_faulty() {
             let close = (CloseReason::Application, nothing);
-            self.begin_close(now, connection, close, Closed::LocalMemory);
+            self.begin_close(now, connection, close, Closed::OperationFailed);
         } else if connection.outbound().answering() == 0
             && let Some((reason, operation)) = connection.take_refused()
         {

@@ -126,6 +126,9 @@ pub enum Closed {
     /// The peer restarted and knows nothing of the connection.
     #[error("the peer restarted; connect again")]
     PeerRestarted,
+    /// An operation of this queue pair failed on this side: its completion tells why.
+    #[error("an operation of this side failed, as its completion tells")]
+    OperationFailed,
     /// A completion queue of the connection, which promises no places, had no room for a completion.
     #[error(
         "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
@@ -145,7 +148,9 @@ impl Closed {
             Self::PeerRefused(_) | Self::Rejected(_) | Self::Version { .. } => {
                 OperationError::EndedByPeer
             }
-            Self::Here | Self::LocalMemory | Self::Overrun => OperationError::Flushed,
+            Self::Here | Self::LocalMemory | Self::OperationFailed | Self::Overrun => {
+                OperationError::Flushed
+            }
         }
     }
 }

@@ -37,6 +37,7 @@ mod liveness;
 mod names;
 mod new_frame;
 mod news;
+mod not_ready;
 mod pairs;
 mod parts;
 mod path;

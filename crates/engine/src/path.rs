@@ -627,6 +627,20 @@ impl Path {
         lost
     }
 
+    /// Gives out what is in flight that the peer has refused, without a word on the link.
+    pub(crate) fn take_refused(
+        &mut self,
+        pool: &mut SentPool<Carried>,
+        is_refused: &mut impl FnMut(&Carried) -> bool,
+        operations: &mut impl FnMut(Carried),
+    ) {
+        let again = &mut self.counters.retransmissions;
+        self.sending.retire(pool, is_refused, &mut |carried| {
+            *again += 1;
+            operations(carried);
+        });
+    }
+
     /// Lets go of what is in flight: nobody wants it any more.
     pub(crate) fn let_go(&mut self, pool: &mut SentPool<Carried>) {
         self.sending.drain(pool, &mut |_| {});

@@ -167,13 +167,14 @@ fn gather_messages(
     if control & CLOSE != 0 {
         add(body, connection.close().control());
     }
+    if control & READY != 0 {
+        add(body, Control::Ready);
+    }
+    // Of one that lacks a receive by now, even if another has got one.
     if control & NOT_READY != 0
         && let Some(message) = connection.inbound().lacks_receive()
     {
         add(body, Control::NotReady(message));
-    }
-    if control & READY != 0 && connection.inbound().lacks_receive().is_none() {
-        add(body, Control::Ready);
     }
     if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);

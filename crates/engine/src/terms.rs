@@ -7,6 +7,7 @@ use semantics::{InboundLimits, SharedReceives};
 use wire_edge::{CloseReason, OperationNumber};
 
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
+use crate::not_ready::Patience;
 
 /// Under which terms one end takes part in a connection. The defaults are those of the endpoint.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,9 @@ pub struct Terms {
     /// Where a queue pair takes its receives from, if it shares them with others; its queues of completions promise
     /// nothing. If the peer wants no queue pair, receives are not shared.
     pub shared_receives: Option<Arc<SharedReceives>>,
+    /// How long the oldest operation of a queue pair waits for a receive of the peer before it fails, in nanoseconds;
+    /// `None` for as long as it takes.
+    pub not_ready_ns: Option<u64>,
 }
 
 /// What one end of a connection grants its peer; `None` for what the endpoint grants all.
@@ -60,6 +64,8 @@ pub(crate) struct OwnTerms {
     is_queue_pair: bool,
     /// Where receives come from, once it is one.
     shared_receives: Option<Arc<SharedReceives>>,
+    /// How long it waits for receives of the peer.
+    patience: Patience,
     /// What the peer has asked for and may not have, while answers to what it asked before are under way.
     refused: Option<(CloseReason, OperationNumber)>,
 }
@@ -89,6 +95,7 @@ impl OwnTerms {
             wants_queue_pair: terms.queue_pair,
             is_queue_pair: false,
             shared_receives: terms.shared_receives.clone(),
+            patience: Patience::new(terms.not_ready_ns),
             refused: None,
         }))
     }
@@ -127,6 +134,11 @@ impl OwnTerms {
     /// Where receives come from, if others have them too.
     pub(crate) const fn take_shared_receives(&mut self) -> Option<Arc<SharedReceives>> {
         self.shared_receives.take()
+    }
+
+    /// How long it waits for receives of the peer.
+    pub(crate) const fn patience_mut(&mut self) -> &mut Patience {
+        &mut self.patience
     }
 
     /// The peer is refused when it has all answers.

@@ -495,6 +495,11 @@ impl Outbound {
         self.outlet.is_overrun()
     }
 
+    /// The first operation that the peer is not known to have delivered.
+    pub const fn delivered(&self) -> OperationNumber {
+        self.delivered
+    }
+
     /// Operations posted and not complete.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding

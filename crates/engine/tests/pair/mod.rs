@@ -481,6 +481,21 @@ impl Pair {
         self.try_post(host, request, length, context, flags).unwrap();
     }
 
+    /// Posts a request with an immediate, if one is given.
+    pub(crate) fn post_with(
+        &mut self,
+        host: usize,
+        request: Request,
+        length: u32,
+        context: u64,
+        immediate: Option<u32>,
+    ) {
+        let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
+        let operation = Operation { request, length, flags, immediate, context, status: None };
+        let Host { engine, memory, connection, .. } = &mut self.hosts[host];
+        engine.post(&memory.access(), connection.unwrap(), &operation).unwrap();
+    }
+
     /// Posts a write of bytes to the same place in the other memory.
     pub(crate) fn write(&mut self, host: usize, offset: u64, length: u32, context: u64) {
         let (key, address) = self.remote(1 - host, offset);

@@ -71,7 +71,7 @@ impl Outbound {
     }
 
     /// Whether a fragment waits until the peer is ready.
-    pub(super) fn is_held(&self, carried: &Carried) -> bool {
+    pub fn is_held(&self, carried: &Carried) -> bool {
         let waiting = self.not_ready.filter(|_| carried.kind == CarriedKind::Request);
         waiting.is_some_and(|waiting| carried.number.since(waiting) >= 0)
     }
