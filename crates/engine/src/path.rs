@@ -15,7 +15,7 @@ use crate::heard::Heard;
 use crate::life::Life;
 use crate::pending::{LostControl, PING, Pending};
 use crate::purpose::Purpose;
-use crate::refusals::Refusals;
+use crate::refusals::{QUESTION_NS, Refusals};
 use crate::returned::Returned;
 use crate::sending::Sending;
 
@@ -804,6 +804,17 @@ impl Path {
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
         self.ask_who_refuses(now);
         has_failed
+    }
+
+    /// Another connection has found out that nobody listens there. Whether that is so, and news: who was
+    /// heard while it asked is there.
+    pub(crate) fn on_nobody_found(&mut self, now: Instant) -> bool {
+        let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
+        let is_news = !is_heard && !self.refusals.have_failed();
+        if is_news {
+            self.refusals.fail();
+        }
+        is_news
     }
 
     /// Asks whether there is somebody at the peer's address, if it is time after a refusal.

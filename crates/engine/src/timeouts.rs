@@ -140,7 +140,7 @@ impl Parts<'_> {
         }
         if connection.liveness().is_exhausted(now) {
             let peer = connection.paths().first().map_or_else(Default::default, Path::peer);
-            let silence_ms = self.config.silence_budget_ns / 1_000_000;
+            let silence_ms = connection.silence_ns(self.config) / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
             return;

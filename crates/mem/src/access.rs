@@ -36,6 +36,11 @@ impl<'a> MemoryAccess<'a> {
         Self { table, phase, last_key, on_this_thread: PhantomData }
     }
 
+    /// The table whose regions are accessed: to bind and end windows during a turn.
+    pub const fn table(&self) -> &'a MemoryTable {
+        self.table
+    }
+
     /// The region as it was registered.
     ///
     /// # Errors

@@ -23,7 +23,6 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-pub use close::error_of_close;
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
 pub use limits::{OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};
 pub use outbound::{
@@ -35,7 +34,7 @@ pub use range_set::{Full, RangeSet};
 pub use shared_receives::SharedReceives;
 // What this crate is asked in, so that its users need not name the crate that all wires share.
 pub use work::{
-    AccessFault, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
+    AccessFault, Arm, Completion, CompletionKind, CompletionQueue, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
     Owner, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
     Source, StatusTable,

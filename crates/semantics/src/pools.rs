@@ -129,6 +129,12 @@ impl Pools {
         self.refilled.pop()
     }
 
+    /// Whether there is such a queue.
+    #[inline]
+    pub const fn has_refilled(&self) -> bool {
+        !self.refilled.is_empty()
+    }
+
     /// How many records are in use: 0 everywhere when no connection has anything under way.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {

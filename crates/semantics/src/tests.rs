@@ -4,13 +4,17 @@
 mod exactly_once;
 mod lies;
 mod limits;
+mod local_work;
 mod messages;
+mod not_ready;
 mod ordering;
 mod pair;
 mod questions;
 mod queue_pair;
 mod queues;
 mod receive_lists;
+mod requester;
 mod script;
 mod shared;
+mod source_lists;
 mod windows;

@@ -98,10 +98,14 @@ pub enum CompletionKind {
     Receive,
     /// The peer wrote here and asked that we be told (`MultiEdge`'s notification).
     Notification,
+    /// A memory window of this side was bound.
+    BindWindow,
+    /// A memory window of this side was ended.
+    Invalidate,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Write,
         Self::Read,
         Self::FetchAdd,
@@ -109,6 +113,8 @@ impl CompletionKind {
         Self::Send,
         Self::Receive,
         Self::Notification,
+        Self::BindWindow,
+        Self::Invalidate,
     ];
 }
 
@@ -197,7 +203,7 @@ mod tests {
         #[test]
         fn words_give_the_completion_back(
             (context, owner, value) in any::<(u64, u64, u64)>(),
-            kind in 0..7_usize,
+            kind in 0..9_usize,
             code in 0..19_u8,
             (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
         ) {

@@ -48,6 +48,9 @@ pub enum PostError {
     /// The receive queue of the connection is full.
     #[error("all {0} receives of the connection are posted")]
     ReceiveQueueFull(u32),
+    /// Only the peer of a queue pair knows what to do with it.
+    #[error("only queue pairs have this kind of work, and the connection is none")]
+    QueuePairOnly,
     /// The connection takes its receives from a queue that it shares with others.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
