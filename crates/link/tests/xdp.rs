@@ -405,12 +405,10 @@ fn an_interface_with_several_queues_is_served_on_the_one_asked_for() {
     in_namespace(|| {
         ip("link delete edge0");
         ip("link add edge0 numrxqueues 2 numtxqueues 2 type veth peer name edge1 numrxqueues 2");
-        ip("link set edge0 up");
-        ip("link set edge1 up");
+        put_up();
         let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
         let hints = first.hints();
         assert!(hints.len() == 1 && hints[0].contains("ethtool -L edge0 combined 1"), "{hints:?}");
-        until(|| describe("edge0").contains("state UP"));
         exchange(&mut second, &mut first, 100);
         drop(first);
         assert_eq!(open(&XdpConfig { queue: 1, ..on("edge0") }).caps().frame_bytes_max, 1488);
@@ -707,6 +705,11 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
 
 fn add_pair() {
     ip("link add edge0 type veth peer name edge1");
+    put_up();
+}
+
+/// A link that is opened while its interface is not up yet counts what it is given as lost.
+fn put_up() {
     ip("link set edge0 up");
     ip("link set edge1 up");
     until(|| ["edge0", "edge1"].iter().all(|interface| describe(interface).contains("state UP")));
