@@ -335,6 +335,17 @@ impl Connection {
         self.terms.as_mut()?.take_refused()
     }
 
+    /// It asks its peer for a sign of life: whether for all that go to the same, as those do that may ask often.
+    pub(crate) fn asks_for_all(&mut self) -> bool {
+        self.terms.as_mut().map(|terms| terms.ask_for_all()).is_some()
+    }
+
+    /// The peer is heard: whether it was asked for all.
+    #[inline]
+    pub(crate) fn take_asking_for_all(&mut self) -> bool {
+        self.terms.as_mut().is_some_and(|terms| terms.take_asking_for_all())
+    }
+
     /// How long it waits for receives of the peer, if it is a queue pair.
     pub(crate) fn patience_mut(&mut self) -> Option<&mut Patience> {
         self.terms.as_mut().filter(|terms| terms.is_queue_pair()).map(|terms| terms.patience_mut())

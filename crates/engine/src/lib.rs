@@ -65,6 +65,7 @@ mod terms;
 mod timeouts;
 mod told;
 mod transmit;
+mod watch;
 
 pub use config::{Asking, EngineConfig};
 pub use engine::{ConnectRequest, Engine};
