@@ -543,7 +543,7 @@ impl Parts<'_> {
         self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
     }
 
-    //= protocol.md: answer.9, violation.6, queue-pair.3
+    //= protocol.md: answer.9, violation.6, queue-pair.3, fault.3
     /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
     /// of which of its reads it is, as if it had asked for memory that is not there.
     #[cold]
@@ -565,6 +565,10 @@ impl Parts<'_> {
                 connection.outbound_mut().flush(self.pools, rest, Some(fault));
                 (CloseReason::LocalMemoryGone, OperationNumber(0))
             }
+            LocalFault::Answer(read) if connection.is_queue_pair() => {
+                connection.outbound_mut().abandon_answers(self.pools, read);
+                return self.refuse_access(now, connection, CloseReason::UnknownKey, read);
+            }
             LocalFault::Answer(read) => (CloseReason::UnknownKey, read),
         };
         self.begin_close(now, connection, close, Closed::LocalMemory);
@@ -572,7 +576,7 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
-    //= protocol.md: answer.8
+    //= protocol.md: answer.8, queue-pair.3
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.
     #[cold]
@@ -585,10 +589,15 @@ impl Parts<'_> {
         if !connection.is_open() || !connection.outbound().lacks_answer(self.pools, operation) {
             return;
         }
+        let error = OperationError::RemoteAccess(AccessFault::Key);
+        if connection.is_queue_pair() {
+            connection.outbound_mut().fail(self.pools, operation, error);
+            return self.end_if_over(now, connection);
+        }
         let reason = CloseReason::LocalMemoryGone;
-        let fault = (operation, OperationError::RemoteAccess(AccessFault::Key));
         let closed = Closed::PeerRefused(reason);
-        connection.outbound_mut().flush(self.pools, closed.operation_error(), Some(fault));
+        let fault = Some((operation, error));
+        connection.outbound_mut().flush(self.pools, closed.operation_error(), fault);
         let close = (reason, OperationNumber(0));
         self.begin_close(now, connection, close, closed);
     }

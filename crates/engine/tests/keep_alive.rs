@@ -4,6 +4,7 @@ mod pair;
 
 use delivery::LinkState;
 use engine::{Closed, EngineConfig};
+use mem::{Buffer, Rights};
 use pair::{Host, Pair};
 use semantics::{AccessFault, OperationError, Request};
 use wire_edge::{CloseReason, Control, Header, LinkStatus, control_messages, decode};
@@ -209,6 +210,59 @@ fn memory_that_goes_before_a_read_is_answered_ends_the_connection() {
         assert_eq!(host.closed(), [Closed::PeerRefused(CloseReason::LocalMemoryGone)]);
     }
     pair.assert_idle();
+}
+
+//= protocol.md: answer.8, queue-pair.3
+#[test]
+fn a_read_of_a_queue_pair_whose_answer_is_gone_fails_when_all_before_it_is_complete() {
+    let (pair, results) = reads_of_memory_that_goes(1000);
+    let gone = OperationError::RemoteAccess(AccessFault::Key);
+    assert_eq!(results, [Ok(()), Err(gone), Err(OperationError::Flushed)]);
+    assert_eq!(pair.hosts[1].closed(), [Closed::ByPeer]);
+}
+
+//= protocol.md: answer.9, fault.3
+#[test]
+fn memory_that_goes_before_a_read_of_a_queue_pair_is_answered_ends_it_behind_earlier_answers() {
+    let (pair, results) = reads_of_memory_that_goes(1 << 20);
+    let gone = OperationError::RemoteAccess(AccessFault::Key);
+    assert_eq!(results, [Ok(()), Err(gone), Err(OperationError::EndedByPeer)]);
+    assert_eq!(pair.hosts[0].closed(), [Closed::PeerRefused(CloseReason::UnknownKey)]);
+    assert_eq!(pair.hosts[1].closed(), [Closed::PeerMisbehaved(CloseReason::UnknownKey)]);
+}
+
+/// How a read, one of so many bytes whose memory goes meanwhile, and a write end on a queue pair. The answer to the
+/// first read arrives late, that to the second never.
+fn reads_of_memory_that_goes(length: u32) -> (Pair, Vec<Result<(), OperationError>>) {
+    let mut pair = Pair::new(1);
+    for host in &mut pair.hosts {
+        host.terms.queue_pair = true;
+    }
+    pair.establish();
+    let Host { memory, domain, .. } = &pair.hosts[1];
+    let staying = memory.register(*domain, Buffer::new(4096), Rights::ALL).unwrap();
+    let mut left = 8;
+    pair.filter =
+        Box::new(move |_, flight| match decode(&flight.bytes).map(|frame| frame.header) {
+            Ok(Header::ReadResponse { operation, .. }) if operation.0 == 0 => {
+                left -= i32::from(left > 0);
+                left == 0
+            }
+            Ok(Header::ReadResponse { .. }) => false,
+            _ => true,
+        });
+    let sink = pair.hosts[0].region.id;
+    let (key, address) = (staying.key, staying.start);
+    pair.post(0, Request::Read { sink, sink_offset: 0, key, address }, 1000, 0);
+    read(&mut pair, length);
+    pair.write(0, 0, 8, 2);
+    pair.run_for(100_000);
+    let region = pair.hosts[1].region.id;
+    pair.hosts[1].memory.deregister(region).unwrap();
+    pair.run_for(2_000_000_000);
+    let results = pair.done(0).iter().map(|done| done.result).collect();
+    pair.assert_idle();
+    (pair, results)
 }
 
 fn read(pair: &mut Pair, length: u32) {

@@ -77,6 +77,35 @@ impl Outbound {
         self.answering -= 1;
     }
 
+    //= protocol.md: fault.3
+    /// Gives up the answer to the request `from` of the peer and all answers behind it: nothing more of them is sent.
+    pub fn abandon_answers(&mut self, pools: &mut Pools, from: OperationNumber) {
+        let is_kept = |slot: u32| {
+            pools.responses.get(slot).is_some_and(|answer| answer.number.since(from) < 0)
+        };
+        let cursor_stays = is_kept(self.answer_cursor);
+        let (mut kept, mut next) = (NIL, self.answer_head);
+        while is_kept(next) {
+            (kept, next) = (next, pools.responses[next].next);
+        }
+        if kept == NIL {
+            self.answer_head = NIL;
+        } else {
+            pools.responses[kept].next = NIL;
+        }
+        self.answer_tail = kept;
+        if !cursor_stays {
+            self.answer_cursor = NIL;
+        }
+        while next != NIL {
+            let answer = pools.responses.remove(next);
+            let unsent = u64::from(answer.length.max(1) - answer.sent);
+            self.backlog_bytes = self.backlog_bytes.saturating_sub(unsent);
+            self.answering -= 1;
+            next = answer.next;
+        }
+    }
+
     pub(super) fn flush_answers(&mut self, pools: &mut Pools) {
         while self.answer_head != NIL {
             let response = pools.responses.remove(self.answer_head);

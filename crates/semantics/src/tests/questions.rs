@@ -373,3 +373,35 @@ fn a_peer_without_read_depth_is_asked_nothing() {
     assert!(pair.sides[1].inbound.is_stalled());
     assert_eq!(pair.sides[1].memory.load_u64(8), 0);
 }
+
+//= protocol.md: fault.3
+#[test]
+fn of_answers_that_are_given_up_nothing_more_is_sent_and_those_before_go_on() {
+    for given_up in 0..5_u32 {
+        let mut pair = Pair::new(Config { read_depth: 8, ..Config::default() }, 1);
+        let side = &mut pair.sides[1];
+        let (key, address) = (side.region.key, side.region.start);
+        for number in 0..4 {
+            let operation = OperationNumber(number);
+            let read = Header::ReadRequest { operation, length: 300, key, address };
+            assert_eq!(side.handle(Flags::LAST, &read, &[]), Verdict::Accepted);
+        }
+        // Three frames each: the third answer is under way.
+        let sent = [(); 8].map(|()| side.fragment(128).expect("there are twelve").carried);
+        side.outbound.abandon_answers(&mut side.pools, OperationNumber(given_up));
+        assert_eq!(side.outbound.answering(), given_up.min(4));
+        let (mut acknowledged, mut again) = (0, 0);
+        for carried in sent {
+            side.outbound.on_lost(&mut side.pools, carried);
+        }
+        while let Some(fragment) = side.fragment(128) {
+            assert!(fragment.carried.number.0 < given_up, "{fragment:?}");
+            again += 1;
+            acknowledged += u32::from(fragment.carried.length);
+            side.outbound.on_acknowledged(&mut side.pools, fragment.carried);
+        }
+        assert_eq!((acknowledged, again), (300 * given_up.min(4), 3 * given_up.min(4)));
+        assert_eq!(side.outbound.answering(), 0);
+        assert_eq!(side.pools.in_use(), crate::PoolUse::default());
+    }
+}
