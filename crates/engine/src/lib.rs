@@ -41,6 +41,7 @@ mod not_ready;
 mod pairs;
 mod parts;
 mod path;
+mod patience;
 mod peer_names;
 mod pending;
 mod per_host;

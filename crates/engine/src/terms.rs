@@ -7,7 +7,7 @@ use semantics::{InboundLimits, SharedReceives};
 use wire_edge::{CloseReason, OperationNumber};
 
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
-use crate::not_ready::Patience;
+use crate::patience::Patience;
 
 /// Under which terms one end takes part in a connection. The defaults are those of the endpoint.
 #[derive(Clone, Debug, Default)]
