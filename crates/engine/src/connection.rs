@@ -14,9 +14,9 @@ use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::liveness::Liveness;
 use crate::names::Names;
-use crate::not_ready::Patience;
 use crate::pairs::Pairs;
 use crate::path::Path;
+use crate::patience::Patience;
 use crate::pending::PING;
 use crate::phase::Phase;
 use crate::request_order::RequestOrder;
@@ -333,6 +333,17 @@ impl Connection {
     /// What it is that the peer may not have, and why.
     pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.terms.as_mut()?.take_refused()
+    }
+
+    /// It asks its peer for a sign of life: whether for all that go to the same, as those do that may ask often.
+    pub(crate) fn asks_for_all(&mut self) -> bool {
+        self.terms.as_mut().map(|terms| terms.ask_for_all()).is_some()
+    }
+
+    /// The peer is heard: whether it was asked for all.
+    #[inline]
+    pub(crate) fn take_asking_for_all(&mut self) -> bool {
+        self.terms.as_mut().is_some_and(|terms| terms.take_asking_for_all())
     }
 
     /// How long it waits for receives of the peer, if it is a queue pair.

@@ -31,6 +31,7 @@ use crate::replies::Replies;
 use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
 use crate::terms::{OwnTerms, Terms};
+use crate::watch::Watch;
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -50,6 +51,7 @@ pub struct Engine {
     turn_at: Instant,
     reception: Reception,
     peers: PeerNames,
+    watch: Watch,
     replies: Replies,
     news: News,
     counters: EndpointCounters,
@@ -127,6 +129,7 @@ impl Engine {
             reception: Reception::new(cookie_key, config.requests_max, connections.limit()),
             connections,
             peers: PeerNames::default(),
+            watch: Watch::default(),
             replies: Replies::new(ahead),
             news: News::new(ahead),
             counters: EndpointCounters::default(),
@@ -495,6 +498,7 @@ impl Engine {
             sent: &mut self.sent,
             reception: &mut self.reception,
             peers: &mut self.peers,
+            watch: &mut self.watch,
             replies: &mut self.replies,
             news: &mut self.news,
             counters: &mut self.counters,

@@ -9,6 +9,7 @@ use crate::link_set::RETIRED_NS;
 use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::LINKS;
+use crate::watch::Question;
 
 impl Connection {
     /// Indices (by bit) of the links that the peer should have, too.
@@ -26,14 +27,50 @@ impl Parts<'_> {
         // Of a link that does not work the peer may know nothing, however often it is heard on others.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let is_doubtful = connection.paths().iter().any(is_doubtful);
+        if !is_doubtful && self.others_ask(now, connection) {
+            return;
+        }
         let keep_alive_ns = connection.keep_alive_ns(self.config);
         if !connection.liveness_mut().poll_question(now, keep_alive_ns, is_doubtful) {
             return;
         }
+        let asks_for_all = connection.asks_for_all();
         for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
             path.say(LINKS);
+            if asks_for_all {
+                self.watch.on_asked(now, path.pair());
+            }
         }
         self.tell_links(connection);
+    }
+
+    //= protocol.md: silence.4
+    /// Whether a connection that asks often, as queue pairs do, need not ask, as another one asks where its links lead. What its endpoint
+    /// would ask it asks in any case: the peer may have forgotten this connection alone.
+    fn others_ask(&self, now: Instant, connection: &mut Connection) -> bool {
+        let own_ns = connection.keep_alive_ns(self.config);
+        let liveness = connection.liveness();
+        let must_ask = liveness.compares_links()
+            || liveness.heard_at().after_ns(self.config.keep_alive_ns) <= now;
+        let asks_often = own_ns < self.config.keep_alive_ns;
+        if !asks_often || must_ask || liveness.heard_at().after_ns(own_ns) > now {
+            return false;
+        }
+        let used = connection.paths().iter().filter(|path| path.may_carry_data());
+        let until = match self.watch.judge(now, used.map(Path::pair), own_ns) {
+            Question::Ask => return false,
+            Question::Await(until) => until,
+        };
+        connection.liveness_mut().put_off(until);
+        true
+    }
+
+    /// A connection that asked for all has heard its peer.
+    #[cold]
+    pub(crate) fn on_answer_for_all(&mut self, now: Instant, connection: &Connection) {
+        for path in connection.paths().iter().filter(|path| path.may_carry_data()) {
+            self.watch.on_answered(now, path.pair());
+        }
     }
 
     //= protocol.md: compare.4

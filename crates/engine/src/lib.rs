@@ -45,6 +45,7 @@ mod not_ready;
 mod pairs;
 mod parts;
 mod path;
+mod patience;
 mod peer_names;
 mod pending;
 mod per_host;
@@ -69,6 +70,7 @@ mod terms;
 mod timeouts;
 mod told;
 mod transmit;
+mod watch;
 
 pub use config::{Asking, EngineConfig};
 pub use datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};

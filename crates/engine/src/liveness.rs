@@ -112,6 +112,16 @@ impl Liveness {
         asks
     }
 
+    /// The question is put off until then.
+    pub(crate) const fn put_off(&mut self, until: Instant) {
+        self.ask_at = until;
+    }
+
+    /// Whether the peer is asked at that time in any case.
+    pub(crate) const fn compares_links(&self) -> bool {
+        self.compares_links
+    }
+
     //= protocol.md: compare.1
     /// Links have come or gone: when that has settled, both ends see whether they agree.
     pub(crate) fn compare_links_soon(&mut self, now: Instant) {

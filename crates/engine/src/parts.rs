@@ -16,6 +16,7 @@ use crate::reception::Reception;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
+use crate::watch::Watch;
 
 /// The parts of an [`Engine`](crate::Engine) that its connections share, each of which keeps its own state.
 ///
@@ -34,6 +35,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) sent: &'a mut SentPool<Carried>,
     pub(crate) reception: &'a mut Reception,
     pub(crate) peers: &'a mut PeerNames,
+    pub(crate) watch: &'a mut Watch,
     pub(crate) replies: &'a mut Replies,
     pub(crate) news: &'a mut News,
     /// Counts of which nothing depends.

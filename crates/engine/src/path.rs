@@ -838,6 +838,11 @@ impl Path {
         }
     }
 
+    /// Whether a frame was refused, and the peer is asked about that soon.
+    pub(crate) fn is_question_due(&self) -> bool {
+        self.refusals.deadline() != Instant::NEVER
+    }
+
     /// Whether somebody may listen at the peer's address, as far as is reported.
     pub(crate) const fn may_be_listened_at(&self) -> bool {
         !self.refusals.have_failed()

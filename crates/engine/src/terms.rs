@@ -7,7 +7,7 @@ use semantics::{InboundLimits, SharedReceives};
 use wire_edge::{CloseReason, OperationNumber};
 
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
-use crate::not_ready::Patience;
+use crate::patience::Patience;
 
 /// Under which terms one end takes part in a connection. The defaults are those of the endpoint.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +64,8 @@ pub(crate) struct OwnTerms {
     is_queue_pair: bool,
     /// Where receives come from, once it is one.
     shared_receives: Option<Arc<SharedReceives>>,
+    /// It has asked for all that go to the same peer, and not heard the peer since.
+    asks_for_all: bool,
     /// How long it waits for receives of the peer.
     patience: Patience,
     /// What the peer has asked for and may not have, while answers to what it asked before are under way.
@@ -95,6 +97,7 @@ impl OwnTerms {
             wants_queue_pair: terms.queue_pair,
             is_queue_pair: false,
             shared_receives: terms.shared_receives.clone(),
+            asks_for_all: false,
             patience: Patience::new(terms.not_ready_ns),
             refused: None,
         }))
@@ -134,6 +137,17 @@ impl OwnTerms {
     /// Where receives come from, if others have them too.
     pub(crate) const fn take_shared_receives(&mut self) -> Option<Arc<SharedReceives>> {
         self.shared_receives.take()
+    }
+
+    /// It asks for all that go to the same peer.
+    pub(crate) const fn ask_for_all(&mut self) {
+        self.asks_for_all = true;
+    }
+
+    /// Whether it did, when its peer is heard.
+    #[inline]
+    pub(crate) const fn take_asking_for_all(&mut self) -> bool {
+        core::mem::replace(&mut self.asks_for_all, false)
     }
 
     /// How long it waits for receives of the peer.

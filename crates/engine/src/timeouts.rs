@@ -201,7 +201,9 @@ impl Parts<'_> {
                 outbound.on_lost(pools, carried);
             }
         });
-        if is_probe_due {
+        // The network reports a few refusals a second: frames that say nothing new must not use them up.
+        let is_question_due = connection.paths()[position].is_question_due();
+        if is_probe_due && !is_question_due {
             self.probe(now, connection, position, others_progress);
             // Whether this link is silent or the peer, the others can tell, if they are asked
             // something that the peer need not have room for.

@@ -137,6 +137,9 @@ impl Parts<'_> {
         if connection.liveness_mut().poll_heard(now) {
             let is_waiting = connection.awaits_peer();
             connection.liveness_mut().on_progress(now, is_waiting);
+            if connection.take_asking_for_all() {
+                self.on_answer_for_all(now, connection);
+            }
         }
         // What was posted may have been complete at once.
         self.end_if_over(now, connection);

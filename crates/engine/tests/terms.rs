@@ -212,6 +212,46 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
     }
 }
 
+//= protocol.md: silence.4
+#[test]
+fn of_many_idle_queue_pairs_one_asks_their_peer_and_all_learn_that_it_was_killed() {
+    let mut pair = queue_pairs_with_room_for([64, 64]);
+    for _ in 1..50 {
+        pair.connect();
+        pair.run_for(SECOND_NS / 1000);
+    }
+    pair.run_for(10 * SECOND_NS);
+    let before = pair.frames;
+    pair.run_for(10 * SECOND_NS);
+    let frames = pair.frames - before;
+    assert!(frames <= 200, "{frames} frames in ten seconds");
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+    // The network reports six refusals and no more.
+    let quoted = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let noted = std::rc::Rc::clone(&quoted);
+    pair.filter = Box::new(move |_, flight| {
+        noted.borrow_mut().push(Evidence::quoted(&flight.bytes));
+        false
+    });
+    pair.hosts[1].paused = true;
+    pair.wire.clear();
+    let mut left = 6_usize;
+    let until = pair.now.after_ns(SECOND_NS);
+    loop {
+        let goes_on = pair.step(until);
+        let refused = core::mem::take(&mut *quoted.borrow_mut());
+        if refused.is_empty() && !goes_on {
+            break;
+        }
+        for evidence in refused.into_iter().take(left) {
+            left -= 1;
+            let event = LinkEvent::Refused(address(1, 0), evidence);
+            pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), event);
+        }
+    }
+    assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0)); 50]);
+}
+
 #[test]
 fn a_queue_for_which_an_application_waits_is_handed_out_once() {
     let mut pair = Pair::new(1);

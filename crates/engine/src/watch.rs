@@ -1,0 +1,128 @@
+//! Which addresses of peers were asked lately for a sign of life, and answered.
+//!
+//! Queue pairs ask often, and many lead to one peer: one of them asks for all. If it learns that nobody is there, so do
+//! they (protocol.md: report.6); networks would not tell each of them.
+
+use std::collections::HashMap;
+
+use delivery::{Instant, LinkId};
+use wire_edge::PeerAddr;
+
+/// A link of this end, and the address of the peer there.
+type Place = (LinkId, PeerAddr);
+
+/// The addresses that idle connections ask.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    places: HashMap<Place, Watched>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    /// When the question was asked that has no answer yet.
+    asked_at: Option<Instant>,
+    /// When one was answered.
+    answered_at: Option<Instant>,
+}
+
+/// What a connection does that has not heard its peer for a while.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Question {
+    /// It asks.
+    Ask,
+    /// Another one asks at this moment, or has got an answer: it looks again at that time.
+    Await(Instant),
+}
+
+impl Watch {
+    //= protocol.md: silence.4
+    /// A connection with links to these places would ask; answers count for so long.
+    pub(crate) fn judge(
+        &self,
+        now: Instant,
+        places: impl Iterator<Item = Place> + Clone,
+        lasts_ns: u64,
+    ) -> Question {
+        let known = |place| self.places.get(&place).copied().unwrap_or_default();
+        let answered = |place| known(place).answered_at.map(|at: Instant| at.after_ns(lasts_ns));
+        let answered_until = places.clone().map(|place| answered(place).unwrap_or_default()).min();
+        if let Some(until) = answered_until.filter(|&until| until > now) {
+            return Question::Await(until);
+        }
+        let asked_at = places.filter_map(|place| known(place).asked_at).max();
+        match asked_at.map(|at| at.after_ns(ANSWER_WAIT_NS)) {
+            Some(until) if until > now => Question::Await(until),
+            _ => Question::Ask,
+        }
+    }
+
+    /// A connection asks there.
+    pub(crate) fn on_asked(&mut self, now: Instant, place: Place) {
+        let is_new = !self.places.contains_key(&place);
+        if is_new && self.places.len() == self.places.capacity() {
+            // What nobody asks any more is not worth more memory.
+            self.places.retain(|_, watched| {
+                let last = watched.asked_at.max(watched.answered_at).unwrap_or_default();
+                last.after_ns(FORGET_NS) > now
+            });
+        }
+        self.places.entry(place).or_default().asked_at.get_or_insert(now);
+    }
+
+    /// One that asked there has heard its peer.
+    pub(crate) fn on_answered(&mut self, now: Instant, place: Place) {
+        if let Some(watched) = self.places.get_mut(&place) {
+            *watched = Watched { asked_at: None, answered_at: Some(now) };
+        }
+    }
+}
+
+/// How long others wait for the answer that one has asked for: what a refused address takes to be known as such, and
+/// a round trip of a continent.
+const ANSWER_WAIT_NS: u64 = 100_000_000;
+
+/// How long a place is remembered at which nothing is asked.
+const FORGET_NS: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS_NS: u64 = 500_000_000;
+    const START: Instant = Instant(1_000_000_000);
+
+    fn place(link: u8) -> Place {
+        (LinkId(link), PeerAddr::default())
+    }
+
+    fn judge(watch: &Watch, now: Instant, links: u8) -> Question {
+        watch.judge(now, (0..links).map(place), LASTS_NS)
+    }
+
+    //= protocol.md: silence.4
+    #[test]
+    fn one_asks_for_all_and_all_ask_if_it_gets_no_answer() {
+        let mut watch = Watch::default();
+        assert_eq!(judge(&watch, START, 1), Question::Ask);
+        watch.on_asked(START, place(0));
+        let until = START.after_ns(ANSWER_WAIT_NS);
+        assert_eq!(judge(&watch, START, 1), Question::Await(until));
+        assert_eq!(judge(&watch, until, 1), Question::Ask);
+        watch.on_asked(until, place(0));
+        assert_eq!(judge(&watch, until, 1), Question::Ask, "nobody waits for the second");
+        watch.on_answered(until, place(0));
+        assert_eq!(judge(&watch, until, 1), Question::Await(until.after_ns(LASTS_NS)));
+        assert_eq!(judge(&watch, until, 2), Question::Ask, "nothing is known of the other link");
+        assert_eq!(judge(&watch, until.after_ns(LASTS_NS), 1), Question::Ask);
+    }
+
+    #[test]
+    fn places_that_nobody_asks_are_forgotten() {
+        let mut watch = Watch::default();
+        for index in 0..100_000_u32 {
+            let peer = PeerAddr::shared_memory(1, index.into());
+            watch.on_asked(START.after_ns(u64::from(index) * 1_000_000_000), (LinkId(0), peer));
+        }
+        assert!(watch.places.len() < 1000, "{} places", watch.places.len());
+    }
+}
