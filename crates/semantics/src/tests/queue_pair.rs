@@ -1,10 +1,10 @@
 //! What is different at the target of a queue pair.
 
-use mem::{Buffer, Rights};
+use mem::{Buffer, RegionId, Rights};
 use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::pair::{Config, MEMORY_BYTES, Random, Side};
-use super::script::{Script, deliver_all};
+use super::script::{Frame, Script, deliver_all};
 use crate::{
     Completion, CompletionKind, InboundLimits, OperationError, Owner, PoolUse, Queues, Receive,
     Refusal, Verdict,
@@ -149,69 +149,105 @@ const WRONG: [(Wrong, CloseReason); 5] = [
     (Wrong::MemoryGone, CloseReason::LocalMemoryGone),
 ];
 
+/// Operations of a peer of which one is at fault.
+struct Doomed {
+    side: Side,
+    frames: Vec<Frame>,
+    /// Operations that write 200 bytes, each to its own place, and are not at fault.
+    writes: Vec<u32>,
+    /// Receives that were posted.
+    contexts: u64,
+    /// The receive at fault.
+    failed: Option<u64>,
+}
+
+impl Doomed {
+    fn new(seed: u64, random: &mut Random, wrong: Wrong, at_fault: u32) -> Self {
+        let (side, frames, writes) = (target(seed), Vec::new(), Vec::new());
+        let mut doomed = Self { side, frames, writes, contexts: 0, failed: None };
+        let mut script = Script::new(flags_of(seed), 60 + random.below(60));
+        for index in 0..20 {
+            let bytes = vec![index as u8 + 1; 200];
+            let place = (doomed.side.region.key, doomed.side.region.start + u64::from(index) * 200);
+            let frames = if index == at_fault {
+                doomed.fail(&mut script, wrong, &bytes)
+            } else if random.chance(40) {
+                doomed.post(doomed.side.region.id, 200);
+                script.send(&bytes, None)
+            } else {
+                doomed.writes.push(index);
+                script.write(place, &bytes, None)
+            };
+            doomed.frames.extend(frames);
+        }
+        doomed
+    }
+
+    fn fail(&mut self, script: &mut Script, wrong: Wrong, bytes: &[u8]) -> Vec<Frame> {
+        let (table, domain, region) = (&self.side.table, self.side.domain, self.side.region);
+        match wrong {
+            Wrong::Key => script.write((RemoteKey(3), region.start), bytes, None),
+            Wrong::Range => {
+                script.write((region.key, region.start + MEMORY_BYTES - 100), bytes, None)
+            }
+            Wrong::Right => {
+                let readable = table.register(domain, Buffer::new(256), Rights::REMOTE_READ);
+                let readable = readable.unwrap();
+                script.write((readable.key, readable.start), bytes, None)
+            }
+            Wrong::TooLong => {
+                self.failed = Some(self.contexts);
+                self.post(region.id, 150);
+                script.send(bytes, None)
+            }
+            Wrong::MemoryGone => {
+                let buffer = Buffer::new(8192);
+                let gone = table.register(domain, buffer, Rights::LOCAL_WRITE).unwrap().id;
+                self.failed = Some(self.contexts);
+                self.post(gone, 200);
+                self.side.table.deregister(gone).unwrap();
+                script.send(bytes, None)
+            }
+        }
+    }
+
+    fn post(&mut self, region: RegionId, length: u32) {
+        let receive = Receive { region, offset: 6000, length, context: self.contexts };
+        let memory = self.side.table.access();
+        self.side.inbound.post_receive(&memory, receive).unwrap();
+        self.contexts += 1;
+    }
+
+    /// What ends the connection.
+    fn run(&mut self, random: &mut Random) -> Verdict {
+        for _ in 0..100_000 {
+            let frame = &self.frames[random.below(self.frames.len())];
+            let verdict = frame.arrive_at(&mut self.side);
+            if matches!(verdict, Verdict::Violation { .. }) {
+                return verdict;
+            }
+        }
+        panic!("no end at {:?}", self.side.inbound.delivered());
+    }
+}
+
 //= protocol.md: fault.1, fault.2
 #[test]
 fn a_fault_ends_a_queue_pair_when_all_before_it_is_delivered_and_nothing_behind_it() {
     for seed in 0..400 {
         let mut random = Random(seed);
-        let mut side = target(seed);
         let (wrong, reason) = WRONG[random.below(WRONG.len())];
-        let unwritable = Buffer::new(64);
-        let unwritable = side.table.register(side.domain, unwritable, Rights::REMOTE_READ).unwrap();
-        let gone =
-            side.table.register(side.domain, Buffer::new(512), Rights::LOCAL_WRITE).unwrap().id;
         let at_fault = random.below(20) as u32;
-        let mut script = Script::new(flags_of(seed), 60 + random.below(60));
-        let (mut frames, mut contexts, mut failed) = (Vec::new(), 0, None);
-        for index in 0..20_u32 {
-            let bytes = vec![index as u8 + 1; 200];
-            let place = (side.region.key, side.region.start + u64::from(index) * 200);
-            let is_send = random.chance(40);
-            let receive = |region, length| Receive { region, offset: 0, length, context: contexts };
-            if index != at_fault {
-                let ordinary = receive(side.region.id, 200);
-                if is_send {
-                    post(&mut side, Receive { offset: 4096, ..ordinary });
-                    contexts += 1;
-                }
-                let send = |script: &mut Script| script.send(&bytes, None);
-                let write = |script: &mut Script| script.write(place, &bytes, None);
-                frames.extend(if is_send { send(&mut script) } else { write(&mut script) });
-                continue;
-            }
-            let (key, address) = place;
-            frames.extend(match wrong {
-                Wrong::Key => script.write((RemoteKey(3), address), &bytes, None),
-                Wrong::Range => {
-                    let end = side.region.start + MEMORY_BYTES;
-                    script.write((key, end - 100), &bytes, None)
-                }
-                Wrong::Right => {
-                    script.write((unwritable.key, unwritable.start), &bytes[..64], None)
-                }
-                Wrong::TooLong | Wrong::MemoryGone => {
-                    let is_short = matches!(wrong, Wrong::TooLong);
-                    let id = if is_short { side.region.id } else { gone };
-                    post(&mut side, receive(id, if is_short { 150 } else { 200 }));
-                    failed = Some(contexts);
-                    contexts += 1;
-                    script.send(&bytes, None)
-                }
-            });
-        }
-        side.table.deregister(gone).unwrap();
-        let mut steps = 0;
-        let verdict = loop {
-            let verdict = frames[random.below(frames.len())].arrive_at(&mut side);
-            if matches!(verdict, Verdict::Violation { .. }) {
-                break verdict;
-            }
-            steps += 1;
-            assert!(steps < 100_000, "seed {seed}: no end");
-        };
+        let mut doomed = Doomed::new(seed, &mut random, wrong, at_fault);
         let operation = OperationNumber(at_fault);
+        let verdict = doomed.run(&mut random);
         assert_eq!(verdict, Verdict::Violation { reason, operation }, "seed {seed}");
+        let Doomed { mut side, writes, contexts, failed, .. } = doomed;
         assert_eq!(side.inbound.delivered(), operation);
+        let bytes = side.bytes();
+        for index in writes.into_iter().filter(|&index| index < at_fault) {
+            assert_eq!(bytes[index as usize * 200..][..200], [index as u8 + 1; 200], "seed {seed}");
+        }
         let consumed = u64::from(side.inbound.next_message().0);
         side.inbound.flush(&mut side.pools, OperationError::Flushed);
         side.poll();
@@ -228,11 +264,6 @@ fn a_fault_ends_a_queue_pair_when_all_before_it_is_delivered_and_nothing_behind_
         assert_eq!(results, expected.collect::<Vec<_>>(), "seed {seed}");
         assert_eq!(side.pools.in_use(), PoolUse::default());
     }
-}
-
-fn post(side: &mut Side, receive: Receive) {
-    let memory = side.table.access();
-    side.inbound.post_receive(&memory, receive).unwrap();
 }
 
 #[test]

@@ -301,21 +301,22 @@ fn what_a_connection_has_not_consumed_goes_back_before_all_others_and_to_those_t
 //= protocol.md: shared.6, fault.2
 #[test]
 fn a_shared_receive_at_fault_completes_with_it_and_the_others_go_back() {
-    let mut targets = Targets::new(1, 16);
-    let short = Receive { length: 4, ..targets.receive(0) };
-    let beyond = Receive { offset: MEMORY_BYTES - 4, ..targets.receive(0) };
-    let nowhere = Receive { region: RegionId::NONE, ..targets.receive(0) };
-    let wraps = Receive { offset: u64::MAX - 2, ..targets.receive(0) };
-    for (bad, reason, error) in [
-        (short, CloseReason::MessageTooLong, OperationError::MessageTooLong),
-        (beyond, CloseReason::LocalMemoryGone, OperationError::LocalAccess),
-        (nowhere, CloseReason::LocalMemoryGone, OperationError::LocalAccess),
-        (wraps, CloseReason::LocalMemoryGone, OperationError::LocalAccess),
+    let good = Targets::new(1, 1).receive(0);
+    let gone = (CloseReason::LocalMemoryGone, OperationError::LocalAccess);
+    let too_long = (CloseReason::MessageTooLong, OperationError::MessageTooLong);
+    for (bad, (reason, error)) in [
+        (Receive { length: 4, ..good }, too_long),
+        (Receive { offset: MEMORY_BYTES - 4, ..good }, gone),
+        (Receive { offset: u64::MAX - 2, ..good }, gone),
+        (Receive { region: RegionId::NONE, ..good }, gone),
     ] {
-        targets.shared.post(bad).unwrap();
-        targets.post(1);
-        targets.post(2);
-        targets.post(3);
+        let mut targets = Targets::new(1, 16);
+        let is_nowhere = bad.region == RegionId::NONE;
+        let region = if is_nowhere { bad.region } else { targets.region.id };
+        targets.shared.post(Receive { region, ..bad }).unwrap();
+        for context in 1..4 {
+            targets.post(context);
+        }
         let mut script = SCRIPT;
         let frames: Vec<_> = (0..2).map(|index| send(&mut script, index)).collect();
         assert_eq!(targets.handle(0, &frames[1]), Verdict::Accepted);
@@ -328,7 +329,6 @@ fn a_shared_receive_at_fault_completes_with_it_and_the_others_go_back() {
         assert_eq!(results, [(0, Err(error))]);
         assert_eq!(targets.shared.len(), 3);
         assert!(targets.pools.take_refilled().is_none());
-        targets = Targets::new(1, 16);
     }
 }
 
